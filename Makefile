@@ -1,0 +1,87 @@
+# Everything lives in .venv and in the node_modules folders of this checkout; nothing is installed elsewhere but the
+# system packages that scripts/prerequisites names. Targets are quick when nothing has changed.
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+STAMPS := $(VENV)/stamps
+PYTEST := $(BIN)/pytest
+PAGE := src/tidewire/console/static/index.html
+CLIENTS := tests/clients/node_modules/.package-lock.json
+
+.DEFAULT_GOAL := help
+.PHONY: help install web run test test-unit test-system lint fmt bench proto lock clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+install: $(STAMPS)/package $(PAGE) $(CLIENTS) ## Put everything into .venv and build the web page
+
+run: install ## Start the demo: a server with activity, the pipeline and the page at http://localhost:8080/
+	$(BIN)/tidewire demo
+
+test: lint test-unit test-system ## Everything that can fail: lint and all tests
+
+test-unit: install ## Tests that need no server process, in parallel
+	$(PYTEST) -n 2 -m "not (clients or crash or spark or browser)"
+
+test-system: install ## Tests with live servers, foreign clients, crashes, Spark and a browser, one after another
+	$(PYTEST) -m "clients or crash or spark or browser"
+
+lint: install ## Style, types, layers, generated code and the page's types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	scripts/generate-proto --check
+	cd web && npm run --silent check
+
+fmt: install ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install ## Run the benchmarks and print their tables
+	$(BIN)/tidewire bench all
+
+proto: install ## Generate the protocol code from proto/
+	scripts/generate-proto
+
+lock: install ## Write requirements/*.txt and the package locks anew
+	scripts/lock
+
+web: $(PAGE) ## Build the page into src/tidewire/console/static
+
+clean: ## Remove what install, test and run have made, except ./data
+	rm -rf $(VENV) web/node_modules tests/clients/node_modules src/tidewire/console/static
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(STAMPS)/prerequisites: scripts/prerequisites
+	PYTHON="$(PYTHON)" scripts/prerequisites
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	mkdir -p $(STAMPS)
+	touch $@
+
+$(STAMPS)/requirements: requirements/dev.txt $(STAMPS)/prerequisites
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	touch $@
+
+# The build backend is pinned in dev.txt, so the package is built with what is there instead of a fresh download.
+$(STAMPS)/package: pyproject.toml $(STAMPS)/requirements
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+WEB_SOURCES := $(wildcard web/src/*) web/build.mjs web/tsconfig.json
+
+web/node_modules/.package-lock.json: web/package-lock.json $(STAMPS)/prerequisites
+	cd web && npm ci --loglevel=error
+	touch $@
+
+$(PAGE): web/node_modules/.package-lock.json $(WEB_SOURCES)
+	cd web && npm run --silent build
+	touch $@
+
+$(CLIENTS): tests/clients/package-lock.json $(STAMPS)/prerequisites
+	cd tests/clients && npm ci --loglevel=error
+	touch $@

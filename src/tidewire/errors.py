@@ -1,0 +1,396 @@
+"""The whole error tree. Every failure a caller can meet is one of these classes.
+
+    PlatformError
+      RequestError            the caller's fault; the same request will fail again
+        SoqlSyntaxError FieldUnknown ObjectUnknown FilterInvalid OperatorInvalid
+        RequiredFieldMissing TextTooLong NumberOutOfRange PicklistValueInvalid FieldNotWriteable
+        ValueMalformed IdMalformed ReferenceMissing ReferenceWrongType DuplicateValue EmailInvalid
+        RecordNotFound RecordDeleted
+        BodyMalformed BodyTooLarge MethodNotAllowed ResourceUnknown VersionUnsupported MediaTypeUnsupported
+        AccessDenied LimitExceeded
+        PushTopicInvalid DefinitionInvalid
+        ChannelInvalid ChannelUnknown ChannelForbidden TopicUnknown SchemaUnknown PayloadInvalid
+        ReplayIdInvalid ReplayIdExpired DemandInvalid RequestRefused
+      SessionError            who is calling, or the protocol state, is in question
+        AuthHeaderInvalid SessionInvalid LoginFailed GrantInvalid ClientUnknown ProtocolViolation
+      StorageError            our disk or database; `retryable` says whether trying again may help
+        DiskFull WriteConflict OutcomeUnknown StoreClosed StoreLocked LogCorrupt
+      DeliveryError
+        SlowConsumer
+      ConfigInvalid           the operator's fault, at start-up
+      InternalError           ours: a bug
+
+`code` is a stable string, never reused, and listed in docs/errors.md. `retryable` is decided here, where the
+cause is known; front ends translate it (Bayeux advice, gRPC status) but never guess it. `details` carries
+data for
+programs; the message is for a person.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PlatformError(Exception):
+    """Root of the tree. Raise a leaf, never this."""
+
+    code: ClassVar[str] = "platform"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class RequestError(PlatformError):
+    """The request is wrong; repeating it will not help."""
+
+
+class SoqlSyntaxError(RequestError):
+    """A SOQL text that does not parse. Details: `row`, `column` (1-based), `query`."""
+
+    code = "soql_syntax"
+
+
+class FieldUnknown(RequestError):
+    """A field that the object does not have, or that the caller may not see. Details: `field`, `entity`."""
+
+    code = "field_unknown"
+
+
+class ObjectUnknown(RequestError):
+    """An object type that does not exist or that the caller may not see. Details: `entity`."""
+
+    code = "object_unknown"
+
+
+class FilterInvalid(RequestError):
+    """A filter whose literal does not fit the field's type. Details: `field`."""
+
+    code = "filter_invalid"
+
+
+class OperatorInvalid(RequestError):
+    """A filter operator that the field's type does not know. Details: `field`."""
+
+    code = "operator_invalid"
+
+
+class RequiredFieldMissing(RequestError):
+    """Required fields are absent or null. Details: `fields`."""
+
+    code = "required_field_missing"
+
+
+class TextTooLong(RequestError):
+    """A text value is longer than its field. Details: `fields`, `max_length`."""
+
+    code = "text_too_long"
+
+
+class NumberOutOfRange(RequestError):
+    """A number has more digits than its field, or a clause's number is out of range. Details: `fields`."""
+
+    code = "number_out_of_range"
+
+
+class PicklistValueInvalid(RequestError):
+    """A value outside a restricted picklist. Details: `fields`."""
+
+    code = "picklist_value_invalid"
+
+
+class FieldNotWriteable(RequestError):
+    """A field that cannot be set by this call or by this user. Details: `fields`."""
+
+    code = "field_not_writeable"
+
+
+class ValueMalformed(RequestError):
+    """A value of the wrong JSON type or text form for its field. Details: `fields`."""
+
+    code = "value_malformed"
+
+
+class IdMalformed(RequestError):
+    """Text where a record id should be. Details: `value`, perhaps `fields`."""
+
+    code = "id_malformed"
+
+
+class ReferenceMissing(RequestError):
+    """A lookup that points at no record. Details: `fields`."""
+
+    code = "reference_missing"
+
+
+class ReferenceWrongType(RequestError):
+    """A lookup that points at a record of another object. Details: `fields`."""
+
+    code = "reference_wrong_type"
+
+
+class DuplicateValue(RequestError):
+    """A unique field would hold one value twice. Details: `fields`, `record_id`."""
+
+    code = "duplicate_value"
+
+
+class EmailInvalid(RequestError):
+    """Text that is not an email address. Details: `fields`."""
+
+    code = "email_invalid"
+
+
+class RecordNotFound(RequestError):
+    """No record has this id. Details: `record_id`."""
+
+    code = "record_not_found"
+
+
+class RecordDeleted(RequestError):
+    """The record is in the recycle bin. Details: `record_id`."""
+
+    code = "record_deleted"
+
+
+class BodyMalformed(RequestError):
+    """A request body that cannot be parsed."""
+
+    code = "body_malformed"
+
+
+class BodyTooLarge(RequestError):
+    """A request body over the limit. Details: `limit_bytes`."""
+
+    code = "body_too_large"
+
+
+class MethodNotAllowed(RequestError):
+    """A method that the resource does not have. Details: `allowed`."""
+
+    code = "method_not_allowed"
+
+
+class ResourceUnknown(RequestError):
+    """A path that names nothing."""
+
+    code = "resource_unknown"
+
+
+class VersionUnsupported(RequestError):
+    """An API version outside the supported range. Details: `version`."""
+
+    code = "version_unsupported"
+
+
+class MediaTypeUnsupported(RequestError):
+    """A content type that the resource does not read."""
+
+    code = "media_type_unsupported"
+
+
+class AccessDenied(RequestError):
+    """The user lacks the permission for this. Details: what was asked, never what exists."""
+
+    code = "access_denied"
+
+
+class LimitExceeded(RequestError):
+    """An allocation is used up. Details: `limit`."""
+
+    code = "limit_exceeded"
+    retryable = True
+
+
+class PushTopicInvalid(RequestError):
+    """A push topic whose query or settings the rules refuse. Details: `fields`."""
+
+    code = "push_topic_invalid"
+
+
+class DefinitionInvalid(RequestError):
+    """An org definition that cannot be applied. Details: `path` into the document."""
+
+    code = "definition_invalid"
+
+
+class ChannelInvalid(RequestError):
+    """A channel name of an impossible form."""
+
+    code = "channel_invalid"
+
+
+class ChannelUnknown(RequestError):
+    """A channel that does not exist for this user. Details: `channel`."""
+
+    code = "channel_unknown"
+
+
+class ChannelForbidden(RequestError):
+    """A channel the user may know of but not read. Details: `channel`."""
+
+    code = "channel_forbidden"
+
+
+class TopicUnknown(RequestError):
+    """An event type that does not exist for this user. Details: `topic`."""
+
+    code = "topic_unknown"
+
+
+class SchemaUnknown(RequestError):
+    """A schema id that no event ever had. Details: `schema_id`."""
+
+    code = "schema_unknown"
+
+
+class PayloadInvalid(RequestError):
+    """Event bytes that do not decode by their schema."""
+
+    code = "payload_invalid"
+
+
+class ReplayIdInvalid(RequestError):
+    """A replay id that this log never gave out. Details: `replay_id`."""
+
+    code = "replay_id_invalid"
+
+
+class ReplayIdExpired(RequestError):
+    """A replay id older than what the log keeps. Details: `replay_id`, `earliest`."""
+
+    code = "replay_id_expired"
+
+
+class DemandInvalid(RequestError):
+    """A request for zero or fewer events."""
+
+    code = "demand_invalid"
+
+
+class RequestRefused(RequestError):
+    """A server that we are a client of said no. Details: `status`, `error_code`."""
+
+    code = "request_refused"
+
+
+class SessionError(PlatformError):
+    """The caller's identity or protocol state is in question; signing in or shaking hands again may help."""
+
+
+class AuthHeaderInvalid(SessionError):
+    """No usable credentials came with the request."""
+
+    code = "auth_header_invalid"
+
+
+class SessionInvalid(SessionError):
+    """The session is unknown, expired or revoked."""
+
+    code = "session_invalid"
+
+
+class LoginFailed(SessionError):
+    """Wrong user, password or token; deliberately silent about which."""
+
+    code = "login_failed"
+
+
+class GrantInvalid(SessionError):
+    """An OAuth request that is refused. Details: `oauth_error`."""
+
+    code = "grant_invalid"
+
+
+class ClientUnknown(SessionError):
+    """A protocol session id that names no living session."""
+
+    code = "client_unknown"
+
+
+class ProtocolViolation(SessionError):
+    """The peer broke the protocol's order or form."""
+
+    code = "protocol_violation"
+
+
+class StorageError(PlatformError):
+    """The store could not do its work; the caller did nothing wrong."""
+
+
+class DiskFull(StorageError):
+    """No room on the disk. Nothing was acknowledged."""
+
+    code = "disk_full"
+    retryable = True
+
+
+class WriteConflict(StorageError):
+    """The transaction was rolled back through no fault of its own."""
+
+    code = "write_conflict"
+    retryable = True
+
+
+class OutcomeUnknown(StorageError):
+    """Commit failed in a way that leaves open whether it happened; read before trying again."""
+
+    code = "outcome_unknown"
+
+
+class StoreClosed(StorageError):
+    """The server is stopping or its writer has stopped."""
+
+    code = "store_closed"
+    retryable = True
+
+
+class StoreLocked(StorageError):
+    """Another process holds this data directory. Details: `path`."""
+
+    code = "store_locked"
+
+
+class LogCorrupt(StorageError):
+    """Stored bytes do not make sense; the stage stops rather than skip. Details: `position`."""
+
+    code = "log_corrupt"
+
+
+class DeliveryError(PlatformError):
+    """A subscriber's stream cannot go on."""
+
+
+class SlowConsumer(DeliveryError):
+    """The subscriber stopped reading for longer than its limit."""
+
+    code = "slow_consumer"
+    retryable = True
+
+
+class ConfigInvalid(PlatformError):
+    """A setting the server cannot start with. Details: `setting`."""
+
+    code = "config_invalid"
+
+
+class InternalError(PlatformError):
+    """A bug of ours. The peer learns nothing but this word; the log has the stack."""
+
+    code = "internal"
+
+
+def leaf_errors() -> list[type[PlatformError]]:
+    """Every concrete class of the tree, for tests that must not miss one."""
+    leaves: list[type[PlatformError]] = []
+    pending: list[type[PlatformError]] = [PlatformError]
+    while pending:
+        cls = pending.pop()
+        children = cls.__subclasses__()
+        if children:
+            pending.extend(children)
+        else:
+            leaves.append(cls)
+    return sorted(leaves, key=lambda c: c.code)

@@ -1,0 +1,111 @@
+"""What travels from stage to stage: changes, events and committed batches. All frozen plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+Value = str | int | float | bool | None
+"""A stored field value: text, id, number, truth, date and datetime as epoch ms, time as ms since midnight."""
+
+
+class Family(IntEnum):
+    """The kinds of event, each with its own retention and its own wire forms."""
+
+    PUSH_TOPIC = 1
+    GENERIC = 2
+    PLATFORM = 3
+    CHANGE = 4
+
+
+class ChangeType(Enum):
+    """What happened to a record; the values are the wire's own words."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    UNDELETE = "UNDELETE"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One record's before and after in one transaction: the first operation, the final data.
+
+    `before` and `after` map field API names (components, not compounds) to stored values; `before` is None
+    for a
+    create, `after` is None for a delete. `changed` names the fields whose value differs, in object field
+    order.
+    `sequence` counts the changes of the transaction from 1, over all objects.
+    """
+
+    entity: str
+    record_id: str
+    type: ChangeType
+    before: Mapping[str, Value] | None
+    after: Mapping[str, Value] | None
+    changed: tuple[str, ...]
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitContext:
+    """What all changes of a transaction share."""
+
+    transaction_key: str
+    commit_number: int
+    commit_ms: int
+    user_id: str
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EventDraft:
+    """An event before the log has given it a position.
+
+    `payload` depends on the family: Avro by `schema_id` for platform and change events, JSON for the others
+    (see
+    capture.push_topics). It is the full form; what a subscriber may not see is cut at delivery.
+    """
+
+    topic: str
+    family: Family
+    payload: bytes
+    created_ms: int
+    schema_id: str = ""
+    event_uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event as the log holds it. `position` is its place in the org's log; on the wire it is the replay
+    id.
+
+    `transaction_last` is the position of the last event of the same transaction, so a reader knows when it
+    has all.
+    """
+
+    position: int
+    topic: str
+    family: Family
+    payload: bytes
+    created_ms: int
+    schema_id: str
+    event_uuid: str
+    transaction_last: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """What one durable commit added, as the edge learns of it: the second seam between core and edge.
+
+    `head` is the last position the log has given out after this commit, whether or not this batch has events.
+    A rise of
+    `access_generation` means that grants may have changed and must be asked for again; `ended_sessions` are
+    login sessions that no longer count.
+    """
+
+    events: tuple[Event, ...]
+    head: int
+    access_generation: int
+    ended_sessions: tuple[str, ...] = field(default=())

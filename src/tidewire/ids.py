@@ -1,0 +1,93 @@
+"""Record ids: 15 case-sensitive base-62 characters, shown as 18 with a checksum of the letters' case.
+
+Form: key prefix (3) | pod (2) | reserved `0` (1) | record number (9, base 62). The three suffix characters
+each
+encode which of five characters are upper case, so that systems that fold case can still tell ids apart.
+"""
+
+from __future__ import annotations
+
+import string
+
+from tidewire.errors import IdMalformed
+
+ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_VALUES = {c: i for i, c in enumerate(ALPHABET)}
+_SUFFIX = string.ascii_uppercase + "012345"
+_ALNUM = frozenset(ALPHABET)
+
+POD = "TW"
+EMPTY_ID = "000000000000000AAA"  # what overflow events carry in place of record ids
+
+
+def case_suffix(id15: str) -> str:
+    """The three characters that turn a 15-character id into its 18-character form."""
+    out = []
+    for group in (id15[0:5], id15[5:10], id15[10:15]):
+        bits = 0
+        for i, char in enumerate(group):
+            if "A" <= char <= "Z":
+                bits |= 1 << i
+        out.append(_SUFFIX[bits])
+    return "".join(out)
+
+
+def make_id(prefix: str, number: int) -> str:
+    """The 18-character id of record `number` of the object with this key prefix."""
+    digits = []
+    rest = number
+    for _ in range(9):
+        rest, digit = divmod(rest, 62)
+        digits.append(ALPHABET[digit])
+    if rest:
+        raise OverflowError(f"record number {number} does not fit in nine base-62 digits")
+    id15 = prefix + POD + "0" + "".join(reversed(digits))
+    return id15 + case_suffix(id15)
+
+
+def key_prefix(number: int, lead: str) -> str:
+    """The key prefix of the n-th custom object (`lead` "a") or platform event (`lead` "e")."""
+    high, low = divmod(number, 62)
+    if high >= 62:
+        raise OverflowError(f"no key prefix left after {number} objects")
+    return lead + ALPHABET[high] + ALPHABET[low]
+
+
+def try_normalise_id(text: str) -> str | None:
+    """The 18-character form of a 15- or 18-character id, or None if `text` is not one.
+
+    An 18-character id whose letters lost their case is repaired from its suffix.
+    """
+    if len(text) == 15:
+        return text + case_suffix(text) if _ALNUM.issuperset(text) else None
+    if len(text) != 18 or not _ALNUM.issuperset(text):
+        return None
+    suffix = text[15:].upper()
+    repaired = []
+    for group, mark in enumerate(suffix):
+        bits = _SUFFIX.find(mark)
+        if bits < 0:
+            return None
+        for i in range(5):
+            char = text[group * 5 + i]
+            upper = bits >> i & 1
+            if char.isdigit():
+                if upper:
+                    return None
+                repaired.append(char)
+            else:
+                repaired.append(char.upper() if upper else char.lower())
+    return "".join(repaired) + suffix
+
+
+def normalise_id(text: str) -> str:
+    """Like `try_normalise_id`, but raises IdMalformed."""
+    found = try_normalise_id(text)
+    if found is None:
+        raise IdMalformed(f"malformed id {text[:64]}", value=text[:64])
+    return found
+
+
+def short_id(id18: str) -> str:
+    """The 15-character form."""
+    return id18[:15]

@@ -1,0 +1,70 @@
+"""Names that users type: API names of objects, and the channels that clients subscribe to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from tidewire.errors import ChannelInvalid
+
+ALL_CHANGES = "/data/ChangeEvents"
+_API_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*(?:__(?:c|e|chn))?")
+
+
+class ChannelKind(Enum):
+    """What family of events a channel name stands for."""
+
+    PUSH_TOPIC = "topic"
+    GENERIC = "u"
+    PLATFORM_EVENT = "event"
+    CHANGE_EVENT = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelName:
+    """A channel as a client names it, taken apart. `filter_text` is what follows `?`, if anything."""
+
+    kind: ChannelKind
+    name: str
+    filter_text: str = ""
+
+    @property
+    def path(self) -> str:
+        """The name without the filter: the key of replay maps."""
+        return f"/{self.kind.value}/{self.name}"
+
+
+def parse_channel(text: str) -> ChannelName:
+    """Take a channel name apart. Raises ChannelInvalid for a form that no channel can have."""
+    if not text:
+        raise ChannelInvalid("Channel name not specified")
+    if not text.startswith("/"):
+        raise ChannelInvalid("Channel subscriptions must start with a leading '/'")
+    path, _, filter_text = text.partition("?")
+    segments = path.split("/", 2)
+    kinds = {kind.value: kind for kind in ChannelKind}
+    if len(segments) != 3 or not segments[2] or segments[1] not in kinds:
+        raise ChannelInvalid(
+            f"The channel you requested to subscribe to does not exist {{{text}}}", channel=text
+        )
+    return ChannelName(kinds[segments[1]], segments[2], filter_text)
+
+
+def is_api_name(text: str) -> bool:
+    """Whether `text` could name an object, a field or an event."""
+    return len(text) <= 80 and _API_NAME.fullmatch(text) is not None
+
+
+def change_event_name(entity: str) -> str:
+    """The change event type of an object: `Account` -> `AccountChangeEvent`, `X__c` -> `X__ChangeEvent`."""
+    return entity[:-1] + "ChangeEvent" if entity.endswith("__c") else entity + "ChangeEvent"
+
+
+def entity_of_change_event(event_name: str) -> str | None:
+    """The object that a change event type speaks of, or None if the name is not of that form."""
+    if event_name.endswith("__ChangeEvent"):
+        return event_name[: -len("ChangeEvent")] + "c"
+    if event_name.endswith("ChangeEvent") and event_name != "ChangeEvent":
+        return event_name[: -len("ChangeEvent")]
+    return None

@@ -1,0 +1,133 @@
+"""Avro schemas of change events and platform events, and the ids by which clients ask for them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+from fastavro.schema import to_parsing_canonical_form
+
+from tidewire.names import change_event_name
+from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+
+NAMESPACE = "com.sforce.eventbus"
+CHANGE_TYPES = (
+    "CREATE",
+    "UPDATE",
+    "DELETE",
+    "UNDELETE",
+    "GAP_CREATE",
+    "GAP_UPDATE",
+    "GAP_DELETE",
+    "GAP_UNDELETE",
+    "GAP_OVERFLOW",
+    "SNAPSHOT",
+)
+
+# Avro type and the word that the field's doc has for it.
+_TYPES = {
+    FieldType.ID: ("string", "EntityId"),
+    FieldType.REFERENCE: ("string", "EntityId"),
+    FieldType.TEXT: ("string", "Text"),
+    FieldType.TEXT_AREA: ("string", "Text"),
+    FieldType.LONG_TEXT: ("string", "StringPlusClob"),
+    FieldType.EMAIL: ("string", "Email"),
+    FieldType.PHONE: ("string", "Phone"),
+    FieldType.URL: ("string", "Url"),
+    FieldType.INTEGER: ("int", "Integer"),
+    FieldType.NUMBER: ("double", "Double"),
+    FieldType.CURRENCY: ("double", "Currency"),
+    FieldType.PERCENT: ("double", "Percent"),
+    FieldType.CHECKBOX: ("boolean", "Boolean"),
+    FieldType.DATE: ("long", "DateOnly"),
+    FieldType.DATETIME: ("long", "DateTime"),
+    FieldType.TIME: ("long", "TimeOnly"),
+    FieldType.PICKLIST: ("string", "DynamicEnum"),
+    FieldType.AUTO_NUMBER: ("string", "Text"),
+    FieldType.ADDRESS: ("Address", "Address"),
+    FieldType.PERSON_NAME: ("PersonName", "PersonName"),
+}
+_OWN_ROLES = {"CreatedDate": "CreatedDate", "CreatedById": "CreatedBy"}
+
+
+def change_event_schema(obj: ObjectType) -> dict[str, Any]:
+    """The schema of an object's change events: the header, then every field that change events carry."""
+    fields: list[dict[str, Any]] = [
+        {"name": "ChangeEventHeader", "type": _header_type(), "doc": "Data:ComplexValueType"}
+    ]
+    defined: set[str] = set()
+    for field in obj.fields:
+        if not field.in_change_events or field.compound:
+            continue
+        avro_type: Any = _TYPES[field.type][0]
+        if field.is_compound and avro_type not in defined:
+            defined.add(avro_type)
+            avro_type = _compound_type(avro_type, obj.components(field.name))
+        fields.append({"name": field.name, "type": ["null", avro_type], "doc": _doc(field), "default": None})
+    return _record(change_event_name(obj.name), fields)
+
+
+def platform_event_schema(event: EventType) -> dict[str, Any]:
+    """The schema of a platform event: when and by whom it was published, then its own fields."""
+    fields: list[dict[str, Any]] = [
+        {"name": "CreatedDate", "type": "long", "doc": "CreatedDate:DateTime"},
+        {"name": "CreatedById", "type": "string", "doc": "CreatedBy:EntityId"},
+    ]
+    fields += [
+        {"name": f.name, "type": ["null", _TYPES[f.type][0]], "doc": _doc(f), "default": None}
+        for f in event.fields
+    ]
+    return _record(event.name, fields)
+
+
+def schema_id(schema: dict[str, Any]) -> str:
+    """The id of a schema: base64url of the MD5 of its Parsing Canonical Form, in which docs do not count."""
+    canonical = to_parsing_canonical_form(schema)
+    digest = hashlib.md5(canonical.encode(), usedforsecurity=False).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _record(name: str, fields: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "namespace": NAMESPACE, "fields": fields}
+
+
+def _header_type() -> dict[str, Any]:
+    strings = {"type": "array", "items": "string"}
+    change_type = {"type": "enum", "name": "ChangeType", "symbols": list(CHANGE_TYPES)}
+    types: dict[str, Any] = {
+        "entityName": "string",
+        "recordIds": strings,
+        "changeType": change_type,
+        "changeOrigin": "string",
+        "transactionKey": "string",
+        "sequenceNumber": "int",
+        "commitTimestamp": "long",
+        "commitNumber": "long",
+        "commitUser": "string",
+        "nulledFields": strings,
+        "diffFields": strings,
+        "changedFields": strings,
+    }
+    fields = [{"name": name, "type": type_} for name, type_ in types.items()]
+    return {"type": "record", "name": "ChangeEventHeader", "fields": fields}
+
+
+def _compound_type(name: str, components: tuple[Field, ...]) -> dict[str, Any]:
+    fields = [
+        {"name": part.component, "type": ["null", _TYPES[part.type][0]], "default": None}
+        for part in components
+    ]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _doc(field: Field) -> str:
+    role = _OWN_ROLES.get(field.name)
+    if role is None:
+        role = "ForeignKey" if field.type is FieldType.REFERENCE else "Data"
+    # Standard fields have no id of their own; custom ones are named by their 15-character id.
+    suffix = f":{field.field_id[:15]}" if field.field_id else ""
+    word = _TYPES[field.type][1]
+    if field.type is FieldType.PICKLIST and field.restricted and not field.custom:
+        word = "StaticEnum"
+    return f"{role}:{word}{suffix}"

@@ -1,0 +1,65 @@
+"""The catalog: every type of an org at one moment. Immutable; a change makes a new one with a higher version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tidewire.errors import ObjectUnknown
+from tidewire.schema.model import EventType, ObjectType
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Types by name. `captured` names the objects whose changes become change events."""
+
+    version: int
+    objects: tuple[ObjectType, ...]
+    events: tuple[EventType, ...] = ()
+    captured: frozenset[str] = frozenset()
+
+    @cached_property
+    def _objects_by_name(self) -> dict[str, ObjectType]:
+        return {o.name.lower(): o for o in self.objects}
+
+    @cached_property
+    def _objects_by_prefix(self) -> dict[str, ObjectType]:
+        return {o.key_prefix: o for o in self.objects}
+
+    @cached_property
+    def _events_by_name(self) -> dict[str, EventType]:
+        return {e.name.lower(): e for e in self.events}
+
+    def try_object(self, name: str) -> ObjectType | None:
+        """The object of that name in any letter case, or None."""
+        return self._objects_by_name.get(name.lower())
+
+    def object(self, name: str) -> ObjectType:
+        """The object of that name; raises ObjectUnknown."""
+        found = self.try_object(name)
+        if found is None:
+            raise ObjectUnknown(f"sObject type '{name}' is not supported.", entity=name)
+        return found
+
+    def try_object_of_id(self, record_id: str) -> ObjectType | None:
+        """The object whose records have ids like this one."""
+        return self._objects_by_prefix.get(record_id[:3])
+
+    def try_event(self, name: str) -> EventType | None:
+        """The platform event of that name in any letter case, or None."""
+        return self._events_by_name.get(name.lower())
+
+    def with_objects(self, objects: Iterable[ObjectType]) -> Catalog:
+        """A new version in which these objects are added or replaced."""
+        merged = {o.name: o for o in self.objects} | {o.name: o for o in objects}
+        return replace(self, version=self.version + 1, objects=tuple(merged.values()))
+
+    def with_events(self, events: Iterable[EventType]) -> Catalog:
+        """A new version in which these platform events are added or replaced."""
+        merged = {e.name: e for e in self.events} | {e.name: e for e in events}
+        return replace(self, version=self.version + 1, events=tuple(merged.values()))
+
+    def with_captured(self, captured: Iterable[str]) -> Catalog:
+        """A new version with this selection for change data capture."""
+        return replace(self, version=self.version + 1, captured=frozenset(captured))

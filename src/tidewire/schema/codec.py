@@ -1,0 +1,83 @@
+"""Event payloads: Avro binary without any framing, by the schema that an event's schema id names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+
+from tidewire.errors import PayloadInvalid
+from tidewire.schema.avro import schema_id
+from tidewire.schema.compiler import MISFITS, compile_reader, compile_writer
+
+
+class EventSchema:
+    """One Avro record schema, ready to decode and encode. Making one compiles code: keep it.
+
+    `json` is the schema's text as it is served, `name` the record's name without its namespace, and
+    `field_names` the top-level fields in order; a change event's header is at 0.
+    """
+
+    def __init__(self, schema_json: str) -> None:
+        named: dict[str, Any] = {}
+        try:
+            raw = json.loads(schema_json)
+            parsed = parse_schema(raw, named_schemas=named)
+            if not isinstance(parsed, dict) or parsed["type"] != "record":
+                raise PayloadInvalid("The event schema is not a record.")
+            self.schema_id = schema_id(raw)
+            self.name: str = raw["name"].rpartition(".")[2]
+            self.field_names: tuple[str, ...] = tuple(f["name"] for f in raw["fields"])
+            self._components = _components(parsed, named)
+            self._read = compile_reader(parsed, named)
+            self._write = compile_writer(parsed, named)
+        # SyntaxError: Python refuses code as deeply nested as some schemas may be.
+        except (SchemaParseException, UnknownType, SyntaxError, *MISFITS) as e:
+            raise PayloadInvalid("The event schema is not an Avro schema that this server reads.") from e
+        self.json = schema_json
+
+    def __repr__(self) -> str:
+        return f"EventSchema({self.name}, {self.schema_id})"
+
+    def __reduce__(self) -> tuple[type[EventSchema], tuple[str]]:
+        return EventSchema, (self.json,)
+
+    def component_names(self, field: str) -> tuple[str, ...]:
+        """The parts of a compound field in order; empty for a plain or unknown field."""
+        return self._components.get(field, ())
+
+    def decode(self, payload: bytes) -> dict[str, Any]:
+        """The payload's fields, all of them. Raises PayloadInvalid unless every byte fits the schema."""
+        try:
+            value, end = self._read(payload, 0)
+        except MISFITS as e:
+            raise PayloadInvalid(f"The event's bytes do not fit schema {self.name} {self.schema_id}.") from e
+        if end != len(payload):
+            raise PayloadInvalid(f"The event is longer or shorter than schema {self.name} {self.schema_id}.")
+        fields: dict[str, Any] = value
+        return fields
+
+    def encode(self, value: Mapping[str, Any]) -> bytes:
+        """The payload of these fields; absent ones take their default or null.
+
+        Raises PayloadInvalid for a value that its field cannot hold.
+        """
+        parts: list[bytes] = []
+        try:
+            self._write(value, parts.append)
+        except MISFITS as e:
+            raise PayloadInvalid(f"The event's values do not fit schema {self.name} {self.schema_id}.") from e
+        return b"".join(parts)
+
+
+def _components(record: Any, named: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for field in record["fields"]:
+        branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
+        for branch in branches:
+            definition = named.get(branch) if isinstance(branch, str) else branch
+            if isinstance(definition, dict) and definition["type"] == "record":
+                found[field["name"]] = tuple(part["name"] for part in definition["fields"])
+    return found

@@ -1,0 +1,402 @@
+"""Turns an Avro schema into a reader and a writer made of plain Python code for that one schema.
+
+Theory of operation. A general Avro library looks the schema up again for every value; here the schema is
+walked once and becomes source text, one function per named record, which is compiled and kept. Words of a
+schema enter the source only through `repr` or as constants of its scope, never bare, because a schema may
+come from a foreign server.
+
+A reader is `read(buf, p) -> (value, p)`. Nothing checks that a length stays inside the buffer: `p` never
+moves back, so one comparison of the last `p` with the buffer's end finds every overrun, and reading a byte
+past the end raises IndexError. What must be checked on the spot is what would move `p` back or make a loop
+long without eating bytes: negative lengths, and counts larger than the whole buffer.
+
+A writer is `write(value, add)`, where `add` takes byte strings in order. Besides PayloadInvalid, generated
+code raises the errors of MISFITS when bytes or values do not fit.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
+
+from tidewire.errors import PayloadInvalid
+
+Reader = Callable[[bytes, int], tuple[Any, int]]
+Writer = Callable[[Any, Callable[[bytes], None]], None]
+
+MISFITS = (
+    struct.error,
+    ValueError,  # bad UTF-8 and lone surrogates among them
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,  # a schema may refer to itself
+)
+
+_DOUBLE = struct.Struct("<d")
+_FLOAT = struct.Struct("<f")
+_INT_LIMIT = 1 << 31
+_LONG_LIMIT = 1 << 63
+
+
+def refuse(what: str) -> NoReturn:
+    """Raise PayloadInvalid; a function, so that generated code can use it inside an expression."""
+    raise PayloadInvalid(f"The event does not fit its schema: {what}.")
+
+
+def read_long(buf: bytes, p: int) -> tuple[int, int]:
+    """A zigzag varint of at most ten bytes."""
+    byte = buf[p]
+    p += 1
+    z = byte & 127
+    shift = 7
+    while byte > 127:
+        if shift > 63:
+            refuse("a number of more than 64 bits")
+        byte = buf[p]
+        p += 1
+        z |= (byte & 127) << shift
+        shift += 7
+    if z >> 64:
+        refuse("a number of more than 64 bits")
+    return (z >> 1) ^ -(z & 1), p
+
+
+def read_int(buf: bytes, p: int) -> tuple[int, int]:
+    """A zigzag varint that fits 32 bits."""
+    value, p = read_long(buf, p)
+    if not -_INT_LIMIT <= value < _INT_LIMIT:
+        refuse("an int of more than 32 bits")
+    return value, p
+
+
+def read_size(buf: bytes, p: int) -> tuple[int, int]:
+    """The length of what follows."""
+    size, p = read_long(buf, p)
+    if size < 0:
+        refuse("a negative length")
+    return size, p
+
+
+def read_count(buf: bytes, p: int) -> tuple[int, int]:
+    """The number of items in the next block; zero ends an array or map.
+
+    A negative count is followed by the block's size in bytes, which only a reader that skips would need.
+    """
+    count, p = read_long(buf, p)
+    if count < 0:
+        _, p = read_size(buf, p)
+        count = -count
+    if count > len(buf):
+        refuse("more items than bytes")
+    return count, p
+
+
+def varint(z: int) -> bytes:
+    """The variable-length form of an unsigned number."""
+    out = bytearray()
+    while z > 127:
+        out.append(z & 127 | 128)
+        z >>= 7
+    out.append(z)
+    return bytes(out)
+
+
+_SMALL = tuple(varint(z) for z in range(1 << 11))
+
+
+def long_bytes(value: int) -> bytes:
+    """The zigzag varint of a long."""
+    z = value << 1 if value >= 0 else ~(value << 1)
+    if z < 2048:
+        return _SMALL[z]
+    if 0x800000000 <= z < 0x40000000000:  # today's milliseconds: six bytes
+        return bytes(
+            (
+                z & 127 | 128,
+                z >> 7 & 127 | 128,
+                z >> 14 & 127 | 128,
+                z >> 21 & 127 | 128,
+                z >> 28 & 127 | 128,
+                z >> 35,
+            )
+        )
+    if z >> 64:
+        refuse("a long of more than 64 bits")
+    return varint(z)
+
+
+def int_bytes(value: int) -> bytes:
+    """The zigzag varint of an int."""
+    if not -_INT_LIMIT <= value < _INT_LIMIT:
+        refuse("an int of more than 32 bits")
+    return long_bytes(value)
+
+
+def is_long(value: object) -> bool:
+    """Whether a union's long branch takes the value."""
+    return type(value) is int and -_LONG_LIMIT <= value < _LONG_LIMIT
+
+
+def is_int(value: object) -> bool:
+    """Whether a union's int branch takes the value."""
+    return type(value) is int and -_INT_LIMIT <= value < _INT_LIMIT
+
+
+_NAMESPACE: dict[str, Any] = {
+    "refuse": refuse,
+    "read_long": read_long,
+    "read_int": read_int,
+    "read_size": read_size,
+    "read_count": read_count,
+    "read_double": _DOUBLE.unpack_from,
+    "read_float": _FLOAT.unpack_from,
+    "double_bytes": _DOUBLE.pack,
+    "float_bytes": _FLOAT.pack,
+    "long_bytes": long_bytes,
+    "int_bytes": int_bytes,
+    "is_long": is_long,
+    "is_int": is_int,
+    "LENGTH": tuple(varint(n << 1) for n in range(1024)),
+    "SOME_LENGTH": tuple(b"\2" + varint(n << 1) for n in range(1024)),
+}
+
+_UNION_TESTS = {
+    "null": "{v} is None",
+    "boolean": "type({v}) is bool",
+    "int": "is_int({v})",
+    "long": "is_long({v})",
+    "float": "type({v}) in (float, int)",
+    "double": "type({v}) in (float, int)",
+    "string": "isinstance({v}, str)",
+    "bytes": "isinstance({v}, (bytes, bytearray))",
+    "fixed": "isinstance({v}, (bytes, bytearray))",
+    "enum": "isinstance({v}, str)",
+    "array": "isinstance({v}, (list, tuple))",
+    "map": "hasattr({v}, 'keys')",
+    "record": "hasattr({v}, 'keys')",
+}
+
+
+class _Source:
+    """Source text under way, with the records it still has to write functions for."""
+
+    def __init__(self, named: dict[str, Any]) -> None:
+        self.lines: list[str] = []
+        self.constants: dict[str, Any] = {}
+        self.named = named
+        self.functions: dict[str, str] = {}
+        self.pending: list[tuple[str, Any]] = []
+        self._temporaries = 0
+
+    def emit(self, depth: int, line: str) -> None:
+        self.lines.append("    " * depth + line)
+
+    def temporary(self) -> str:
+        self._temporaries += 1
+        return f"t{self._temporaries}"
+
+    def constant(self, value: object) -> str:
+        """A name that stands for the value in the source."""
+        name = f"K{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def resolve(self, schema: Any) -> Any:
+        """The definition behind a reference by name."""
+        if isinstance(schema, str) and schema in self.named:
+            return self.named[schema]
+        if isinstance(schema, dict) and not isinstance(schema["type"], str):
+            return self.resolve(schema["type"])
+        return schema
+
+    def function_of(self, record: Any) -> str:
+        """The function for a record, queued for writing when it is new."""
+        full_name = record["name"]
+        if full_name not in self.functions:
+            self.functions[full_name] = f"record{len(self.functions)}"
+            self.pending.append((self.functions[full_name], record))
+        return self.functions[full_name]
+
+
+def _kind(schema: Any) -> str:
+    if isinstance(schema, list):
+        return "union"
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    return "record" if kind == "error" else str(kind)
+
+
+def compile_reader(schema: Any, named: dict[str, Any]) -> Reader:
+    """A reader for a schema whose names are all full, as fastavro's parser leaves them."""
+    source = _Source(named)
+    source.emit(0, "def root(buf, p):")
+    _emit_read(source, 1, schema, "v")
+    source.emit(1, "return v, p")
+    while source.pending:
+        function, record = source.pending.pop()
+        source.emit(0, f"def {function}(buf, p):")
+        variables = []
+        for i, field in enumerate(record["fields"]):
+            variables.append((field["name"], f"v{i}"))
+            _emit_read(source, 1, field["type"], f"v{i}")
+        items = ", ".join(f"{name!r}: {variable}" for name, variable in variables)
+        source.emit(1, f"return {{{items}}}, p")
+    return cast("Reader", _load(source))
+
+
+def compile_writer(schema: Any, named: dict[str, Any]) -> Writer:
+    """A writer for a schema whose names are all full, as fastavro's parser leaves them."""
+    source = _Source(named)
+    source.emit(0, "def root(v, add):")
+    _emit_write(source, 1, schema, "v")
+    while source.pending:
+        function, record = source.pending.pop()
+        source.emit(0, f"def {function}(r, add):")
+        source.emit(1, "get = r.get")
+        for field in record["fields"]:
+            default = "" if field.get("default") is None else ", " + source.constant(field["default"])
+            source.emit(1, f"v = get({field['name']!r}{default})")
+            _emit_write(source, 1, field["type"], "v")
+    return cast("Writer", _load(source))
+
+
+def _load(source: _Source) -> Any:
+    scope = _NAMESPACE | source.constants
+    # The text is made above from fixed templates; a schema's own words enter it only as literals.
+    exec(compile("\n".join(source.lines), "<avro schema>", "exec"), scope)  # noqa: S102
+    return scope["root"]
+
+
+def _emit_read(source: _Source, depth: int, schema: Any, target: str) -> None:
+    schema = source.resolve(schema)
+    kind = _kind(schema)
+    emit = source.emit
+    if kind == "union":
+        emit(depth, "b = buf[p]; p += 1")
+        # Null is by far the most frequent branch of a change event, so it is tested first wherever it stands.
+        order = sorted(range(len(schema)), key=lambda i: _kind(source.resolve(schema[i])) != "null")
+        if len(schema) > 63:
+            emit(depth, "refuse('a union of more than 63 branches')")
+        for place, branch in enumerate(order):
+            emit(depth, f"{'elif' if place else 'if'} b == {branch * 2}:")
+            _emit_read(source, depth + 1, schema[branch], target)
+        emit(depth, "else: refuse('a union branch that does not exist')")
+    elif kind == "null":
+        emit(depth, f"{target} = None")
+    elif kind == "boolean":
+        emit(depth, "b = buf[p]; p += 1")
+        emit(depth, f"{target} = True if b == 1 else False if b == 0 else refuse('neither true nor false')")
+    elif kind in ("int", "long"):
+        emit(depth, f"{target}, p = read_{kind}(buf, p)")
+    elif kind in ("float", "double"):
+        emit(depth, f"{target} = read_{kind}(buf, p)[0]; p += {4 if kind == 'float' else 8}")
+    elif kind in ("string", "bytes"):
+        emit(depth, "n = buf[p]")
+        emit(depth, "if n > 127 or n & 1: n, p = read_size(buf, p)")
+        emit(depth, "else: n >>= 1; p += 1")
+        decode = ".decode()" if kind == "string" else ""
+        emit(depth, f"{target} = buf[p:p + n]{decode}; p += n")
+    elif kind == "fixed":
+        size = int(schema["size"])
+        emit(depth, f"{target} = buf[p:p + {size}]; p += {size}")
+    elif kind == "enum":
+        emit(depth, "n, p = read_size(buf, p)")
+        emit(depth, f"{target} = {source.constant(tuple(schema['symbols']))}[n]")
+    elif kind in ("array", "map"):
+        _emit_read_items(source, depth, schema, kind, target)
+    else:
+        emit(depth, f"{target}, p = {source.function_of(schema)}(buf, p)")
+
+
+def _emit_read_items(source: _Source, depth: int, schema: Any, kind: str, target: str) -> None:
+    items, count, item = source.temporary(), source.temporary(), source.temporary()
+    emit = source.emit
+    emit(depth, f"{items} = {'[]' if kind == 'array' else '{}'}")
+    emit(depth, f"{count}, p = read_count(buf, p)")
+    emit(depth, f"while {count}:")
+    # Items of no bytes at all could come in block after block, so their sum is limited as well as each count.
+    emit(depth + 1, f"if len({items}) + {count} > len(buf): refuse('more items than bytes')")
+    emit(depth + 1, f"for _ in range({count}):")
+    if kind == "map":
+        key = source.temporary()
+        _emit_read(source, depth + 2, "string", key)
+        _emit_read(source, depth + 2, schema["values"], item)
+        emit(depth + 2, f"{items}[{key}] = {item}")
+    else:
+        _emit_read(source, depth + 2, schema["items"], item)
+        emit(depth + 2, f"{items}.append({item})")
+    emit(depth + 1, f"{count}, p = read_count(buf, p)")
+    emit(depth, f"{target} = {items}")
+
+
+def _emit_write(source: _Source, depth: int, schema: Any, value: str) -> None:
+    schema = source.resolve(schema)
+    kind = _kind(schema)
+    emit = source.emit
+    if kind == "union":
+        _emit_write_union(source, depth, schema, value)
+    elif kind == "null":
+        emit(depth, f"if {value} is not None: refuse('a value where only null can be')")
+    elif kind == "boolean":
+        emit(
+            depth,
+            f"add(b'\\1' if {value} is True else b'\\0' if {value} is False else refuse('not a boolean'))",
+        )
+    elif kind in ("int", "long", "float", "double"):
+        emit(depth, f"add({kind}_bytes({value}))")
+    elif kind in ("string", "bytes"):
+        _emit_write_text(source, depth, kind, value, "LENGTH", "")
+    elif kind == "fixed":
+        emit(depth, f"if len({value}) != {int(schema['size'])}: refuse('a fixed of another size')")
+        emit(depth, f"add(bytes({value}))")
+    elif kind == "enum":
+        codes = {symbol: long_bytes(i) for i, symbol in enumerate(schema["symbols"])}
+        emit(depth, f"add({source.constant(codes)}[{value}])")
+    elif kind == "array":
+        item = source.temporary()
+        emit(depth, f"if type({value}) not in (list, tuple): refuse('not a list')")
+        emit(depth, f"if {value}:")
+        emit(depth + 1, f"add(long_bytes(len({value})))")
+        emit(depth + 1, f"for {item} in {value}:")
+        _emit_write(source, depth + 2, schema["items"], item)
+        emit(depth, "add(b'\\0')")
+    elif kind == "map":
+        key, item = source.temporary(), source.temporary()
+        emit(depth, f"if {value}:")
+        emit(depth + 1, f"add(long_bytes(len({value})))")
+        emit(depth + 1, f"for {key}, {item} in {value}.items():")
+        _emit_write(source, depth + 2, "string", key)
+        _emit_write(source, depth + 2, schema["values"], item)
+        emit(depth, "add(b'\\0')")
+    else:
+        emit(depth, f"{source.function_of(schema)}({value}, add)")
+
+
+def _emit_write_union(source: _Source, depth: int, schema: list[Any], value: str) -> None:
+    emit = source.emit
+    kinds = [_kind(source.resolve(branch)) for branch in schema]
+    if len(schema) == 2 and kinds[0] == "null" and kinds[1] != "null":
+        emit(depth, f"if {value} is None: add(b'\\0')")
+        emit(depth, "else:")
+        if kinds[1] == "string":
+            _emit_write_text(source, depth + 1, "string", value, "SOME_LENGTH", "b'\\2' + ")
+        else:
+            emit(depth + 1, "add(b'\\2')")
+            _emit_write(source, depth + 1, schema[1], value)
+        return
+    for branch, kind in enumerate(kinds):
+        test = _UNION_TESTS[kind].format(v=value)
+        emit(depth, f"{'elif' if branch else 'if'} {test}:")
+        emit(depth + 1, f"add({long_bytes(branch)!r})")
+        _emit_write(source, depth + 1, schema[branch], value)
+    emit(depth, "else: refuse('a value of no branch of the union')")
+
+
+def _emit_write_text(source: _Source, depth: int, kind: str, value: str, table: str, prefix: str) -> None:
+    emit = source.emit
+    emit(depth, f"s = {value}.encode()" if kind == "string" else f"s = bytes({value})")
+    emit(depth, "n = len(s)")
+    emit(depth, f"add({table}[n] if n < 1024 else {prefix}long_bytes(n))")
+    emit(depth, "add(s)")

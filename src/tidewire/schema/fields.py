@@ -1,0 +1,211 @@
+"""Short ways to write down a field, one per type, with the lengths and defaults the type usually has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidewire.schema.model import Field, FieldType, PicklistValue
+
+GEOCODE_ACCURACIES = "Address;NearAddress;Block;Street;ExtendedZip;Zip;Neighborhood;City;County;State;Unknown"
+SALUTATIONS = "Mr.;Ms.;Mrs.;Dr.;Prof."
+
+
+def choices(values: str, default: str | None = None) -> tuple[PicklistValue, ...]:
+    """Picklist values from a `;`-joined text, each its own label."""
+    return tuple(
+        PicklistValue(value, value, is_default=value == default) for value in values.split(";") if value
+    )
+
+
+def text(name: str, label: str, length: int, *, required: bool = False, unique: bool = False) -> Field:
+    """One line of text."""
+    return Field(name=name, label=label, type=FieldType.TEXT, length=length, required=required, unique=unique)
+
+
+def long_text(name: str, label: str, length: int = 32_000) -> Field:
+    """Text too long to filter or sort by."""
+    return Field(name=name, label=label, type=FieldType.LONG_TEXT, length=length)
+
+
+def email(name: str, label: str, length: int, *, required: bool = False) -> Field:
+    """An email address."""
+    return Field(name=name, label=label, type=FieldType.EMAIL, length=length, required=required)
+
+
+def phone(name: str, label: str) -> Field:
+    """A telephone number, kept as it was written."""
+    return Field(name=name, label=label, type=FieldType.PHONE, length=40)
+
+
+def url(name: str, label: str) -> Field:
+    """A web address, kept as it was written."""
+    return Field(name=name, label=label, type=FieldType.URL, length=255)
+
+
+def picklist(
+    name: str,
+    label: str,
+    values: str,
+    *,
+    length: int = 40,
+    restricted: bool = False,
+    required: bool = False,
+    updateable: bool = True,
+    default: str | None = None,
+) -> Field:
+    """One of the `;`-joined values, or any other text unless restricted."""
+    return Field(
+        name=name,
+        label=label,
+        type=FieldType.PICKLIST,
+        length=length,
+        picklist=choices(values, default),
+        restricted=restricted,
+        required=required,
+        updateable=updateable,
+        default=default,
+    )
+
+
+def lookup(
+    name: str,
+    label: str,
+    target: str,
+    relationship_name: str,
+    child_relationship_name: str = "",
+    *,
+    required: bool = False,
+    updateable: bool = True,
+) -> Field:
+    """The id of a record of `target`."""
+    return Field(
+        name=name,
+        label=label,
+        type=FieldType.REFERENCE,
+        length=18,
+        reference_to=(target,),
+        relationship_name=relationship_name,
+        child_relationship_name=child_relationship_name,
+        required=required,
+        updateable=updateable,
+    )
+
+
+def checkbox(name: str, label: str, *, default: bool = False) -> Field:
+    """True or false, never null."""
+    return Field(name=name, label=label, type=FieldType.CHECKBOX, default=default)
+
+
+def integer(name: str, label: str, digits: int, *, default: int | None = None) -> Field:
+    """A whole number of at most `digits` digits."""
+    return Field(name=name, label=label, type=FieldType.INTEGER, precision=digits, default=default)
+
+
+def double(name: str, label: str, precision: int, scale: int, *, required: bool = False) -> Field:
+    """A number of `precision` digits, `scale` of them after the point."""
+    return Field(
+        name=name, label=label, type=FieldType.NUMBER, precision=precision, scale=scale, required=required
+    )
+
+
+def currency(name: str, label: str, precision: int, scale: int) -> Field:
+    """An amount in the org's currency."""
+    return Field(name=name, label=label, type=FieldType.CURRENCY, precision=precision, scale=scale)
+
+
+def percent(name: str, label: str, precision: int, scale: int) -> Field:
+    """A number of percents: 50 is one half."""
+    return Field(name=name, label=label, type=FieldType.PERCENT, precision=precision, scale=scale)
+
+
+def date(name: str, label: str, *, required: bool = False) -> Field:
+    """A day."""
+    return Field(name=name, label=label, type=FieldType.DATE, required=required)
+
+
+def datetime(name: str, label: str) -> Field:
+    """A moment, to the millisecond."""
+    return Field(name=name, label=label, type=FieldType.DATETIME)
+
+
+def read_only(field: Field) -> Field:
+    """The field, out of the reach of API callers."""
+    return replace(field, createable=False, updateable=False)
+
+
+def system(
+    name: str,
+    label: str,
+    type_: FieldType,
+    *,
+    length: int = 0,
+    default: bool | None = None,
+    in_change_events: bool = True,
+) -> Field:
+    """A field that the platform keeps by itself."""
+    return Field(
+        name=name,
+        label=label,
+        type=type_,
+        length=length,
+        default=default,
+        createable=False,
+        updateable=False,
+        is_system=True,
+        in_change_events=in_change_events,
+    )
+
+
+def address(prefix: str) -> tuple[Field, ...]:
+    """A postal address: the compound `<prefix>Address`, then its eight components in wire order."""
+    compound = prefix + "Address"
+    parts = (
+        ("Street", "Street", FieldType.TEXT_AREA, 255),
+        ("City", "City", FieldType.TEXT, 40),
+        ("State", "State/Province", FieldType.TEXT, 80),
+        ("PostalCode", "Zip/Postal Code", FieldType.TEXT, 20),
+        ("Country", "Country", FieldType.TEXT, 80),
+        ("Latitude", "Latitude", FieldType.NUMBER, 0),
+        ("Longitude", "Longitude", FieldType.NUMBER, 0),
+        ("GeocodeAccuracy", "Geocode Accuracy", FieldType.PICKLIST, 40),
+    )
+    return (
+        Field(
+            name=compound,
+            label=f"{prefix} Address".strip(),
+            type=FieldType.ADDRESS,
+            createable=False,
+            updateable=False,
+        ),
+        *(
+            Field(
+                name=prefix + part,
+                label=f"{prefix} {label}".strip(),
+                type=type_,
+                length=length,
+                precision=18 if type_ is FieldType.NUMBER else 0,
+                scale=15 if type_ is FieldType.NUMBER else 0,
+                picklist=choices(GEOCODE_ACCURACIES) if type_ is FieldType.PICKLIST else (),
+                restricted=type_ is FieldType.PICKLIST,
+                compound=compound,
+                component=part,
+            )
+            for part, label, type_, length in parts
+        ),
+    )
+
+
+def person_name(label: str, *, has_salutation: bool) -> tuple[Field, ...]:
+    """A person's name: the compound `Name`, then its components in wire order. The last name is required."""
+    compound = Field(
+        name="Name",
+        label=label,
+        type=FieldType.PERSON_NAME,
+        length=121,
+        createable=False,
+        updateable=False,
+    )
+    parts = [text("FirstName", "First Name", 40), text("LastName", "Last Name", 80, required=True)]
+    if has_salutation:
+        parts.insert(0, picklist("Salutation", "Salutation", SALUTATIONS))
+    return (compound, *(replace(part, compound="Name", component=part.name) for part in parts))

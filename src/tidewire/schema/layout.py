@@ -1,0 +1,142 @@
+"""How objects are laid out in tables, and the fields that all of them have.
+
+What is stored outlives the code, so the layout only ever grows. Columns are numbered in the order in which
+the fields stand; a standard field added later, wherever it stands in the order, is given its `column` by
+hand, past the last one in use. Fields that an org adds to a standard object start at FIRST_ADDED_COLUMN, and
+its own objects at table FIRST_CUSTOM_TABLE, so that neither ever meets what a later release brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tidewire.errors import DefinitionInvalid
+from tidewire.schema.fields import lookup, system, text
+from tidewire.schema.model import Field, FieldType, ObjectType
+
+FIRST_ADDED_COLUMN = 201
+FIRST_CUSTOM_TABLE = 1001
+
+
+def identity_fields(*, has_is_deleted: bool = True) -> tuple[Field, ...]:
+    """Id and, for what can be deleted, IsDeleted."""
+    record_id = system("Id", "Record ID", FieldType.ID, length=18, in_change_events=False)
+    deleted = system("IsDeleted", "Deleted", FieldType.CHECKBOX, default=False, in_change_events=False)
+    return (record_id, deleted) if has_is_deleted else (record_id,)
+
+
+def owner_field() -> Field:
+    """Who owns the record: the user who made it, unless told otherwise."""
+    return lookup("OwnerId", "Owner ID", "User", "Owner")
+
+
+def _kept(field: Field) -> Field:
+    return replace(field, is_system=True, createable=False, updateable=False)
+
+
+def audit_fields() -> tuple[Field, ...]:
+    """Who made and last changed the record, and when."""
+    return (
+        system("CreatedDate", "Created Date", FieldType.DATETIME),
+        _kept(lookup("CreatedById", "Created By ID", "User", "CreatedBy")),
+        system("LastModifiedDate", "Last Modified Date", FieldType.DATETIME),
+        _kept(lookup("LastModifiedById", "Last Modified By ID", "User", "LastModifiedBy")),
+        system("SystemModstamp", "System Modstamp", FieldType.DATETIME, in_change_events=False),
+    )
+
+
+def _with_columns(fields: Iterable[Field], first: int = 1) -> tuple[Field, ...]:
+    """Give each field that stores something and has no column yet the next one."""
+    placed = []
+    number = first
+    for f in fields:
+        if f.column or f.is_compound:
+            placed.append(f)
+        elif f.type is FieldType.ID:
+            placed.append(replace(f, column="id"))
+        else:
+            placed.append(replace(f, column=f"c{number}"))
+            number += 1
+    return tuple(placed)
+
+
+def standard_object(
+    table_number: int,
+    key_prefix: str,
+    name: str,
+    plural: str,
+    fields: Iterable[Field],
+    *,
+    label: str = "",
+    is_setup: bool = False,
+    createable: bool = True,
+    deletable: bool = True,
+) -> ObjectType:
+    """A standard object with its table and columns."""
+    return ObjectType(
+        name=name,
+        label=label or name,
+        label_plural=plural,
+        key_prefix=key_prefix,
+        fields=_with_columns(fields),
+        table=f"o{table_number}_0",
+        is_setup=is_setup,
+        createable=createable,
+        deletable=deletable,
+    )
+
+
+def _next_column(obj: ObjectType) -> int:
+    used = [int(f.column[1:]) for f in obj.fields if f.column and f.column != "id"]
+    floor = 1 if obj.custom else FIRST_ADDED_COLUMN
+    return max([floor, *(number + 1 for number in used)])
+
+
+def add_fields(obj: ObjectType, fields: Iterable[Field]) -> ObjectType:
+    """The object with these custom fields after its own, each with the next free column.
+
+    A field that brings its column keeps it, as one read back from a stored definition does. Raises
+    DefinitionInvalid when a name or a column is taken.
+    """
+    added = tuple(replace(f, custom=True) for f in fields)
+    known = replace(obj, fields=obj.fields + tuple(f for f in added if f.column))
+    merged = obj.fields + _with_columns(added, _next_column(known))
+    names: set[str] = set()
+    columns: set[str] = set()
+    for f in merged:
+        if f.name.lower() in names:
+            raise DefinitionInvalid(f"{obj.name} has two fields named {f.name}", path=f"{obj.name}.{f.name}")
+        if f.column and f.column in columns:
+            raise DefinitionInvalid(f"{obj.name}.{f.name} shares its column", path=f"{obj.name}.{f.name}")
+        names.add(f.name.lower())
+        columns.add(f.column)
+    return replace(obj, fields=merged)
+
+
+def custom_object(
+    name: str,
+    label: str,
+    label_plural: str,
+    key_prefix: str,
+    table_number: int,
+    name_field: Field | None,
+    fields: Iterable[Field],
+) -> ObjectType:
+    """An org's own object: the fields every custom object has, then these.
+
+    Without `name_field`, Name is Text(80).
+    """
+    named = name_field or text("Name", f"{label} Name", 80)
+    own = ObjectType(
+        name=name,
+        label=label,
+        label_plural=label_plural,
+        key_prefix=key_prefix,
+        fields=_with_columns(
+            (*identity_fields(), owner_field(), replace(named, name="Name", custom=False), *audit_fields())
+        ),
+        table=f"o{table_number}_0",
+        custom=True,
+    )
+    return add_fields(own, fields)

@@ -1,0 +1,177 @@
+"""Field, object and platform-event types.
+
+A compound field (a postal address, a person's name) is listed among the object's fields, but holds no value
+of its
+own: its components name it in `compound` and carry the values. Stored values are described in
+`tidewire.events.Value`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+
+class FieldType(Enum):
+    """What a field holds. Values are the words used in org definitions."""
+
+    ID = "Id"
+    REFERENCE = "Lookup"
+    TEXT = "Text"
+    TEXT_AREA = "TextArea"
+    LONG_TEXT = "LongTextArea"
+    EMAIL = "Email"
+    PHONE = "Phone"
+    URL = "Url"
+    INTEGER = "Integer"  # standard whole-number fields only; custom Number fields are doubles
+    NUMBER = "Number"
+    CURRENCY = "Currency"
+    PERCENT = "Percent"
+    CHECKBOX = "Checkbox"
+    DATE = "Date"
+    DATETIME = "DateTime"
+    TIME = "Time"
+    PICKLIST = "Picklist"
+    AUTO_NUMBER = "AutoNumber"
+    ADDRESS = "Address"
+    PERSON_NAME = "PersonName"
+
+
+TEXT_TYPES = frozenset(
+    {
+        FieldType.TEXT,
+        FieldType.TEXT_AREA,
+        FieldType.EMAIL,
+        FieldType.PHONE,
+        FieldType.URL,
+        FieldType.PICKLIST,
+        FieldType.AUTO_NUMBER,
+    }
+)
+"""Types compared by folded key: filterable and sortable text."""
+ID_TYPES = frozenset({FieldType.ID, FieldType.REFERENCE})
+DOUBLE_TYPES = frozenset({FieldType.NUMBER, FieldType.CURRENCY, FieldType.PERCENT})
+COMPOUND_TYPES = frozenset({FieldType.ADDRESS, FieldType.PERSON_NAME})
+
+
+@dataclass(frozen=True, slots=True)
+class PicklistValue:
+    """One choice of a picklist."""
+
+    value: str
+    label: str
+    is_default: bool = False
+    is_active: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of an object or event.
+
+    `column` is the physical column (empty for compounds, events and fields not stored); a text field's folded
+    key
+    stands beside it in `key_column`. `field_id` is the 00N id of a custom field.
+    """
+
+    name: str
+    label: str
+    type: FieldType
+    length: int = 0
+    precision: int = 0
+    scale: int = 0
+    required: bool = False
+    createable: bool = True
+    updateable: bool = True
+    custom: bool = False
+    unique: bool = False
+    external_id: bool = False
+    case_sensitive: bool = False
+    reference_to: tuple[str, ...] = ()
+    relationship_name: str = ""
+    child_relationship_name: str = ""
+    picklist: tuple[PicklistValue, ...] = ()
+    restricted: bool = False
+    default: str | int | float | bool | None = None
+    compound: str = ""
+    component: str = ""  # the part's name inside its compound: BillingStreet is `Street` of BillingAddress
+    display_format: str = ""  # of auto numbers, such as `INV-{0000}`
+    is_system: bool = False  # kept by the platform itself; never in a user's hands
+    in_change_events: bool = True
+    column: str = ""
+    field_id: str = ""
+
+    @property
+    def is_compound(self) -> bool:
+        """Whether the field is only a view over its components."""
+        return self.type in COMPOUND_TYPES
+
+    @property
+    def is_filterable(self) -> bool:
+        """Whether WHERE, ORDER BY and indexes may use it."""
+        return self.type is not FieldType.LONG_TEXT and not self.is_compound
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is compared by its folded key."""
+        return self.type in TEXT_TYPES
+
+    @property
+    def key_column(self) -> str:
+        """The column with the folded form of a text field: `c7` -> `k7`."""
+        return "k" + self.column[1:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectType:
+    """One kind of record. `fields` are in canonical order, compounds included."""
+
+    name: str
+    label: str
+    label_plural: str
+    key_prefix: str
+    fields: tuple[Field, ...]
+    table: str = ""  # physical table, such as `o12_0`
+    custom: bool = False
+    createable: bool = True
+    updateable: bool = True
+    deletable: bool = True
+    is_setup: bool = False  # metadata-like objects: never captured, writes commit alone
+
+    def __hash__(self) -> int:
+        # Types key caches on hot paths; hashing every field each time would cost more than what is cached.
+        return hash(self.name)
+
+    @cached_property
+    def by_name(self) -> dict[str, Field]:
+        """Fields by lower-case name."""
+        return {f.name.lower(): f for f in self.fields}
+
+    @cached_property
+    def stored_fields(self) -> tuple[Field, ...]:
+        """The fields that have a column, in order."""
+        return tuple(f for f in self.fields if f.column)
+
+    @cached_property
+    def name_field(self) -> Field | None:
+        """The field a person knows a record by."""
+        return self.by_name.get("name")
+
+    def try_field(self, name: str) -> Field | None:
+        """The field of that name in any letter case, or None."""
+        return self.by_name.get(name.lower())
+
+    def components(self, compound: str) -> tuple[Field, ...]:
+        """The parts of a compound field, in order."""
+        return tuple(f for f in self.fields if f.compound == compound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventType:
+    """One kind of platform event: custom fields only; CreatedDate and CreatedById come with every event."""
+
+    name: str
+    label: str
+    label_plural: str
+    key_prefix: str
+    fields: tuple[Field, ...]

@@ -1,0 +1,227 @@
+"""Reads a query into its tree. One method per rule of the grammar, in the order in which the clauses stand.
+
+Rules that the grammar has and this parser does not read (USING SCOPE, WITH, FOR, UPDATE TRACKING, several
+objects in FROM, currency literals) are refused by name. What it reads but nobody can run yet is the
+binder's to refuse. Conditions are in `tidewire.soql.condition_parser`, the cursor over tokens in
+`tidewire.soql.cursor`.
+"""
+
+from __future__ import annotations
+
+from tidewire.soql.ast import (
+    Aliased,
+    FieldPath,
+    FunctionCall,
+    GroupBy,
+    Grouping,
+    OrderItem,
+    Query,
+    SelectItem,
+    Subject,
+    Subquery,
+    TypeOf,
+    TypeOfBranch,
+)
+from tidewire.soql.condition_parser import parse_condition, parse_subject
+from tidewire.soql.cursor import Cursor
+from tidewire.soql.tokens import TokenKind, parse_tokens
+
+RESERVED = frozenset(
+    [
+        "AND",
+        "AS",
+        "ASC",
+        "DESC",
+        "EXCLUDES",
+        "FIRST",
+        "FROM",
+        "GROUP",
+        "HAVING",
+        "IN",
+        "INCLUDES",
+        "LAST",
+        "LIKE",
+        "LIMIT",
+        "NOT",
+        "NULL",
+        "NULLS",
+        "OR",
+        "SELECT",
+        "USING",
+        "WHERE",
+        "WITH",
+    ]
+)
+"""Words that cannot be aliases, nor stand alone as a field."""
+_CLAUSE_STARTS = frozenset(["ORDER", "OFFSET", "FOR", "UPDATE", "ALL"])
+_REFUSED_CLAUSES = {
+    "USING": "USING SCOPE is not supported",
+    "WITH": "WITH is not supported",
+    "FOR": "FOR VIEW, FOR REFERENCE and FOR UPDATE are not supported",
+    "UPDATE": "UPDATE TRACKING and UPDATE VIEWSTAT are not supported",
+}
+
+
+def parse_query(text: str) -> Query:
+    """The tree of a query. Raises SoqlSyntaxError, or NumberOutOfRange for a LIMIT or OFFSET past 32 bits."""
+    cursor = Cursor(text, parse_tokens(text))
+    query = _parse_select(cursor)
+    if not cursor.is_at(TokenKind.END):
+        raise cursor.unexpected()
+    return query
+
+
+def _parse_select(cursor: Cursor) -> Query:
+    position = cursor.expect_word("SELECT").position
+    with cursor.nested():
+        is_count, select = _parse_select_list(cursor)
+        cursor.expect_word("FROM")
+        entity = cursor.expect_kind(TokenKind.NAME)
+        alias = _parse_from_alias(cursor)
+        _refuse_clause(cursor, "USING")
+        where = parse_condition(cursor, _parse_select) if cursor.take_word("WHERE") else None
+        _refuse_clause(cursor, "WITH")
+        group_by = _parse_group_by(cursor)
+        order_by = _parse_order_by(cursor)
+        limit = cursor.expect_count() if cursor.take_word("LIMIT") else None
+        offset = cursor.expect_count() if cursor.take_word("OFFSET") else None
+        if cursor.is_at_word("ALL") and cursor.is_next_word("ROWS"):
+            raise cursor.refused("ALL ROWS not allowed in this context")
+        _refuse_clause(cursor, "FOR", "UPDATE")
+    return Query(
+        select,
+        entity.text,
+        alias,
+        is_count,
+        where,
+        group_by,
+        order_by,
+        limit,
+        offset,
+        cursor.text,
+        position,
+        entity.position,
+    )
+
+
+def _refuse_clause(cursor: Cursor, *words: str) -> None:
+    for word in words:
+        if cursor.is_at_word(word):
+            raise cursor.refused(_REFUSED_CLAUSES[word])
+
+
+def _parse_select_list(cursor: Cursor) -> tuple[bool, tuple[SelectItem, ...]]:
+    if cursor.take_call("COUNT"):
+        return True, ()
+    items = [_parse_select_item(cursor)]
+    while cursor.take_symbol(","):
+        items.append(_parse_select_item(cursor))
+    return False, tuple(items)
+
+
+def _parse_select_item(cursor: Cursor) -> SelectItem:
+    position = cursor.position
+    if cursor.take_symbol("("):
+        query = _parse_select(cursor)
+        cursor.expect_symbol(")")
+        return Subquery(query, position)
+    if (
+        cursor.is_at_word("TYPEOF")
+        and cursor.is_next_kind(TokenKind.NAME)
+        and not cursor.is_next_word("FROM")
+    ):
+        return _parse_type_of(cursor)
+    item = parse_subject(cursor, RESERVED)
+    alias = _try_alias(cursor)
+    return Aliased(item, alias, position) if alias else item
+
+
+def _try_alias(cursor: Cursor) -> str:
+    if not cursor.is_at(TokenKind.NAME) or cursor.word in RESERVED or cursor.word in _CLAUSE_STARTS:
+        return ""
+    return cursor.advance().text
+
+
+def _parse_type_of(cursor: Cursor) -> TypeOf:
+    position = cursor.advance().position
+    relationship = _parse_path(cursor)
+    branches = []
+    while cursor.take_word("WHEN"):
+        entity = cursor.expect_kind(TokenKind.NAME).text
+        cursor.expect_word("THEN")
+        branches.append(TypeOfBranch(entity, _parse_paths(cursor)))
+    if not branches:
+        raise cursor.unexpected()
+    otherwise = _parse_paths(cursor) if cursor.take_word("ELSE") else ()
+    cursor.expect_word("END")
+    return TypeOf(relationship, tuple(branches), otherwise, position)
+
+
+def _parse_paths(cursor: Cursor) -> tuple[FieldPath, ...]:
+    paths = [_parse_path(cursor)]
+    while cursor.take_symbol(","):
+        paths.append(_parse_path(cursor))
+    return tuple(paths)
+
+
+def _parse_path(cursor: Cursor) -> FieldPath:
+    subject = parse_subject(cursor, RESERVED)
+    if isinstance(subject, FunctionCall):
+        raise cursor.refused("a field is needed here, not a function", subject.position)
+    return subject
+
+
+def _parse_from_alias(cursor: Cursor) -> str:
+    if cursor.take_word("AS"):
+        alias = _try_alias(cursor)
+        if not alias:
+            raise cursor.unexpected()
+    else:
+        alias = _try_alias(cursor)
+    if cursor.is_at_symbol(","):
+        raise cursor.refused("several objects in FROM are not supported")
+    return alias
+
+
+def _parse_group_by(cursor: Cursor) -> GroupBy | None:
+    if not cursor.is_at_word("GROUP"):
+        return None
+    position = cursor.advance().position
+    cursor.expect_word("BY")
+    grouping = Grouping.PLAIN
+    for candidate in (Grouping.ROLLUP, Grouping.CUBE):
+        if cursor.is_at_word(candidate.value) and cursor.is_next_symbol("("):
+            grouping = candidate
+            cursor.advance()
+            cursor.expect_symbol("(")
+    items: list[Subject] = [parse_subject(cursor, RESERVED)]
+    while cursor.take_symbol(","):
+        items.append(parse_subject(cursor, RESERVED))
+    if grouping is not Grouping.PLAIN:
+        cursor.expect_symbol(")")
+    having = parse_condition(cursor, _parse_select) if cursor.take_word("HAVING") else None
+    return GroupBy(tuple(items), grouping, having, position)
+
+
+def _parse_order_by(cursor: Cursor) -> tuple[OrderItem, ...]:
+    if not cursor.take_word("ORDER"):
+        return ()
+    cursor.expect_word("BY")
+    items = [_parse_order_item(cursor)]
+    while cursor.take_symbol(","):
+        items.append(_parse_order_item(cursor))
+    return tuple(items)
+
+
+def _parse_order_item(cursor: Cursor) -> OrderItem:
+    position = cursor.position
+    subject = parse_subject(cursor, RESERVED)
+    is_descending = cursor.take_word("DESC")
+    if not is_descending:
+        cursor.take_word("ASC")
+    has_nulls_last = False
+    if cursor.take_word("NULLS"):
+        has_nulls_last = cursor.take_word("LAST")
+        if not has_nulls_last:
+            cursor.expect_word("FIRST")
+    return OrderItem(subject, is_descending, has_nulls_last, position)

@@ -1,0 +1,120 @@
+"""Which literal fits which type of field, and what is stored for it."""
+
+from __future__ import annotations
+
+import math
+
+from tidewire.errors import FilterInvalid, NumberOutOfRange, OperatorInvalid, SoqlSyntaxError
+from tidewire.events import Value
+from tidewire.ids import try_normalise_id
+from tidewire.schema.model import DOUBLE_TYPES, ID_TYPES, Field, FieldType
+from tidewire.soql.ast import (
+    BooleanLiteral,
+    DateLiteral,
+    DateTimeLiteral,
+    Literal,
+    NullLiteral,
+    NumberLiteral,
+    RelativeDate,
+    StringLiteral,
+    TimeLiteral,
+)
+from tidewire.soql.caret import pointing_error
+from tidewire.soql.literals import try_date_ms, try_datetime_ms, try_time_ms
+
+DESCRIBE_TYPES = {
+    FieldType.ID: "id",
+    FieldType.REFERENCE: "reference",
+    FieldType.TEXT: "string",
+    FieldType.TEXT_AREA: "textarea",
+    FieldType.LONG_TEXT: "textarea",
+    FieldType.EMAIL: "email",
+    FieldType.PHONE: "phone",
+    FieldType.URL: "url",
+    FieldType.INTEGER: "int",
+    FieldType.NUMBER: "double",
+    FieldType.CURRENCY: "currency",
+    FieldType.PERCENT: "percent",
+    FieldType.CHECKBOX: "boolean",
+    FieldType.DATE: "date",
+    FieldType.DATETIME: "datetime",
+    FieldType.TIME: "time",
+    FieldType.PICKLIST: "picklist",
+    FieldType.AUTO_NUMBER: "string",
+    FieldType.ADDRESS: "address",
+    FieldType.PERSON_NAME: "string",
+}
+"""What a describe call names each type."""
+
+_MAX_INTEGER = 2**63 - 1
+_DATE_TYPES = frozenset({FieldType.DATE, FieldType.DATETIME})
+
+
+def store_literal(
+    query: str, position: int, field: Field, literal: Literal
+) -> str | int | float | bool | None:
+    """The stored value of a literal that a field is compared with; errors point at `position` in `query`.
+
+    The empty text stays what it is, for id fields too: it comes before every id.
+    """
+    if isinstance(literal, NullLiteral):
+        return None
+    value = _try_value(query, position, field, literal)
+    if value is not None:
+        return value
+    if isinstance(literal, RelativeDate) and field.type in _DATE_TYPES:
+        reason = f"date literal {literal.name} is not supported"
+        raise pointing_error(SoqlSyntaxError, query, position, reason, field=field.name)
+    raise pointing_error(FilterInvalid, query, position, _misfit(field), field=field.name)
+
+
+def _misfit(field: Field) -> str:
+    if field.is_text or field.type in ID_TYPES:
+        wanted = "string" if field.is_text else "ID"
+        quotes = "should be enclosed in quotes"
+    else:
+        wanted = "dateTime" if field.type is FieldType.DATETIME else DESCRIBE_TYPES[field.type]
+        quotes = "should not be enclosed in quotes"
+    return f"value of filter criterion for field '{field.name}' must be of type {wanted} and {quotes}"
+
+
+def _try_value(query: str, position: int, field: Field, literal: Literal) -> Value:
+    """None if the literal is of another type than the field."""
+    match literal:
+        case StringLiteral(value):
+            if field.type in ID_TYPES:
+                return _id_value(query, position, field, value)
+            return value if field.is_text else None
+        case NumberLiteral(text):
+            if field.type is FieldType.INTEGER or field.type in DOUBLE_TYPES:
+                return _number_value(query, position, field, text)
+            return None
+        case BooleanLiteral(truth):
+            return truth if field.type is FieldType.CHECKBOX else None
+        case DateLiteral(text):
+            return try_date_ms(text) if field.type is FieldType.DATE else None
+        case DateTimeLiteral(text):
+            return try_datetime_ms(text) if field.type is FieldType.DATETIME else None
+        case TimeLiteral(text):
+            return try_time_ms(text) if field.type is FieldType.TIME else None
+        case NullLiteral() | RelativeDate():
+            return None
+
+
+def _id_value(query: str, position: int, field: Field, text: str) -> str:
+    if text == "":
+        return text
+    record_id = try_normalise_id(text)
+    if record_id is None:
+        reason = f"invalid ID field: {text[:64]}"
+        raise pointing_error(OperatorInvalid, query, position, reason, field=field.name)
+    return record_id
+
+
+def _number_value(query: str, position: int, field: Field, text: str) -> int | float:
+    number: int | float = float(text)
+    is_whole = field.type is FieldType.INTEGER and "." not in text
+    if math.isfinite(number) and (not is_whole or abs(number) < _MAX_INTEGER):
+        return int(text) if is_whole else number
+    reason = f"numeric value out of range: {text[:64]}"
+    raise pointing_error(NumberOutOfRange, query, position, reason, field=field.name, fields=(field.name,))
