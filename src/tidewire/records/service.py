@@ -1,0 +1,69 @@
+"""Records as the stages above use them: write in a unit of work, read in a snapshot.
+
+`on_changes` is the hook through which a commit reaches capture. It runs on the writer thread, inside the
+transaction, after the work and before
+the commit; if it raises, the whole request is undone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tidewire.clock import Clock
+from tidewire.events import Change, CommitContext
+from tidewire.records.types import Types
+from tidewire.records.work import UnitOfWork
+from tidewire.storage.store import Reader, Store, Transaction
+from tidewire.storage.writer import GroupWriter
+
+T = TypeVar("T")
+ChangeHook = Callable[[UnitOfWork, Sequence[Change], CommitContext], None]
+
+
+class RecordService:
+    """One org's records."""
+
+    def __init__(self, store: Store, writer: GroupWriter, types: Types, clock: Clock) -> None:
+        self._store = store
+        self._writer = writer
+        self._clock = clock
+        self._hooks: list[ChangeHook] = []
+        self.types = types
+
+    def add_hook(self, hook: ChangeHook) -> None:
+        """Call `hook` with the changes of every later transaction, in the order of adding."""
+        self._hooks.append(hook)
+
+    async def write(
+        self, work: Callable[[UnitOfWork], T], *, user_id: str, origin: str = "", solo: bool = False
+    ) -> T:
+        """Run `work` in one transaction; returns its result once it is durable."""
+        return await self._writer.submit(lambda tx: self._run(tx, work, user_id, origin), solo=solo)
+
+    async def write_plain(self, work: Callable[[Transaction], T], *, solo: bool = False) -> T:
+        """Run `work` that touches no records, such as a login or a publish, in one transaction."""
+        return await self._writer.submit(work, solo=solo)
+
+    async def read(self, work: Callable[[Reader], T]) -> T:
+        """Run `work` in one read transaction, off the loop."""
+        return await self._store.read(work)
+
+    def _run(self, tx: Transaction, work: Callable[[UnitOfWork], T], user_id: str, origin: str) -> T:
+        now_ms = self._clock.now_ms()
+        unit = UnitOfWork(tx, self.types.catalog, user_id, now_ms)
+        result = work(unit)
+        changes = unit.changes()
+        if changes:
+            tx.progress.commit_number += 1
+            context = CommitContext(
+                transaction_key=str(uuid.uuid4()),
+                commit_number=tx.progress.commit_number,
+                commit_ms=now_ms,
+                user_id=user_id,
+                origin=origin,
+            )
+            for hook in self._hooks:
+                hook(unit, changes, context)
+        return result

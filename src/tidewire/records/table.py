@@ -1,0 +1,156 @@
+"""A logical table's physical side: the statements that make it, fill it and read it.
+
+Every text field has two columns: the value, and the folded key under which it is compared. Column and table
+names come from the catalog only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from tidewire.events import Value
+from tidewire.schema.folding import fold_key
+from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType
+from tidewire.storage.store import Reader, Transaction
+
+_INTEGER_TYPES = frozenset(
+    {FieldType.INTEGER, FieldType.CHECKBOX, FieldType.DATE, FieldType.DATETIME, FieldType.TIME}
+)
+
+
+def create_table(tx: Transaction, obj: ObjectType) -> None:
+    """Make the table, or add the columns it lacks."""
+    wanted = dict(column for f in obj.stored_fields for column in _columns(f))
+    present = _read_columns(tx, obj.table)
+    if not present:
+        others = "".join(f", {name} {kind}" for name, kind in wanted.items() if name != "id")
+        tx.execute(f"CREATE TABLE {obj.table} (id TEXT PRIMARY KEY{others})")
+    for name, kind in wanted.items():
+        if present and name not in present:
+            tx.execute(f"ALTER TABLE {obj.table} ADD COLUMN {name} {kind}")
+    if present >= wanted.keys():
+        return
+    for field in obj.stored_fields:
+        if _is_indexed(field):
+            key = field.key_column if field.is_text else field.column
+            tx.execute(f"CREATE INDEX IF NOT EXISTS {obj.table}_{key} ON {obj.table} ({key})")
+    _write_columns(tx, obj.table, present | wanted.keys())
+
+
+def insert_row(tx: Transaction, obj: ObjectType, row: Mapping[str, Value]) -> None:
+    """Store a new record. Fields without a value are left out of the statement: most records set few."""
+    names = tuple(name for name, value in row.items() if value is not None)
+    sql, fields = _insert_sql(obj, names)
+    tx.execute(sql, [p for f in fields for p in _params(f, row[f.name])])
+
+
+def update_row(tx: Transaction, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
+    """Store new values of some fields."""
+    fields = [f for f in obj.stored_fields if f.name in values]
+    assignments = ", ".join(f"{column} = ?" for f in fields for column, _ in _columns(f))
+    params = [p for f in fields for p in _params(f, values[f.name])]
+    tx.execute(f"UPDATE {obj.table} SET {assignments} WHERE id = ?", [*params, record_id])  # noqa: S608
+
+
+def try_read_row(reader: Reader | Transaction, obj: ObjectType, record_id: str) -> dict[str, Value] | None:
+    """The record with this id, deleted or not, or None."""
+    rows = reader.execute(_select_sql(obj), (record_id,))
+    if not rows:
+        return None
+    return decode_row(obj.stored_fields, rows[0])
+
+
+def read_rows(
+    reader: Reader | Transaction, obj: ObjectType, field_name: str, values: Iterable[Value]
+) -> list[dict[str, Value]]:
+    """The living records whose id or lookup field holds one of these values, oldest first."""
+    wanted = list(values)
+    if not wanted:
+        return []
+    field = obj.by_name[field_name.lower()]
+    columns = ", ".join(f.column for f in obj.stored_fields)
+    marks = ", ".join("?" * len(wanted))
+    deleted = obj.try_field("IsDeleted")
+    alive = f" AND {deleted.column} = 0" if deleted else ""
+    sql = f"SELECT {columns} FROM {obj.table} WHERE {field.column} IN ({marks}){alive} ORDER BY id"  # noqa: S608
+    return [decode_row(obj.stored_fields, row) for row in reader.execute(sql, wanted)]
+
+
+def read_all_rows(reader: Reader | Transaction, obj: ObjectType) -> list[dict[str, Value]]:
+    """Every record of an object, deleted ones included: for small setup objects only."""
+    columns = ", ".join(f.column for f in obj.stored_fields)
+    rows = reader.execute(f"SELECT {columns} FROM {obj.table} ORDER BY id")  # noqa: S608  # names from the catalog
+    return [decode_row(obj.stored_fields, row) for row in rows]
+
+
+def decode_row(fields: Iterable[Field], row: tuple[Value, ...]) -> dict[str, Value]:
+    """A database row as stored values by field name."""
+    return {
+        f.name: bool(value) if f.type is FieldType.CHECKBOX else value
+        for f, value in zip(fields, row, strict=True)
+    }
+
+
+def try_find_by_value(tx: Reader | Transaction, obj: ObjectType, field: Field, value: Value) -> str | None:
+    """The id of a living record that holds `value` in a field that must be unique."""
+    deleted = obj.try_field("IsDeleted")
+    alive = f" AND {deleted.column} = 0" if deleted else ""
+    if field.is_text and isinstance(value, str):
+        column, needle = field.key_column, fold_key(value, case_sensitive=field.case_sensitive)
+    else:
+        column, needle = field.column, value  # type: ignore[assignment]  # a number or an id, compared as it is
+    rows = tx.execute(f"SELECT id FROM {obj.table} WHERE {column} = ?{alive} LIMIT 1", (needle,))  # noqa: S608
+    return str(rows[0][0]) if rows else None
+
+
+def _columns(field: Field) -> list[tuple[str, str]]:
+    if field.type in _INTEGER_TYPES:
+        return [(field.column, "INTEGER")]
+    if field.type in DOUBLE_TYPES:
+        return [(field.column, "REAL")]
+    if field.is_text:
+        return [(field.column, "TEXT"), (field.key_column, "TEXT")]
+    return [(field.column, "TEXT")]
+
+
+def _params(field: Field, value: Value) -> list[Value]:
+    if field.is_text:
+        key = None if value is None else fold_key(str(value), case_sensitive=field.case_sensitive)
+        return [value, key]
+    if field.type is FieldType.CHECKBOX:
+        return [int(bool(value))]
+    return [value]
+
+
+def _is_indexed(field: Field) -> bool:
+    is_key = field.unique or field.external_id or field.type is FieldType.REFERENCE or field.name == "Name"
+    return bool(field.column) and field.type is not FieldType.ID and is_key
+
+
+@lru_cache(maxsize=1024)
+def _insert_sql(obj: ObjectType, names: tuple[str, ...]) -> tuple[str, tuple[Field, ...]]:
+    wanted = set(names)
+    fields = tuple(f for f in obj.stored_fields if f.name in wanted)
+    columns = [column for f in fields for column, _ in _columns(f)]
+    marks = ", ".join("?" * len(columns))
+    # Names come from the catalog only.
+    return f"INSERT INTO {obj.table} ({', '.join(columns)}) VALUES ({marks})", fields  # noqa: S608
+
+
+@lru_cache(maxsize=1024)
+def _select_sql(obj: ObjectType) -> str:
+    return f"SELECT {', '.join(f.column for f in obj.stored_fields)} FROM {obj.table} WHERE id = ?"  # noqa: S608
+
+
+def _read_columns(tx: Transaction, table: str) -> set[str]:
+    rows = tx.execute("SELECT definition FROM types WHERE kind = 'layout' AND name = ?", (table,))
+    return set(rows[0][0].split(",")) if rows else set()
+
+
+def _write_columns(tx: Transaction, table: str, columns: set[str]) -> None:
+    tx.execute(
+        "INSERT INTO types (kind, name, definition) VALUES ('layout', ?, ?)"
+        " ON CONFLICT (kind, name) DO UPDATE SET definition = excluded.definition",
+        (table, ",".join(sorted(columns))),
+    )

@@ -1,0 +1,281 @@
+"""The one writer of an org, and its group commit.
+
+Theory of operation. Callers hand in *work*: a function of a Transaction. The writer thread drains whatever
+has queued, runs each piece in
+a SAVEPOINT, commits them all with one fsync, and only then lets anyone know. Failure rules:
+
+- Work that raises is rolled back to its savepoint and fails alone. Its numbers are given back.
+- Some database errors (a full disk, an interrupt) roll back the whole transaction. Then nothing was
+  acknowledged: the piece that
+  hit it fails, the others run again in a new group.
+- A failed COMMIT leaves the outcome open. The connection is thrown away, and the group number that a fresh
+  connection reads tells whether the
+  commit happened. If durability itself is in doubt (a failed fsync), nothing is retried: the callers get
+  OutcomeUnknown and the writer stops for good.
+
+In-memory state changes only in `after_commit` callbacks. Work marked `solo` (metadata, access, anything
+large) is a group by itself, so that
+what runs after it sees its effects.
+
+Threads: `submit` may be called from any thread; everything else happens on the writer thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tidewire.errors import InternalError, OutcomeUnknown, PlatformError, StoreClosed
+from tidewire.faults import crash_point
+from tidewire.storage.store import Connection, Progress, Store, Transaction, read_progress, write_progress
+from tidewire.telemetry import counters
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+GROUP_LIMIT = 256  # beyond this a group's latency grows faster than its throughput
+
+
+@dataclass(slots=True)
+class _Member(Generic[T]):
+    work: Callable[[Transaction], T]
+    is_solo: bool
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[T]
+    result: Any = None
+    error: BaseException | None = None
+    transaction: Transaction | None = None
+
+
+CommitListener = Callable[[list[Transaction], Progress], None]
+"""Told of each durable group, on the writer thread, before its members are acknowledged."""
+
+
+class GroupWriter:
+    """Start with `start`, end with `stop`. `failure` is set once the writer has stopped for good."""
+
+    def __init__(self, store: Store, on_commit: CommitListener) -> None:
+        self._store = store
+        self._on_commit = on_commit
+        self._queue: queue.SimpleQueue[_Member[Any] | None] = queue.SimpleQueue()
+        self._connection: Connection = store.connect_writer()
+        self._progress = read_progress(self._connection)
+        self._held_back: _Member[Any] | None = None
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._is_closed = False
+        self._failure_watchers: list[Callable[[], object]] = []
+        self.failure: PlatformError | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """The counters of the last durable commit."""
+        return self._progress
+
+    def watch_failure(self, stopped: Callable[[], object]) -> None:
+        """Call `stopped`, on the writer thread, if the writer ever has to stop for good."""
+        self._failure_watchers.append(stopped)
+
+    def start(self) -> None:
+        """Begin to take work."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish what is queued, then stop. Later submissions are refused."""
+        self._is_closed = True
+        self._queue.put(None)
+        self._thread.join()
+        self._connection.close()
+
+    def submit(self, work: Callable[[Transaction], T], *, solo: bool = False) -> asyncio.Future[T]:
+        """Queue work; the future resolves on the calling loop once it is durable, or with the error that
+        undid it.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if self._is_closed or self.failure is not None:
+            future.set_exception(StoreClosed("the server is not taking writes now; try again later"))
+        else:
+            self._queue.put(_Member(work, solo, loop, future))
+        return future
+
+    def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            group, stopping = self._next_group()
+            while group and self.failure is None:
+                group = self._commit_group(group)
+            if group:
+                self._refuse(group)
+        while True:
+            try:
+                left = self._queue.get_nowait()
+            except queue.Empty:
+                return
+            if left is not None:
+                self._refuse([left])
+
+    def _next_group(self) -> tuple[list[_Member[Any]], bool]:
+        """Wait for work, then take what is there: up to the limit, and a solo piece alone."""
+        first = self._held_back or self._queue.get()
+        self._held_back = None
+        if first is None:
+            return [], True
+        group = [first]
+        while not first.is_solo and len(group) < GROUP_LIMIT:
+            try:
+                member = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if member is None:
+                return group, True
+            if member.is_solo:
+                self._held_back = member
+                break
+            group.append(member)
+        return group, False
+
+    def _commit_group(self, group: list[_Member[Any]]) -> list[_Member[Any]]:
+        """Run and commit a group; returns the members that must run again."""
+        progress = self._progress.copy()
+        connection = self._connection
+        try:
+            connection.begin()
+        except self._store.driver_errors as error:
+            self._fail(group, error)
+            return []
+        done: list[_Member[Any]] = []
+        for index, member in enumerate(group):
+            if self._run_member(member, progress):
+                if member.error is None:
+                    done.append(member)
+                continue
+            # The database has rolled everything back. Nothing was acknowledged, so the innocent run again.
+            self._settle([member])
+            counters["storage.groups_rerun"] += 1
+            return [m for m in group[:index] if m.error is None] + group[index + 1 :]
+        failed = [m for m in group if m.error is not None]
+        if not done:
+            connection.rollback()
+            self._settle(failed)
+            return []
+        progress.group_number += 1
+        try:
+            write_progress(connection, progress)
+            crash_point("writer.before_commit")
+            connection.commit()
+        except self._store.driver_errors as error:
+            self._settle(failed)
+            self._after_failed_commit(done, progress, error)
+            return []
+        crash_point("writer.after_commit")
+        self._announce(done, progress)
+        self._settle(failed + done)
+        return []
+
+    def _run_member(self, member: _Member[Any], progress: Progress) -> bool:
+        """Run one piece in its savepoint. False means that the whole transaction is gone."""
+        connection = self._connection
+        transaction = member.transaction = Transaction(connection, progress)
+        member.result, member.error = None, None
+        before = progress.copy()
+        connection.execute("SAVEPOINT member")
+        try:
+            member.result = member.work(transaction)
+        except PlatformError as error:
+            member.error = error
+        except self._store.driver_errors as error:
+            log.warning("storage.statement_failed", exc_info=error)
+            kind, message, _ = self._store.explain_failure(error)
+            member.error = kind(message)
+        except Exception as error:  # the writer must outlive any bug in the work it is given
+            log.exception("storage.work_failed")
+            member.error = InternalError("internal error")
+            member.error.__cause__ = error
+        if not connection.is_in_transaction():
+            member.error = member.error or InternalError("the transaction ended early")
+            return False
+        if member.error is not None:
+            connection.execute("ROLLBACK TO member")
+            for name in Progress.__slots__:
+                setattr(progress, name, getattr(before, name))
+        connection.execute("RELEASE member")
+        return True
+
+    def _announce(self, done: list[_Member[Any]], progress: Progress) -> None:
+        self._progress = progress.copy()
+        transactions = [m.transaction for m in done if m.transaction is not None]
+        for transaction in transactions:
+            for callback in transaction.callbacks:
+                callback()
+        counters["storage.groups_committed"] += 1
+        counters["storage.transactions_committed"] += len(done)
+        self._on_commit(transactions, self._progress)
+        crash_point("writer.before_ack")
+
+    def _after_failed_commit(self, done: list[_Member[Any]], progress: Progress, error: Exception) -> None:
+        log.error("storage.commit_failed", exc_info=error)
+        kind, message, is_durability_in_doubt = self._store.explain_failure(error)
+        self._connection.close()
+        if is_durability_in_doubt:
+            self._stop_for_good(done, message)
+            return
+        try:
+            self._connection = self._store.connect_writer()
+            found = read_progress(self._connection)
+        except self._store.driver_errors as again:
+            log.exception("storage.reopen_failed", exc_info=again)
+            self._stop_for_good(done, "the store could not be reopened after a failed commit")
+            return
+        if found.group_number == progress.group_number:
+            self._announce(done, progress)
+        else:
+            for member in done:
+                member.error = kind(message)
+        self._settle(done)
+
+    def _stop_for_good(self, group: list[_Member[Any]], message: str) -> None:
+        self.failure = OutcomeUnknown(message)
+        for stopped in self._failure_watchers:
+            stopped()
+        for member in group:
+            member.error = OutcomeUnknown(message)
+        self._settle(group)
+
+    def _fail(self, group: list[_Member[Any]], error: Exception) -> None:
+        log.error("storage.begin_failed", exc_info=error)
+        kind, message, _ = self._store.explain_failure(error)
+        for member in group:
+            member.error = kind(message)
+        self._settle(group)
+
+    def _refuse(self, group: list[_Member[Any]]) -> None:
+        for member in group:
+            member.error = StoreClosed("the server is not taking writes now; try again later")
+        self._settle(group)
+
+    @staticmethod
+    def _settle(members: list[_Member[Any]]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Member[Any]]] = {}
+        for member in members:
+            by_loop.setdefault(member.loop, []).append(member)
+        for loop, settled in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_resolve, settled)
+            except RuntimeError:
+                # The loop is closed: nobody waits there any more, and the commit stands all the same.
+                continue
+
+
+def _resolve(members: list[_Member[Any]]) -> None:
+    for member in members:
+        if member.future.cancelled():
+            continue
+        if member.error is not None:
+            member.future.set_exception(member.error)
+        else:
+            member.future.set_result(member.result)

@@ -1,0 +1,287 @@
+"""The event log's contract, over every store: a list that survives, read by topic and position."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tidewire.errors import SchemaUnknown
+from tidewire.eventlog.log import EventLog, first_position_at
+from tidewire.events import Event, EventDraft, Family
+from tidewire.storage.sqlite import SqliteStore
+from tidewire.storage.store import Progress, Reader, Transaction
+from tidewire.storage.writer import GroupWriter
+
+FIRST = 5000
+HOUR_MS = 3_600_000
+T = TypeVar("T")
+
+
+def ignore_commits(transactions: list[Transaction], progress: Progress) -> None:
+    pass
+
+
+@dataclass
+class OpenLog:
+    """A log on a real store."""
+
+    path: Path
+    store: SqliteStore = field(init=False)
+    writer: GroupWriter = field(init=False)
+    log: EventLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        self.store = SqliteStore(self.path, FIRST)
+        self.writer = GroupWriter(self.store, ignore_commits)
+        self.writer.start()
+        self.log = EventLog()
+
+    def close(self) -> None:
+        self.writer.stop()
+        self.store.close()
+
+    async def append(self, drafts: Sequence[EventDraft], now_ms: int = 0) -> list[Event]:
+        return await self.writer.submit(lambda tx: self.log.append(tx, drafts, now_ms))
+
+    async def read(self, work: Callable[[Reader], T]) -> T:
+        return await self.store.read(work)
+
+    async def after(
+        self,
+        family: Family,
+        topics: Sequence[str],
+        position: int,
+        max_events: int = 1000,
+        max_bytes: int = 1 << 20,
+    ) -> tuple[list[Event], int]:
+        page = await self.read(
+            lambda r: self.log.read_after(r, family, frozenset(topics), position, max_events, max_bytes)
+        )
+        return list(page.events), page.through
+
+
+@pytest.fixture(params=["sqlite"])
+async def log(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OpenLog]:
+    assert request.param == "sqlite"
+    opened = OpenLog(tmp_path / "org.db")
+    yield opened
+    opened.close()
+
+
+def draft(topic: str, family: Family = Family.CHANGE, payload: bytes = b"x") -> EventDraft:
+    return EventDraft(topic, family, payload, created_ms=7, schema_id="s", event_uuid="u")
+
+
+async def test_positions_rise_from_the_first_and_name_the_transactions_last(log: OpenLog) -> None:
+    one = await log.append([draft("A"), draft("B")])
+    two = await log.append([draft("A")])
+    assert [e.position for e in one + two] == [FIRST, FIRST + 1, FIRST + 2]
+    assert [e.transaction_last for e in one + two] == [FIRST + 1, FIRST + 1, FIRST + 2]
+
+
+async def test_what_is_read_equals_what_was_appended(log: OpenLog) -> None:
+    stored = await log.append([draft("A", payload=b"\x00\xff"), draft("B"), draft("A")])
+    events, through = await log.after(Family.CHANGE, ["A", "B"], FIRST - 1)
+    assert events == stored
+    assert through == FIRST + 2
+
+
+async def test_read_is_strictly_after_and_of_the_named_topics_only(log: OpenLog) -> None:
+    stored = await log.append([draft("A"), draft("B"), draft("A"), draft("C")])
+    events, through = await log.after(Family.CHANGE, ["A"], stored[0].position)
+    assert events == [stored[2]]
+    assert through == stored[3].position
+
+
+async def test_families_do_not_mix(log: OpenLog) -> None:
+    stored = await log.append([draft("A"), draft("P", Family.PUSH_TOPIC)])
+    assert (await log.after(Family.PUSH_TOPIC, ["A", "P"], FIRST - 1))[0] == [stored[1]]
+
+
+async def test_page_stops_at_its_limits_and_says_how_far_it_went(log: OpenLog) -> None:
+    stored = await log.append([draft("A", payload=b"x" * 100) for _ in range(10)])
+    by_count, through = await log.after(Family.CHANGE, ["A"], FIRST - 1, max_events=3)
+    assert (by_count, through) == (stored[:3], stored[2].position)
+    by_bytes, through = await log.after(Family.CHANGE, ["A"], FIRST - 1, max_bytes=250)
+    assert (by_bytes, through) == (stored[:2], stored[1].position)
+    one_large, _ = await log.after(Family.CHANGE, ["A"], FIRST - 1, max_bytes=1)
+    assert one_large == stored[:1]
+
+
+async def test_many_topics_are_read_in_one_order(log: OpenLog) -> None:
+    topics = [f"T{n}" for n in range(12)]
+    stored = await log.append([draft(topics[n % 12]) for n in range(60)])
+    assert (await log.after(Family.CHANGE, topics, FIRST - 1))[0] == stored
+    assert (await log.after(Family.CHANGE, topics[:3], FIRST - 1, max_events=4))[0] == [
+        e for e in stored if e.topic in topics[:3]
+    ][:4]
+
+
+async def test_events_over_several_hours_are_read_in_order(log: OpenLog) -> None:
+    stored = []
+    for hour in (1, 2, 2, 5):
+        stored += await log.append([draft("A")], now_ms=hour * HOUR_MS)
+    assert (await log.after(Family.CHANGE, ["A"], FIRST - 1))[0] == stored
+    assert (await log.after(Family.CHANGE, ["A"], stored[1].position))[0] == stored[2:]
+
+
+async def test_clock_stepping_back_does_not_disturb_the_order(log: OpenLog) -> None:
+    stored = []
+    for hour in (10, 3, 11, 4):
+        stored += await log.append([draft("A")], now_ms=hour * HOUR_MS)
+    assert (await log.after(Family.CHANGE, ["A"], FIRST - 1))[0] == stored
+
+
+async def test_trim_drops_old_hours_and_remembers_through_where(log: OpenLog) -> None:
+    stored = []
+    for hour in (1, 2, 3):
+        stored += await log.append([draft("A")], now_ms=hour * HOUR_MS)
+    dropped = await log.writer.submit(lambda tx: log.log.trim(tx, Family.CHANGE, 3 * HOUR_MS))
+    assert dropped == 2
+    bounds = await log.read(lambda r: log.log.read_bounds(r, Family.CHANGE))
+    assert (bounds.trimmed_through, bounds.head) == (stored[1].position, stored[2].position)
+    assert (await log.after(Family.CHANGE, ["A"], bounds.trimmed_through))[0] == [stored[2]]
+
+
+async def test_trim_keeps_the_newest_hour_and_other_families(log: OpenLog) -> None:
+    stored = await log.append([draft("A"), draft("P", Family.PUSH_TOPIC)], now_ms=HOUR_MS)
+    assert await log.writer.submit(lambda tx: log.log.trim(tx, Family.CHANGE, 100 * HOUR_MS)) == 0
+    assert (await log.after(Family.CHANGE, ["A"], FIRST - 1))[0] == stored[:1]
+
+
+async def test_positions_outside_the_log_are_not_known(log: OpenLog) -> None:
+    stored = await log.append([draft("A"), draft("A")])
+
+    async def is_known(position: int) -> bool:
+        return await log.read(lambda r: log.log.is_position_known(r, position))
+
+    known = {p: await is_known(p) for p in (0, FIRST - 2, FIRST - 1, FIRST, stored[1].position)}
+    assert known == {0: False, FIRST - 2: False, FIRST - 1: True, FIRST: True, stored[1].position: True}
+    assert not await is_known(stored[1].position + 1)
+
+
+async def test_failed_transaction_leaves_no_event_and_no_gap(log: OpenLog) -> None:
+    def fail(tx: Transaction) -> None:
+        log.log.append(tx, [draft("A"), draft("NEW")], 0)
+        raise SchemaUnknown("no")
+
+    with pytest.raises(SchemaUnknown):
+        await log.writer.submit(fail)
+    stored = await log.append([draft("NEW")])
+    assert stored[0].position == FIRST
+    assert (await log.after(Family.CHANGE, ["A", "NEW"], FIRST - 1))[0] == stored
+
+
+async def test_schema_is_kept_under_its_id(log: OpenLog) -> None:
+    await log.writer.submit(lambda tx: log.log.append_schema(tx, "id1", "A", "{}"))
+    await log.writer.submit(lambda tx: log.log.append_schema(tx, "id1", "A", "{}"))
+    assert await log.read(lambda r: log.log.read_schema(r, "id1")) == "{}"
+    with pytest.raises(SchemaUnknown):
+        await log.read(lambda r: log.log.read_schema(r, "id2"))
+
+
+def test_incarnations_started_apart_never_meet() -> None:
+    now_ms = 1_794_700_000_000
+    first, second = first_position_at(now_ms), first_position_at(now_ms + 1000)
+    assert second - first == 1 << 21
+    assert first_position_at(now_ms + 100 * 365 * 86_400_000) < 1 << 53
+
+
+class LogMachine(RuleBasedStateMachine):
+    """The log beside a plain list: appends, failed appends, reopenings, trims and reads from anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.directory = tempfile.TemporaryDirectory()
+        self.hour = 1
+        self.model: list[Event] = []
+        self.trimmed = FIRST - 1
+
+    @initialize()
+    def start(self) -> None:
+        self.log = self.run(self._open())
+
+    async def _open(self) -> OpenLog:
+        return OpenLog(Path(self.directory.name) / "org.db")
+
+    def run(self, work: Coroutine[None, None, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    @rule(topics=st.lists(st.sampled_from("ABC"), min_size=1, max_size=4), hours=st.integers(-1, 2))
+    def append(self, topics: list[str], hours: int) -> None:
+        self.hour = max(1, self.hour + hours)
+        self.model += self.run(self.log.append([draft(t) for t in topics], self.hour * HOUR_MS))
+
+    @rule()
+    def append_and_fail(self) -> None:
+        def fail(tx: Transaction) -> None:
+            self.log.log.append(tx, [draft("A")], self.hour * HOUR_MS)
+            raise SchemaUnknown("no")
+
+        async def attempt() -> None:
+            with pytest.raises(SchemaUnknown):
+                await self.log.writer.submit(fail)
+
+        self.run(attempt())
+
+    @rule()
+    def reopen(self) -> None:
+        async def again() -> None:
+            self.log.close()
+            self.log.open()
+
+        self.run(again())
+
+    @rule(age=st.integers(0, 3))
+    def trim(self, age: int) -> None:
+        async def drop() -> None:
+            before_ms = (self.hour - age) * HOUR_MS
+            await self.log.writer.submit(lambda tx: self.log.log.trim(tx, Family.CHANGE, before_ms))
+            bounds = await self.log.read(lambda r: self.log.log.read_bounds(r, Family.CHANGE))
+            assert bounds.trimmed_through >= self.trimmed
+            self.trimmed = bounds.trimmed_through
+
+        self.run(drop())
+        # Whatever was dropped, the newest event never is.
+        assert not self.model or self.trimmed < self.model[-1].position
+
+    @rule(
+        topics=st.sets(st.sampled_from("ABC"), min_size=1), skip=st.integers(0, 20), limit=st.integers(1, 5)
+    )
+    def replay(self, topics: set[str], skip: int, limit: int) -> None:
+        position = max(self.trimmed, FIRST - 1 + skip)
+        expected = [e for e in self.model if e.position > position and e.topic in topics]
+        seen: list[Event] = []
+        while True:
+            events, through = self.run(self.log.after(Family.CHANGE, sorted(topics), position, limit))
+            seen += events
+            if through == position:
+                break
+            position = through
+        assert seen == expected
+
+    @invariant()
+    def positions_are_dense_and_rise(self) -> None:
+        assert [e.position for e in self.model] == list(range(FIRST, FIRST + len(self.model)))
+
+    def teardown(self) -> None:
+        self.log.close()
+        self.loop.close()
+        self.directory.cleanup()
+
+
+TestLogMachine = LogMachine.TestCase
+TestLogMachine.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
