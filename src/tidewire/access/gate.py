@@ -1,0 +1,344 @@
+"""Records as one user may use them: every read and write passes here, whatever protocol it came by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tidewire.access.apply import apply_definition
+from tidewire.access.grants import GRANT_OBJECTS, Grants, read_grants
+from tidewire.access.logins import end_sessions
+from tidewire.access.principal import Principal
+from tidewire.access.publishing import (
+    Outcome,
+    Submitted,
+    append_submitted,
+    draft_from_values,
+    publishable_event,
+)
+from tidewire.clock import Clock
+from tidewire.errors import AccessDenied, FieldUnknown, ObjectUnknown, PlatformError, TopicUnknown
+from tidewire.eventlog.log import EventLog
+from tidewire.events import Change, CommitContext, Value
+from tidewire.ids import normalise_id
+from tidewire.records.service import RecordService
+from tidewire.records.table import decode_row, try_read_row
+from tidewire.records.work import UnitOfWork, living, not_writeable
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.codec import EventSchema
+from tidewire.schema.model import Field, ObjectType
+from tidewire.soql.binder import bind_query
+from tidewire.soql.bound import BoundQuery
+from tidewire.soql.compile_sql import compile_sql
+from tidewire.soql.parser import parse_query
+from tidewire.storage.store import Reader, read_progress
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one API call brings along; `origin` becomes the change events' changeOrigin."""
+
+    principal: Principal
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One record of a write that covers several: a create without `record_id`, a delete without `values`."""
+
+    entity: str
+    record_id: str | None
+    values: Mapping[str, object] | None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A query's answer: stored values by field name; a selected compound's parts stand under their own names.
+
+    `position` is the log's head in the snapshot that was read.
+    """
+
+    entity: ObjectType
+    columns: tuple[Field, ...]
+    rows: list[dict[str, Value]]
+    count: int | None
+    position: int
+
+
+class Gate:
+    """One org's records behind its permissions."""
+
+    def __init__(
+        self, records: RecordService, log: EventLog, clock: Clock, generation: Callable[[], int]
+    ) -> None:
+        self._records = records
+        self._log = log
+        self._clock = clock
+        self._generation = generation
+        self._grants: dict[str, tuple[int, Grants]] = {}
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current types."""
+        return self._records.types.catalog
+
+    async def create(self, call: Call, entity: str, values: Mapping[str, object]) -> str:
+        """Store a new record; returns its id once it is durable."""
+        return await self._write(call, Write(entity, None, values))
+
+    async def update(self, call: Call, entity: str, record_id: str, values: Mapping[str, object]) -> None:
+        """Store new values of some fields."""
+        await self._write(call, Write(entity, record_id, values))
+
+    async def delete(self, call: Call, entity: str, record_id: str) -> None:
+        """Put a record into the recycle bin."""
+        await self._write(call, Write(entity, record_id, None))
+
+    async def _write(self, call: Call, write: Write) -> str:
+        (result,) = await self.write_together(call, [write], all_or_none=True)
+        if isinstance(result, PlatformError):
+            raise result
+        return result
+
+    async def write_together(
+        self, call: Call, writes: Sequence[Write], *, all_or_none: bool
+    ) -> list[str | PlatformError]:
+        """Several writes in one transaction: for each, its record's id or why it failed.
+
+        With `all_or_none`, one failure undoes them all; the others then hold the ids they would have had.
+        """
+        allowed = [await self._check_write(call.principal, write) for write in writes]
+        results: list[str | PlatformError] = []
+
+        def work(unit: UnitOfWork) -> None:
+            results.clear()  # a group that has to run again runs this again
+            for write, obj in zip(writes, allowed, strict=True):
+                results.append(obj if isinstance(obj, PlatformError) else _run_write(unit, obj, write))
+            failure = next((r for r in results if isinstance(r, PlatformError)), None)
+            if all_or_none and failure is not None:
+                raise failure
+
+        is_solo = any(isinstance(obj, ObjectType) and _is_solo(obj) for obj in allowed)
+        try:
+            await self._records.write(work, user_id=call.principal.user_id, origin=call.origin, solo=is_solo)
+        except PlatformError as error:
+            if error not in results:
+                raise
+        return results
+
+    async def _check_write(self, principal: Principal, write: Write) -> ObjectType | PlatformError:
+        try:
+            obj, grants = await self._open(principal, write.entity)
+            grant = grants.on(obj.name)
+            if write.record_id is None:
+                is_allowed = obj.createable and grant.can_create
+            elif write.values is None:
+                is_allowed = obj.deletable and (grant.can_delete or grant.can_modify_all)
+            else:
+                is_allowed = obj.updateable and (grant.can_edit or grant.can_modify_all)
+            if not is_allowed:
+                raise AccessDenied("insufficient access rights on object id", entity=obj.name)
+            _check_editable(obj, grants, write.values or {})
+        except PlatformError as error:
+            return error
+        return obj
+
+    async def read(
+        self, principal: Principal, entity: str, record_id: str, fields: Sequence[str] | None
+    ) -> Rows:
+        """One living record: the named fields, or all that the user may see."""
+        obj, grants = await self._open(principal, entity)
+        record_id = normalise_id(record_id)
+        columns = _columns(obj, grants, fields)
+        hidden = grants.hidden_fields(obj)
+
+        def work(reader: Reader) -> Rows:
+            row = living(try_read_row(reader, obj, record_id), record_id)
+            return Rows(obj, columns, _without([row], hidden), None, self._log.read_head(reader))
+
+        return await self._records.read(work)
+
+    async def query(self, principal: Principal, soql: str, *, include_deleted: bool = False) -> Rows:
+        """Answer a SOQL query. What the user may not see does not exist for it."""
+        grants = await self.grants(principal)
+        query = parse_query(soql)
+        visible = replace(
+            self.catalog, objects=tuple(o for o in self.catalog.objects if grants.can_read(o.name))
+        )
+        bound = bind_query(query, visible, grants.can_read_field)
+        # Every row brings its id, selected or not: front ends name the record by it.
+        record_id = bound.entity.by_name["id"]
+        selected = bound if bound.is_count or record_id in bound.flat_columns else _with_column(bound, record_id)
+        compiled = compile_sql(selected, include_deleted=include_deleted)
+        hidden = grants.hidden_fields(bound.entity)
+
+        def work(reader: Reader) -> Rows:
+            found = reader.execute(compiled.text, compiled.params)
+            head = self._log.read_head(reader)
+            if bound.is_count:
+                return Rows(bound.entity, (), [], int(found[0][0]), head)
+            rows = _without([decode_row(compiled.columns, row) for row in found], hidden)
+            return Rows(bound.entity, bound.columns, rows, None, head)
+
+        return await self._records.read(work)
+
+    async def visible_objects(self, principal: Principal) -> list[ObjectType]:
+        """The objects whose records the user may read."""
+        grants = await self.grants(principal)
+        return [o for o in self.catalog.objects if grants.can_read(o.name)]
+
+    async def visible_fields(
+        self, principal: Principal, entity: str
+    ) -> tuple[ObjectType, frozenset[str], frozenset[str]]:
+        """An object with the names of its fields that the user may read, and edit."""
+        obj, grants = await self._open(principal, entity)
+        readable = frozenset(f.name for f in obj.fields if grants.can_read_field(obj, f))
+        editable = frozenset(f.name for f in obj.fields if grants.can_edit_field(obj, f))
+        return obj, readable, editable
+
+    async def grants(self, principal: Principal) -> Grants:
+        """What the user may do now."""
+        return (await self.current_grants(principal))[1]
+
+    async def current_grants(self, principal: Principal) -> tuple[int, Grants]:
+        """What the user may do now, and the access generation it was read at."""
+        found = self._grants.get(principal.user_id)
+        # The generation is read with the grants, in one snapshot, so a cached pair can be old but never
+        # mixed.
+        if found is None or found[0] != self._generation():
+            found = await self._records.read(
+                lambda reader: (
+                    read_progress(reader).access_generation,
+                    read_grants(reader, self.catalog, principal.user_id),
+                )
+            )
+            self._grants[principal.user_id] = found
+        return found
+
+    def on_changes(self, unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
+        """Follow changes to users and permissions, inside their transaction."""
+        relevant = [c for c in changes if c.entity in GRANT_OBJECTS]
+        if not relevant:
+            return
+        unit.tx.progress.access_generation += 1
+        for change in relevant:
+            if change.entity == "User" and change.after is not None and not change.after["IsActive"]:
+                end_sessions(unit.tx, "user_id", change.record_id)
+
+    async def publish_event(self, call: Call, event: str, values: Mapping[str, object]) -> str:
+        """Publish one platform event from JSON-decoded values; returns its uuid once it is durable."""
+        event_type = publishable_event(self._records.types, await self.grants(call.principal), event)
+        schema = self._records.types.schemas[event_type.name]
+        now_ms = self._clock.now_ms()
+        draft = draft_from_values(event_type, schema, values, call.principal.user_id, now_ms)
+        await self._records.write_plain(lambda tx: self._log.append(tx, [draft], now_ms))
+        return draft.event_uuid
+
+    async def publish(
+        self, principal: Principal, event: str, submitted: Sequence[Submitted]
+    ) -> list[Outcome]:
+        """Publish Avro events in one transaction; returns, in order, once they are durable."""
+        event_type = publishable_event(self._records.types, await self.grants(principal), event)
+        now_ms = self._clock.now_ms()
+        return await self._records.write_plain(
+            lambda tx: append_submitted(tx, self._log, event_type, submitted, now_ms)
+        )
+
+    async def apply_definition(
+        self, call: Call, document: Mapping[str, object], *, dry_run: bool
+    ) -> list[str]:
+        """Bring the org to what a definition says; returns the plan. Needs Customize Application."""
+        grants = await self.grants(call.principal)
+        if not grants.has("CustomizeApplication"):
+            raise AccessDenied("applying a definition needs the permission Customize Application")
+        types = self._records.types
+        return await self._records.write(
+            lambda unit: apply_definition(unit, types, document, is_dry_run=dry_run),
+            user_id=call.principal.user_id,
+            origin=call.origin,
+            solo=True,
+        )
+
+    async def schema_json(self, schema_id: str) -> str:
+        """An event schema by id. Raises SchemaUnknown."""
+        return await self._records.read(lambda reader: self._log.read_schema(reader, schema_id))
+
+    async def event_schema(self, name: str) -> str:
+        """The newest schema of an event type, such as `Order__e` or `AccountChangeEvent`. Raises
+        TopicUnknown.
+        """
+        return self.latest_schema(name).json
+
+    def latest_schema(self, name: str) -> EventSchema:
+        """The newest schema of an event type in any letter case. Raises TopicUnknown."""
+        for topic, schema in self._records.types.schemas.items():
+            if topic.lower() == name.lower():
+                return schema
+        raise TopicUnknown(f"The requested resource does not exist: {name}", topic=name)
+
+    async def _open(self, principal: Principal, entity: str) -> tuple[ObjectType, Grants]:
+        """An object the user may know of; to anybody else it does not exist."""
+        grants = await self.grants(principal)
+        obj = self.catalog.try_object(entity)
+        if obj is None or not grants.can_read(obj.name):
+            raise ObjectUnknown(f"sObject type '{entity}' is not supported.", entity=entity)
+        return obj, grants
+
+
+def _run_write(unit: UnitOfWork, obj: ObjectType, write: Write) -> str | PlatformError:
+    # A write checks everything before it touches a row, so one that fails has left nothing behind.
+    try:
+        if write.record_id is None:
+            return unit.create(obj, write.values or {})
+        record_id = normalise_id(write.record_id)
+        if write.values is None:
+            unit.delete(obj, record_id)
+        else:
+            unit.update(obj, record_id, write.values)
+    except PlatformError as error:
+        return error
+    return record_id
+
+
+def _with_column(bound: BoundQuery, field: Field) -> BoundQuery:
+    return replace(bound, flat_columns=(*bound.flat_columns, field))
+
+
+def _without(rows: list[dict[str, Value]], hidden: frozenset[str]) -> list[dict[str, Value]]:
+    """Rows without the parts of a selected compound that the user may not see."""
+    if not hidden:
+        return rows
+    return [{name: value for name, value in row.items() if name not in hidden} for row in rows]
+
+
+def _is_solo(obj: ObjectType) -> bool:
+    return obj.is_setup or obj.name in GRANT_OBJECTS
+
+
+def _columns(obj: ObjectType, grants: Grants, fields: Sequence[str] | None) -> tuple[Field, ...]:
+    if fields is None:
+        return tuple(f for f in obj.fields if grants.can_read_field(obj, f))
+    columns = []
+    for name in fields:
+        field = obj.try_field(name)
+        if field is None or not grants.can_read_field(obj, field):
+            raise FieldUnknown(
+                f"No such column '{name}' on sobject of type {obj.name}", field=name, entity=obj.name
+            )
+        columns.append(field)
+    return tuple(columns)
+
+
+def _check_editable(obj: ObjectType, grants: Grants, values: Mapping[str, object]) -> None:
+    refused = []
+    for name in values:
+        field = obj.try_field(name)
+        if field is None or grants.can_edit_field(obj, field):
+            continue
+        if not grants.can_read_field(obj, field):
+            raise FieldUnknown(
+                f"No such column '{name}' on sobject of type {obj.name}", field=name, entity=obj.name
+            )
+        refused.append(field.name)
+    if refused:
+        raise not_writeable(refused)

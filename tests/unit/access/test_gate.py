@@ -1,0 +1,173 @@
+"""Records as one user may use them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.orgs import TestOrg
+from tidewire.access.gate import Call, Write
+from tidewire.access.publishing import Submitted
+from tidewire.errors import (
+    AccessDenied,
+    FieldNotWriteable,
+    FieldUnknown,
+    ObjectUnknown,
+    PayloadInvalid,
+    RecordDeleted,
+    RequiredFieldMissing,
+    SchemaUnknown,
+    TopicUnknown,
+)
+
+ORDER_EVENT = {"events": {"Order__e": {"fields": {"Number__c": {"type": "Text", "length": 20}}}}}
+
+
+async def test_administrator_reads_what_was_written(org: TestOrg) -> None:
+    record_id = await org.make_account(Phone="1", AnnualRevenue=5)
+    rows = await org.gate.read(org.admin, "account", record_id[:15], None)
+    assert rows.rows[0]["Phone"] == "1"
+    assert "AnnualRevenue" in [f.name for f in rows.columns]
+    found = await org.gate.query(org.admin, "SELECT Name, AnnualRevenue FROM Account WHERE Phone = '1'")
+    assert found.rows == [{"Name": "Acme", "AnnualRevenue": 5.0, "Id": record_id}]
+
+
+async def test_position_of_a_read_is_the_logs_head_in_its_snapshot(org: TestOrg) -> None:
+    before = (await org.gate.query(org.admin, "SELECT Id FROM Account")).position
+    await org.make_account()
+    after = (await org.gate.query(org.admin, "SELECT Id FROM Account")).position
+    assert after == before + 1
+
+
+async def test_restricted_user_does_not_see_hidden_fields(org: TestOrg) -> None:
+    record_id = await org.make_account(Phone="1", AnnualRevenue=5, Fax="2")
+    rows = await org.gate.read(org.reader, "Account", record_id, None)
+    assert rows.rows[0]["Fax"] == "2"
+    assert not {"Phone", "AnnualRevenue"} & ({f.name for f in rows.columns} | set(rows.rows[0]))
+    with pytest.raises(FieldUnknown):
+        await org.gate.read(org.reader, "Account", record_id, ["Phone"])
+    for query in ("SELECT Phone FROM Account", "SELECT Id FROM Account WHERE Phone = '1'"):
+        with pytest.raises(FieldUnknown):
+            await org.gate.query(org.reader, query)
+
+
+async def test_object_without_a_grant_does_not_exist_for_the_user(org: TestOrg) -> None:
+    call = Call(org.reader, "")
+    with pytest.raises(ObjectUnknown):
+        await org.gate.query(org.reader, "SELECT Id FROM Opportunity")
+    with pytest.raises(ObjectUnknown):
+        await org.gate.create(call, "Opportunity", {"Name": "O"})
+    assert "Opportunity" not in [o.name for o in await org.gate.visible_objects(org.reader)]
+
+
+async def test_reader_may_not_write(org: TestOrg) -> None:
+    record_id = await org.make_account()
+    call = Call(org.reader, "")
+    with pytest.raises(AccessDenied):
+        await org.gate.create(call, "Account", {"Name": "B"})
+    with pytest.raises(AccessDenied):
+        await org.gate.update(call, "Account", record_id, {"Name": "B"})
+    with pytest.raises(AccessDenied):
+        await org.gate.delete(call, "Account", record_id)
+
+
+async def test_editor_may_set_only_the_fields_it_was_given(org: TestOrg) -> None:
+    await org.apply(
+        permission_sets={
+            "Editor": {
+                "objects": {"Account": ["read", "edit"]},
+                "fields": {"Account": {"Fax": "edit", "Site": "read"}},
+            }
+        },
+        users={"reader@tidewire.local": {"permission_sets": ["Editor"]}},
+    )
+    record_id = await org.make_account()
+    call = Call(org.reader, "")
+    await org.gate.update(call, "Account", record_id, {"Fax": "7"})
+    with pytest.raises(FieldNotWriteable):
+        await org.gate.update(call, "Account", record_id, {"Site": "x"})
+    with pytest.raises(FieldUnknown):
+        await org.gate.update(call, "Account", record_id, {"Phone": "x"})
+
+
+async def test_grant_counts_from_its_commit_on(org: TestOrg) -> None:
+    with pytest.raises(ObjectUnknown):
+        await org.gate.query(org.reader, "SELECT Id FROM Opportunity")
+    await org.apply(
+        permission_sets={"More": {"objects": {"Opportunity": ["read"]}}},
+        users={"reader@tidewire.local": {"permission_sets": ["More"]}},
+    )
+    assert (await org.gate.query(org.reader, "SELECT Id FROM Opportunity")).rows == []
+
+
+async def test_hidden_part_of_a_compound_is_left_out_of_it(org: TestOrg) -> None:
+    await org.apply(
+        permission_sets={
+            "Account_Reader": {
+                "permissions": ["ApiEnabled"],
+                "objects": {"Account": ["read"]},
+                "fields": {"Account": {"*": "read", "BillingAddress": "none", "BillingCity": "read"}},
+            }
+        }
+    )
+    record_id = await org.make_account(BillingCity="Rome", BillingStreet="Via 1")
+    found = await org.gate.query(org.reader, "SELECT BillingAddress FROM Account")
+    assert found.rows == [{"BillingCity": "Rome", "Id": record_id}]
+
+
+async def test_together_all_or_none_undoes_the_good_with_the_bad(org: TestOrg) -> None:
+    writes = [Write("Account", None, {"Name": "A"}), Write("Account", None, {})]
+    good, bad = await org.gate.write_together(org.call, writes, all_or_none=True)
+    assert isinstance(good, str)
+    assert isinstance(bad, RequiredFieldMissing)
+    assert (await org.gate.query(org.admin, "SELECT COUNT() FROM Account")).count == 0
+
+
+async def test_together_keeps_the_good_when_each_stands_alone(org: TestOrg) -> None:
+    first = await org.make_account("First")
+    writes = [
+        Write("Account", None, {"Name": "A"}),
+        Write("Nope", None, {"Name": "A"}),
+        Write("Account", first, {"Phone": "5"}),
+        Write("Account", first, None),
+        Write("Account", first, {"Phone": "6"}),
+    ]
+    results = await org.gate.write_together(org.call, writes, all_or_none=False)
+    assert [type(r) for r in results] == [str, ObjectUnknown, str, str, RecordDeleted]
+    names = [r["Name"] for r in (await org.gate.query(org.admin, "SELECT Name FROM Account")).rows]
+    assert names == ["A"]
+
+
+async def test_platform_event_is_published_by_values_and_by_avro(org: TestOrg) -> None:
+    await org.apply(**ORDER_EVENT)
+    uuid = await org.gate.publish_event(org.call, "order__E", {"number__C": "7"})
+    assert len(uuid) == 36
+    schema = org.gate.latest_schema("Order__e")
+    payload = schema.encode({"CreatedDate": 1, "CreatedById": "u", "Number__c": "8"})
+    bad, good, foreign = await org.gate.publish(
+        org.admin,
+        "Order__e",
+        [
+            Submitted(schema.schema_id, b"\xff", "a"),
+            Submitted(schema.schema_id, payload, ""),
+            Submitted("nope", payload, "c"),
+        ],
+    )
+    assert isinstance(bad.error, PayloadInvalid)
+    assert isinstance(foreign.error, SchemaUnknown)
+    assert good.error is None
+    assert good.position == await org.link.log_head()
+    assert len(good.event_uuid) == 36
+
+
+async def test_platform_event_needs_a_grant_to_publish(org: TestOrg) -> None:
+    await org.apply(**ORDER_EVENT)
+    with pytest.raises(TopicUnknown):
+        await org.gate.publish_event(Call(org.reader, ""), "Order__e", {})
+    await org.apply(
+        permission_sets={"Listener": {"objects": {"Order__e": ["read"]}}},
+        users={"reader@tidewire.local": {"permission_sets": ["Listener"]}},
+    )
+    with pytest.raises(AccessDenied):
+        await org.gate.publish_event(Call(org.reader, ""), "Order__e", {})
+    with pytest.raises(FieldUnknown):
+        await org.gate.publish_event(org.call, "Order__e", {"Nope__c": 1})
