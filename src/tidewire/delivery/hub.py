@@ -1,0 +1,256 @@
+"""The hub: knows who reads what, wakes them after each commit, and fetches what memory no longer holds.
+
+Runs on the edge's loop. Work per commit grows with the subscriptions that are interested, not with all of
+them.
+Fairness: live subscriptions are served from memory; those behind take one page (500 rows or 256 kB) per turn,
+two
+pages being read at a time at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+from tidewire.access.principal import Principal
+from tidewire.delivery.forms import EncodedEvents, FormKey, WireForm
+from tidewire.delivery.link import CoreLink
+from tidewire.delivery.ring import EventRing
+from tidewire.delivery.subscription import Subscription
+from tidewire.errors import PlatformError, ReplayIdExpired, ReplayIdInvalid, SessionInvalid
+from tidewire.events import CommittedBatch, Event
+from tidewire.schema.codec import EventSchema
+
+log = logging.getLogger(__name__)
+
+PAGE_EVENTS = 500
+PAGE_BYTES = 256 * 1024
+_PAGES_AT_A_TIME = 2
+_SCHEMA_RETRY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Where a subscription starts: at the tip, at the oldest kept event, or after a position."""
+
+    kind: str
+    position: int = 0
+
+
+LATEST = Replay("latest")
+EARLIEST = Replay("earliest")
+
+
+def after(position: int) -> Replay:
+    """Start strictly after `position`."""
+    return Replay("after", position)
+
+
+class Hub:
+    """One per edge. `start` before use, `close` at the end."""
+
+    def __init__(self, link: CoreLink, *, ring_bytes: int = 64 << 20, encoded_bytes: int = 32 << 20) -> None:
+        self._link = link
+        self._ring_bytes = ring_bytes
+        self._encoded = EncodedEvents(encoded_bytes)
+        self._schemas: dict[str, EventSchema] = {}
+        self._by_topic: dict[str, set[Subscription]] = {}
+        self._all: set[Subscription] = set()
+        self._generation = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._page_turns = asyncio.Semaphore(_PAGES_AT_A_TIME)
+        self._waiting: deque[CommittedBatch] = deque()  # batches behind one whose schema is being fetched
+        self._is_started = False
+        self._session_watchers: list[Callable[[str], None]] = []
+        self._unwatch: Callable[[], None] | None = None
+        self.head = 0
+        self.ring = EventRing(ring_bytes, 0)
+
+    async def start(self) -> None:
+        """Begin to follow commits."""
+        self._unwatch = self._link.watch_commits(self._arrive)
+        # Asked after watching: what commits in between is both below this head and waiting, and is skipped.
+        self.head = await self._link.log_head()
+        self.ring = EventRing(self._ring_bytes, self.head)
+        self._is_started = True
+        self._spawn(self._admit_waiting())
+
+    async def close(self) -> None:
+        """Stop following; ends no subscription by itself."""
+        if self._unwatch is not None:
+            self._unwatch()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def watch_sessions(self, ended: Callable[[str], None]) -> None:
+        """Call `ended(session_id)` whenever a login session ends."""
+        self._session_watchers.append(ended)
+
+    async def subscribe(
+        self,
+        principal: Principal,
+        channel: str,
+        api_version: float,
+        replay: Replay,
+        form: WireForm,
+        wake: Callable[[], None],
+    ) -> Subscription:
+        """Open a channel for a user. Raises ChannelUnknown, ChannelForbidden, ChannelInvalid, ReplayIdInvalid
+        or ReplayIdExpired.
+        """
+        grant = await self._link.open_channel(principal, channel, api_version)
+        if replay.kind == "latest":
+            # Whoever was told of a commit and subscribes to the tip after that must not see it again.
+            position = self._waiting[-1].head if self._waiting else self.head
+        else:
+            bounds = await self._link.log_bounds(grant.family)
+            if replay.kind == "earliest":
+                position = bounds.trimmed_through
+            else:
+                position = replay.position
+                if position < bounds.trimmed_through:
+                    raise ReplayIdExpired(
+                        f"replay id {position} is older than the log keeps",
+                        replay_id=position,
+                        earliest=bounds.trimmed_through,
+                    )
+                if not await self._link.is_position_known(position):
+                    raise ReplayIdInvalid(f"replay id {position} was never given out", replay_id=position)
+        subscription = Subscription(self, principal, grant, api_version, position, form, wake)
+        self._all.add(subscription)
+        self._index(subscription)
+        if grant.generation != self._generation:
+            self._note_generation(max(grant.generation, self._generation))
+        return subscription
+
+    def forget(self, subscription: Subscription) -> None:
+        """Drop a closed subscription. Called by the subscription itself."""
+        self._all.discard(subscription)
+        for topic in subscription.grant.topics:
+            self._by_topic.get(topic, set()).discard(subscription)
+
+    def encode(self, event: Event, key: FormKey, form: WireForm) -> bytes:
+        """The event's bytes for one form; its schema was loaded when the event was admitted."""
+        schema = self._schemas[event.schema_id] if event.schema_id else None
+        return self._encoded.encode(event, key, form, schema)
+
+    def fill(self, subscription: Subscription) -> None:
+        """Read one page for a subscription that memory cannot serve, then wake it."""
+        if not subscription.is_filling:
+            subscription.is_filling = True
+            self._spawn(self._fill(subscription))
+
+    async def schema(self, schema_id: str) -> EventSchema:
+        """A schema by id, from memory or from core."""
+        found = self._schemas.get(schema_id)
+        if found is None:
+            found = EventSchema(await self._link.schema_json(schema_id))
+            self._schemas[schema_id] = found
+        return found
+
+    def _index(self, subscription: Subscription) -> None:
+        for topic in subscription.grant.topics:
+            self._by_topic.setdefault(topic, set()).add(subscription)
+
+    def _arrive(self, batch: CommittedBatch) -> None:
+        """Called on the loop after each commit, before its writers are answered.
+
+        Only a schema that is not known yet makes a batch, and what follows it, wait.
+        """
+        if not self._is_started or self._waiting:
+            self._waiting.append(batch)
+        elif all(event.schema_id in self._schemas for event in batch.events if event.schema_id):
+            self._admit(batch)
+        else:
+            self._waiting.append(batch)
+            self._spawn(self._admit_waiting())
+
+    async def _admit_waiting(self) -> None:
+        while self._waiting:
+            try:
+                await self._load_schemas(self._waiting[0].events)
+            except PlatformError as error:
+                # Nothing may be skipped: the batch, and every subscriber, waits until the schema can be had.
+                log.warning("delivery.schema_load_failed", extra={"code": error.code})
+                await asyncio.sleep(_SCHEMA_RETRY_S)
+                continue
+            self._admit(self._waiting.popleft())
+
+    def _admit(self, batch: CommittedBatch) -> None:
+        events = batch.events
+        if events and events[0].position <= self.head:
+            events = tuple(e for e in events if e.position > self.head)
+        touched = self.ring.append(events)
+        self.head = max(self.head, batch.head)
+        if batch.access_generation != self._generation:
+            self._note_generation(batch.access_generation)
+        for session_id in batch.ended_sessions:
+            self._end_session(session_id)
+        interested: set[Subscription] = set()
+        for topic in touched:
+            interested |= self._by_topic.get(topic, set())
+        for subscription in interested:
+            subscription.wake()
+
+    def _note_generation(self, generation: int) -> None:
+        self._generation = generation
+        for subscription in self._all:
+            if subscription.grant.generation != generation and not subscription.is_stale:
+                subscription.is_stale = True
+                self._spawn(self._regrant(subscription))
+
+    def _end_session(self, session_id: str) -> None:
+        for subscription in [s for s in self._all if s.principal.session_id == session_id]:
+            subscription.end(SessionInvalid("Session expired or invalid"))
+        for watcher in self._session_watchers:
+            watcher(session_id)
+
+    async def _regrant(self, subscription: Subscription) -> None:
+        try:
+            grant = await self._link.renew_channel(
+                subscription.principal, subscription.grant, subscription.api_version
+            )
+        except PlatformError as error:
+            subscription.end(error)
+            return
+        for topic in subscription.grant.topics - grant.topics:
+            self._by_topic.get(topic, set()).discard(subscription)
+        subscription.regrant(grant)
+        if not subscription.is_closed:
+            self._index(subscription)
+            subscription.wake()
+
+    async def _fill(self, subscription: Subscription) -> None:
+        grant = subscription.grant
+        try:
+            async with self._page_turns:
+                page = await self._link.read_log(
+                    grant.family, grant.topics, subscription.position, PAGE_EVENTS, PAGE_BYTES
+                )
+            await self._load_schemas(page.events)
+        except PlatformError as error:
+            subscription.is_filling = False
+            subscription.end(error)
+            return
+        subscription.offer_page(page.events, page.through)
+        subscription.is_filling = False
+        subscription.wake()
+
+    async def _load_schemas(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            if event.schema_id and event.schema_id not in self._schemas:
+                await self.schema(event.schema_id)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("delivery.task_failed", exc_info=error)

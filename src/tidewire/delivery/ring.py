@@ -1,0 +1,82 @@
+"""The newest committed events, in memory, by topic: where live subscriptions read.
+
+A topic's events are found by bisecting on position, so a subscriber pays for its own topics only. What falls
+out of the
+ring is remembered per topic as `evicted_through`; a reader at or past that mark can be served from memory,
+one before
+it must go to the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from heapq import merge
+from itertools import islice
+
+from tidewire.events import Event
+
+_EVENT_OVERHEAD_BYTES = 200  # a rough price of the objects around the payload
+
+
+def _position(event: Event) -> int:
+    return event.position
+
+
+class EventRing:
+    """Committed events of one org, newest kept, bounded by bytes."""
+
+    def __init__(self, budget_bytes: int, start_head: int) -> None:
+        self._budget_bytes = budget_bytes
+        self._size_bytes = 0
+        self._start_head = start_head
+        self._order: deque[Event] = deque()
+        self._by_topic: dict[str, list[Event]] = {}
+        self._skipped: dict[str, int] = {}  # topic -> leading entries already evicted, removed in bulk
+        self._evicted_through: dict[str, int] = {}
+
+    def append(self, events: tuple[Event, ...]) -> set[str]:
+        """Add a committed batch; returns the topics it touched."""
+        touched: set[str] = set()
+        for event in events:
+            self._order.append(event)
+            self._by_topic.setdefault(event.topic, []).append(event)
+            self._size_bytes += len(event.payload) + _EVENT_OVERHEAD_BYTES
+            touched.add(event.topic)
+        while self._size_bytes > self._budget_bytes and len(self._order) > 1:
+            self._evict(self._order.popleft())
+        return touched
+
+    def covers(self, topics: frozenset[str], after: int) -> bool:
+        """Whether everything after `after` on these topics is still in memory."""
+        start = self._start_head
+        evicted = self._evicted_through
+        return all(evicted.get(topic, start) <= after for topic in topics)
+
+    def read_after(self, topics: frozenset[str], after: int, max_events: int) -> list[Event]:
+        """Up to `max_events` events of these topics, oldest first. Only valid while `covers` holds."""
+        if len(topics) == 1:
+            (topic,) = topics
+            return self._topic_after(topic, after, max_events)
+        runs = [run for topic in topics if (run := self._topic_after(topic, after, max_events))]
+        if len(runs) == 1:
+            return runs[0]
+        return list(islice(merge(*runs, key=_position), max_events))
+
+    def _topic_after(self, topic: str, after: int, max_events: int) -> list[Event]:
+        events = self._by_topic.get(topic)
+        if not events or events[-1].position <= after:
+            return []
+        start = bisect_right(events, after, lo=self._skipped.get(topic, 0), key=_position)
+        return events[start : start + max_events]
+
+    def _evict(self, event: Event) -> None:
+        topic = event.topic
+        self._size_bytes -= len(event.payload) + _EVENT_OVERHEAD_BYTES
+        self._evicted_through[topic] = event.position
+        skipped = self._skipped.get(topic, 0) + 1
+        events = self._by_topic[topic]
+        if skipped * 2 > len(events):  # halve seldom rather than shift on every eviction
+            del events[:skipped]
+            skipped = 0
+        self._skipped[topic] = skipped

@@ -1,0 +1,1 @@
+"""Sockets and the HTTP that travels on them. Knows nothing of records, events or users."""

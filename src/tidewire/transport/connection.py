@@ -1,0 +1,312 @@
+"""One HTTP/1.1 connection: requests to their routes, responses out in order.
+
+Invariants: at most one exchange is open; complete requests behind it wait in the reader; a refusal is sent
+only after every complete request before it has been answered. `deadline_s` always says when the sweep may
+close us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.request_reader import HttpLimits, RequestReader
+from tidewire.transport.responses import (
+    CLOSE_LINE,
+    JSON_HEADERS,
+    TEXT_HEADERS,
+    render_header_lines,
+    render_response,
+)
+from tidewire.transport.routes import AsyncHandler, Exchange, Router
+
+_NEVER = math.inf
+_PAUSE_AT_READY = 8  # complete requests waiting behind the open one before we stop reading
+_DISCARD_LIMIT_BYTES = 64 * 1024
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class ConnectionOwner(Protocol):
+    """What a connection needs from its listener."""
+
+    router: Router
+    limits: HttpLimits
+    scheme: str
+    connections: set[Connection]
+    is_stopping: bool
+    now_s: float
+    date_line: bytes
+    refused_count: int
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a lost connection."""
+
+    def run(self, handle: AsyncHandler, request: HttpRequest, exchange: Exchange) -> None:
+        """Answer a request in a task of its own."""
+
+
+class ConnectionExchange:
+    """The `Exchange` of one request on one connection."""
+
+    __slots__ = ("_connection", "_is_head", "_tail", "on_close")
+
+    def __init__(self, connection: Connection, is_head: bool, tail: bytes) -> None:
+        self._connection: Connection | None = connection
+        self._is_head = is_head
+        self._tail = tail
+        self.on_close: Callable[[Exchange], None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a response can still be sent."""
+        return self._connection is not None
+
+    def respond(self, status: int, body: bytes, headers: bytes = JSON_HEADERS) -> bool:
+        """Send the response; see `Exchange`."""
+        connection = self._connection
+        if connection is None:
+            return False
+        self._connection = None
+        self.on_close = None
+        connection.send(status, body, headers, self._tail, self._is_head)
+        return True
+
+    def respond_with(self, response: HttpResponse) -> bool:
+        """Send a response value; see `Exchange`."""
+        return self.respond(response.status, response.body, render_header_lines(response))
+
+    def drop(self) -> None:
+        """The peer is gone. Called by the connection."""
+        self._connection = None
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close(self)
+
+
+class Connection(asyncio.Protocol):
+    """The protocol object of one socket."""
+
+    __slots__ = (
+        "_discarded_bytes",
+        "_exchange",
+        "_is_deaf",
+        "_is_pumping",
+        "_is_reading_paused",
+        "_is_winding_down",
+        "_is_write_paused",
+        "_owner",
+        "_reader",
+        "_transport",
+        "deadline_s",
+    )
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._reader = RequestReader(owner.router, owner.limits, owner.scheme, "")
+        self._exchange: ConnectionExchange | None = None
+        self._is_deaf = False  # whatever else arrives is thrown away
+        self._is_pumping = False
+        self._is_reading_paused = False
+        self._is_write_paused = False
+        self._is_winding_down = False
+        self._discarded_bytes = 0
+        self.deadline_s = _NEVER
+
+    # called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer has connected."""
+        self._transport = cast("asyncio.Transport", transport)
+        owner = self._owner
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self._reader = RequestReader(owner.router, owner.limits, owner.scheme, str(peer[0]))
+        owner.connections.add(self)
+        self.deadline_s = owner.now_s + owner.limits.head_timeout_s
+        if owner.is_stopping:
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone, by whoever's doing."""
+        self._transport = None
+        self._is_deaf = True
+        self._reader.ready.clear()
+        self._owner.forget(self)
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.drop()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came and start what is complete."""
+        if self._is_deaf:
+            self._discard(len(data))
+            return
+        reader = self._reader
+        reader.feed(data, self._owner.now_s)
+        if reader.refusal is not None or reader.is_last:
+            self._is_deaf = True
+        if reader.is_reading and self._exchange is None and not reader.ready:
+            self.deadline_s = reader.deadline_s()
+        if reader.ready or reader.owes_continue or reader.refusal is not None:
+            self._pump()
+
+    def eof_received(self) -> bool:
+        """The peer has shut its side: it has left a held poll, but may still read an answer under way."""
+        self._is_deaf = True
+        self._is_winding_down = True
+        exchange = self._exchange
+        # Under TLS a half-closed stream does not exist, and asyncio warns of the attempt to keep one.
+        return exchange is not None and exchange.on_close is None and self._owner.scheme == "http"
+
+    def pause_writing(self) -> None:
+        """The peer reads slower than we write: start no further request until it catches up."""
+        self._is_write_paused = True
+        self.deadline_s = self._owner.now_s + self._owner.limits.write_timeout_s
+        self._pace_reading()
+
+    def resume_writing(self) -> None:
+        """The peer caught up."""
+        self._is_write_paused = False
+        if not self._is_deaf:
+            self._restart_deadline()
+        self._pump()
+
+    # called by the listener
+
+    def wind_down(self) -> None:
+        """Close as soon as the request under way, if any, has been answered."""
+        self._is_winding_down = True
+        reader = self._reader
+        if (
+            self._exchange is None
+            and not reader.ready
+            and not reader.is_reading
+            and self._transport is not None
+        ):
+            self._transport.close()
+
+    def expire(self) -> None:
+        """The deadline has passed: tell a slow sender, close when idle, cut a peer that does not read."""
+        transport = self._transport
+        if transport is None:
+            return
+        if self._is_deaf or self._is_write_paused or transport.is_closing():
+            transport.abort()
+        elif self._reader.is_reading:
+            self._reader.refusal = (408, "Request took too long")
+            self._pump()
+        else:
+            self.deadline_s = self._owner.now_s + self._owner.limits.linger_s
+            transport.close()
+
+    def abort(self) -> None:
+        """Cut the connection, finished or not."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # called by the exchange
+
+    def send(self, status: int, body: bytes, headers: bytes, tail: bytes, is_head: bool) -> None:
+        """Write the open exchange's response and go on with the next request."""
+        self._exchange = None
+        transport = self._transport
+        if transport is None:
+            return
+        if self._is_winding_down:
+            tail = CLOSE_LINE
+        # Before the write, which may call `pause_writing` and with it set a deadline of its own.
+        self._restart_deadline()
+        transport.write(render_response(status, body, headers, self._owner.date_line, tail, is_head))
+        reader = self._reader
+        if tail is CLOSE_LINE:
+            self._is_deaf = True
+            reader.ready.clear()
+            reader.refusal = None
+            self.deadline_s = self._owner.now_s + self._owner.limits.write_timeout_s
+            transport.close()
+        elif reader.ready or reader.owes_continue or reader.refusal is not None:
+            self._pump()
+
+    def _pump(self) -> None:
+        """Start waiting requests until one stays open; what responds at once comes back to this loop."""
+        if self._is_pumping:
+            return
+        reader = self._reader
+        self._is_pumping = True
+        try:
+            while (
+                reader.ready
+                and self._exchange is None
+                and not self._is_write_paused
+                and self._transport is not None
+            ):
+                route, request, tail = reader.ready.pop(0)
+                exchange = self._exchange = ConnectionExchange(self, request.method == "HEAD", tail)
+                self.deadline_s = _NEVER
+                if route.park is not None:
+                    route.park(request, exchange)
+                elif route.handle is not None:
+                    self._owner.run(route.handle, request, exchange)
+        finally:
+            self._is_pumping = False
+        if self._exchange is None and not reader.ready and self._transport is not None:
+            if reader.refusal is not None:
+                self._send_refusal(*reader.refusal)
+            elif reader.owes_continue:
+                reader.owes_continue = False
+                self._transport.write(_CONTINUE)
+        if reader.ready or self._is_reading_paused:
+            self._pace_reading()
+
+    def _send_refusal(self, status: int, text: str) -> None:
+        transport = self._transport
+        reader = self._reader
+        reader.refusal = None
+        reader.is_reading = False
+        self._is_deaf = True
+        if transport is None or transport.is_closing():
+            return
+        self._owner.refused_count += 1
+        self.deadline_s = self._owner.now_s + self._owner.limits.linger_s
+        body = text.encode() + b"\n"
+        date_line = self._owner.date_line
+        transport.write(
+            render_response(status, body, TEXT_HEADERS, date_line, CLOSE_LINE, reader.is_head_request())
+        )
+        if transport.can_write_eof():
+            transport.write_eof()
+
+    def _restart_deadline(self) -> None:
+        reader = self._reader
+        now_s = self._owner.now_s
+        if self._exchange is not None:
+            self.deadline_s = _NEVER
+        elif reader.is_reading:
+            reader.begun_s = now_s
+            self.deadline_s = reader.deadline_s()
+        else:
+            self.deadline_s = now_s + self._owner.limits.idle_timeout_s
+
+    def _discard(self, size_bytes: int) -> None:
+        self._discarded_bytes += size_bytes
+        if self._discarded_bytes > _DISCARD_LIMIT_BYTES:
+            self._pace_reading()
+
+    def _pace_reading(self) -> None:
+        should_pause = (
+            self._is_write_paused
+            or len(self._reader.ready) >= _PAUSE_AT_READY
+            or self._discarded_bytes > _DISCARD_LIMIT_BYTES
+        )
+        transport = self._transport
+        if should_pause is self._is_reading_paused or transport is None or transport.is_closing():
+            return
+        self._is_reading_paused = should_pause
+        if should_pause:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()

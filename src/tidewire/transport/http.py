@@ -1,0 +1,60 @@
+"""An HTTP request and its response as plain values, the same on both sides of the seam between edge and core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from urllib.parse import parse_qsl, unquote
+
+
+@dataclass(frozen=True)
+class HttpRequest:
+    """One request, body complete and de-chunked. `headers` has lower-case names; a repeated header is joined
+    by `, `.
+
+    `target` is the raw request target; `scheme` is what the listener speaks; `peer` is the client's address.
+    """
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes = b""
+    scheme: str = "http"
+    peer: str = ""
+
+    @cached_property
+    def raw_path(self) -> str:
+        """The target without its query, still percent-encoded."""
+        return self.target.split("?", 1)[0]
+
+    @cached_property
+    def path(self) -> str:
+        """The decoded path."""
+        return unquote(self.raw_path)
+
+    @cached_property
+    def query(self) -> dict[str, str]:
+        """Decoded query parameters; the last one of a name counts."""
+        _, _, text = self.target.partition("?")
+        return dict(parse_qsl(text, keep_blank_values=True))
+
+    @property
+    def base_url(self) -> str:
+        """Scheme and host as the client named them, for URLs that send it back here."""
+        return f"{self.scheme}://{self.headers.get('host', 'localhost')}"
+
+    @property
+    def media_type(self) -> str:
+        """The content type without parameters, lower case."""
+        return self.headers.get("content-type", "").split(";", 1)[0].strip().lower()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """One whole response. The transport adds Content-Length, Date and Connection."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json;charset=UTF-8"
+    headers: tuple[tuple[str, str], ...] = field(default=())

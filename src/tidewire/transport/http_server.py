@@ -1,0 +1,158 @@
+"""The HTTP/1.1 listener.
+
+Theory of operation. One `Connection` per socket parses with httptools and holds requests in arrival order;
+one is answered at a time, the rest wait. A request belongs to a route: an async one gets a task, a parking
+one gets the `Exchange` and answers whenever it likes with ready bytes, so that a held long poll costs no
+task, future or timer. One sweep per listener, each second, refreshes the Date line and closes what is late; a
+connection only stores its deadline.
+
+What is refused closes the connection: after bad framing the next byte could belong to anything. The refusal
+is written, our side is shut, and a little more input is thrown away so that the peer can read the answer
+before a reset reaches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl as ssl_module
+
+from tidewire.clock import Clock
+from tidewire.transport.connection import Connection
+from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.request_reader import HttpLimits
+from tidewire.transport.responses import (
+    compress_body,
+    render_date_line,
+    wants_gzip,
+)
+from tidewire.transport.routes import AsyncHandler, Exchange, Route, Router
+
+__all__ = ["Exchange", "HttpLimits", "HttpListener", "Route", "Router", "serve_http"]
+
+log = logging.getLogger(__name__)
+
+_INLINE_GZIP_BYTES = 64 * 1024  # about a millisecond; more is compressed on a thread
+
+
+class HttpListener:
+    """One listening socket and its connections. Made by `serve_http`; all calls belong on its loop."""
+
+    def __init__(self, router: Router, clock: Clock, limits: HttpLimits, scheme: str) -> None:
+        self.router = router
+        self.limits = limits
+        self.scheme = scheme
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[Connection] = set()
+        self.is_stopping = False
+        self.refused_count = 0  # requests answered with 4xx by the listener itself
+        self._clock = clock
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._all_gone = asyncio.Event()
+        # refreshed by every sweep: reading the clock per request would cost more than the precision is worth
+        self.now_s = clock.monotonic_s()
+        self.date_line = render_date_line(clock.now_ms())
+        self._sweep_timer = self.loop.call_later(limits.sweep_s, self._sweep)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, also when 0 was asked for."""
+        return int(self._sockets()[0].getsockname()[1])
+
+    @property
+    def host(self) -> str:
+        """The address that is listened on."""
+        return str(self._sockets()[0].getsockname()[0])
+
+    async def start(self, host: str, port: int, ssl: ssl_module.SSLContext | None) -> None:
+        """Begin to listen. Raises OSError if the address cannot be had."""
+        self._server = await self.loop.create_server(
+            lambda: Connection(self),
+            host,
+            port,
+            ssl=ssl,
+            backlog=1024,
+            ssl_handshake_timeout=self.limits.head_timeout_s if ssl is not None else None,
+        )
+
+    async def close(self, drain_s: float = 5.0) -> None:
+        """Stop accepting, let requests under way finish for up to `drain_s`, cut the rest. Idempotent."""
+        self.is_stopping = True
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self.connections):
+            connection.wind_down()
+        if self.connections:
+            self._all_gone.clear()
+            try:
+                async with asyncio.timeout(drain_s):
+                    await self._all_gone.wait()
+            except TimeoutError:
+                log.warning("transport.connections_cut", extra={"count": len(self.connections)})
+        for connection in tuple(self.connections):
+            connection.abort()
+        self._sweep_timer.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=drain_s)
+
+    # called by connections
+
+    def forget(self, connection: Connection) -> None:
+        """Drop a lost connection."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._all_gone.set()
+
+    def run(self, handle: AsyncHandler, request: HttpRequest, exchange: Exchange) -> None:
+        """Answer a request in a task of its own, which outlives the connection: a write begun is finished."""
+        task = self.loop.create_task(self._answer(handle, request, exchange))
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._finish(done, exchange))
+
+    async def _answer(self, handle: AsyncHandler, request: HttpRequest, exchange: Exchange) -> None:
+        response = await handle(request)
+        if wants_gzip(request, response):
+            body = response.body
+            packed = (
+                compress_body(body)
+                if len(body) <= _INLINE_GZIP_BYTES
+                else await asyncio.to_thread(compress_body, body)
+            )
+            extra = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
+            response = HttpResponse(response.status, packed, response.content_type, response.headers + extra)
+        exchange.respond_with(response)
+
+    def _finish(self, task: asyncio.Task[None], exchange: Exchange) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            exchange.respond(503, b"")
+        elif (error := task.exception()) is not None:
+            log.error("transport.handler_failed", exc_info=error)
+            exchange.respond(500, b"")
+
+    def _sweep(self) -> None:
+        self._sweep_timer = self.loop.call_later(self.limits.sweep_s, self._sweep)
+        self.now_s = now_s = self._clock.monotonic_s()
+        self.date_line = render_date_line(self._clock.now_ms())
+        for connection in [c for c in self.connections if c.deadline_s <= now_s]:
+            connection.expire()
+
+    def _sockets(self) -> tuple[socket.socket, ...]:
+        return tuple(self._server.sockets) if self._server is not None else ()
+
+
+async def serve_http(
+    router: Router,
+    host: str,
+    port: int,
+    *,
+    clock: Clock,
+    ssl: ssl_module.SSLContext | None = None,
+    limits: HttpLimits | None = None,
+) -> HttpListener:
+    """Listen on an address (port 0 picks one) and answer by `router` until `close`."""
+    listener = HttpListener(router, clock, limits or HttpLimits(), "https" if ssl is not None else "http")
+    await listener.start(host, port, ssl)
+    return listener

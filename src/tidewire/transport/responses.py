@@ -1,0 +1,86 @@
+"""Response heads as bytes, and the compression of bodies both ways. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from email.utils import formatdate
+from http import HTTPStatus
+
+from tidewire.errors import BodyMalformed, BodyTooLarge, InternalError
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+_SAFE = b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+JSON_HEADERS = b"Content-Type: application/json;charset=UTF-8\r\n" + _SAFE
+TEXT_HEADERS = b"Content-Type: text/plain;charset=UTF-8\r\n" + _SAFE
+CLOSE_LINE = b"Connection: close\r\n"
+KEEP_LINE = b"Connection: keep-alive\r\n"
+
+GZIP_WORTHWHILE_BYTES = 1400  # below one packet nothing is gained
+_COMPRESSIBLE = ("text/", "application/json", "application/xml", "application/javascript", "image/svg+xml")
+_BODILESS = frozenset({204, 304})
+
+STATUS_LINES: dict[int, bytes] = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+
+
+def render_date_line(now_ms: int) -> bytes:
+    """The Date header of a moment, ready to send."""
+    return f"Date: {formatdate(now_ms / 1000, usegmt=True)}\r\n".encode()
+
+
+def render_response(
+    status: int, body: bytes, headers: bytes, date_line: bytes, tail: bytes, is_head: bool
+) -> bytes:
+    """One whole response. `headers` and `tail` are ready lines; a HEAD gets the length without the body."""
+    line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+    if status in _BODILESS:
+        return b"%b%b%b%b\r\n" % (line, date_line, headers, tail)
+    length = b"Content-Length: %d\r\n\r\n" % len(body)
+    return b"".join((line, date_line, headers, tail, length, b"" if is_head else body))
+
+
+def render_header_lines(response: HttpResponse) -> bytes:
+    """The header lines of a response value. Raises InternalError if a value would split the response."""
+    pairs = [("Content-Type", response.content_type)] if response.content_type else []
+    pairs.extend(response.headers)
+    lines = []
+    for name, value in pairs:
+        line = f"{name}: {value}"
+        if "\r" in line or "\n" in line or "\0" in line:
+            raise InternalError(f"response header {name.strip()[:40]!r} holds a control character")
+        lines.append(line.encode("latin-1", "replace") + b"\r\n")
+    return b"".join(lines)
+
+
+def wants_gzip(request: HttpRequest, response: HttpResponse) -> bool:
+    """Whether compressing this response is possible and worth it."""
+    if len(response.body) < GZIP_WORTHWHILE_BYTES or not response.content_type.startswith(_COMPRESSIBLE):
+        return False
+    if any(name.lower() == "content-encoding" for name, _ in response.headers):
+        return False
+    for offer in request.headers.get("accept-encoding", "").split(","):
+        coding, _, weight = offer.partition(";")
+        if coding.strip().lower() in ("gzip", "x-gzip"):
+            return weight.replace(" ", "").lower() not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def compress_body(body: bytes) -> bytes:
+    """Gzip at the cheapest level: on a local network time matters more than the last tenth of size."""
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return packer.compress(body) + packer.flush()
+
+
+def decompress_body(body: bytes, limit_bytes: int) -> bytes:
+    """Undo gzip without ever holding more than the limit. Raises BodyTooLarge or BodyMalformed."""
+    unpacker = zlib.decompressobj(31)
+    try:
+        plain = unpacker.decompress(body, limit_bytes + 1)
+    except zlib.error as error:
+        raise BodyMalformed("the request body is not valid gzip") from error
+    if len(plain) > limit_bytes:
+        raise BodyTooLarge("the request body is too large when unpacked", limit_bytes=limit_bytes)
+    if not unpacker.eof or unpacker.unused_data:
+        raise BodyMalformed("the request body is not one whole gzip member")
+    return plain

@@ -1,0 +1,82 @@
+"""Which handler answers a path, and what it may be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tidewire.errors import ConfigInvalid
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+DEFAULT_BODY_LIMIT_BYTES = 16 << 20
+
+
+class Exchange(Protocol):
+    """One request that waits for its one response, as its handler sees it.
+
+    All calls belong on the listener's loop. `on_close`, if set, is called once with the exchange itself when
+    the peer goes away before `respond`; it is never called after `respond`.
+    """
+
+    on_close: Callable[[Exchange], None] | None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a response can still be sent."""
+
+    def respond(self, status: int, body: bytes, headers: bytes = ...) -> bool:
+        """Send the response, now or at any later time. `headers` are ready lines, each ended by CR LF.
+
+        Returns False, and sends nothing, if the peer has gone or a response was given before.
+        """
+
+    def respond_with(self, response: HttpResponse) -> bool:
+        """Like `respond`, from a response value."""
+
+
+AsyncHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+"""Answers in a task of its own. It must not raise: a raise is logged and becomes a bare 500."""
+ParkingHandler = Callable[[HttpRequest, Exchange], None]
+"""Called on the loop, must return at once; answers through the exchange when it is ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What stands behind a path prefix. Exactly one of `handle` and `park` is set.
+
+    A prefix covers itself and everything under it: `/cometd` covers `/cometd/61.0` but not `/cometdx`.
+    `body_limit_bytes` bounds the request body, both as sent and after decompression.
+    """
+
+    prefix: str
+    handle: AsyncHandler | None = None
+    park: ParkingHandler | None = None
+    body_limit_bytes: int = DEFAULT_BODY_LIMIT_BYTES
+    too_large_text: str = "Request body too large"
+
+    def __post_init__(self) -> None:
+        if (self.handle is None) == (self.park is None) or not self.prefix.startswith("/"):
+            raise ConfigInvalid(
+                f"route {self.prefix!r} needs a leading slash and one handler", setting=self.prefix
+            )
+
+
+class Router:
+    """Finds the route with the longest matching prefix. One route must have the prefix `/`."""
+
+    __slots__ = ("_fallback", "_routes")
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        ordered = sorted(routes, key=lambda route: len(route.prefix), reverse=True)
+        if not ordered or ordered[-1].prefix != "/":
+            raise ConfigInvalid("a router needs a route for '/'", setting="routes")
+        self._fallback = ordered[-1]
+        self._routes = [(r.prefix, r.prefix.rstrip("/") + "/", r) for r in ordered[:-1]]
+
+    def find(self, raw_path: str) -> Route:
+        """The route for a still percent-encoded path."""
+        for prefix, folder, route in self._routes:
+            if raw_path.startswith(folder) or raw_path == prefix:
+                return route
+        return self._fallback
