@@ -1,0 +1,113 @@
+"""Settings of the server: defaults < `tidewire.toml` < `TIDEWIRE_*` environment < flags.
+
+Each setting is declared once, here: its name gives the file key, the environment variable and the flag;
+`help` is what `tidewire serve --help`
+and docs/configuration.md say.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tidewire.errors import ConfigInvalid
+
+CONFIG_FILE = "tidewire.toml"
+DEV_USERNAME = "admin@tidewire.local"
+DEV_PASSWORD = "tidewire"  # noqa: S105  # the well-known login of development mode
+DEV_CLIENT_ID = "tidewire-dev"
+DEV_CLIENT_SECRET = "tidewire-dev-secret"  # noqa: S105
+
+
+def _setting(default: Any, help_text: str) -> Any:
+    return field(default=default, metadata={"help": help_text})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything `tidewire serve` can be told."""
+
+    data: str = _setting("data/server", "directory of the org's records, events and certificates")
+    http: str = _setting(
+        "127.0.0.1:8080", "address for HTTP: REST, SOAP, Bayeux and the page; port 0 picks one"
+    )
+    https: str = _setting("127.0.0.1:8443", "address for the same over TLS")
+    grpc: str = _setting("127.0.0.1:7011", "address for the Pub/Sub API without TLS")
+    grpc_tls: str = _setting("127.0.0.1:7443", "address for the Pub/Sub API over TLS")
+    dev: bool = _setting(
+        False, "make the well-known development login; never where others can reach the server"
+    )
+    tls_host: str = _setting("", "further host names for the server certificate, comma-separated")
+    first_replay_id: int = _setting(
+        0, "where the event log of a new data directory begins; 0 derives it from the clock"
+    )
+    session_timeout_s: int = _setting(7200, "idle seconds after which a login session ends")
+    bayeux_hold_s: float = _setting(110.0, "seconds a long poll is held without an event")
+    bayeux_reconnect_s: float = _setting(
+        40.0, "seconds a Bayeux client may stay away before its session ends"
+    )
+    bayeux_require_cookie: bool = _setting(
+        False, "refuse Bayeux messages that come without the handshake's cookie"
+    )
+    pubsub_keepalive_s: float = _setting(60.0, "seconds between empty responses on a quiet Pub/Sub stream")
+    retain_push_h: float = _setting(
+        24.0, "hours that push-topic and generic events are kept; 0 keeps them for ever"
+    )
+    retain_bus_h: float = _setting(
+        72.0, "hours that platform and change events are kept; 0 keeps them for ever"
+    )
+    log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")
+
+
+def load_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, directory: Path | None = None
+) -> Settings:
+    """The settings in force. Raises ConfigInvalid, naming the setting that cannot be used."""
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {}
+    known = {f.name: f for f in fields(Settings)}
+    for name, value in _read_file((directory or Path()) / CONFIG_FILE).items():
+        if name not in known:
+            raise ConfigInvalid(f"{CONFIG_FILE} has an unknown setting: {name}", setting=name)
+        values[name] = value
+    for name in known:
+        variable = "TIDEWIRE_" + name.upper()
+        if variable in environment:
+            values[name] = environment[variable]
+    values |= {name: value for name, value in flags.items() if value is not None}
+    return Settings(**{name: _convert(name, known[name].type, value) for name, value in values.items()})
+
+
+def parse_address(text: str, setting: str) -> tuple[str, int]:
+    """`HOST:PORT` taken apart; an IPv6 host stands in brackets."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535 or not host:
+        raise ConfigInvalid(f"{setting} must be HOST:PORT, not {text!r}", setting=setting)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"{path} cannot be read: {error}", setting=CONFIG_FILE) from error
+
+
+def _convert(name: str, kind: object, value: Any) -> Any:
+    try:
+        if kind == "bool":
+            words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
+            return value if isinstance(value, bool) else words[str(value).lower()]
+        if kind == "int":
+            return int(value)
+        if kind == "float":
+            return float(value)
+    except (ValueError, KeyError) as error:
+        raise ConfigInvalid(f"{name} cannot be {value!r}", setting=name) from error
+    return str(value)

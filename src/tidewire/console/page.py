@@ -1,0 +1,88 @@
+"""The built page as HTTP responses, and the login that development mode offers it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from tidewire.transport.http import HttpResponse
+
+STATIC_DIR = Path(__file__).parent / "static"
+
+_FILES = {
+    "/": ("index.html", "text/html;charset=UTF-8"),
+    "/console/app.js": ("app.js", "text/javascript;charset=UTF-8"),
+    "/console/app.css": ("app.css", "text/css;charset=UTF-8"),
+    "/console/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+_HEADERS = (
+    (
+        "Content-Security-Policy",
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)
+
+_NOT_BUILT = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Tidewire: page not built</title></head>
+<body>
+<h1>The page has not been built</h1>
+<p>The server runs and its APIs answer. To get this page, run <code>make web</code> in the checkout and
+load it again.</p>
+</body>
+</html>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DevLogin:
+    """The well-known login of development mode. The secrets stay out of `repr`, and so out of logs."""
+
+    username: str
+    password: str = field(repr=False)
+    client_id: str
+    client_secret: str = field(repr=False)
+
+
+def page_response(path: str, directory: Path = STATIC_DIR) -> HttpResponse | None:
+    """The file of the page at this decoded path, or None if the path is not the page's.
+
+    A page that was never built answers 503 with an explanation, and is looked for again at the next request.
+    """
+    known = _FILES.get(path)
+    if known is None:
+        return None
+    name, content_type = known
+    try:
+        body = _load_file(directory / name)
+    except FileNotFoundError:
+        return HttpResponse(503, _NOT_BUILT.encode(), "text/html;charset=UTF-8", _HEADERS)
+    return HttpResponse(200, body, content_type, _HEADERS)
+
+
+def session_response(dev: DevLogin | None) -> HttpResponse:
+    """What `/console/session` tells the page: the development login, or that a person has to sign in.
+
+    It is sent without CORS headers, so a page from elsewhere cannot read it.
+    """
+    offered = None
+    if dev is not None:
+        offered = {
+            "username": dev.username,
+            "password": dev.password,
+            "client_id": dev.client_id,
+            "client_secret": dev.client_secret,
+        }
+    return HttpResponse(200, json.dumps({"dev": offered}).encode(), headers=_HEADERS)
+
+
+@cache
+def _load_file(path: Path) -> bytes:
+    # Read once: the files change only with a new build, and a failed read is not kept.
+    return path.read_bytes()

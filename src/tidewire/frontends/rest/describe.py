@@ -1,0 +1,321 @@
+"""What an object is like: the global list's entries and the full description, with every key clients look
+for. Pure.
+
+A flag that says yes must be true of this server: sortable means ORDER BY works, createable that the caller
+may set the field. Links are listed only to resources that answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidewire.access.grants import is_permissionable
+from tidewire.frontends.rest.wire import data_url
+from tidewire.schema.model import DOUBLE_TYPES, EventType, Field, FieldType, ObjectType
+
+_TYPES: dict[FieldType, tuple[str, str]] = {
+    FieldType.ID: ("id", "tns:ID"),
+    FieldType.REFERENCE: ("reference", "tns:ID"),
+    FieldType.TEXT: ("string", "xsd:string"),
+    FieldType.TEXT_AREA: ("textarea", "xsd:string"),
+    FieldType.LONG_TEXT: ("textarea", "xsd:string"),
+    FieldType.EMAIL: ("email", "xsd:string"),
+    FieldType.PHONE: ("phone", "xsd:string"),
+    FieldType.URL: ("url", "xsd:string"),
+    FieldType.INTEGER: ("int", "xsd:int"),
+    FieldType.NUMBER: ("double", "xsd:double"),
+    FieldType.CURRENCY: ("currency", "xsd:double"),
+    FieldType.PERCENT: ("percent", "xsd:double"),
+    FieldType.CHECKBOX: ("boolean", "xsd:boolean"),
+    FieldType.DATE: ("date", "xsd:date"),
+    FieldType.DATETIME: ("datetime", "xsd:dateTime"),
+    FieldType.TIME: ("time", "xsd:time"),
+    FieldType.PICKLIST: ("picklist", "xsd:string"),
+    FieldType.AUTO_NUMBER: ("string", "xsd:string"),
+    FieldType.ADDRESS: ("address", "urn:address"),
+    FieldType.PERSON_NAME: ("string", "xsd:string"),
+}
+_UNGROUPED = DOUBLE_TYPES | {FieldType.DATETIME, FieldType.TIME}
+_NEVER_NULL = frozenset({FieldType.CHECKBOX, FieldType.AUTO_NUMBER})
+_EXTRA_TYPE = {FieldType.TEXT_AREA: "plaintextarea", FieldType.LONG_TEXT: "plaintextarea"}
+_ID_LENGTH = 18
+_AUTO_NUMBER_LENGTH = 30
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLink:
+    """A lookup of another object that points at the described one."""
+
+    entity: str
+    field: Field
+
+
+def render_global_entry(entity: ObjectType, version: int) -> dict[str, object]:
+    """An object as the global list shows it."""
+    is_data = not entity.is_setup
+    return _entry(
+        entity,
+        custom=entity.custom,
+        createable=entity.createable,
+        updateable=entity.updateable,
+        deletable=entity.deletable,
+        undeletable=is_data and entity.deletable,
+        queryable=True,
+        replicateable=is_data,
+        retrieveable=True,
+        layoutable=is_data,
+        urls=_urls(entity.name, version),
+    )
+
+
+def render_event_entry(event: EventType, version: int) -> dict[str, object]:
+    """A platform event as the global list shows it: it can be created and nothing else."""
+    urls = _urls(event.name, version)
+    urls["eventSchema"] = urls["sobject"] + "/eventSchema"
+    return _entry(
+        event,
+        custom=True,
+        createable=True,
+        updateable=False,
+        deletable=False,
+        undeletable=False,
+        queryable=False,
+        replicateable=False,
+        retrieveable=False,
+        layoutable=False,
+        urls=urls,
+    )
+
+
+def _urls(name: str, version: int) -> dict[str, str]:
+    sobject = data_url(version, "sobjects", name)
+    return {"rowTemplate": sobject + "/{ID}", "describe": sobject + "/describe", "sobject": sobject}
+
+
+def _entry(
+    described: ObjectType | EventType,
+    *,
+    custom: bool,
+    createable: bool,
+    updateable: bool,
+    deletable: bool,
+    undeletable: bool,
+    queryable: bool,
+    replicateable: bool,
+    retrieveable: bool,
+    layoutable: bool,
+    urls: dict[str, str],
+) -> dict[str, object]:
+    return {
+        "activateable": False,
+        "associateEntityType": None,
+        "associateParentEntity": None,
+        "createable": createable,
+        "custom": custom,
+        "customSetting": False,
+        "deepCloneable": False,
+        "deletable": deletable,
+        "deprecatedAndHidden": False,
+        "feedEnabled": False,
+        "hasSubtypes": False,
+        "isInterface": False,
+        "isSubtype": False,
+        "keyPrefix": described.key_prefix,
+        "label": described.label,
+        "labelPlural": described.label_plural,
+        "layoutable": layoutable,
+        "mergeable": False,
+        "mruEnabled": False,
+        "name": described.name,
+        "queryable": queryable,
+        "replicateable": replicateable,
+        "retrieveable": retrieveable,
+        "searchable": False,
+        "triggerable": False,
+        "undeletable": undeletable,
+        "updateable": updateable,
+        "urls": urls,
+    }
+
+
+def render_describe(
+    entity: ObjectType,
+    readable: frozenset[str],
+    editable: frozenset[str],
+    children: Iterable[ChildLink],
+    version: int,
+) -> dict[str, object]:
+    """The full description of an object, limited to the fields its reader may see."""
+    fields = [
+        render_field(f, can_edit=f.name in editable, is_name=f is entity.name_field)
+        for f in entity.fields
+        if f.name in readable
+    ]
+    return _full(render_global_entry(entity, version), fields, [_render_child(child) for child in children])
+
+
+def render_event_describe(event: EventType, version: int) -> dict[str, object]:
+    """The full description of a platform event, its four standard fields included."""
+    standard = (
+        Field(name="ReplayId", label="Replay ID", type=FieldType.TEXT, length=1000, createable=False),
+        Field(name="EventUuid", label="Event UUID", type=FieldType.TEXT, length=36, createable=False),
+        Field(name="CreatedDate", label="Created Date", type=FieldType.DATETIME, is_system=True),
+        Field(
+            name="CreatedById",
+            label="Created By ID",
+            type=FieldType.REFERENCE,
+            reference_to=("User",),
+            relationship_name="CreatedBy",
+            is_system=True,
+        ),
+    )
+    fields = [render_field(f, can_edit=not f.is_system and f.createable) for f in (*standard, *event.fields)]
+    for entry in fields:
+        entry.update(updateable=False, filterable=False, sortable=False, groupable=False, aggregatable=False)
+    return _full(render_event_entry(event, version), fields, [])
+
+
+def _full(
+    entry: dict[str, object], fields: list[dict[str, object]], children: list[dict[str, object]]
+) -> dict[str, object]:
+    master = {
+        "active": True,
+        "available": True,
+        "defaultRecordTypeMapping": True,
+        "developerName": "Master",
+        "master": True,
+        "name": "Master",
+        "recordTypeId": "012000000000000AAA",
+        "urls": dict[str, str](),
+    }
+    full = entry | {
+        "actionOverrides": [],
+        "childRelationships": children,
+        "compactLayoutable": False,
+        "defaultImplementation": None,
+        "extendedBy": None,
+        "extendsInterfaces": None,
+        "fields": fields,
+        "implementedBy": None,
+        "implementsInterfaces": None,
+        "listviewable": None,
+        "lookupLayoutable": None,
+        "namedLayoutInfos": [],
+        "networkScopeFieldName": None,
+        "recordTypeInfos": [master],
+        "searchLayoutable": False,
+        "sobjectDescribeOption": "FULL",
+        "supportedScopes": [{"label": "All", "name": "everything"}],
+    }
+    return dict(sorted(full.items()))
+
+
+def render_field(field: Field, *, can_edit: bool, is_name: bool = False) -> dict[str, object]:
+    """One field with every key of a description, in alphabetical order."""
+    kind, soap_type = _TYPES[field.type]
+    is_text = soap_type == "xsd:string"
+    is_number = field.type in DOUBLE_TYPES
+    length = _length(field)
+    can_group = field.is_filterable and field.type not in _UNGROUPED
+    has_default = _has_default(field)
+    is_required = field.required or field.is_system or field.type in _NEVER_NULL
+    return {
+        "aggregatable": field.is_filterable and field.type is not FieldType.CHECKBOX,
+        "aiPredictionField": False,
+        "autoNumber": field.type is FieldType.AUTO_NUMBER,
+        "byteLength": length * 3 if is_text else length,
+        "calculated": False,
+        "calculatedFormula": None,
+        "cascadeDelete": False,
+        "caseSensitive": field.case_sensitive,
+        "compoundFieldName": field.compound or None,
+        "controllerName": None,
+        "createable": field.createable and can_edit,
+        "custom": field.custom,
+        "defaultValue": field.default,
+        "defaultValueFormula": None,
+        "defaultedOnCreate": has_default,
+        "dependentPicklist": False,
+        "deprecatedAndHidden": False,
+        "digits": field.precision if field.type is FieldType.INTEGER else 0,
+        "displayLocationInDecimal": False,
+        "encrypted": False,
+        "externalId": field.external_id,
+        "extraTypeInfo": _EXTRA_TYPE.get(field.type),
+        "filterable": field.is_filterable,
+        "filteredLookupInfo": None,
+        "formulaTreatNullNumberAsZero": False,
+        "groupable": can_group,
+        "highScaleNumber": False,
+        "htmlFormatted": False,
+        "idLookup": field.type is FieldType.ID or field.external_id,
+        "inlineHelpText": None,
+        "label": field.label,
+        "length": length,
+        "mask": None,
+        "maskType": None,
+        "name": field.name,
+        "nameField": is_name,
+        "namePointing": False,
+        "nillable": not (is_required or field.name == "OwnerId"),
+        "permissionable": is_permissionable(field),
+        "picklistValues": [
+            {
+                "active": choice.is_active,
+                "defaultValue": choice.is_default,
+                "label": choice.label,
+                "validFor": None,
+                "value": choice.value,
+            }
+            for choice in field.picklist
+        ],
+        "polymorphicForeignKey": len(field.reference_to) > 1,
+        "precision": field.precision if is_number else 0,
+        "queryByDistance": False,
+        "referenceTargetField": None,
+        "referenceTo": list(field.reference_to),
+        "relationshipName": field.relationship_name or None,
+        "relationshipOrder": None,
+        "restrictedDelete": False,
+        "restrictedPicklist": field.restricted,
+        "scale": field.scale if is_number else 0,
+        "searchPrefilterable": False,
+        "soapType": soap_type,
+        "sortable": field.is_filterable,
+        "type": kind,
+        "unique": field.unique,
+        "updateable": field.updateable and can_edit,
+        "writeRequiresMasterRead": False,
+    }
+
+
+def _length(field: Field) -> int:
+    if field.type in (FieldType.ID, FieldType.REFERENCE):
+        return _ID_LENGTH
+    if field.type is FieldType.AUTO_NUMBER:
+        return field.length or _AUTO_NUMBER_LENGTH
+    return field.length
+
+
+def _has_default(field: Field) -> bool:
+    return (
+        field.is_system
+        or field.default is not None
+        or field.type in _NEVER_NULL
+        or field.name == "OwnerId"  # the creator owns what has no other owner
+        or any(choice.is_default for choice in field.picklist)
+    )
+
+
+def _render_child(child: ChildLink) -> dict[str, object]:
+    return {
+        "cascadeDelete": False,
+        "childSObject": child.entity,
+        "deprecatedAndHidden": False,
+        "field": child.field.name,
+        "junctionIdListNames": [],
+        "junctionReferenceTo": [],
+        "relationshipName": child.field.child_relationship_name or None,
+        "restrictedDelete": False,
+    }

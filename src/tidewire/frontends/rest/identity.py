@@ -1,0 +1,133 @@
+"""Who a user is, in the three JSON forms that OAuth clients read: token answer, userinfo and identity URL.
+Pure.
+
+All URLs echo the scheme and host that the client used, so that a client behind any name comes back by the
+same one.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tidewire.access.logins import UserInfo
+from tidewire.ids import short_id, try_normalise_id
+
+_REST_URLS = {
+    "rest": "/services/data/v{version}/",
+    "sobjects": "/services/data/v{version}/sobjects/",
+    "query": "/services/data/v{version}/query/",
+}
+
+
+def identity_url(base_url: str, org_id: str, user_id: str) -> str:
+    """The URL that stands for a user; its last two parts are the org's and the user's id."""
+    return f"{base_url}/id/{try_normalise_id(org_id) or org_id}/{user_id}"
+
+
+def render_token(
+    base_url: str, token: str, org_id: str, user_id: str, client_secret: str, issued_ms: int
+) -> dict[str, str]:
+    """The token endpoint's answer. The signature lets a client check that the identity URL came from here."""
+    url = identity_url(base_url, org_id, user_id)
+    issued_at = str(issued_ms)
+    digest = hmac.new(client_secret.encode(), (url + issued_at).encode(), hashlib.sha256).digest()
+    return {
+        "access_token": token,
+        "instance_url": base_url,
+        "id": url,
+        "token_type": "Bearer",
+        "issued_at": issued_at,
+        "signature": base64.b64encode(digest).decode(),
+    }
+
+
+def _urls(base_url: str, info: UserInfo) -> dict[str, str]:
+    org = short_id(info.org_id)
+    urls = {
+        "enterprise": f"{base_url}/services/Soap/c/{{version}}/{org}",
+        "partner": f"{base_url}/services/Soap/u/{{version}}/{org}",
+    }
+    urls |= {name: base_url + path for name, path in _REST_URLS.items()}
+    urls["profile"] = f"{base_url}/{info.user_id}"
+    urls["custom_domain"] = base_url
+    return urls
+
+
+def _utc_offset_ms(time_zone: str, now_ms: int) -> int:
+    """The zone's offset outside daylight saving time; an unknown zone counts as UTC."""
+    try:
+        moment = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(ZoneInfo(time_zone))
+    except (ZoneInfoNotFoundError, ValueError):
+        return 0
+    offset = (moment.utcoffset() or timedelta()) - (moment.dst() or timedelta())
+    return round(offset.total_seconds()) * 1000
+
+
+def render_userinfo(base_url: str, info: UserInfo, now_ms: int) -> dict[str, object]:
+    """The OpenID Connect form."""
+    return {
+        "sub": identity_url(base_url, info.org_id, info.user_id),
+        "user_id": info.user_id,
+        "organization_id": info.org_id,
+        "preferred_username": info.username,
+        "nickname": info.username.partition("@")[0],
+        "name": info.full_name,
+        "email": info.email,
+        "email_verified": True,
+        "given_name": info.first_name or None,
+        "family_name": info.last_name,
+        "zoneinfo": info.time_zone,
+        "photos": {"picture": None, "thumbnail": None},
+        "profile": f"{base_url}/{info.user_id}",
+        "picture": None,
+        "address": {},
+        "urls": _urls(base_url, info),
+        "active": info.is_active,
+        "user_type": info.user_type.upper(),
+        "language": info.language,
+        "locale": info.locale,
+        "utcOffset": _utc_offset_ms(info.time_zone, now_ms),
+        "is_salesforce_integration_user": False,
+    }
+
+
+def render_identity(base_url: str, info: UserInfo, now_ms: int, version: str) -> dict[str, object]:
+    """The identity URL's own form. `version` replaces the placeholder in its URLs, which otherwise stays."""
+    urls = _urls(base_url, info)
+    if version:
+        urls = {name: url.replace("{version}", version) for name, url in urls.items()}
+    return {
+        "id": identity_url(base_url, info.org_id, info.user_id),
+        "asserted_user": True,
+        "user_id": info.user_id,
+        "organization_id": info.org_id,
+        "username": info.username,
+        "nick_name": info.username.partition("@")[0],
+        "display_name": info.full_name,
+        "email": info.email,
+        "email_verified": True,
+        "first_name": info.first_name or None,
+        "last_name": info.last_name,
+        "timezone": info.time_zone,
+        "photos": {"picture": None, "thumbnail": None},
+        "addr_street": None,
+        "addr_city": None,
+        "addr_state": None,
+        "addr_country": None,
+        "addr_zip": None,
+        "mobile_phone": None,
+        "mobile_phone_verified": False,
+        "is_lightning_login_user": False,
+        "status": {"created_date": None, "body": None},
+        "urls": urls,
+        "active": info.is_active,
+        "user_type": info.user_type.upper(),
+        "language": info.language,
+        "locale": info.locale,
+        "utcOffset": _utc_offset_ms(info.time_zone, now_ms),
+        "is_app_installed": True,
+    }

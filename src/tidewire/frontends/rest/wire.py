@@ -1,0 +1,189 @@
+"""The REST API's own forms: versions, paths, headers and JSON bodies. Pure.
+
+A path is cut into segments before it is percent-decoded, so an encoded slash stays inside its segment. One
+trailing slash is tolerated because clients write `query/?q=`; an empty segment anywhere else names nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import formatdate
+from urllib.parse import parse_qsl, unquote
+
+import orjson
+
+from tidewire.errors import (
+    AuthHeaderInvalid,
+    BodyMalformed,
+    BodyTooLarge,
+    MediaTypeUnsupported,
+    VersionUnsupported,
+)
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+MIN_VERSION = 20
+MAX_VERSION = 67
+MAX_BODY_BYTES = 10 * 1024 * 1024
+DEFAULT_BATCH_SIZE = 2000
+MIN_BATCH_SIZE = 200
+
+NO_STORE = ("Cache-Control", "no-cache,must-revalidate,max-age=0,no-store,private")
+POSITION_HEADER = "Tidewire-Position"
+
+_FIRST_RELEASE_YEAR = 11  # version 20.0 was Winter '11; three releases a year since
+_SEASONS = ("Winter", "Spring", "Summer")
+_VERSION = re.compile(r"v([1-9][0-9])\.0")
+_OPTION = re.compile(r"\s*([A-Za-z]+)\s*=\s*([^;,]*)")
+_CLIENT_NAME = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,98}[\x21-\x7e])?")
+_CREDENTIALS = re.compile(r"(?:bearer|oauth) +(\S+) *", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which rows of a query an answer holds, and whether more follow."""
+
+    first: int
+    end: int
+    total: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no rows are left after this page."""
+        return self.end >= self.total
+
+
+def data_url(version: int, *segments: str) -> str:
+    """A root-relative URL under the data API: `data_url(59, "query")` -> `/services/data/v59.0/query`."""
+    return "/".join((f"/services/data/v{version}.0", *segments))
+
+
+def parse_version(text: str) -> int:
+    """The number in `v59.0`; raises VersionUnsupported for any other form or an unsupported number."""
+    found = _VERSION.fullmatch(text)
+    if found is None or not MIN_VERSION <= int(found[1]) <= MAX_VERSION:
+        raise VersionUnsupported(f"API version {text[:16]} is not supported", version=text[:16])
+    return int(found[1])
+
+
+def render_versions() -> list[dict[str, str]]:
+    """What `GET /services/data` lists: every version with its release name, oldest first."""
+    listed = []
+    for version in range(MIN_VERSION, MAX_VERSION + 1):
+        years, season = divmod(version - MIN_VERSION, 3)
+        listed.append(
+            {
+                "label": f"{_SEASONS[season]} '{_FIRST_RELEASE_YEAR + years}",
+                "url": data_url(version),
+                "version": f"{version}.0",
+            }
+        )
+    return listed
+
+
+def parse_segments(raw_path: str) -> tuple[str, ...] | None:
+    """The decoded segments of a path, or None if one inside it is empty."""
+    segments = raw_path.split("/")[1:]
+    if segments and not segments[-1]:
+        segments.pop()
+    if not all(segments):
+        return None
+    return tuple(unquote(segment) for segment in segments)
+
+
+def parse_token(request: HttpRequest) -> str:
+    """The session token of the Authorization header; raises AuthHeaderInvalid when there is none."""
+    found = _CREDENTIALS.fullmatch(request.headers.get("authorization", ""))
+    if found is None:
+        raise AuthHeaderInvalid("INVALID_HEADER_TYPE")
+    return found[1]
+
+
+def _options(header: str) -> dict[str, str]:
+    return {name.lower(): value.strip() for name, value in _OPTION.findall(header)}
+
+
+def parse_batch_size(request: HttpRequest) -> int:
+    """The rows per page that Sforce-Query-Options asks for, brought into the range; it is only a hint."""
+    text = _options(request.headers.get("sforce-query-options", "")).get("batchsize", "")
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+        return DEFAULT_BATCH_SIZE
+    return max(MIN_BATCH_SIZE, min(DEFAULT_BATCH_SIZE, int(text)))
+
+
+def render_origin(request: HttpRequest, version: int) -> str:
+    """What a change event says of this call: the API and version, and the client's name if it gave one."""
+    origin = f"com/salesforce/api/rest/{version}.0"
+    client = _options(request.headers.get("sforce-call-options", "")).get("client", "")
+    return f"{origin};client={client}" if _CLIENT_NAME.fullmatch(client) else origin
+
+
+def refuse_xml(request: HttpRequest) -> None:
+    """Raises MediaTypeUnsupported when the caller would take nothing but XML."""
+    accept = request.headers.get("accept", "").lower()
+    if "xml" in accept and "json" not in accept and "*/*" not in accept:
+        raise MediaTypeUnsupported(
+            "Only JSON responses are supported: send Accept: application/json", accept=accept
+        )
+
+
+def parse_json_object(request: HttpRequest) -> dict[str, object]:
+    """The request's JSON object. Raises MediaTypeUnsupported, BodyTooLarge or BodyMalformed."""
+    if request.media_type not in ("", "application/json"):
+        raise MediaTypeUnsupported(
+            f"Content type {request.media_type[:80]} is not supported: send application/json"
+        )
+    if len(request.body) > MAX_BODY_BYTES:
+        raise BodyTooLarge(
+            f"The request body is larger than {MAX_BODY_BYTES} bytes", limit_bytes=MAX_BODY_BYTES
+        )
+    if not request.body.strip():
+        raise BodyMalformed("The HTTP entity body is required, but this request has no entity body.")
+    try:
+        value = orjson.loads(request.body)
+    except orjson.JSONDecodeError as err:
+        raise BodyMalformed(f"{err.msg} at [line:{err.lineno}, column:{err.colno}]") from err
+    if not isinstance(value, dict):
+        raise BodyMalformed("The request body must be a JSON object at [line:1, column:1]")
+    return value
+
+
+def parse_form(request: HttpRequest) -> dict[str, str] | None:
+    """The fields of a form body, or None if the body is not a form."""
+    if request.media_type != "application/x-www-form-urlencoded" or len(request.body) > MAX_BODY_BYTES:
+        return None
+    try:
+        text = request.body.decode("utf-8")
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=100))
+    except ValueError:  # bytes that are not UTF-8, or too many fields
+        return None
+
+
+def wants_pretty(request: HttpRequest) -> bool:
+    """Whether the caller asked for indented JSON."""
+    flag = request.headers.get("x-prettyprint", request.query.get("_PrettyPrint", "0"))
+    return flag.strip().lower() not in ("0", "false")
+
+
+def render_json(
+    request: HttpRequest, status: int, value: object, headers: tuple[tuple[str, str], ...] = ()
+) -> HttpResponse:
+    """A JSON answer, compact unless the caller asked for more."""
+    option = orjson.OPT_INDENT_2 if wants_pretty(request) else 0
+    return HttpResponse(status, orjson.dumps(value, option=option), headers=headers)
+
+
+def render_text(status: int, text: str) -> HttpResponse:
+    """A plain-text answer, as the identity service gives for bad tokens."""
+    return HttpResponse(status, text.encode(), "text/plain;charset=UTF-8", (NO_STORE,))
+
+
+def render_http_date(epoch_ms: int) -> str:
+    """An instant in the form of HTTP headers."""
+    return formatdate(epoch_ms / 1000, usegmt=True)
+
+
+def without_attributes(values: Mapping[str, object]) -> dict[str, object]:
+    """A record body without the `attributes` entry that clients may send back as they got it."""
+    return {name: value for name, value in values.items() if name != "attributes"}

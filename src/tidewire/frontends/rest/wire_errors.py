@@ -1,0 +1,150 @@
+"""What a REST caller is told about each error: one table over every leaf of the error tree.
+
+The answer is an array of `{message, errorCode}`, with `fields` only where the real service has it: on errors
+of saving a record, not on errors of parsing or finding. A fixed text replaces the message where clients know
+the words, or where the message could tell a caller about our disks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tidewire import errors
+from tidewire.errors import PlatformError
+from tidewire.frontends.rest.wire import NO_STORE, render_json
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+
+class Fields(Enum):
+    """When an error carries the list of fields at fault."""
+
+    NEVER = "never"
+    GIVEN = "when the error names them"
+    ALWAYS = "always, empty if none is named"
+    EMPTY = "always empty"
+
+
+@dataclass(frozen=True, slots=True)
+class RestError:
+    """The HTTP status, the errorCode, the rule for `fields`, and the text if it is not the error's own."""
+
+    status: int
+    error_code: str
+    fields: Fields = Fields.NEVER
+    text: str = ""
+
+
+_NOT_THERE = "The requested resource does not exist"
+_UNEXPECTED = "An unexpected error occurred. The server's log has the details."
+_UNAVAILABLE = "The server cannot take the request now. Try again."
+
+REST_ERRORS: dict[type[PlatformError], RestError] = {
+    errors.SoqlSyntaxError: RestError(400, "MALFORMED_QUERY"),
+    errors.FieldUnknown: RestError(400, "INVALID_FIELD"),
+    errors.ObjectUnknown: RestError(400, "INVALID_TYPE"),
+    errors.FilterInvalid: RestError(400, "INVALID_FIELD"),
+    errors.OperatorInvalid: RestError(400, "INVALID_QUERY_FILTER_OPERATOR"),
+    errors.RequiredFieldMissing: RestError(400, "REQUIRED_FIELD_MISSING", Fields.ALWAYS),
+    errors.TextTooLong: RestError(400, "STRING_TOO_LONG", Fields.ALWAYS),
+    errors.NumberOutOfRange: RestError(400, "NUMBER_OUTSIDE_VALID_RANGE", Fields.GIVEN),
+    errors.PicklistValueInvalid: RestError(400, "INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST", Fields.ALWAYS),
+    errors.FieldNotWriteable: RestError(400, "INVALID_FIELD_FOR_INSERT_UPDATE", Fields.ALWAYS),
+    errors.ValueMalformed: RestError(400, "JSON_PARSER_ERROR"),
+    errors.IdMalformed: RestError(400, "MALFORMED_ID", Fields.GIVEN),
+    errors.ReferenceMissing: RestError(400, "INVALID_CROSS_REFERENCE_KEY", Fields.ALWAYS),
+    errors.ReferenceWrongType: RestError(400, "FIELD_INTEGRITY_EXCEPTION", Fields.ALWAYS),
+    errors.DuplicateValue: RestError(400, "DUPLICATE_VALUE", Fields.EMPTY),
+    errors.EmailInvalid: RestError(400, "INVALID_EMAIL_ADDRESS", Fields.ALWAYS),
+    errors.RecordNotFound: RestError(404, "NOT_FOUND", text=_NOT_THERE),
+    errors.RecordDeleted: RestError(404, "ENTITY_IS_DELETED", Fields.EMPTY, "entity is deleted"),
+    errors.BodyMalformed: RestError(400, "JSON_PARSER_ERROR"),
+    errors.BodyTooLarge: RestError(413, "REQUEST_ENTITY_TOO_LARGE"),
+    errors.MethodNotAllowed: RestError(405, "METHOD_NOT_ALLOWED"),
+    errors.ResourceUnknown: RestError(404, "NOT_FOUND", text=_NOT_THERE),
+    errors.VersionUnsupported: RestError(404, "NOT_FOUND", text=_NOT_THERE),
+    errors.MediaTypeUnsupported: RestError(415, "UNSUPPORTED_MEDIA_TYPE"),
+    errors.AccessDenied: RestError(403, "INSUFFICIENT_ACCESS_OR_READONLY", Fields.EMPTY),
+    errors.LimitExceeded: RestError(403, "REQUEST_LIMIT_EXCEEDED"),
+    errors.PushTopicInvalid: RestError(400, "INVALID_FIELD", Fields.GIVEN),
+    errors.DefinitionInvalid: RestError(400, "INVALID_DEFINITION"),
+    errors.ChannelInvalid: RestError(400, "INVALID_CHANNEL"),
+    errors.ChannelUnknown: RestError(404, "NOT_FOUND"),
+    errors.ChannelForbidden: RestError(403, "INSUFFICIENT_ACCESS"),
+    errors.TopicUnknown: RestError(404, "NOT_FOUND", text=_NOT_THERE),
+    errors.SchemaUnknown: RestError(404, "NOT_FOUND", text=_NOT_THERE),
+    errors.PayloadInvalid: RestError(400, "INVALID_EVENT_PAYLOAD"),
+    errors.ReplayIdInvalid: RestError(400, "INVALID_REPLAY_ID"),
+    errors.ReplayIdExpired: RestError(400, "REPLAY_ID_EXPIRED"),
+    errors.DemandInvalid: RestError(400, "INVALID_REQUEST"),
+    errors.RequestRefused: RestError(400, "UPSTREAM_REFUSED", text="Another server refused the request."),
+    errors.AuthHeaderInvalid: RestError(401, "INVALID_AUTH_HEADER", text="INVALID_HEADER_TYPE"),
+    errors.SessionInvalid: RestError(401, "INVALID_SESSION_ID", text="Session expired or invalid"),
+    errors.LoginFailed: RestError(401, "INVALID_LOGIN"),
+    errors.GrantInvalid: RestError(400, "INVALID_GRANT"),
+    errors.ClientUnknown: RestError(401, "INVALID_SESSION_ID", text="Session expired or invalid"),
+    errors.ProtocolViolation: RestError(400, "INVALID_REQUEST"),
+    errors.DiskFull: RestError(503, "SERVER_UNAVAILABLE", text=_UNAVAILABLE),
+    errors.WriteConflict: RestError(503, "SERVER_UNAVAILABLE", text=_UNAVAILABLE),
+    errors.OutcomeUnknown: RestError(
+        500,
+        "UNKNOWN_EXCEPTION",
+        text="The outcome of the change is unknown. Read the record before trying again.",
+    ),
+    errors.StoreClosed: RestError(503, "SERVER_UNAVAILABLE", text=_UNAVAILABLE),
+    errors.StoreLocked: RestError(503, "SERVER_UNAVAILABLE", text=_UNAVAILABLE),
+    errors.LogCorrupt: RestError(500, "UNKNOWN_EXCEPTION", text=_UNEXPECTED),
+    errors.SlowConsumer: RestError(503, "SERVER_UNAVAILABLE", text=_UNAVAILABLE),
+    errors.ConfigInvalid: RestError(500, "UNKNOWN_EXCEPTION", text=_UNEXPECTED),
+    errors.InternalError: RestError(500, "UNKNOWN_EXCEPTION", text=_UNEXPECTED),
+}
+
+# A missing record is an unknown path to a reader, but a bad reference to a writer.
+_ON_WRITE: dict[type[PlatformError], RestError] = {
+    errors.RecordNotFound: RestError(
+        404, "INVALID_CROSS_REFERENCE_KEY", Fields.EMPTY, "invalid cross reference id"
+    ),
+}
+_NOT_ACCEPTABLE = RestError(406, "NOT_ACCEPTABLE")
+_READING = frozenset({"GET", "HEAD"})
+
+
+def rest_error(error: PlatformError, method: str = "GET") -> RestError:
+    """The table's row for an error that a request of this method met."""
+    if method not in _READING and type(error) in _ON_WRITE:
+        return _ON_WRITE[type(error)]
+    if isinstance(error, errors.MediaTypeUnsupported) and "accept" in error.details:
+        return _NOT_ACCEPTABLE
+    return REST_ERRORS.get(type(error), REST_ERRORS[errors.InternalError])
+
+
+def render_error_entry(error: PlatformError, method: str = "GET") -> dict[str, object]:
+    """One entry of the error array."""
+    row = rest_error(error, method)
+    body: dict[str, object] = {"message": row.text or error.message, "errorCode": row.error_code}
+    named = error.details.get("fields")
+    names = [str(name) for name in named] if isinstance(named, (list, tuple, set, frozenset)) else []
+    if row.fields is Fields.EMPTY:
+        body["fields"] = []
+    elif row.fields is Fields.ALWAYS or (row.fields is Fields.GIVEN and names):
+        body["fields"] = names
+    return body
+
+
+def render_error(request: HttpRequest, error: PlatformError) -> HttpResponse:
+    """The whole answer to a request that failed."""
+    row = rest_error(error, request.method)
+    headers = [NO_STORE]
+    if isinstance(error, errors.MethodNotAllowed):
+        allowed = error.details.get("allowed")
+        headers.append(("Allow", ", ".join(allowed) if isinstance(allowed, (list, tuple)) else ""))
+    if row.status == 401:
+        headers.append(("WWW-Authenticate", "Token"))
+    if row.status == 503:
+        headers.append(("Retry-After", "1"))
+    return render_json(request, row.status, [render_error_entry(error, request.method)], tuple(headers))
+
+
+def render_refusal(request: HttpRequest, status: int, error_code: str, message: str) -> HttpResponse:
+    """An answer to a mistake that only this protocol can make, such as a stale query locator."""
+    return render_json(request, status, [{"message": message, "errorCode": error_code}], (NO_STORE,))

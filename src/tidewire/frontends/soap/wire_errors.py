@@ -1,0 +1,116 @@
+"""What a SOAP caller is told about each error: one table over every leaf of the error tree.
+
+Most errors have one of the API's exception codes and a typed detail element. Three are SOAP's own: they blame
+the message itself and have no detail. A fixed text replaces the message where clients know the words, or
+where the message could tell a caller about our disks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidewire import errors
+from tidewire.errors import PlatformError
+from tidewire.frontends.soap.wire import CONTENT_TYPE, Dialect, render_fault
+from tidewire.transport.http import HttpResponse
+
+_UNEXPECTED_FAULT = "UnexpectedErrorFault"
+
+
+@dataclass(frozen=True, slots=True)
+class SoapError:
+    """Exception code, fault type (empty for SOAP's own faults), the text if it is fixed, and HTTP status."""
+
+    code: str
+    fault_type: str = _UNEXPECTED_FAULT
+    text: str = ""
+    status: int = 500  # SOAP 1.1 over HTTP: a fault is always a 500
+
+
+_UNEXPECTED = SoapError(
+    "UNKNOWN_EXCEPTION", text="An unexpected error occurred. The server's log has the details."
+)
+_UNAVAILABLE = SoapError(
+    "SERVER_UNAVAILABLE", text="The server cannot take the request now. Try again.", status=503
+)
+_CLIENT = SoapError("Client", "")
+_SESSION_INVALID = SoapError(
+    "INVALID_SESSION_ID",
+    text="Invalid Session ID found in SessionHeader: Illegal Session. Session not found or expired",
+)
+
+SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
+    errors.SoqlSyntaxError: SoapError("MALFORMED_QUERY", "MalformedQueryFault"),
+    errors.FieldUnknown: SoapError("INVALID_FIELD", "InvalidFieldFault"),
+    errors.ObjectUnknown: SoapError("INVALID_TYPE", "InvalidSObjectFault"),
+    errors.FilterInvalid: SoapError("INVALID_FIELD", "InvalidFieldFault"),
+    errors.OperatorInvalid: SoapError("INVALID_QUERY_FILTER_OPERATOR", "InvalidFieldFault"),
+    errors.RequiredFieldMissing: SoapError("REQUIRED_FIELD_MISSING"),
+    errors.TextTooLong: SoapError("STRING_TOO_LONG"),
+    errors.NumberOutOfRange: SoapError("NUMBER_OUTSIDE_VALID_RANGE"),
+    errors.PicklistValueInvalid: SoapError("INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST"),
+    errors.FieldNotWriteable: SoapError("INVALID_FIELD_FOR_INSERT_UPDATE"),
+    errors.ValueMalformed: SoapError("INVALID_TYPE_ON_FIELD_IN_RECORD"),
+    errors.IdMalformed: SoapError("MALFORMED_ID", "InvalidIdFault"),
+    errors.ReferenceMissing: SoapError("INVALID_CROSS_REFERENCE_KEY"),
+    errors.ReferenceWrongType: SoapError("FIELD_INTEGRITY_EXCEPTION"),
+    errors.DuplicateValue: SoapError("DUPLICATE_VALUE"),
+    errors.EmailInvalid: SoapError("INVALID_EMAIL_ADDRESS"),
+    errors.RecordNotFound: SoapError("INVALID_CROSS_REFERENCE_KEY", text="invalid cross reference id"),
+    errors.RecordDeleted: SoapError("ENTITY_IS_DELETED", text="entity is deleted"),
+    errors.BodyMalformed: _CLIENT,
+    errors.BodyTooLarge: SoapError("Client", "", status=413),
+    errors.MethodNotAllowed: SoapError("Client", "", status=405),
+    errors.ResourceUnknown: _CLIENT,
+    errors.VersionUnsupported: SoapError(
+        "UNSUPPORTED_API_VERSION", text="Invalid Api version specified on URL"
+    ),
+    errors.MediaTypeUnsupported: SoapError("Client", "", status=415),
+    errors.AccessDenied: SoapError("INSUFFICIENT_ACCESS"),
+    errors.LimitExceeded: SoapError("REQUEST_LIMIT_EXCEEDED"),
+    errors.PushTopicInvalid: SoapError("INVALID_FIELD", "InvalidFieldFault"),
+    errors.DefinitionInvalid: SoapError("UNKNOWN_EXCEPTION"),
+    errors.ChannelInvalid: SoapError("UNKNOWN_EXCEPTION"),
+    errors.ChannelUnknown: SoapError("UNKNOWN_EXCEPTION"),
+    errors.ChannelForbidden: SoapError("INSUFFICIENT_ACCESS"),
+    errors.TopicUnknown: SoapError("INVALID_TYPE", "InvalidSObjectFault"),
+    errors.SchemaUnknown: SoapError("UNKNOWN_EXCEPTION"),
+    errors.PayloadInvalid: SoapError("UNKNOWN_EXCEPTION"),
+    errors.ReplayIdInvalid: SoapError("UNKNOWN_EXCEPTION"),
+    errors.ReplayIdExpired: SoapError("UNKNOWN_EXCEPTION"),
+    errors.DemandInvalid: SoapError("UNKNOWN_EXCEPTION"),
+    errors.RequestRefused: SoapError("UNKNOWN_EXCEPTION", text="Another server refused the request."),
+    errors.AuthHeaderInvalid: _SESSION_INVALID,
+    errors.SessionInvalid: _SESSION_INVALID,
+    errors.LoginFailed: SoapError(
+        "INVALID_LOGIN",
+        "LoginFault",
+        "Invalid username, password, security token; or user locked out.",
+    ),
+    errors.GrantInvalid: SoapError("INVALID_LOGIN", "LoginFault"),
+    errors.ClientUnknown: _SESSION_INVALID,
+    errors.ProtocolViolation: _CLIENT,
+    errors.DiskFull: _UNAVAILABLE,
+    errors.WriteConflict: _UNAVAILABLE,
+    errors.OutcomeUnknown: SoapError(
+        "UNKNOWN_EXCEPTION", text="The outcome of the change is unknown. Read the record before trying again."
+    ),
+    errors.StoreClosed: _UNAVAILABLE,
+    errors.StoreLocked: _UNAVAILABLE,
+    errors.LogCorrupt: _UNEXPECTED,
+    errors.SlowConsumer: _UNAVAILABLE,
+    errors.ConfigInvalid: _UNEXPECTED,
+    errors.InternalError: _UNEXPECTED,
+}
+
+
+def render_error(dialect: Dialect, error: PlatformError) -> HttpResponse:
+    """The whole answer to a call that failed."""
+    row = SOAP_ERRORS.get(type(error), _UNEXPECTED)
+    body = render_fault(dialect, row.code, row.text or error.message, row.fault_type)
+    headers: tuple[tuple[str, str], ...] = ()
+    if isinstance(error, errors.MethodNotAllowed):
+        headers = (("Allow", "POST"),)
+    elif row.status == 503:
+        headers = (("Retry-After", "1"),)
+    return HttpResponse(row.status, body, CONTENT_TYPE, headers)

@@ -1,0 +1,106 @@
+"""The first start of a data directory: an org, its profiles and its administrator."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from tidewire.access.apply import apply_definition, set_password
+from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
+from tidewire.ids import make_id
+from tidewire.records.service import RecordService
+from tidewire.records.types import Types
+from tidewire.records.work import UnitOfWork
+from tidewire.storage.store import Reader
+
+_ADMIN_PERMISSIONS = (
+    "ViewAllData",
+    "ModifyAllData",
+    "ViewAllUsers",
+    "ViewSetup",
+    "CustomizeApplication",
+    "AuthorApex",
+    "ApiEnabled",
+)
+# What a development org starts with: something to watch, and somebody who may not see all of it.
+_DEV_DEFINITION: dict[str, object] = {
+    "capture": ["Account", "Contact", "Opportunity"],
+    "connected_apps": {DEV_CLIENT_ID: {"secret": DEV_CLIENT_SECRET, "label": "Development"}},
+    "permission_sets": {
+        "Account_Reader": {
+            "label": "Account Reader",
+            "permissions": ["ApiEnabled"],
+            "objects": {"Account": ["read", "view_all"], "Contact": ["read"]},
+            "fields": {
+                "Account": {"*": "read", "AnnualRevenue": "none", "Phone": "none"},
+                "Contact": {"*": "read"},
+            },
+        }
+    },
+    "users": {
+        "reader@tidewire.local": {
+            "password": DEV_PASSWORD,
+            "first_name": "Rita",
+            "last_name": "Reader",
+            "permission_sets": ["Account_Reader"],
+        }
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OrgIdentity:
+    """Which org a data directory holds."""
+
+    org_id: str
+    name: str
+
+
+def try_read_identity(reader: Reader) -> OrgIdentity | None:
+    """The org in this store, or None if it was never set up."""
+    found: dict[str, str] = dict(
+        reader.execute("SELECT name, value FROM settings WHERE name IN ('org_id', 'org_name')")
+    )
+    return OrgIdentity(found["org_id"], found["org_name"]) if found else None
+
+
+async def create_org(
+    records: RecordService, types: Types, *, username: str, password: str, org_name: str, is_dev: bool
+) -> OrgIdentity:
+    """Make the org and its administrator, in one transaction."""
+    identity = OrgIdentity(make_id("00D", secrets.randbelow(62**6)), org_name)
+    admin_id = make_id("005", 1)
+
+    def work(unit: UnitOfWork) -> None:
+        types.ensure_stored(unit.tx)
+        unit.tx.execute("INSERT INTO settings (name, value) VALUES ('org_id', ?)", (identity.org_id,))
+        unit.tx.execute("INSERT INTO settings (name, value) VALUES ('org_name', ?)", (org_name,))
+        profiles = unit.catalog.object("Profile")
+        flags = {f"Permissions{name}": True for name in _ADMIN_PERMISSIONS}
+        unit.create(profiles, {"Name": "System Administrator", **flags})
+        unit.create(profiles, {"Name": "Standard User", "PermissionsApiEnabled": True})
+        document: dict[str, object] = {
+            "users": {
+                username: {
+                    "profile": "System Administrator",
+                    "first_name": "Ada",
+                    "last_name": "Admin",
+                    "alias": "admin",
+                }
+            }
+        }
+        apply_definition(unit, types, document, is_dry_run=False)
+        set_password(unit, admin_id, password)
+        if is_dev:
+            apply_definition(unit, types, _DEV_DEFINITION, is_dry_run=False)
+
+    await records.write(work, user_id=admin_id, solo=True)
+    return identity
+
+
+def draw_password() -> str:
+    """A password that a person can copy and nobody can guess."""
+    return secrets.token_urlsafe(15)
+
+
+DEV_LOGIN = (DEV_USERNAME, DEV_PASSWORD)

@@ -1,0 +1,167 @@
+"""The core of one org: writer, records, capture and access, opened together and closed together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tidewire.access.gate import Gate
+from tidewire.access.logins import Logins
+from tidewire.capture.stage import CaptureStage
+from tidewire.clock import Clock
+from tidewire.config import Settings
+from tidewire.errors import ConfigInvalid, PlatformError
+from tidewire.eventlog.log import EventLog, first_position_at
+from tidewire.events import CommittedBatch, Family
+from tidewire.records.service import RecordService
+from tidewire.records.types import Types
+from tidewire.server.bootstrap import DEV_LOGIN, OrgIdentity, create_org, try_read_identity
+from tidewire.storage.sqlite import SqliteStore
+from tidewire.storage.store import Progress, Transaction
+from tidewire.storage.writer import GroupWriter
+
+log = logging.getLogger(__name__)
+_TRIM_EVERY_S = 600.0
+
+
+class Core:
+    """Made by `open_core`. All of it lives on one loop, the writer thread and the reader threads."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        writer: GroupWriter,
+        records: RecordService,
+        event_log: EventLog,
+        capture: CaptureStage,
+        gate: Gate,
+        logins: Logins,
+        commits: CommitFeed,
+    ) -> None:
+        self.store = store
+        self.writer = writer
+        self.records = records
+        self.log = event_log
+        self.capture = capture
+        self.gate = gate
+        self.logins = logins
+        self.commits = commits
+
+    @property
+    def failure(self) -> PlatformError | None:
+        """Why no more writes are taken, if so."""
+        return self.writer.failure
+
+    async def trim_for_ever(self, settings: Settings, clock: Clock) -> None:
+        """Drop what retention no longer keeps, every few minutes, until cancelled."""
+        hours = {
+            Family.PUSH_TOPIC: settings.retain_push_h,
+            Family.GENERIC: settings.retain_push_h,
+            Family.PLATFORM: settings.retain_bus_h,
+            Family.CHANGE: settings.retain_bus_h,
+        }
+        while True:
+            for family, kept_h in hours.items():
+                if kept_h <= 0:
+                    continue
+                before_ms = clock.now_ms() - round(kept_h * 3_600_000)
+                try:
+                    await self.records.write_plain(
+                        partial(self.log.trim, family=family, before_ms=before_ms), solo=True
+                    )
+                except PlatformError as error:
+                    log.warning("eventlog.trim_failed", extra={"code": error.code})
+            await asyncio.sleep(_TRIM_EVERY_S)
+
+    async def close(self) -> None:
+        """Finish what is queued, then let go of the store."""
+        await asyncio.to_thread(self.writer.stop)
+        await asyncio.to_thread(self.store.close)
+
+
+class CommitFeed:
+    """Carries committed batches from the writer thread to whoever watches on the loop, in commit order."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._watchers: list[Callable[[CommittedBatch], None]] = []
+
+    def watch(self, deliver: Callable[[CommittedBatch], None]) -> Callable[[], None]:
+        """Call `deliver` on the loop after each commit; returns the way to stop."""
+        self._watchers.append(deliver)
+        return lambda: self._watchers.remove(deliver)
+
+    def on_commit(self, transactions: list[Transaction], progress: Progress) -> None:
+        """The writer's listener. Called on the writer thread."""
+        batch = CommittedBatch(
+            events=tuple(event for tx in transactions for event in tx.events),
+            head=progress.next_position - 1,
+            access_generation=progress.access_generation,
+            ended_sessions=tuple(s for tx in transactions for s in tx.ended_sessions),
+        )
+        self._loop.call_soon_threadsafe(self._deliver, batch)
+
+    def _deliver(self, batch: CommittedBatch) -> None:
+        for deliver in tuple(self._watchers):
+            deliver(batch)
+
+
+async def open_core(settings: Settings, clock: Clock, *, admin: tuple[str, str] | None = None) -> Core:
+    """Open a data directory, making its org first if it has none.
+
+    A new org gets `admin` (username, password), or the development login in development mode; with neither it
+    is refused.
+    """
+    path = Path(settings.data) / "org.db"
+    first_position = settings.first_replay_id or first_position_at(clock.now_ms())
+    store = SqliteStore(path, first_position)
+    try:
+        return await _open(store, settings, clock, admin)
+    except BaseException:
+        store.close()
+        raise
+
+
+async def _open(store: SqliteStore, settings: Settings, clock: Clock, admin: tuple[str, str] | None) -> Core:
+    event_log = EventLog()
+    types = Types(event_log)
+    commits = CommitFeed(asyncio.get_running_loop())
+    writer = GroupWriter(store, commits.on_commit)
+    identity = await store.read(try_read_identity)
+    if identity is None and admin is None:
+        if not settings.dev:
+            raise ConfigInvalid(
+                f"{settings.data} holds no org yet; run `tidewire init` first, or serve with --dev",
+                setting="data",
+            )
+        admin = DEV_LOGIN
+    await store.read(types.load)
+    writer.start()
+    records = RecordService(store, writer, types, clock)
+    gate = Gate(records, event_log, clock, lambda: writer.progress.access_generation)
+    capture = CaptureStage(event_log, types)
+    records.add_hook(gate.on_changes)
+    records.add_hook(capture.on_changes)
+    if identity is None and admin is not None:
+        identity = await create_org(
+            records, types, username=admin[0], password=admin[1], org_name="Tidewire", is_dev=settings.dev
+        )
+    else:
+        await records.write_plain(types.ensure_stored, solo=True)
+    assert identity is not None  # noqa: S101  # one of the two branches above made or found it
+    await store.read(capture.load)
+    logins = _logins(records, clock, identity, settings, commits)
+    return Core(store, writer, records, event_log, capture, gate, logins, commits)
+
+
+def _logins(
+    records: RecordService, clock: Clock, identity: OrgIdentity, settings: Settings, commits: CommitFeed
+) -> Logins:
+    logins = Logins(records, clock, identity.org_id, identity.name, idle_timeout_s=settings.session_timeout_s)
+    commits.watch(
+        lambda batch: logins.forget_sessions(batch.ended_sessions) if batch.ended_sessions else None
+    )
+    return logins

@@ -1,0 +1,109 @@
+"""simple-salesforce, unmodified, over HTTPS."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+from simple_salesforce.api import Salesforce
+from simple_salesforce.exceptions import (
+    SalesforceAuthenticationFailed,
+    SalesforceExpiredSession,
+    SalesforceMalformedRequest,
+    SalesforceResourceNotFound,
+)
+from simple_salesforce.login import SalesforceLogin
+
+from tidewire.config import DEV_PASSWORD, DEV_USERNAME
+from tidewire.testing import ServerProcess
+
+pytestmark = pytest.mark.clients
+
+
+@pytest.fixture
+def tls(server: ServerProcess) -> Iterator[requests.Session]:
+    """A requests session that trusts the server's private CA."""
+    with requests.Session() as session:
+        session.trust_env = False  # a CA bundle named in the environment would win over ours
+        session.verify = str(server.ca_path)
+        yield session
+
+
+def log_in(server: ServerProcess, tls: requests.Session, password: str = DEV_PASSWORD) -> tuple[str, str]:
+    token, host = SalesforceLogin(
+        username=DEV_USERNAME, password=password, security_token="", scratch_url=server.https, session=tls
+    )
+    return token, host
+
+
+@pytest.fixture
+def salesforce(server: ServerProcess, tls: requests.Session) -> Any:
+    token, host = log_in(server, tls)
+    return Salesforce(instance=host, session_id=token, session=tls)
+
+
+def test_login_returns_this_host(server: ServerProcess, tls: requests.Session) -> None:
+    token, host = log_in(server, tls)
+    assert host == server.https.removeprefix("https://")
+    assert token.startswith(server.org_id[:15])
+
+
+def test_login_with_a_wrong_password_fails_with_its_code(
+    server: ServerProcess, tls: requests.Session
+) -> None:
+    with pytest.raises(SalesforceAuthenticationFailed) as caught:
+        log_in(server, tls, password="wrong")
+    assert caught.value.code == "INVALID_LOGIN"
+
+
+def test_record_goes_through_its_life(salesforce: Any) -> None:
+    name = f"Acme {uuid.uuid4().hex}"
+    created = salesforce.Account.create({"Name": name, "AnnualRevenue": 1000})
+    assert created["success"] is True
+    record_id = created["id"]
+    assert salesforce.Account.update(record_id, {"Phone": "123"}) == 204
+    record = salesforce.Account.get(record_id)
+    assert (record["Name"], record["Phone"], record["AnnualRevenue"]) == (name, "123", 1000.0)
+    found = salesforce.query(f"SELECT Id, Name FROM Account WHERE Name = '{name}'")
+    assert (found["totalSize"], found["records"][0]["Id"]) == (1, record_id)
+    assert salesforce.Account.delete(record_id) == 204
+    with pytest.raises(SalesforceResourceNotFound):
+        salesforce.Account.get(record_id)
+    everything = salesforce.query_all(f"SELECT Id FROM Account WHERE Name = '{name}'", include_deleted=True)
+    assert everything["totalSize"] == 1
+
+
+def test_query_all_follows_every_page(salesforce: Any) -> None:
+    mark = uuid.uuid4().hex[:12]
+    for number in range(205):
+        salesforce.Account.create({"Name": f"{mark} {number:03}"})
+    soql = f"SELECT Name FROM Account WHERE Name LIKE '{mark}%' ORDER BY Name"
+    small = {"Sforce-Query-Options": "batchSize=200"}
+    names = [row["Name"] for row in salesforce.query_all_iter(soql, headers=small)]
+    assert names == [f"{mark} {number:03}" for number in range(205)]
+
+
+def test_descriptions_and_limits_are_read(salesforce: Any) -> None:
+    listed = salesforce.describe()
+    assert listed is not None
+    assert "Account" in [entry["name"] for entry in listed["sobjects"]]
+    described = salesforce.Account.describe()
+    assert "Name" in [field["name"] for field in described["fields"]]
+    assert salesforce.limits()["DailyApiRequests"]["Max"] > 0
+    assert salesforce.api_usage["api-usage"].used > 0
+
+
+def test_errors_carry_code_and_message(salesforce: Any) -> None:
+    with pytest.raises(SalesforceMalformedRequest, match="REQUIRED_FIELD_MISSING"):
+        salesforce.Account.create({"Phone": "1"})
+    with pytest.raises(SalesforceMalformedRequest, match="unexpected token"):
+        salesforce.query("SELECT Id FORM Account")
+
+
+def test_dead_session_is_told_as_such(server: ServerProcess, tls: requests.Session) -> None:
+    host = server.https.removeprefix("https://")
+    with pytest.raises(SalesforceExpiredSession):
+        Salesforce(instance=host, session_id="00D!dead", session=tls).query("SELECT Id FROM Account")

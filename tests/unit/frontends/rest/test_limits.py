@@ -1,0 +1,39 @@
+"""The count of API calls and the limits resource."""
+
+from __future__ import annotations
+
+from tidewire.clock import ManualClock
+from tidewire.frontends.rest.limits import DAILY_API_REQUESTS, ApiUsage, render_limits
+
+
+def test_usage_counts_the_last_24_hours() -> None:
+    clock = ManualClock()
+    usage = ApiUsage(clock)
+    usage.count()
+    clock.advance(12 * 3600)
+    usage.count()
+    usage.count()
+    assert usage.header() == ("Sforce-Limit-Info", f"api-usage=3/{DAILY_API_REQUESTS}")
+    clock.advance(12 * 3600)
+    assert usage.used() == 2
+    clock.advance(24 * 3600)
+    assert usage.used() == 0
+
+
+def test_limits_name_what_the_version_names() -> None:
+    old, middle, new = render_limits(0, 36), render_limits(0, 47), render_limits(0, 48)
+    assert "DailyStreamingApiEvents" in old
+    assert "DailyDurableStreamingApiEvents" not in old
+    assert "DailyDurableStreamingApiEvents" in middle
+    assert "MonthlyPlatformEvents" in middle
+    assert "MonthlyPlatformEventsUsageEntitlement" in new
+    assert "MonthlyPlatformEvents" not in new
+    assert {"DailyApiRequests", "DataStorageMB", "FileStorageMB"} <= set(new)
+
+
+def test_limits_tell_what_is_left_and_never_less_than_nothing() -> None:
+    assert render_limits(7, 59)["DailyApiRequests"] == {
+        "Max": DAILY_API_REQUESTS,
+        "Remaining": DAILY_API_REQUESTS - 7,
+    }
+    assert render_limits(DAILY_API_REQUESTS + 1, 59)["DailyApiRequests"]["Remaining"] == 0

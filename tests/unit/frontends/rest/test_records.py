@@ -1,0 +1,97 @@
+"""Records and query results as JSON."""
+
+from __future__ import annotations
+
+import orjson
+
+from tidewire.access.gate import Rows
+from tidewire.events import Value
+from tidewire.frontends.rest.records import render_created, render_page, render_published, render_single
+from tidewire.frontends.rest.wire import Page
+from tidewire.schema.model import Field
+from tidewire.schema.standard import ACCOUNT, CONTACT
+
+ID = "001TW0000000001AAA"
+
+
+def columns(*names: str) -> tuple[Field, ...]:
+    return tuple(ACCOUNT.by_name[name.lower()] for name in names)
+
+
+def answer(*rows: dict[str, Value], names: tuple[str, ...] = ("Id", "Name")) -> Rows:
+    return Rows(ACCOUNT, columns(*names), list(rows), None, 7)
+
+
+def test_record_has_attributes_first_then_fields_as_asked() -> None:
+    row: dict[str, Value] = {
+        "Id": ID,
+        "Name": "Acme",
+        "AnnualRevenue": 50000.0,
+        "NumberOfEmployees": 12,
+        "Phone": None,
+        "CreatedDate": 1_700_000_000_123,
+        "IsDeleted": False,
+    }
+    names = ("Phone", "NumberOfEmployees", "AnnualRevenue", "CreatedDate", "IsDeleted", "Name", "Id")
+    page = render_page(answer(row, names=names), Page(0, 1, 1), 59, "")
+    assert orjson.dumps(page) == (
+        b'{"totalSize":1,"done":true,"records":[{"attributes":{"type":"Account",'
+        b'"url":"/services/data/v59.0/sobjects/Account/001TW0000000001AAA"},"Phone":null,'
+        b'"NumberOfEmployees":12,"AnnualRevenue":50000.0,"CreatedDate":"2023-11-14T22:13:20.123+0000",'
+        b'"IsDeleted":false,"Name":"Acme","Id":"001TW0000000001AAA"}]}'
+    )
+
+
+def test_compound_is_rendered_from_its_parts() -> None:
+    row: dict[str, Value] = {
+        "Id": ID,
+        "BillingStreet": "1 Way",
+        "BillingCity": "Kyiv",
+        "BillingState": None,
+        "BillingPostalCode": None,
+        "BillingCountry": None,
+        "BillingLatitude": None,
+        "BillingLongitude": None,
+        "BillingGeocodeAccuracy": None,
+    }
+    record = render_single(answer(row, names=("BillingAddress",)), 59)
+    address = record["BillingAddress"]
+    assert isinstance(address, dict)
+    assert address["city"] == "Kyiv"
+    assert address["street"] == "1 Way"
+    assert address["postalCode"] is None
+
+
+def test_person_name_is_one_text() -> None:
+    row: dict[str, Value] = {
+        "Id": "003TW0000000001AAA",
+        "Salutation": None,
+        "FirstName": "Ada",
+        "LastName": "Lovelace",
+    }
+    record = render_single(Rows(CONTACT, (CONTACT.by_name["name"],), [row], None, 1), 59)
+    assert record["Name"] == "Ada Lovelace"
+
+
+def test_single_record_has_its_id_whatever_was_asked() -> None:
+    record = render_single(answer({"Id": ID, "Name": "Acme"}, names=("Name",)), 59)
+    assert list(record) == ["attributes", "Name", "Id"]
+
+
+def test_page_with_more_to_come_says_where() -> None:
+    rows = answer(*[dict[str, Value](Id=ID, Name=str(number)) for number in range(5)])
+    page = render_page(rows, Page(2, 4, 5), 59, "/services/data/v59.0/query/01g-4")
+    assert list(page) == ["totalSize", "done", "nextRecordsUrl", "records"]
+    assert (page["totalSize"], page["done"]) == (5, False)
+    records = page["records"]
+    assert isinstance(records, list)
+    assert [record["Name"] for record in records] == ["2", "3"]
+
+
+def test_write_answers_have_the_known_form() -> None:
+    assert render_created(ID) == {"id": ID, "success": True, "errors": []}
+    assert render_published("e01xx0000000001AAA", "u-1") == {
+        "id": "e01xx0000000001AAA",
+        "success": True,
+        "errors": [{"statusCode": "OPERATION_ENQUEUED", "message": "u-1", "fields": []}],
+    }

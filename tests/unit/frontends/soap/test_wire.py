@@ -1,0 +1,172 @@
+"""SOAP envelopes, read and written."""
+
+from __future__ import annotations
+
+from xml.etree.ElementTree import fromstring
+
+import pytest
+
+from tidewire.errors import BodyMalformed, BodyTooLarge, ResourceUnknown, VersionUnsupported
+from tidewire.frontends.soap.wire import (
+    ENTERPRISE,
+    MAX_BODY_BYTES,
+    PARTNER,
+    Endpoint,
+    parse_dialect,
+    parse_endpoint,
+    parse_request,
+    render_answer,
+    render_elements,
+    render_fault,
+)
+
+SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
+ORG = "00DTW0000000001MAA"
+
+
+def envelope(body: str, header: str = "", soap: str = SOAP) -> bytes:
+    return (
+        f'<e:Envelope xmlns:e="{soap}" xmlns:n="urn:partner.soap.sforce.com">{header}'
+        f"<e:Body>{body}</e:Body></e:Envelope>"
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/services/Soap/u/59.0",
+        "/services/Soap/u/59.0/",
+        f"/services/Soap/u/59.0/{ORG}",
+        f"/services/Soap/u/59.0/{ORG[:15]}/",
+    ],
+)
+def test_path_with_or_without_org_and_slash_names_the_version(path: str) -> None:
+    assert parse_endpoint(path) == Endpoint(PARTNER, 59)
+
+
+def test_letter_chooses_the_dialect() -> None:
+    assert parse_endpoint("/services/Soap/c/44.0").dialect is ENTERPRISE
+    for path in ("/services/Soap/m/59.0", "/services/Soap", "/services/Soap/u/59.0/a/b", "/x"):
+        with pytest.raises(ResourceUnknown):
+            parse_dialect(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/services/Soap/u",
+        "/services/Soap/u/",
+        "/services/Soap/u/19.0",
+        "/services/Soap/u/68.0",
+        "/services/Soap/u/x",
+    ],
+)
+def test_missing_or_unsupported_version_is_refused(path: str) -> None:
+    with pytest.raises(VersionUnsupported, match="Invalid Api version specified on URL"):
+        parse_endpoint(path)
+
+
+def test_endpoint_urls_end_in_the_short_org_id() -> None:
+    endpoint = Endpoint(PARTNER, 59)
+    assert endpoint.url("https://h:1", ORG) == f"https://h:1/services/Soap/u/59.0/{ORG[:15]}"
+    assert endpoint.metadata_url("https://h:1", ORG) == f"https://h:1/services/Soap/m/59.0/{ORG[:15]}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        envelope("<n:login><n:username>a@b</n:username><n:password>p&amp;&lt;</n:password></n:login>"),
+        envelope(
+            '\n  <login xmlns="urn:partner.soap.sforce.com">\n <username> a@b\n</username>'
+            "<password><![CDATA[p&<]]></password></login>\n"
+        ),
+        b"<?xml version='1.0' encoding='utf-8' ?>"
+        + envelope("<n:login><n:username>a@b</n:username><n:password>p&#38;&#60;</n:password></n:login>"),
+    ],
+)
+def test_login_is_read_whatever_prefixes_and_escapes_it_uses(body: bytes) -> None:
+    request = parse_request(body, PARTNER)
+    assert request.operation == "login"
+    assert request.arguments == {"username": "a@b", "password": "p&<"}
+
+
+def test_headers_are_read() -> None:
+    header = (
+        "<e:Header><n:CallOptions><n:client>Loader</n:client></n:CallOptions>"
+        "<n:SessionHeader><n:sessionId>00D!x</n:sessionId></n:SessionHeader></e:Header>"
+    )
+    request = parse_request(envelope("<n:logout/>", header), PARTNER)
+    assert (request.operation, request.session_id, request.client) == ("logout", "00D!x", "Loader")
+
+
+def test_request_never_shows_its_secrets() -> None:
+    header = "<e:Header><n:SessionHeader><n:sessionId>00D!x</n:sessionId></n:SessionHeader></e:Header>"
+    request = parse_request(envelope("<n:login><n:password>pw7</n:password></n:login>", header), PARTNER)
+    assert "pw7" not in repr(request)
+    assert "00D!x" not in repr(request)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not xml",
+        b"<a>",
+        b"<a/>",
+        envelope("<n:login/>", soap="http://www.w3.org/2003/05/soap-envelope"),
+        envelope(""),
+        envelope("<n:logout/><n:logout/>"),
+        b'<?xml version="1.0" encoding="no-such"?><a/>',
+        b"\xff\xff\xff",
+    ],
+)
+def test_what_is_no_envelope_is_refused(body: bytes) -> None:
+    with pytest.raises(BodyMalformed):
+        parse_request(body, PARTNER)
+
+
+@pytest.mark.parametrize(
+    "prolog",
+    [
+        '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>',
+        '<!DOCTYPE x [<!ENTITY a "b"><!ENTITY c "&a;&a;&a;">]>',
+        '<!DOCTYPE x SYSTEM "http://localhost/x.dtd">',
+    ],
+)
+def test_document_type_and_entities_are_refused(prolog: str) -> None:
+    with pytest.raises(BodyMalformed, match="DTD and entity declarations are not allowed"):
+        parse_request(prolog.encode() + envelope("<n:logout/>"), PARTNER)
+
+
+def test_operation_of_another_namespace_is_refused() -> None:
+    with pytest.raises(ResourceUnknown, match="No operation available for request"):
+        parse_request(envelope("<n:logout/>"), ENTERPRISE)
+
+
+def test_body_over_the_limit_is_refused() -> None:
+    with pytest.raises(BodyTooLarge):
+        parse_request(b" " * (MAX_BODY_BYTES + 1), PARTNER)
+
+
+def test_elements_are_escaped_and_nil_is_marked() -> None:
+    text = render_elements(
+        (("a", "<&>"), ("b", True), ("c", 7), ("d", None), ("e", "x\x00\x0b\ud800y"), ("f", ""))
+    )
+    assert text == (
+        '<a>&lt;&amp;&gt;</a><b>true</b><c>7</c><d xsi:nil="true"/><e>x\ufffd\ufffd\ufffdy</e><f></f>'
+    )
+
+
+def test_answer_has_no_header_and_the_api_as_default_namespace() -> None:
+    assert render_answer(PARTNER, "logout", "") == (
+        b'<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope'
+        b' xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns="urn:partner.soap.sforce.com"'
+        b' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><soapenv:Body><logoutResponse></logoutResponse>'
+        b"</soapenv:Body></soapenv:Envelope>"
+    )
+
+
+def test_fault_is_well_formed_whatever_the_message_holds() -> None:
+    root = fromstring(render_fault(ENTERPRISE, "X", "a <b> & \x00", "LoginFault"))
+    assert root.findtext(".//faultstring") == "X: a <b> & \ufffd"
+    assert root.findtext(".//{urn:fault.enterprise.soap.sforce.com}exceptionMessage") == "a <b> & \ufffd"

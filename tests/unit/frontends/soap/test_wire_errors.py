@@ -1,0 +1,74 @@
+"""The SOAP fault table: complete, and its bytes pinned."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewire import errors
+from tidewire.errors import PlatformError, leaf_errors
+from tidewire.frontends.soap.wire import ENTERPRISE, PARTNER
+from tidewire.frontends.soap.wire_errors import SOAP_ERRORS, render_error
+
+OPEN = (
+    b'<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope'
+    b' xmlns:soapenv="http://schemas.xmlsoap.org/soap/envelope/" xmlns:sf="urn:fault.partner.soap.sforce.com"'
+    b' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><soapenv:Body><soapenv:Fault>'
+)
+CLOSE = b"</soapenv:Fault></soapenv:Body></soapenv:Envelope>"
+
+
+def test_table_has_a_row_for_every_leaf_and_no_other() -> None:
+    assert set(SOAP_ERRORS) == set(leaf_errors())
+
+
+@pytest.mark.parametrize(
+    "error, fault",
+    [
+        (
+            errors.LoginFailed("unknown user"),
+            b"<faultcode>sf:INVALID_LOGIN</faultcode><faultstring>INVALID_LOGIN: Invalid username, password,"
+            b" security token; or user locked out.</faultstring><detail>"
+            b'<sf:LoginFault xsi:type="sf:LoginFault"><sf:exceptionCode>INVALID_LOGIN</sf:exceptionCode>'
+            b"<sf:exceptionMessage>Invalid username, password, security token; or user locked out."
+            b"</sf:exceptionMessage></sf:LoginFault></detail>",
+        ),
+        (
+            errors.VersionUnsupported("v1"),
+            b"<faultcode>sf:UNSUPPORTED_API_VERSION</faultcode><faultstring>UNSUPPORTED_API_VERSION: Invalid"
+            b" Api version specified on URL</faultstring><detail>"
+            b'<sf:UnexpectedErrorFault xsi:type="sf:UnexpectedErrorFault">'
+            b"<sf:exceptionCode>UNSUPPORTED_API_VERSION</sf:exceptionCode><sf:exceptionMessage>Invalid"
+            b" Api version specified on URL</sf:exceptionMessage></sf:UnexpectedErrorFault></detail>",
+        ),
+        (
+            errors.BodyMalformed("The request is not well-formed XML"),
+            b"<faultcode>soapenv:Client</faultcode>"
+            b"<faultstring>The request is not well-formed XML</faultstring>",
+        ),
+    ],
+)
+def test_error_is_answered_with_these_bytes(error: PlatformError, fault: bytes) -> None:
+    response = render_error(PARTNER, error)
+    assert response.body == OPEN + fault + CLOSE
+    assert (response.status, response.content_type) == (500, "text/xml;charset=UTF-8")
+
+
+def test_invalid_session_has_the_code_that_makes_clients_sign_in_again() -> None:
+    body = render_error(PARTNER, errors.SessionInvalid("gone")).body
+    assert b"<faultcode>sf:INVALID_SESSION_ID</faultcode>" in body
+
+
+def test_enterprise_fault_has_its_own_namespace() -> None:
+    body = render_error(ENTERPRISE, errors.LoginFailed("x")).body
+    assert b'xmlns:sf="urn:fault.enterprise.soap.sforce.com"' in body
+
+
+@pytest.mark.parametrize("leaf", [leaf for leaf in leaf_errors() if issubclass(leaf, errors.StorageError)])
+def test_storage_error_hides_the_disk(leaf: type[PlatformError]) -> None:
+    assert b"secret" not in render_error(PARTNER, leaf("/var/lib/secret")).body
+
+
+def test_wrong_method_names_the_right_one() -> None:
+    response = render_error(PARTNER, errors.MethodNotAllowed("x", allowed=("POST",)))
+    assert response.status == 405
+    assert ("Allow", "POST") in response.headers
