@@ -25,6 +25,17 @@ _ADMIN_PERMISSIONS = (
 # What a development org starts with: something to watch, and somebody who may not see all of it.
 _DEV_DEFINITION: dict[str, object] = {
     "capture": ["Account", "Contact", "Opportunity"],
+    "events": {
+        "Order_Event__e": {
+            "label": "Order Event",
+            "fields": {
+                "Order_Number__c": {"type": "Text", "length": 18},
+                "City__c": {"type": "Text", "length": 100},
+                "Amount__c": {"type": "Number"},
+                "Has_Shipped__c": {"type": "Checkbox"},
+            },
+        }
+    },
     "connected_apps": {DEV_CLIENT_ID: {"secret": DEV_CLIENT_SECRET, "label": "Development"}},
     "permission_sets": {
         "Account_Reader": {

@@ -1,0 +1,175 @@
+"""Bytes of the Pub/Sub protocol: replay ids, events cut to what a user may see, and whole messages.
+
+An event is encoded once, as the complete entry of field 1 of FetchResponse (tag, length, ConsumerEvent). A
+response is then those entries joined, plus three small fields: protobuf allows fields to be concatenated in
+any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from tidewire.delivery.link import PublishOutcome, TopicDescription
+from tidewire.errors import BodyMalformed
+from tidewire.events import Event, Family
+from tidewire.schema.bitmap import decode_bitmap, encode_bitmap
+from tidewire.schema.codec import EventSchema
+from tidewire.schema.proto import pubsub_pb2 as pb
+
+TRANSACTION_LAST = "tidewire-tx-last"
+_EVENTS_TAG = b"\x0a"  # field 1 of FetchResponse, length-delimited
+_REPLAY_ID_PADDING = b"\0\0"
+_MAX_POSITION = 2**63 - 1
+_CARRIED = frozenset({Family.PLATFORM, Family.CHANGE})
+_HEADER = "ChangeEventHeader"
+_BITMAPS = ("nulledFields", "diffFields", "changedFields")
+
+Message = TypeVar("Message", pb.FetchRequest, pb.PublishRequest, pb.SchemaRequest, pb.TopicRequest)
+
+
+def render_replay_id(position: int) -> bytes:
+    """The ten bytes by which clients know a position: eight big-endian, two zero."""
+    return position.to_bytes(8, "big") + _REPLAY_ID_PADDING
+
+
+def try_parse_replay_id(replay_id: bytes) -> int | None:
+    """The position behind a replay id of ten bytes, or of its first eight as several clients send it."""
+    if len(replay_id) == 10 and replay_id.endswith(_REPLAY_ID_PADDING):
+        replay_id = replay_id[:8]
+    if len(replay_id) != 8:
+        return None
+    position = int.from_bytes(replay_id, "big")
+    return position if position <= _MAX_POSITION else None
+
+
+def parse_message(kind: type[Message], body: bytes) -> Message:
+    """A request message. Raises BodyMalformed for bytes that are not one."""
+    try:
+        return kind.FromString(body)
+    except DecodeError as error:
+        raise BodyMalformed(f"The request is not a {kind.__name__} message") from error
+
+
+class PubSubForm:
+    """Events as entries of a FetchResponse. Only event types with a schema travel on this protocol."""
+
+    name = "pubsub"
+
+    def encode(self, event: Event, channel: str, hidden: frozenset[str], schema: EventSchema | None) -> bytes:
+        """The event's entry, or empty bytes for families that this protocol does not carry."""
+        if event.family not in _CARRIED:
+            return b""
+        payload = event.payload
+        if hidden and schema is not None:
+            payload = hide_fields(schema, payload, hidden)
+        entry = pb.ConsumerEvent(
+            event=pb.ProducerEvent(
+                id=event.event_uuid,
+                schema_id=event.schema_id,
+                payload=payload,
+                headers=[pb.EventHeader(key=TRANSACTION_LAST, value=str(event.transaction_last).encode())],
+            ),
+            replay_id=render_replay_id(event.position),
+        ).SerializeToString()
+        return _EVENTS_TAG + _varint(len(entry)) + entry
+
+
+def hide_fields(schema: EventSchema, payload: bytes, hidden: frozenset[str]) -> bytes:
+    """The change event without the `hidden` fields: their values null, their bits cleared in the header.
+
+    A hidden name is a field's, a whole compound's, or that of a compound's component (`BillingCity` is `City`
+    of `BillingAddress`).
+    """
+    whole, parts, marks = _cuts(schema, hidden)
+    if not marks:
+        return payload
+    value = schema.decode(payload)
+    for field in whole:
+        value[field] = None
+    for field, components in parts:
+        compound = value[field]
+        if compound is not None:
+            kept = {name: None if name in components else part for name, part in compound.items()}
+            # An address whose every visible part is null says no more than no address.
+            value[field] = kept if any(part is not None for part in kept.values()) else None
+    header: dict[str, Any] = value[_HEADER]
+    for bitmap in _BITMAPS:
+        if header[bitmap]:
+            names = [name for name in decode_bitmap(schema, header[bitmap]) if name not in marks]
+            header[bitmap] = encode_bitmap(schema, names)
+    return schema.encode(value)
+
+
+@lru_cache(maxsize=1024)
+def _cuts(
+    schema: EventSchema, hidden: frozenset[str]
+) -> tuple[tuple[str, ...], tuple[tuple[str, frozenset[str]], ...], frozenset[str]]:
+    """Fields to null whole, components to null, and every name that these may have in a bitmap."""
+    whole: list[str] = []
+    parts: list[tuple[str, frozenset[str]]] = []
+    marks: set[str] = set()
+    for field in schema.field_names[1:]:
+        components = schema.component_names(field)
+        prefix = field.removesuffix("Address") if field.endswith("Address") else ""
+        if field in hidden:
+            whole.append(field)
+            marks.add(field)
+            marks.update(f"{field}.{name}" for name in components)
+        elif cut := frozenset(name for name in components if prefix + name in hidden):
+            parts.append((field, cut))
+            marks.update(f"{field}.{name}" for name in cut)
+    return tuple(whole), tuple(parts), frozenset(marks)
+
+
+def render_fetch_response(events: Sequence[bytes], reached: int, rpc_id: str, pending: int) -> bytes:
+    """A FetchResponse of encoded entries; without any it is a sign of life."""
+    rest = pb.FetchResponse(
+        latest_replay_id=render_replay_id(reached), rpc_id=rpc_id, pending_num_requested=pending
+    )
+    return b"".join((*events, rest.SerializeToString()))
+
+
+def render_topic_info(topic: TopicDescription, tenant: str, rpc_id: str) -> bytes:
+    """The answer to GetTopic."""
+    return pb.TopicInfo(
+        topic_name=topic.name,
+        tenant_guid=tenant,
+        can_publish=topic.can_publish,
+        can_subscribe=topic.can_subscribe,
+        schema_id=topic.schema_id,
+        rpc_id=rpc_id,
+    ).SerializeToString()
+
+
+def render_schema_info(schema_json: str, schema_id: str, rpc_id: str) -> bytes:
+    """The answer to GetSchema."""
+    return pb.SchemaInfo(schema_json=schema_json, schema_id=schema_id, rpc_id=rpc_id).SerializeToString()
+
+
+def render_publish_response(outcomes: Sequence[PublishOutcome], schema_id: str, rpc_id: str) -> bytes:
+    """The answer to one PublishRequest. A refused event has no replay id: clients take one for success."""
+    return pb.PublishResponse(
+        results=[_publish_result(outcome) for outcome in outcomes], schema_id=schema_id, rpc_id=rpc_id
+    ).SerializeToString()
+
+
+def _publish_result(outcome: PublishOutcome) -> pb.PublishResult:
+    if not outcome.error_code:
+        return pb.PublishResult(
+            replay_id=render_replay_id(outcome.position), correlation_key=outcome.event_uuid
+        )
+    error = pb.Error(code=pb.PUBLISH, msg=outcome.message or outcome.error_code)
+    return pb.PublishResult(error=error, correlation_key=outcome.event_uuid)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

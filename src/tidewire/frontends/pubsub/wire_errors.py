@@ -1,0 +1,139 @@
+"""Errors in the protocol's words: a gRPC status, a text, and trailers that programs can act on.
+
+Clients branch on the trailer `error-code`. Where one of its words covers several of our errors (an unknown
+and an expired replay id share one), the trailer `tidewire-code` tells them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidewire import errors as e
+
+CODE_PREFIX = "sfdc.platform.eventbus.grpc."
+
+_REFUSED = ("INVALID_ARGUMENT", "topic.meta.permission")
+_UNKNOWN_TOPIC = ("NOT_FOUND", "topic.meta.permission")
+_UNAUTHENTICATED = ("UNAUTHENTICATED", "service.auth.error")
+_UNAVAILABLE = ("UNAVAILABLE", "service.unavailable")
+_INTERNAL = ("INTERNAL", "subscription.internal.error")
+_EXHAUSTED = ("RESOURCE_EXHAUSTED", "service.protection.triggered")
+
+STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
+    # what a caller of this protocol can meet
+    e.AuthHeaderInvalid: ("UNAUTHENTICATED", "service.auth.headers.invalid"),
+    e.SessionInvalid: _UNAUTHENTICATED,
+    e.LoginFailed: _UNAUTHENTICATED,
+    e.GrantInvalid: _UNAUTHENTICATED,
+    e.ClientUnknown: _UNAUTHENTICATED,
+    e.ProtocolViolation: ("INVALID_ARGUMENT", "subscription.fetch.topic.mismatch"),
+    e.AccessDenied: ("PERMISSION_DENIED", "topic.meta.permission"),
+    e.ChannelForbidden: ("PERMISSION_DENIED", "subscription.topic.cannot.subscribe"),
+    e.TopicUnknown: _UNKNOWN_TOPIC,
+    e.ChannelUnknown: _UNKNOWN_TOPIC,
+    e.ChannelInvalid: _UNKNOWN_TOPIC,
+    e.SchemaUnknown: ("NOT_FOUND", "schema.meta.permission"),
+    e.ReplayIdInvalid: ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted"),
+    e.ReplayIdExpired: ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted"),
+    e.DemandInvalid: ("INVALID_ARGUMENT", "subscription.fetch.requested.events.invalid"),
+    e.BodyMalformed: _REFUSED,
+    e.PayloadInvalid: ("INVALID_ARGUMENT", "schema.validation.failed"),
+    e.BodyTooLarge: _EXHAUSTED,
+    e.LimitExceeded: ("RESOURCE_EXHAUSTED", "subscription.limit.exceeded"),
+    e.MethodNotAllowed: ("UNIMPLEMENTED", "subscription.topic.cannot.subscribe"),
+    e.SlowConsumer: ("RESOURCE_EXHAUSTED", "subscription.fetch.overflow"),
+    # our side
+    e.StoreClosed: _UNAVAILABLE,
+    e.DiskFull: _UNAVAILABLE,
+    e.WriteConflict: _UNAVAILABLE,
+    e.StoreLocked: _UNAVAILABLE,
+    e.OutcomeUnknown: ("UNKNOWN", "service.unavailable"),
+    e.LogCorrupt: _INTERNAL,
+    e.InternalError: _INTERNAL,
+    e.ConfigInvalid: _INTERNAL,
+    # speak of records, queries and HTTP, which this protocol has none of
+    **dict.fromkeys(
+        (
+            e.SoqlSyntaxError,
+            e.FieldUnknown,
+            e.ObjectUnknown,
+            e.FilterInvalid,
+            e.OperatorInvalid,
+            e.RequiredFieldMissing,
+            e.TextTooLong,
+            e.NumberOutOfRange,
+            e.PicklistValueInvalid,
+            e.FieldNotWriteable,
+            e.ValueMalformed,
+            e.IdMalformed,
+            e.ReferenceMissing,
+            e.ReferenceWrongType,
+            e.DuplicateValue,
+            e.EmailInvalid,
+            e.RecordNotFound,
+            e.RecordDeleted,
+            e.ResourceUnknown,
+            e.VersionUnsupported,
+            e.MediaTypeUnsupported,
+            e.PushTopicInvalid,
+            e.DefinitionInvalid,
+            e.RequestRefused,
+        ),
+        _REFUSED,
+    ),
+}
+
+# Codes that a call sets itself, in the error's detail `wire_code`, because only it knows which request was
+# wrong.
+STATUS_OF_CODE = {
+    "topic.validation.empty": "INVALID_ARGUMENT",
+    "schema.validation.failed": "INVALID_ARGUMENT",
+    "subscription.fetch.replayid.validation.failed": "INVALID_ARGUMENT",
+    "publish.event.count.invalid": "INVALID_ARGUMENT",
+    "publish.topic.mismatch": "INVALID_ARGUMENT",
+    "publish.topic.validation.empty": "INVALID_ARGUMENT",
+    "publish.stream.sweeper.timeout": "DEADLINE_EXCEEDED",
+}
+
+_TEXTS = {
+    "UNAVAILABLE": "The service is not available now. Try again later.",
+    "UNKNOWN": "The service cannot tell whether this was done. Read before trying again.",
+    "INTERNAL": "The service failed. Start the call again.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What the peer learns of an error. `status` is the name of a gRPC status code."""
+
+    status: str
+    text: str
+    trailers: tuple[tuple[str, str], ...]
+
+
+def render_failure(error: e.PlatformError, *, rpc: str, rpc_id: str, tenant: str, topic: str) -> Failure:
+    """The failure of one call.
+
+    `tenant` is the org as clients see it; `topic` what the call named, if anything.
+    """
+    status, code = STATUS_AND_CODE.get(type(error), _INTERNAL)
+    own_code = error.details.get("wire_code")
+    if isinstance(own_code, str):
+        status, code = STATUS_OF_CODE[own_code], own_code
+    if (status, code) == _UNKNOWN_TOPIC:
+        text = (
+            f"The topic information for org {tenant} and topic {topic} not found. "
+            "Ensure the topic name is correct and that the topic exists."
+        )
+    else:
+        # Errors of our own side may speak of paths and stores; the log has them, the peer does not.
+        text = _TEXTS.get(status, error.message)
+    trailers = [
+        ("error-code", CODE_PREFIX + code),
+        ("rpc-id", rpc_id),
+        ("type", rpc),
+        ("tidewire-code", error.code),
+    ]
+    if isinstance(error, e.ReplayIdExpired) and "earliest" in error.details:
+        trailers.append(("tidewire-earliest-replay-id", str(error.details["earliest"])))
+    return Failure(status, f"{text} rpcId: {rpc_id}", tuple(trailers))
