@@ -116,7 +116,8 @@ class Subscription:
         out: list[bytes] = []
         size_bytes = 0
         while len(out) < max_events and size_bytes < max_bytes:
-            events = self._next_events(max_events - len(out))
+            wanted = max_events - len(out)
+            events = self._next_events(wanted)
             if not events:
                 break
             for event in events:
@@ -131,6 +132,8 @@ class Subscription:
                         out.append(encoded)
                         size_bytes += len(encoded)
                 self.position = event.position
+            if len(events) < wanted and not self._page and self._page_through <= self.position:
+                break  # the ring had no more; asking again would only search it again
         return out
 
     def reached(self) -> int:

@@ -9,12 +9,14 @@ import signal
 import sys
 from functools import partial
 from pathlib import Path
+from ssl import SSLContext
 
 from tidewire.clock import Clock, SystemClock
 from tidewire.config import Settings, parse_address
 from tidewire.delivery.hub import Hub
 from tidewire.errors import ConfigInvalid
-from tidewire.frontends.bayeux.serve import BayeuxApp, BayeuxSettings
+from tidewire.frontends.bayeux.serve import BayeuxApp
+from tidewire.frontends.bayeux.settings import BayeuxSettings
 from tidewire.frontends.pubsub.serve import PubSubApp
 from tidewire.frontends.pubsub.session import PubSubSettings
 from tidewire.server.core import Core, open_core
@@ -25,7 +27,6 @@ from tidewire.transport.tls import ensure_certificates, server_ssl_context
 
 log = logging.getLogger(__name__)
 
-_BAYEUX_BODY_LIMIT_BYTES = 32_768  # the streaming guide's limit for one request
 _DRAIN_S = 5.0
 
 
@@ -54,17 +55,7 @@ class Server:
         hub = self._hub = Hub(link)
         await hub.start()
         bayeux = self._bayeux = BayeuxApp(link, hub, clock, self._bayeux_settings())
-        router = Router(
-            [
-                Route("/", handle=link.call_http),
-                Route(
-                    "/cometd",
-                    park=bayeux.handle,
-                    body_limit_bytes=_BAYEUX_BODY_LIMIT_BYTES,
-                    too_large_text="Maximum Request Size Exceeded",
-                ),
-            ]
-        )
+        router = Router([Route("/", handle=link.call_http), bayeux.route])
         hosts = [h.strip() for h in settings.tls_host.split(",") if h.strip()]
         files = ensure_certificates(Path(settings.data) / "tls", hosts, clock.now_ms())
         http = await self._listen(router, settings.http, "http", None)
@@ -112,10 +103,12 @@ class Server:
             requires_cookie=settings.bayeux_require_cookie,
         )
 
-    async def _listen(self, router: Router, address: str, setting: str, ssl: object) -> HttpListener:
+    async def _listen(
+        self, router: Router, address: str, setting: str, ssl: SSLContext | None
+    ) -> HttpListener:
         host, port = parse_address(address, setting)
         try:
-            listener = await serve_http(router, host, port, clock=self._clock, ssl=ssl)  # type: ignore[arg-type]
+            listener = await serve_http(router, host, port, clock=self._clock, ssl=ssl)
         except OSError as error:
             raise ConfigInvalid(
                 f"{setting}: cannot listen on {address}: {error.strerror}", setting=setting

@@ -1,0 +1,216 @@
+"""One client's Bayeux state: what it subscribed to, the connect it has outstanding, and when its time is up.
+
+States. A session is *fresh* after the handshake: its first connect is answered at once, with advice, because
+clients wait for it. Afterwards it is *held* while a connect waits and *away* between a reply and the next
+connect. `deadline_s` is the end of the current state: of the hold, after which the connect gets an empty
+reply, or of the reconnect window, after which the session is gone. Nothing here reads a clock or a socket;
+the caller passes the time and moves the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+
+from tidewire.access.principal import Principal
+from tidewire.errors import PlatformError
+from tidewire.frontends.bayeux.wire import (
+    CONNECT,
+    LONG_POLLING,
+    SUBSCRIBE,
+    Endpoint,
+    Message,
+    advice_ms,
+    render_failure,
+)
+from tidewire.frontends.bayeux.wire_errors import Reconnect, WireError, invalid_connection_type, wire_error
+from tidewire.transport.routes import Exchange
+
+_LONGEST_SLEEP_S = 3600.0
+
+
+class EventSource(Protocol):
+    """A subscription, as far as a session uses it."""
+
+    error: PlatformError | None
+    position: int
+
+    def take(self, max_events: int, max_bytes: int) -> list[bytes]:
+        """The next ready events."""
+
+    def close(self) -> None:
+        """Stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTimes:
+    """How long things may take."""
+
+    hold_s: float
+    window_s: float
+
+    @property
+    def hold_ms(self) -> int:
+        """The hold as advice tells it."""
+        return round(self.hold_s * 1000)
+
+
+class Session:
+    """Made by a handshake. Not safe for use off the loop."""
+
+    __slots__ = (
+        "_next_source",
+        "_owes_advice",
+        "_sleep_s",
+        "_times",
+        "browser",
+        "client_id",
+        "connect_id",
+        "credentials",
+        "deadline_s",
+        "endpoint",
+        "exchange",
+        "is_closed",
+        "is_due",
+        "is_fresh",
+        "lost",
+        "principal",
+        "sources",
+        "verified_s",
+        "wake",
+    )
+
+    def __init__(
+        self,
+        client_id: str,
+        endpoint: Endpoint,
+        principal: Principal,
+        browser: str,
+        times: SessionTimes,
+        now_s: float,
+    ) -> None:
+        # per session
+        self.client_id = client_id
+        self.endpoint = endpoint
+        self.principal = principal
+        self.browser = browser
+        self.sources: dict[str, EventSource] = {}
+        self.is_closed = False
+        self.is_due = False  # listed for delivery on the next turn of the loop
+        self.wake: Callable[[], None] = _nobody
+        self.lost: Callable[[Exchange], None] | None = None
+        self.credentials = ""
+        self.verified_s = now_s
+        self._times = times
+        self._next_source = 0
+        # per connect
+        self.deadline_s = now_s + times.window_s
+        self.exchange: Exchange | None = None
+        self.connect_id = b""
+        self.is_fresh = True
+        self._owes_advice = True
+        self._sleep_s = 0.0
+
+    def begin_connect(self, message: Message) -> WireError | None:
+        """Take in a connect request; says what is wrong with it, if anything."""
+        kind = message.get("connectionType", LONG_POLLING)
+        if kind != LONG_POLLING:
+            return invalid_connection_type(kind if isinstance(kind, str) else "")
+        self.connect_id = b',"id":' + orjson.dumps(message["id"]) if "id" in message else b""
+        if "advice" in message:
+            self._owes_advice = True
+            self._sleep_s = min((advice_ms(message, "interval") or 0) / 1000, _LONGEST_SLEEP_S)
+        else:
+            self._sleep_s = 0.0
+        return None
+
+    def hold_for_s(self, message: Message) -> float:
+        """How long the connect just taken in may wait for events; zero means that it must not."""
+        if self.is_fresh:
+            return 0.0
+        wish_ms = advice_ms(message, "timeout")
+        return self._times.hold_s if wish_ms is None else min(self._times.hold_s, wish_ms / 1000)
+
+    def hold(self, exchange: Exchange, now_s: float, hold_s: float) -> None:
+        """Keep the connect until `end_connect`."""
+        self.exchange = exchange
+        exchange.on_close = self.lost
+        self.deadline_s = now_s + hold_s
+
+    def collect(self, max_events: int, max_bytes: int) -> list[bytes]:
+        """Events that are ready, within the caps; what is left waits for the next connect.
+
+        A subscription that has ended is dropped here, and its end told as an unsolicited failure of its
+        subscribe.
+        """
+        if len(self.sources) == 1:
+            (only,) = self.sources.values()
+            if only.error is None:
+                return only.take(max_events, max_bytes)
+        sources = list(self.sources.items())
+        out: list[bytes] = []
+        size_bytes = 0
+        # A busy channel must not starve the others: each reply starts with another one.
+        start = self._next_source = (self._next_source + 1) % max(len(sources), 1)
+        for channel, source in sources[start:] + sources[:start]:
+            if source.error is not None:
+                del self.sources[channel]
+                source.close()
+                failed: Message = {"channel": SUBSCRIBE, "subscription": channel}
+                out.append(render_failure(failed, wire_error(source.error, channel), self.client_id))
+            elif len(out) < max_events and size_bytes < max_bytes:
+                taken = source.take(max_events - len(out), max_bytes - size_bytes)
+                out += taken
+                size_bytes += sum(map(len, taken))
+        return out
+
+    def end_connect(self, now_s: float, reconnect: Reconnect | None = None) -> bytes:
+        """The reply to the connect taken in last, perhaps with advice; the reconnect window opens."""
+        self.exchange = None
+        self.is_fresh = False
+        self.deadline_s = now_s + self._times.window_s + self._sleep_s
+        advice = b""
+        if reconnect is not None:
+            advice = b'"advice":{"reconnect":"%b","interval":0},' % reconnect.value.encode()
+        elif self._owes_advice:
+            advice = b'"advice":{"reconnect":"retry","interval":0,"timeout":%d},' % self._times.hold_ms
+            self._owes_advice = False
+        client_id = self.client_id.encode()
+        return b'{"clientId":"%b",%b"channel":"/meta/connect"%b,"successful":true}' % (
+            client_id,
+            advice,
+            self.connect_id,
+        )
+
+    def fail_connect(self, error: WireError) -> bytes:
+        """The reply to the connect taken in last when the session ends for a cause."""
+        self.exchange = None
+        message: Message = {"channel": CONNECT}
+        if self.connect_id:
+            message["id"] = orjson.loads(self.connect_id.removeprefix(b',"id":'))
+        return render_failure(message, error, self.client_id)
+
+    def lose_exchange(self, exchange: Exchange, now_s: float) -> None:
+        """The peer of the held connect is gone; it has the reconnect window to come back."""
+        if self.exchange is exchange:
+            self.exchange = None
+            self.deadline_s = now_s + self._times.window_s
+
+    def touch(self, now_s: float) -> None:
+        """Any message shows that the client lives."""
+        if self.exchange is None:
+            self.deadline_s = max(self.deadline_s, now_s + self._times.window_s)
+
+    def close(self) -> None:
+        """End all subscriptions. Idempotent."""
+        self.is_closed = True
+        for source in self.sources.values():
+            source.close()
+        self.sources.clear()
+
+
+def _nobody() -> None:
+    return None

@@ -1,0 +1,253 @@
+"""Bayeux messages: bytes to plain values and back. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+import orjson
+
+from tidewire.errors import AuthHeaderInvalid, BodyMalformed, ResourceUnknown, VersionUnsupported
+from tidewire.frontends.bayeux.wire_errors import (
+    HANDSHAKE_DENIED,
+    VERSION_MISSING,
+    VERSION_TOO_OLD,
+    Reconnect,
+    WireError,
+    invalid_replay_id,
+    replay_id_not_found,
+)
+
+Message = dict[str, Any]
+"""One Bayeux message as it came: nothing in it has been checked but that it is an object."""
+
+HANDSHAKE = "/meta/handshake"
+CONNECT = "/meta/connect"
+SUBSCRIBE = "/meta/subscribe"
+UNSUBSCRIBE = "/meta/unsubscribe"
+DISCONNECT = "/meta/disconnect"
+LONG_POLLING = "long-polling"
+COOKIE_NAME = "BAYEUX_BROWSER"
+
+FIRST_VERSION = 23.0
+FIRST_DURABLE_VERSION = 37.0
+MAX_MESSAGES = 256  # a request is at most 32 KiB; more messages than this are not a client's doing
+
+REPLAY_NEW = -1
+REPLAY_ALL = -2
+_MAX_REPLAY_ID = 1 << 53
+
+_JSON_TYPES = frozenset(
+    {"", "application/json", "application/json;charset=UTF-8", "application/json; charset=utf-8"}
+)
+_PATH = re.compile(
+    r"/cometd(?P<replay>/replay)?(?:/(?P<version>[^/]+))?"
+    r"(?:/(?:handshake|connect|subscribe|unsubscribe|disconnect|publish)?)?"
+)
+_REPLAY_ID = re.compile(r"-?[0-9]{1,17}")
+_VERSION = re.compile(r"[0-9]{1,3}\.0")
+_COOKIE = re.compile(rf"(?:^|;)\s*{COOKIE_NAME}=\"?([A-Za-z0-9]{{8,64}})\"?\s*(?:;|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What the URI says: the API version, and whether sessions there may replay."""
+
+    api_version: float
+    is_durable: bool
+
+
+def parse_endpoint(path: str) -> Endpoint:
+    """Read the API version from a path. Raises VersionUnsupported, or ResourceUnknown for other paths."""
+    match = _PATH.fullmatch(path)
+    if match is None:
+        raise ResourceUnknown("no such path")
+    text = match["version"]
+    if text is None:
+        raise VersionUnsupported(VERSION_MISSING, version="")
+    version = float(text) if _VERSION.fullmatch(text) else 0.0
+    if version < FIRST_VERSION:
+        raise VersionUnsupported(VERSION_TOO_OLD, version=text[:20])
+    return Endpoint(version, version >= FIRST_DURABLE_VERSION or match["replay"] is not None)
+
+
+def parse_messages(body: bytes, content_type: str) -> list[Message]:
+    """The messages of a request body, in order. Raises BodyMalformed."""
+    if content_type in _JSON_TYPES:
+        try:
+            return _checked(_as_list(orjson.loads(body)))
+        except ValueError as error:
+            raise BodyMalformed("the body is not JSON") from error
+    media_type, _, parameters = content_type.partition(";")
+    charset = _charset(parameters)
+    try:
+        text = body if charset in ("utf-8", "utf8", "us-ascii") else body.decode(charset)
+        if media_type.strip().lower() == "application/x-www-form-urlencoded":
+            form = parse_qs(text.decode() if isinstance(text, bytes) else text, max_num_fields=MAX_MESSAGES)
+            found = [item for part in form.get("message", ()) for item in _as_list(orjson.loads(part))]
+        else:
+            found = _as_list(orjson.loads(text))
+    except (ValueError, LookupError) as error:
+        raise BodyMalformed("the body is not JSON") from error
+    return _checked(found)
+
+
+def parse_token(header: str | None) -> str:
+    """The token of an Authorization header: `OAuth x`, `Bearer x` or just `x`. Raises AuthHeaderInvalid."""
+    words = header.split() if header else []
+    if len(words) == 1 and words[0].lower() not in ("oauth", "bearer"):
+        return words[0]
+    if len(words) == 2 and words[0].lower() in ("oauth", "bearer"):
+        return words[1]
+    raise AuthHeaderInvalid("no usable Authorization header")
+
+
+def parse_browser(cookies: str | None) -> str:
+    """The browser id in a Cookie header, or nothing."""
+    match = _COOKIE.search(cookies) if cookies else None
+    return match[1] if match else ""
+
+
+def parse_replay(message: Message, path: str) -> int | WireError:
+    """Where a subscribe asks to start: -1, -2 or a replay id. `path` is the channel without its filter."""
+    ext = message.get("ext")
+    replay_map = ext.get("replay") if isinstance(ext, dict) else None
+    if replay_map is None or isinstance(replay_map, bool):
+        return REPLAY_NEW
+    value = replay_map.get(path) if isinstance(replay_map, dict) else None
+    if value is None:
+        return WireError(replay_id_not_found(path, _java_text(replay_map)))
+    if (isinstance(value, float) and value.is_integer()) or (
+        isinstance(value, str) and _REPLAY_ID.fullmatch(value)
+    ):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not REPLAY_ALL <= value < _MAX_REPLAY_ID:
+        return WireError(invalid_replay_id(_java_text(value)[:64]))
+    return value
+
+
+def parse_channels(message: Message) -> list[str] | None:
+    """The channels that a subscribe or unsubscribe names, or None if it names none in a legal way."""
+    names = _as_list(message.get("subscription"))
+    channels = [name for name in names if isinstance(name, str) and name]
+    return channels if channels and len(channels) == len(names) else None
+
+
+def client_id_of(message: Message) -> str:
+    """The client id a message carries, or nothing."""
+    value = message.get("clientId")
+    return value if isinstance(value, str) else ""
+
+
+def advice_ms(message: Message, name: str) -> int | None:
+    """A time from the client's advice, or None."""
+    advice = message.get("advice")
+    value = advice.get(name) if isinstance(advice, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        return None
+    return int(value)
+
+
+def render_reply(message: Message, client_id: str) -> bytes:
+    """A successful reply to a meta message."""
+    reply: dict[str, object] = {"clientId": client_id, "channel": message["channel"]}
+    if "id" in message:
+        reply["id"] = message["id"]
+    if "subscription" in message:
+        reply["subscription"] = message["subscription"]
+    reply["successful"] = True
+    return orjson.dumps(reply)
+
+
+def render_failure(message: Message, error: WireError, client_id: str = "") -> bytes:
+    """An unsuccessful reply to any message."""
+    reply: dict[str, object] = {}
+    if client_id:
+        reply["clientId"] = client_id
+    if error.reconnect is not None:
+        reply["advice"] = {"reconnect": error.reconnect.value, "interval": 0}
+    if isinstance(message.get("channel"), str):
+        reply["channel"] = message["channel"]
+    if "id" in message:
+        reply["id"] = message["id"]
+    if "subscription" in message:
+        reply["subscription"] = message["subscription"]
+    if error.reason:
+        reply["ext"] = {"sfdc": {"failureReason": error.reason}}
+    reply["error"] = error.text
+    reply["successful"] = False
+    return orjson.dumps(reply)
+
+
+def render_handshake(message: Message, client_id: str, endpoint: Endpoint, hold_ms: int) -> bytes:
+    """The reply that opens a session."""
+    reply: dict[str, object] = {}
+    if endpoint.is_durable:
+        reply["ext"] = {"replay": True, "payload.format": True}
+    reply["minimumVersion"] = "1.0"
+    reply["clientId"] = client_id
+    reply["supportedConnectionTypes"] = [LONG_POLLING]
+    reply["channel"] = HANDSHAKE
+    if "id" in message:
+        reply["id"] = message["id"]
+    reply["version"] = "1.0"
+    reply["successful"] = True
+    # Clients that were once told to shake hands, and keep that advice, would do so for ever.
+    reply["advice"] = {"reconnect": Reconnect.RETRY.value, "interval": 0, "timeout": hold_ms}
+    return orjson.dumps(reply)
+
+
+def render_handshake_refusal(message: Message, reason: str, reconnect: Reconnect, is_durable: bool) -> bytes:
+    """The reply that opens no session; the cause rides in `ext`."""
+    ext: dict[str, object] = {"sfdc": {"failureReason": reason}}
+    if is_durable:
+        ext |= {"replay": True, "payload.format": True}
+    reply: dict[str, object] = {
+        "ext": ext,
+        "advice": {"reconnect": reconnect.value},
+        "channel": HANDSHAKE,
+        "error": HANDSHAKE_DENIED,
+        "successful": False,
+    }
+    if "id" in message:
+        reply["id"] = message["id"]
+    return orjson.dumps(reply)
+
+
+def render_body(messages: list[bytes]) -> bytes:
+    """A response body from ready messages."""
+    return b"[" + b",".join(messages) + b"]"
+
+
+def _charset(parameters: str) -> str:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip("\"'").lower()
+    return "utf-8"
+
+
+def _checked(found: list[Any]) -> list[Message]:
+    if not 0 < len(found) <= MAX_MESSAGES:
+        raise BodyMalformed("the body holds no messages, or too many")
+    for item in found:
+        if not isinstance(item, dict):
+            raise BodyMalformed("the body is not a list of Bayeux messages")
+    return found
+
+
+def _as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _java_text(value: object) -> str:
+    """A JSON value as Java's toString shows it, which is what clients were told to look for."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}={_java_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_java_text(item) for item in value) + "]"
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,294 @@
+"""Bayeux behaviour that time, sockets or logins decide: holds, windows, lost peers, cookies, limits, restarts."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.running import Rest
+from tidewire.testing import ServerProcess
+
+PATH = "/cometd/62.0"
+HOLD_S = 1.0
+WINDOW_S = 1.5
+
+
+class Poller:
+    """One Bayeux client on one connection."""
+
+    def __init__(self, connection: HTTPConnection, token: str, cookie: str = "") -> None:
+        self._connection = connection
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        if cookie:
+            self._headers["Cookie"] = cookie
+        self.client_id = ""
+        self.cookie = ""
+
+    def send(self, *messages: dict[str, Any]) -> None:
+        body = [{"clientId": self.client_id, **m} if self.client_id else m for m in messages]
+        self._connection.request("POST", PATH, json.dumps(body), self._headers)
+
+    def receive(self) -> list[dict[str, Any]]:
+        response: HTTPResponse = self._connection.getresponse()
+        body = response.read()
+        assert response.status == 200, body
+        self.cookie = response.headers.get("Set-Cookie", self.cookie)
+        messages: list[dict[str, Any]] = json.loads(body)
+        return messages
+
+    def ask(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+        self.send(*messages)
+        return self.receive()
+
+    def open(self, *channels: str) -> None:
+        """Shake hands, connect once, subscribe."""
+        (reply,) = self.ask({"channel": "/meta/handshake", "supportedConnectionTypes": ["long-polling"]})
+        self.client_id = reply["clientId"]
+        subscribes = [{"channel": "/meta/subscribe", "subscription": c} for c in channels]
+        replies = self.ask({"channel": "/meta/connect", "connectionType": "long-polling"}, *subscribes)
+        assert all(reply["successful"] for reply in replies), replies
+
+    def connect(self) -> None:
+        self.send({"channel": "/meta/connect", "connectionType": "long-polling", "id": "poll"})
+
+
+class Dialler:
+    """Opens connections and closes them all at the end of a test."""
+
+    def __init__(self) -> None:
+        self._opened: list[HTTPConnection] = []
+
+    def plain(self, server: ServerProcess) -> HTTPConnection:
+        connection = HTTPConnection(urlsplit(server.http).netloc, timeout=20)
+        self._opened.append(connection)
+        return connection
+
+    def secure(self, server: ServerProcess) -> HTTPConnection:
+        context = ssl.create_default_context(cafile=str(server.ca_path))
+        connection = HTTPSConnection(urlsplit(server.https).netloc, timeout=20, context=context)
+        self._opened.append(connection)
+        return connection
+
+    def revoke(self, server: ServerProcess, token: str) -> None:
+        connection = self.plain(server)
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        connection.request("POST", "/services/oauth2/revoke", f"token={token}", form)
+        response = connection.getresponse()
+        response.read()
+        assert response.status == 200
+
+    def close(self) -> None:
+        for connection in self._opened:
+            connection.close()
+
+
+@pytest.fixture
+def dial() -> Iterator[Dialler]:
+    dialler = Dialler()
+    yield dialler
+    dialler.close()
+
+
+@pytest.fixture(scope="module")
+def quick_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with short holds and windows."""
+    options = ["--bayeux-hold-s", str(HOLD_S), "--bayeux-reconnect-s", str(WINDOW_S)]
+    with ServerProcess(tmp_path_factory.mktemp("quick") / "data", options=options) as process:
+        yield process
+
+
+@pytest.fixture
+def poller(quick_server: ServerProcess, dial: Dialler) -> Poller:
+    return Poller(dial.plain(quick_server), quick_server.login())
+
+
+def test_held_connect_is_answered_empty_when_its_time_is_up(poller: Poller) -> None:
+    poller.open()
+    begun = time.monotonic()
+    poller.connect()
+    (reply,) = poller.receive()
+    assert reply == {
+        "clientId": poller.client_id,
+        "channel": "/meta/connect",
+        "id": "poll",
+        "successful": True,
+    }
+    assert HOLD_S <= time.monotonic() - begun < HOLD_S + 5
+
+
+def test_client_that_stays_away_is_forgotten(
+    quick_server: ServerProcess, poller: Poller, dial: Dialler
+) -> None:
+    poller.open()
+    # Another client's polls pass the time: two whole holds are longer than one window.
+    other = Poller(dial.plain(quick_server), quick_server.login())
+    other.open()
+    for _ in range(3):
+        other.connect()
+        assert other.receive()[-1]["successful"]
+    poller.connect()
+    (reply,) = poller.receive()
+    assert reply["error"] == "403::Unknown client"
+    assert reply["advice"] == {"reconnect": "handshake", "interval": 0}
+
+
+def test_event_during_a_lost_connection_waits_for_the_next_connect(
+    quick_server: ServerProcess, poller: Poller
+) -> None:
+    rest = Rest(quick_server.http, quick_server.login())
+    poller.open("/data/AccountChangeEvent")
+    poller.connect()
+    poller._connection.close()  # noqa: SLF001 - the test plays a network that breaks
+    account = rest.create("Account", {"Name": "Lost And Found"})
+    poller.connect()
+    messages = poller.receive()
+    rest.close()
+    assert [m["channel"] for m in messages] == ["/data/AccountChangeEvent", "/meta/connect"]
+    assert messages[0]["data"]["payload"]["ChangeEventHeader"]["recordIds"] == [account]
+
+
+def test_logout_answers_the_held_connect_at_once(server: ServerProcess, dial: Dialler) -> None:
+    token = server.login()
+    poller = Poller(dial.plain(server), token)
+    poller.open("/data/AccountChangeEvent")
+    poller.connect()
+    begun = time.monotonic()
+    dial.revoke(server, token)
+    (reply,) = poller.receive()
+    assert time.monotonic() - begun < 5
+    assert reply == {
+        "clientId": poller.client_id,
+        "advice": {"reconnect": "none", "interval": 0},
+        "channel": "/meta/connect",
+        "id": "poll",
+        "error": "401::Authentication invalid",
+        "successful": False,
+    }
+    poller.connect()
+    assert poller.receive()[0]["error"] == "401::Authentication invalid"
+
+
+def test_new_token_of_the_same_user_keeps_the_subscriptions(
+    server: ServerProcess, rest: Rest, dial: Dialler
+) -> None:
+    old = server.login()
+    poller = Poller(dial.plain(server), old)
+    poller.open("/data/AccountChangeEvent")
+    renewed = Poller(dial.plain(server), server.login())
+    renewed.client_id = poller.client_id
+    assert renewed.ask({"channel": "/meta/subscribe", "subscription": "/data/AccountChangeEvent"})[0][
+        "successful"
+    ]
+    dial.revoke(server, old)
+    account = rest.create("Account", {"Name": "Renewed"})
+    seen: list[str] = []
+    while account not in seen:
+        renewed.connect()
+        messages = renewed.receive()
+        assert messages[-1]["successful"], messages
+        seen += [m["data"]["payload"]["ChangeEventHeader"]["recordIds"][0] for m in messages[:-1]]
+
+
+@pytest.mark.parametrize("size, status", [(32_768, 200), (32_769, 413)])
+def test_body_of_the_limit_is_read_and_one_byte_more_is_refused(
+    server: ServerProcess, dial: Dialler, dev_token: str, size: int, status: int
+) -> None:
+    body = json.dumps([{"channel": "/meta/connect", "id": ""}])
+    body = body.replace('"id": ""', f'"id": "{"x" * (size - len(body))}"')
+    assert len(body) == size
+    connection = dial.plain(server)
+    connection.request("POST", PATH, body, {"Authorization": dev_token, "Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = response.read()
+    assert response.status == status
+    assert (answer == b"Maximum Request Size Exceeded\n") is (status == 413)
+
+
+def test_websocket_offer_is_declined_quickly(server: ServerProcess, dial: Dialler) -> None:
+    connection = dial.plain(server)
+    connection.request("GET", PATH, headers={"Connection": "Upgrade", "Upgrade": "websocket"})
+    response = connection.getresponse()
+    response.read()
+    assert response.status == 405
+    assert response.headers["Allow"] == "POST"
+
+
+def test_cookie_is_set_once_and_is_secure_only_under_tls(server: ServerProcess, dial: Dialler) -> None:
+    token = server.login()
+    plain = Poller(dial.plain(server), token)
+    plain.open()
+    assert plain.cookie.startswith("BAYEUX_BROWSER=")
+    assert plain.cookie.endswith("; Path=/cometd/; HttpOnly")
+    returning = Poller(dial.plain(server), token, plain.cookie.split(";")[0])
+    returning.open()
+    assert returning.cookie == ""
+    secure = Poller(dial.secure(server), token)
+    secure.open()
+    assert secure.cookie.endswith("; Path=/cometd/; HttpOnly; Secure")
+
+
+def test_strict_server_wants_the_cookie_back(tmp_path: Path, dial: Dialler) -> None:
+    with ServerProcess(tmp_path / "data", options=["--bayeux-require-cookie"]) as strict:
+        token = strict.login()
+        careless = Poller(dial.plain(strict), token)
+        (reply,) = careless.ask({"channel": "/meta/handshake"})
+        careless.client_id = reply["clientId"]
+        careless.connect()
+        (reply,) = careless.receive()
+        assert reply["error"] == (
+            f"400::Client {careless.client_id} has established a session, but no BAYEUX_BROWSER cookie present"
+        )
+        cookie = careless.cookie.split(";")[0]
+        careful = Poller(dial.plain(strict), token, cookie)
+        careful.client_id = careless.client_id
+        careful.connect()
+        assert careful.receive()[0]["successful"]
+        foreign = Poller(dial.plain(strict), token, "BAYEUX_BROWSER=somebodyelse1")
+        foreign.client_id = careless.client_id
+        foreign.connect()
+        assert foreign.receive()[0]["error"] == "403::Unknown client"
+
+
+def test_stopping_server_answers_held_connects_with_retry(fresh_server: ServerProcess, dial: Dialler) -> None:
+    poller = Poller(dial.plain(fresh_server), fresh_server.login())
+    poller.open("/data/AccountChangeEvent")
+    poller.connect()
+    # A round trip on another connection: the held connect was sent before it.
+    Poller(dial.plain(fresh_server), fresh_server.login()).open()
+    fresh_server.stop()
+    (reply,) = poller.receive()
+    assert reply["successful"]
+    assert reply["advice"] == {"reconnect": "retry", "interval": 0}
+
+
+def test_large_replay_is_paged_over_several_replies_without_gap_or_repeat(
+    fresh_server: ServerProcess, dial: Dialler
+) -> None:
+    token = fresh_server.login()
+    rest = Rest(fresh_server.http, token)
+    made = [rest.create("Account", {"Name": f"Paged {i}"}) for i in range(1100)]
+    rest.close()
+    poller = Poller(dial.plain(fresh_server), token)
+    poller.open()
+    replay = {"replay": {"/data/AccountChangeEvent": -2}}
+    message = {"channel": "/meta/subscribe", "subscription": "/data/AccountChangeEvent", "ext": replay}
+    assert poller.ask(message)[0]["successful"]
+    seen: list[str] = []
+    positions: list[int] = []
+    while len(seen) < len(made):
+        poller.connect()
+        events = poller.receive()[:-1]
+        assert len(events) <= 1000
+        for event in events:
+            seen += event["data"]["payload"]["ChangeEventHeader"]["recordIds"]
+            positions.append(event["data"]["event"]["replayId"])
+    assert seen == made
+    assert positions == sorted(set(positions))
