@@ -1,9 +1,9 @@
-"""The command line."""
+"""The commands about the server itself, and the entry point."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -15,25 +15,21 @@ import uvloop
 import yaml
 
 from tidewire import __version__
+from tidewire.cli.client_options import credentials_options
+from tidewire.cli.demo import run_demo
+from tidewire.cli.pipeline import pipeline
 from tidewire.client.login import Credentials
 from tidewire.client.login import login as sign_in
 from tidewire.client.rest import RestClient
 from tidewire.clock import SystemClock
-from tidewire.config import (
-    DEV_CLIENT_ID,
-    DEV_CLIENT_SECRET,
-    DEV_PASSWORD,
-    DEV_USERNAME,
-    Settings,
-    load_settings,
-)
+from tidewire.config import Settings, load_settings
 from tidewire.errors import PlatformError
 from tidewire.server.bootstrap import draw_password
 from tidewire.server.core import open_core
 from tidewire.server.run import serve as run_server
 from tidewire.telemetry import configure_logging
 
-_CLICK_TYPES = {"str": str, "int": int, "float": float, "bool": bool}
+_CLICK_TYPES = {"str": str, "int": int, "float": float}
 
 
 def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,6 +52,9 @@ def cli() -> None:
     """Tidewire: an event streaming server for Salesforce clients, on your own machine."""
 
 
+cli.add_command(pipeline)
+
+
 @cli.command()
 @_setting_options
 def serve(**flags: Any) -> None:
@@ -72,20 +71,18 @@ def serve(**flags: Any) -> None:
 
 @cli.command()
 @click.option("--data", default=None, help="the data directory to make")
-@click.option(
-    "--username", default="admin@example.org", show_default=True, help="the administrator's user name"
-)
+@click.option("--username", default="admin@example.org", show_default=True, help="the administrator")
 def init(data: str | None, username: str) -> None:
     """Make an org in a new data directory, with an administrator whose password is printed once."""
     settings = load_settings({"data": data, "dev": False})
+    if (Path(settings.data) / "org.db").exists():
+        raise click.ClickException(f"{settings.data} holds an org already")
     password = draw_password()
 
     async def make() -> None:
         core = await open_core(settings, SystemClock(), admin=(username, password))
         await core.close()
 
-    if (Path(settings.data) / "org.db").exists():
-        raise click.ClickException(f"{settings.data} holds an org already")
     asyncio.run(make())
     click.echo(f"username: {username}\npassword: {password}\nThis password is not shown again.")
 
@@ -101,41 +98,22 @@ def ca(data: str | None) -> None:
     click.echo(path.resolve())
 
 
-def _client_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for name, default, help_text in reversed(
-        (
-            ("url", "http://localhost:8080", "where the server answers HTTP"),
-            ("username", DEV_USERNAME, "who to sign in as"),
-            ("password", DEV_PASSWORD, "the user's password"),
-            ("client-id", DEV_CLIENT_ID, "connected app"),
-            ("client-secret", DEV_CLIENT_SECRET, "its secret"),
-        )
-    ):
-        variable = "TIDEWIRE_" + name.upper().replace("-", "_")
-        command = click.option("--" + name, default=default, envvar=variable, help=help_text)(command)
-    return command
-
-
 @cli.command()
-@click.option(
-    "-f", "--file", "path", required=True, type=click.Path(exists=True, dir_okay=False), help="YAML or JSON"
-)
+@click.option("-f", "--file", "path", required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--dry-run", is_flag=True, help="show the plan only")
-@_client_options
-def apply(
-    path: str, dry_run: bool, url: str, username: str, password: str, client_id: str, client_secret: str
-) -> None:
-    """Bring an org to what a definition file says: objects, events, users, permission sets, push topics.
+@credentials_options
+def apply(path: str, dry_run: bool, credentials: Credentials) -> None:
+    """Bring an org to what a YAML file says: objects, events, users, permission sets, push topics.
 
     Example: tidewire apply -f examples/invoices.yaml
     """
     try:
         document = yaml.safe_load(Path(path).read_text("utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path} is not YAML: {error}") from error
-    session = sign_in(Credentials(url, username, password, client_id, client_secret))
     suffix = "?dryRun=true" if dry_run else ""
-    answer = RestClient(session).call("POST", "/services/tidewire/v1/apply" + suffix, document)
+    client = RestClient(sign_in(credentials))
+    answer = client.call("POST", "/services/tidewire/v1/apply" + suffix, document)
     for line in answer["plan"]:
         click.echo(line)
     if not answer["plan"]:
@@ -144,28 +122,41 @@ def apply(
         click.echo("not applied (dry run)")
 
 
+@cli.command()
+@click.option("--data", default="data", show_default=True, help="where server and lake are kept")
+@click.option("--http", default="127.0.0.1:8080", show_default=True, help="address of the page and REST")
+@click.option("--https", default="127.0.0.1:8443", show_default=True, help="the same over TLS")
+@click.option("--grpc", default="127.0.0.1:7011", show_default=True, help="address of the Pub/Sub API")
+@click.option("--grpc-tls", default="127.0.0.1:7443", show_default=True, help="the same over TLS")
+@click.option("--no-pipeline", is_flag=True, help="leave Spark out")
+def demo(data: str, http: str, https: str, grpc: str, grpc_tls: str, no_pipeline: bool) -> None:
+    """Run everything together: server, page, a little live activity, and the Spark pipeline.
+
+    Ctrl-C stops it; the next run goes on where this one stopped.
+    """
+    addresses = {"--http": http, "--https": https, "--grpc": grpc, "--grpc-tls": grpc_tls}
+    sys.exit(run_demo(Path(data), addresses, has_pipeline=not no_pipeline))
+
+
 @cli.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(name: str, arguments: tuple[str, ...]) -> None:
     """Measure this checkout beside a peer in the same run, for example: tidewire bench path --json"""
-    script = Path(__file__).resolve().parents[2] / "benchmarks" / f"{name}.py"
+    directory = Path(__file__).resolve().parents[3] / "benchmarks"
+    script = directory / f"{name}.py"
     if not script.exists():
-        known = sorted(p.stem for p in script.parent.glob("[a-z]*.py")) if script.parent.exists() else []
-        raise click.ClickException(f"there is no benchmark {name}; known: {', '.join(known) or 'none'}")
-    import subprocess
-
+        known = sorted(p.stem for p in directory.glob("[a-z]*.py"))
+        raise click.ClickException(
+            f"there is no benchmark {name!r}; known here: {', '.join(known) or 'none'}"
+        )
     sys.exit(subprocess.run([sys.executable, str(script), *arguments], check=False).returncode)
 
 
 def main() -> None:
     """Entry point: errors of ours become one line and a status, never a stack."""
     try:
-        cli(standalone_mode=True)
+        cli()
     except PlatformError as error:
-        click.echo(json.dumps({"event": "error", "code": error.code, "message": error.message}), err=True)
+        click.echo(f"error: {error.message} [{error.code}]", err=True)
         sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

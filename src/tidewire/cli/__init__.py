@@ -1,0 +1,10 @@
+"""The command line: `tidewire <command>`.
+
+Reads from: flags, environment and files. Feeds: a person, on standard output. Guarantee: an error of ours is
+one line and
+a status, never a stack. Never does: a stage's work itself.
+"""
+
+from tidewire.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,5 @@
+"""`python -m tidewire.cli` is `tidewire`."""
+
+from tidewire.cli.main import main
+
+main()
