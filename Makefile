@@ -41,8 +41,8 @@ fmt: install ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: install ## Run the benchmarks and print their tables
-	$(BIN)/tidewire bench all
+bench: install ## Measure a change's way from REST to its subscribers, beside a bare echo server
+	$(BIN)/tidewire bench path
 
 proto: install ## Generate the protocol code from proto/
 	scripts/generate-proto

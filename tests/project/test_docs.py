@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from tidewire.config import Settings
 from tidewire.errors import PlatformError, leaf_errors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +87,12 @@ def test_crash_points_in_the_source_are_the_ones_documented() -> None:
     section = read_doc("configuration.md").split("## Crash points", 1)[1].split("\n## ", 1)[0]
 
     assert set(table_rows(section)) - {"name"} == used
+
+
+def test_settings_are_documented_with_their_meaning() -> None:
+    rows = table_rows(read_doc("configuration.md"))
+    documented = {name: row[-1] for name, row in rows.items() if name.startswith("--") and " " not in name}
+    assert documented == {"--" + f.name.replace("_", "-"): f.metadata["help"] for f in fields(Settings)}
 
 
 def test_dependencies_are_the_ones_explained() -> None:

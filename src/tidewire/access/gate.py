@@ -168,7 +168,9 @@ class Gate:
         bound = bind_query(query, visible, grants.can_read_field)
         # Every row brings its id, selected or not: front ends name the record by it.
         record_id = bound.entity.by_name["id"]
-        selected = bound if bound.is_count or record_id in bound.flat_columns else _with_column(bound, record_id)
+        selected = (
+            bound if bound.is_count or record_id in bound.flat_columns else _with_column(bound, record_id)
+        )
         compiled = compile_sql(selected, include_deleted=include_deleted)
         hidden = grants.hidden_fields(bound.entity)
 

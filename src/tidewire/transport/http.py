@@ -1,5 +1,4 @@
-"""An HTTP request and its response as plain values, the same on both sides of the seam between edge and core.
-"""
+"""An HTTP request and its response as plain values, the same on both sides of the seam between edge and core."""
 
 from __future__ import annotations
 
