@@ -1,0 +1,91 @@
+"""The command line as a person uses it: against a live server, and its errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import requests
+
+from tidewire.testing import ServerProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def tidewire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tidewire.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | environment,
+    )
+
+
+def test_example_definition_applies_once(fresh_server: ServerProcess) -> None:
+    command = ("apply", "-f", "examples/invoices.yaml", "--url", fresh_server.http)
+    shown = tidewire(*command, "--dry-run")
+    assert "create object Invoice_Statement__c" in shown.stdout
+    assert shown.stdout.endswith("not applied (dry run)\n")
+    assert "create push topic InvoiceStatementUpdates" in tidewire(*command).stdout
+    assert tidewire(*command).stdout == "nothing to do\n"
+
+
+def test_definition_with_a_mistake_is_refused_in_one_line(server: ServerProcess, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("objekts: {}\n")
+    refused = tidewire("apply", "-f", str(path), "--url", server.http)
+    assert refused.returncode == 2
+    assert "unknown keys: objekts" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_wrong_password_is_refused_in_one_line(server: ServerProcess) -> None:
+    refused = tidewire("apply", "-f", "examples/invoices.yaml", "--url", server.http, TIDEWIRE_PASSWORD="x")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+
+
+def test_server_that_is_not_there_is_named() -> None:
+    refused = tidewire("apply", "-f", "examples/invoices.yaml", "--url", "http://localhost:1")
+    assert refused.returncode == 2
+    assert "cannot be reached" in refused.stderr
+
+
+def test_authority_path_is_printed(server: ServerProcess) -> None:
+    told = tidewire("ca", "--data", str(server.data))
+    assert (
+        requests.get(server.https + "/services/data", verify=told.stdout.strip(), timeout=10).status_code
+        == 200
+    )
+
+
+def test_second_server_on_the_same_directory_is_refused(server: ServerProcess) -> None:
+    refused = tidewire("serve", "--dev", "--data", str(server.data), "--http", "127.0.0.1:0")
+    assert refused.returncode == 2
+    assert "another process is using" in refused.stderr
+
+
+def test_directory_without_an_org_needs_init_or_dev(tmp_path: Path) -> None:
+    refused = tidewire("serve", "--data", str(tmp_path / "new"))
+    assert refused.returncode == 2
+    assert "tidewire init" in refused.stderr
+
+
+def test_init_prints_a_password_once_that_is_not_the_development_one(tmp_path: Path) -> None:
+    made = tidewire("init", "--data", str(tmp_path / "org"), "--username", "ada@example.org")
+    password = made.stdout.split("password: ")[1].split("\n")[0]
+    assert len(password) >= 20
+    assert tidewire("init", "--data", str(tmp_path / "org")).returncode == 1
+    assert password.encode() not in (tmp_path / "org" / "org.db").read_bytes()
+
+
+@pytest.mark.parametrize("command", [("nonsense",), ("serve", "--nonsense"), ("bench", "nonsense")])
+def test_unknown_words_are_refused(command: tuple[str, ...]) -> None:
+    refused = tidewire(*command)
+    assert refused.returncode in (1, 2)
+    assert "Traceback" not in refused.stderr
