@@ -25,6 +25,7 @@ from tidewire.storage.store import Reader, Row, SqlValue
 T = TypeVar("T")
 
 _CHECKPOINT_WAL_BYTES = 4 << 20
+_RESTART_WAL_BYTES = 32 << 20
 _CHECKPOINT_EVERY_S = 0.5
 _READER_THREADS = 4
 
@@ -153,8 +154,13 @@ class SqliteStore:
         wal = self._path.with_name(self._path.name + "-wal")
         while not self._stop.wait(_CHECKPOINT_EVERY_S):
             try:
-                if wal.stat().st_size > _CHECKPOINT_WAL_BYTES:
+                size_bytes = wal.stat().st_size
+                if size_bytes > _CHECKPOINT_WAL_BYTES:
                     connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                if size_bytes > _RESTART_WAL_BYTES:
+                    # Under steady writes a passive checkpoint never reaches the end, and the file would grow for
+                    # ever. This one holds the writer up, but only for the few frames the other left.
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             except (OSError, sqlite3.Error):
                 # A full disk or a vanished file is the writer's to report; the log keeps every frame
                 # meanwhile.

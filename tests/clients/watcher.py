@@ -1,0 +1,95 @@
+"""A foreign client in a process of its own: what it prints, as it comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+HERE = Path(__file__).parent
+
+
+class Watcher:
+    """One Node program of this folder, and the JSON lines that it has printed so far."""
+
+    def __init__(self, script: str, arguments: Sequence[str], ca_path: Path, stderr_path: Path) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+        self._stderr_path = stderr_path
+        with stderr_path.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                ["node", str(HERE / script), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env={**os.environ, "NODE_EXTRA_CA_CERTS": str(ca_path)},
+                cwd=HERE,
+                text=True,
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The events among the lines, in the order of their coming."""
+        with self._changed:
+            return [line for line in self.lines if line["kind"] == "event"]
+
+    def wait_for(self, claim: Callable[[list[dict[str, Any]]], bool], timeout_s: float) -> None:
+        """Wait until `claim` holds for the lines.
+
+        Fails with the last of them if the time is up or the program has ended.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: claim(self.lines) or self._process.poll() is not None, timeout_s)
+            assert claim(self.lines), (
+                f"waited {timeout_s} s; exit code {self._process.poll()}; last lines {self.lines[-5:]}; "
+                f"stderr {self._stderr_path.read_text()[-2000:]}"
+            )
+
+    def wait_subscribed(self, count: int, timeout_s: float = 20.0) -> None:
+        """Wait until `count` subscriptions have succeeded."""
+
+        def is_subscribed(lines: list[dict[str, Any]]) -> bool:
+            return len([x for x in lines if x["kind"] == "subscribed" and x["successful"]]) >= count
+
+        self.wait_for(is_subscribed, timeout_s)
+
+    def wait_more_events(self, timeout_s: float) -> None:
+        """Wait until an event has come that was not there before the call."""
+        known = len(self.events)
+        self.wait_for(lambda lines: len([x for x in lines if x["kind"] == "event"]) > known, timeout_s)
+
+    def stop(self) -> None:
+        """Ask the program to end; kill it if it does not."""
+        if self._process.poll() is None and self._process.stdin is not None:
+            try:
+                self._process.stdin.write("stop\n")
+                self._process.stdin.flush()
+                self._process.wait(timeout=5)
+            except (OSError, subprocess.TimeoutExpired):
+                self._process.kill()
+                self._process.wait(timeout=5)
+        self._reader.join(timeout=5)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for text in self._process.stdout:
+            with self._changed:
+                self.lines.append(json.loads(text))
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()

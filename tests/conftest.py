@@ -1,0 +1,77 @@
+"""Fixtures that start a real server, and the options of the long-running tests."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.orgs import TestOrg, open_org
+from tests.running import Rest
+from tidewire.testing import ServerProcess
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=5, help="how often a crash test kills its server (5)")
+    parser.addoption(
+        "--seed", type=int, default=None, help="the seed of random moments and choices (random, printed)"
+    )
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """gRPC's asyncio API decides: there is no other loop to support."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def kills(pytestconfig: pytest.Config) -> int:
+    """How often a crash test kills its server."""
+    return int(pytestconfig.getoption("--kills"))
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig: pytest.Config) -> int:
+    """The seed of this run's random choices."""
+    given = pytestconfig.getoption("--seed")
+    chosen = random.SystemRandom().randrange(1 << 31) if given is None else int(given)
+    # Shown by pytest beside a failure, so that the run can be repeated.
+    print(f"--seed {chosen}")  # noqa: T201
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server that the whole run shares: use objects of your own names, and leave it running."""
+    with ServerProcess(tmp_path_factory.mktemp("server") / "data") as process:
+        yield process
+
+
+@pytest.fixture
+def fresh_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of this test's own, on an empty directory."""
+    with ServerProcess(tmp_path / "data") as process:
+        yield process
+
+
+@pytest.fixture
+def dev_token(server: ServerProcess) -> str:
+    """A session token of the development administrator on `server`."""
+    return server.login()
+
+
+@pytest.fixture
+def rest(server: ServerProcess, dev_token: str) -> Iterator[Rest]:
+    """REST calls to `server` as the development administrator."""
+    client = Rest(server.http, dev_token)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+async def org(tmp_path: Path) -> AsyncIterator[TestOrg]:
+    """A development org of this test's own, without sockets."""
+    async with open_org(tmp_path / "org") as opened:
+        yield opened
