@@ -151,6 +151,8 @@ class SqliteStore:
 
     def _checkpoint(self) -> None:
         connection = SqliteConnection(self._path)
+        # A truncating checkpoint holds the writer's lock while it waits for readers: it must give up soon.
+        connection.execute("PRAGMA busy_timeout = 50")
         wal = self._path.with_name(self._path.name + "-wal")
         while not self._stop.wait(_CHECKPOINT_EVERY_S):
             try:

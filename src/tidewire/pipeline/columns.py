@@ -1,0 +1,210 @@
+"""From Avro fields to replica columns: names, types, and conversion of a value when a field's type changes.
+
+A replica is flat. A field keeps its name; a component of a compound field becomes `<Field>_<Component>`, as
+in `BillingAddress_City` or `Name_LastName`, because that is all an Avro schema tells about it. Types come
+from the Avro type, sharpened by the field's doc (`Data:DateTime`): dates and times become real ones.
+Columns of ours begin with an underscore, which no field name does.
+
+Between stages a value stays as Avro sent it (text, number, truth; dates and times as milliseconds); only
+the replica table holds typed values.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Native = str | int | float | bool | None
+"""A field value as Avro sends it."""
+
+_DAY_MS = 86_400_000
+_TRUTH = {"true": True, "false": False}
+
+
+class Kind(Enum):
+    """The type of a replica column; the values are shown in messages."""
+
+    TEXT = "text"
+    TRUTH = "boolean"
+    WHOLE = "whole number"
+    DOUBLE = "double"
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+
+
+ARROW: Mapping[Kind, pa.DataType] = {
+    Kind.TEXT: pa.string(),
+    Kind.TRUTH: pa.bool_(),
+    Kind.WHOLE: pa.int64(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    Kind.DATE: pa.date32(),
+}
+_KINDS = {arrow: kind for kind, arrow in ARROW.items()}
+_AVRO_KINDS = {
+    "string": Kind.TEXT,
+    "boolean": Kind.TRUTH,
+    "int": Kind.WHOLE,
+    "long": Kind.WHOLE,
+    "float": Kind.DOUBLE,
+    "double": Kind.DOUBLE,
+}
+_DOC_KINDS = {"DateTime": Kind.TIMESTAMP, "DateOnly": Kind.DATE}
+
+RECORD_ID = "Id"
+REPLAY_ID = "_replay_id"
+COMMIT_MS = "_commit_ms"
+DELETED = "_deleted"
+STALE = "_stale"
+OWN_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
+    (RECORD_ID, pa.string()),
+    (REPLAY_ID, pa.int64()),
+    (COMMIT_MS, pa.int64()),
+    (DELETED, pa.bool_()),
+    (STALE, pa.bool_()),
+)
+"""The columns every replica begins with."""
+_OWN_NAMES = frozenset(name for name, _ in OWN_COLUMNS)
+
+
+def component_column(field: str, component: str) -> str:
+    """The column of a compound field's part."""
+    return f"{field}_{component}"
+
+
+def parse_columns(schema_json: str) -> dict[str, tuple[str, ...]]:
+    """The replica columns of each field of a change event schema: one, or one per component. The header is
+    left out.
+    """
+    fields: dict[str, tuple[str, ...]] = {}
+    for field, names, _ in _iter_fields(json.loads(schema_json)):
+        fields[field] = tuple(names)
+    return fields
+
+
+def parse_kinds(schema_json: str) -> dict[str, Kind]:
+    """The type of each replica column that a change event schema calls for, in field order."""
+    kinds: dict[str, Kind] = {}
+    for _, _, columns in _iter_fields(json.loads(schema_json)):
+        kinds.update(columns)
+    return kinds
+
+
+def _iter_fields(schema: Mapping[str, Any]) -> Iterable[tuple[str, list[str], dict[str, Kind]]]:
+    named: dict[str, Mapping[str, Any]] = {}
+    for field in schema["fields"]:
+        if field["name"] == "ChangeEventHeader":
+            continue
+        name = field["name"]
+        doc_type = [*field.get("doc", "").split(":"), ""][1]
+        columns: dict[str, Kind] = {}
+        for branch in _branches(field["type"], named):
+            if isinstance(branch, str):
+                columns[name] = _DOC_KINDS.get(doc_type, _AVRO_KINDS[branch])
+            else:
+                for part in branch["fields"]:
+                    for inner in _branches(part["type"], named):
+                        if isinstance(inner, str):
+                            columns[component_column(name, part["name"])] = _AVRO_KINDS[inner]
+        yield name, list(columns), columns
+
+
+def _branches(avro_type: Any, named: dict[str, Mapping[str, Any]]) -> list[str | Mapping[str, Any]]:
+    """The non-null alternatives of a type, each a primitive name or a record; records are remembered by
+    name.
+    """
+    found: list[str | Mapping[str, Any]] = []
+    for branch in avro_type if isinstance(avro_type, list) else [avro_type]:
+        if isinstance(branch, Mapping) and branch["type"] == "record":
+            named[branch["name"]] = branch
+            found.append(branch)
+        elif isinstance(branch, Mapping):
+            found.append(branch["type"] if branch["type"] in _AVRO_KINDS else "string")
+        elif branch in _AVRO_KINDS:
+            found.append(branch)
+        elif branch != "null":
+            found.append(named[branch.rpartition(".")[2]])
+    return found
+
+
+def replica_schema(kinds: Mapping[str, Kind]) -> pa.Schema:
+    """The Arrow schema of a replica with these field columns."""
+    return pa.schema([*OWN_COLUMNS, *((name, ARROW[kind]) for name, kind in kinds.items())])
+
+
+def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
+    """The field columns of a replica's Arrow schema."""
+    return {field.name: _KINDS[field.type] for field in schema if field.name not in _OWN_NAMES}
+
+
+def try_convert(value: Native, kind: Kind) -> Native:
+    """The same value in another column type, or None if it has no equal there. None stays None."""
+    match kind:
+        case Kind.TEXT:
+            return _to_text(value)
+        case Kind.TRUTH:
+            return (
+                _TRUTH.get(value.lower())
+                if isinstance(value, str)
+                else value
+                if isinstance(value, bool)
+                else None
+            )
+        case Kind.DOUBLE:
+            number = _to_number(value)
+            return float(number) if number is not None else None
+        case Kind.WHOLE | Kind.TIMESTAMP | Kind.DATE:
+            number = _to_number(value)
+            return int(number) if number is not None and float(number).is_integer() else None
+
+
+def _to_text(value: Native) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if float(value).is_integer() else repr(value)
+
+
+def _to_number(value: Native) -> int | float | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            number = float(value)
+        except ValueError:
+            return None
+        return number if math.isfinite(number) else None
+    return value
+
+
+def render_column(values: Sequence[Native], kind: Kind) -> pa.Array:
+    """Native values, already of the right kind, as a typed column."""
+    match kind:
+        case Kind.TIMESTAMP:
+            milliseconds = pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+            return milliseconds.cast(ARROW[kind])
+        case Kind.DATE:
+            days = [None if v is None else int(v) // _DAY_MS for v in values]
+            return pa.array(days, pa.int32()).cast(pa.date32())
+        case _:
+            return pa.array(values, ARROW[kind])
+
+
+def parse_column(column: pa.ChunkedArray, kind: Kind) -> list[Native]:
+    """A typed column as native values."""
+    match kind:
+        case Kind.TIMESTAMP:
+            column = column.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+        case Kind.DATE:
+            column = pc.multiply(column.cast(pa.int32()).cast(pa.int64()), _DAY_MS)
+        case _:
+            pass
+    values: list[Native] = column.to_pylist()
+    return values

@@ -1,0 +1,93 @@
+"""The pipeline against the real server: what SOQL says and what the replica says are the same."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.running import Rest
+from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
+from tidewire.pipeline.bus import BusSettings
+from tidewire.pipeline.replica import replica
+from tidewire.pipeline.run import PipelineConfig, run_pipeline
+from tidewire.pipeline.tables import Lake
+from tidewire.testing import ServerProcess
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+FIELDS = ("Id", "Name", "Phone", "AnnualRevenue", "NumberOfEmployees", "BillingCity", "LastModifiedDate")
+
+
+def config_for(server: ServerProcess, lake: Lake, *, by_oauth: bool) -> PipelineConfig:
+    bus = BusSettings(
+        server.grpc_tls,
+        "/data/ChangeEvents",
+        username=DEV_USERNAME,
+        password=DEV_PASSWORD,
+        login_url=server.https,
+        tls_ca=str(server.ca_path),
+        client_id=DEV_CLIENT_ID if by_oauth else "",
+        client_secret=DEV_CLIENT_SECRET if by_oauth else "",
+    )
+    return PipelineConfig(lake, bus, available_now=True, max_rows=40, settle_s=3)
+
+
+def soql_accounts(rest: Rest) -> dict[str, tuple[Any, ...]]:
+    records = rest.query(f"SELECT {', '.join(FIELDS)} FROM Account")
+    return {record["Id"]: tuple(record[name] for name in FIELDS[1:]) for record in records}
+
+
+def replica_accounts(spark: SparkSession, lake: Lake) -> dict[str, tuple[Any, ...]]:
+    found: dict[str, tuple[Any, ...]] = {}
+    for row in replica(spark, lake, "Account").collect():
+        modified: datetime = row.LastModifiedDate.astimezone(UTC)
+        text = modified.strftime("%Y-%m-%dT%H:%M:%S.000+0000")
+        found[row.Id] = (
+            row.Name,
+            row.Phone,
+            row.AnnualRevenue,
+            row.NumberOfEmployees,
+            row.BillingAddress_City,
+            text,
+        )
+    return found
+
+
+def write_accounts(rest: Rest, count: int) -> None:
+    ids = [
+        rest.create(
+            "Account",
+            {"Name": f"Live {i}", "Phone": str(i), "BillingCity": "Bonn", "AnnualRevenue": i / 2},
+        )
+        for i in range(count)
+    ]
+    for i, record_id in enumerate(ids):
+        if i % 3 == 0:
+            rest.update("Account", record_id, {"Phone": None, "BillingCity": "Lyon", "NumberOfEmployees": i})
+        if i % 5 == 0:
+            rest.delete("Account", record_id)
+
+
+def test_replica_of_a_live_server_equals_soql_over_a_server_kill(
+    spark: SparkSession, fresh_server: ServerProcess, tmp_path: Path
+) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    rest = Rest(fresh_server.http, fresh_server.login())
+    write_accounts(rest, 30)
+    status = run_pipeline(config_for(fresh_server, lake, by_oauth=True), threading.Event(), spark=spark)
+    assert status.waiting == 0
+    assert status.dead_letters == {}
+    assert replica_accounts(spark, lake) == soql_accounts(rest) != {}
+    rest.close()
+
+    fresh_server.kill()
+    fresh_server.restart()
+    rest = Rest(fresh_server.http, fresh_server.login())
+    write_accounts(rest, 12)
+    run_pipeline(config_for(fresh_server, lake, by_oauth=False), threading.Event(), spark=spark)
+    assert replica_accounts(spark, lake) == soql_accounts(rest)
+    rest.close()
