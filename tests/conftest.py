@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.orgs import TestOrg, open_org
+from tests.postgres import PostgresServer, running_postgres
 from tests.running import Rest
 from tidewire.testing import ServerProcess
 
@@ -47,6 +48,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server that the whole run shares: use objects of your own names, and leave it running."""
     with ServerProcess(tmp_path_factory.mktemp("server") / "data") as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL that the whole run shares: take a schema of your own from it, and leave it running."""
+    with running_postgres() as running:
+        yield running
 
 
 @pytest.fixture

@@ -41,10 +41,12 @@ class TestOrg:
 
 
 @asynccontextmanager
-async def open_org(directory: Path, clock: ManualClock | None = None) -> AsyncIterator[TestOrg]:
-    """Open, or make, the org in a directory."""
+async def open_org(
+    directory: Path, clock: ManualClock | None = None, *, store: str = "sqlite"
+) -> AsyncIterator[TestOrg]:
+    """Open, or make, the org in a directory, or in a PostgreSQL schema."""
     clock = clock or ManualClock()
-    core = await open_core(Settings(data=str(directory), dev=True), clock)
+    core = await open_core(Settings(data=str(directory), store=store, dev=True), clock)
     try:
         admin = await core.logins.login(DEV_USERNAME, DEV_PASSWORD, "test")
         reader = await core.logins.login(READER, DEV_PASSWORD, "test")

@@ -32,6 +32,11 @@ class Settings:
     """Everything `tidewire serve` can be told."""
 
     data: str = _setting("data/server", "directory of the org's records, events and certificates")
+    store: str = _setting(
+        "sqlite",
+        "where records and events are kept: sqlite (in the data directory) or"
+        " postgresql://USER@HOST/DATABASE?schema=NAME",
+    )
     http: str = _setting(
         "127.0.0.1:8080", "address for HTTP: REST, SOAP, Bayeux and the page; port 0 picks one"
     )

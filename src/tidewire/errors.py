@@ -5,7 +5,8 @@
         SoqlSyntaxError FieldUnknown ObjectUnknown FilterInvalid OperatorInvalid
         RequiredFieldMissing TextTooLong NumberOutOfRange PicklistValueInvalid FieldNotWriteable
         ValueMalformed IdMalformed ReferenceMissing ReferenceWrongType DuplicateValue EmailInvalid
-        RecordNotFound RecordDeleted
+        RecordNotFound RecordDeleted DeleteRestricted UndeleteRefused ExternalIdAmbiguous MergeRefused
+        LeadConverted
         BodyMalformed BodyTooLarge MethodNotAllowed ResourceUnknown VersionUnsupported MediaTypeUnsupported
         AccessDenied LimitExceeded
         PushTopicInvalid DefinitionInvalid
@@ -153,6 +154,36 @@ class RecordDeleted(RequestError):
     """The record is in the recycle bin. Details: `record_id`."""
 
     code = "record_deleted"
+
+
+class DeleteRestricted(RequestError):
+    """A record that others refer to through a lookup that forbids its delete. Details: `record_id`, `entity`."""
+
+    code = "delete_restricted"
+
+
+class UndeleteRefused(RequestError):
+    """A record that is not in the recycle bin, or whose master still is. Details: `record_id`."""
+
+    code = "undelete_refused"
+
+
+class ExternalIdAmbiguous(RequestError):
+    """An external id that several records hold. Details: `fields`, `entity`, `record_ids`."""
+
+    code = "external_id_ambiguous"
+
+
+class MergeRefused(RequestError):
+    """Records that cannot become one. Details: `record_id`, perhaps `entity`."""
+
+    code = "merge_refused"
+
+
+class LeadConverted(RequestError):
+    """A lead that was converted and can no longer be changed. Details: `record_id`."""
+
+    code = "lead_converted"
 
 
 class BodyMalformed(RequestError):
@@ -348,7 +379,7 @@ class StoreClosed(StorageError):
 
 
 class StoreLocked(StorageError):
-    """Another process holds this data directory. Details: `path`."""
+    """Another process holds this data directory or database schema. Details: `path`."""
 
     code = "store_locked"
 

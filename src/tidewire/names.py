@@ -9,7 +9,11 @@ from enum import Enum
 from tidewire.errors import ChannelInvalid
 
 ALL_CHANGES = "/data/ChangeEvents"
-_API_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*(?:__(?:c|e|chn))?")
+_WORD = r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*"
+_SUFFIX = r"__(?:c|e|chn)"
+# A namespace prefix has at most 15 characters; `A__c__c` is a suffix too many and not a name in namespace A.
+_PREFIX = rf"(?=[A-Za-z0-9_]{{1,15}}?__){_WORD}__(?!(?:c|e|chn)__)"
+_API_NAME = re.compile(rf"{_WORD}(?:{_SUFFIX})?|{_PREFIX}{_WORD}{_SUFFIX}")
 
 
 class ChannelKind(Enum):

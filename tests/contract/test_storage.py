@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from tidewire.errors import (
     OutcomeUnknown,
     StoreClosed,
     StoreLocked,
+    WriteConflict,
 )
 from tidewire.storage.sqlite import SqliteConnection, SqliteStore
 from tidewire.storage.store import Progress, Store, Transaction, read_progress
@@ -25,14 +27,14 @@ FIRST_POSITION = 1000
 OpenStore = Callable[[], Store]
 
 
-@pytest.fixture(params=["sqlite"])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenStore]:
+@pytest.fixture
+def open_store(new_place: Callable[[], Callable[[int], Store]]) -> Iterator[OpenStore]:
     """Opens the same, at first empty, database again and again."""
-    opened: list[SqliteStore] = []
+    opened: list[Store] = []
+    place = new_place()
 
     def open_again() -> Store:
-        assert request.param == "sqlite"
-        store = SqliteStore(tmp_path / "org.db", FIRST_POSITION)
+        store = place(FIRST_POSITION)
         opened.append(store)
         return store
 
@@ -166,15 +168,96 @@ async def test_whole_rollback_by_the_database_reruns_the_innocent(open_store: Op
 
     def wreck(tx: Transaction) -> int:
         tx.connection.rollback()
-        raise sqlite3.OperationalError("database or disk is full")
+        raise store.driver_errors[0]("database or disk is full")
 
-    waits = [writer.submit(put("a", 1)), writer.submit(wreck), writer.submit(put("b", 2))]
+    work = [put("a", 1), fail_after_writing, wreck, put("b", 2)]
+    waits = [writer.submit(piece) for piece in work]
     writer.start()
-    first, wrecked, last = await asyncio.gather(*waits, return_exceptions=True)
+    first, failed, wrecked, last = await asyncio.gather(*waits, return_exceptions=True)
     assert (first, last) == (1, 2)
-    assert isinstance(wrecked, Exception)
+    assert isinstance(failed, DuplicateValue)
+    assert isinstance(wrecked, WriteConflict)
     assert await names(store) == ["a", "b"]
     assert writer.progress.next_position == FIRST_POSITION + 2
+    writer.stop()
+
+
+async def test_statement_that_fails_undoes_its_own_work_only(open_store: OpenStore) -> None:
+    store, commits = open_store(), Commits()
+    writer = GroupWriter(store, commits)
+
+    def put_twice(tx: Transaction) -> int:
+        put("undone", 1)(tx)
+        return put("a", 9)(tx)
+
+    waits = [writer.submit(put("a", 1)), writer.submit(put_twice), writer.submit(put("b", 2))]
+    writer.start()
+    first, failed, last = await asyncio.gather(*waits, return_exceptions=True)
+    assert (first, last) == (1, 2)
+    assert isinstance(failed, WriteConflict)
+    assert commits.groups == [2]
+    assert await names(store) == ["a", "b"]
+    assert writer.progress.next_position == FIRST_POSITION + 2
+    writer.stop()
+
+
+async def test_statement_whose_failure_is_swallowed_changes_nothing_by_halves(open_store: OpenStore) -> None:
+    store = open_store()
+    writer = started(store, Commits())
+    await writer.submit(put("a", 1))
+
+    def swallow(tx: Transaction) -> int:
+        put("b", 2)(tx)
+        with contextlib.suppress(*store.driver_errors):
+            put("a", 9)(tx)
+        return 2
+
+    # SQLite undoes the one statement, PostgreSQL the work around it; neither lets the writer die.
+    (outcome,) = await asyncio.gather(writer.submit(swallow), return_exceptions=True)
+    assert await names(store) == (["a"] if isinstance(outcome, WriteConflict) else ["a", "b"])
+    assert await writer.submit(put("c", 3)) == 3
+    writer.stop()
+
+
+async def test_eight_writers_at_once_get_numbers_in_the_order_of_their_commits(open_store: OpenStore) -> None:
+    store = open_store()
+    announced: list[int] = []
+
+    def note(transactions: list[Transaction], progress: Progress) -> None:
+        announced.extend(position for tx in transactions for position in taken[id(tx)])
+
+    taken: dict[int, list[int]] = {}
+    kept: list[Transaction] = []
+    writer = GroupWriter(store, note)
+    writer.start()
+
+    def work(name: str, count: int) -> Callable[[Transaction], list[int]]:
+        def take(tx: Transaction) -> list[int]:
+            positions = [tx.progress.next_position + n for n in range(count)]
+            for position in positions:
+                tx.execute("INSERT INTO numbers (name, next) VALUES (?, ?)", (f"{name}/{position}", position))
+            tx.progress.next_position += count
+            taken[id(tx)] = positions
+            kept.append(tx)
+            return positions
+
+        return take
+
+    def write(name: str) -> list[int]:
+        async def all_of_them() -> list[int]:
+            mine: list[int] = []
+            for n in range(25):
+                mine += await writer.submit(work(f"{name}-{n}", 1 + n % 3))
+            return mine
+
+        return asyncio.run(all_of_them())
+
+    results = await asyncio.gather(*[asyncio.to_thread(write, f"w{n}") for n in range(8)])
+    assert all(mine == sorted(mine) for mine in results)
+    assert announced == list(range(FIRST_POSITION, FIRST_POSITION + len(announced)))
+    assert sorted(position for mine in results for position in mine) == announced
+    stored = await store.read(lambda reader: reader.execute("SELECT next FROM numbers ORDER BY next"))
+    assert [position for (position,) in stored] == announced
     writer.stop()
 
 
@@ -218,7 +301,7 @@ async def test_reader_sees_one_commit_while_writes_go_on(open_store: OpenStore) 
             ((n,),) = reader.execute("SELECT COUNT(*) FROM numbers")  # type: ignore[attr-defined]
             return int(n)
 
-        before = count()
+        before = count()  # a read transaction may begin with its first statement
         asyncio.run_coroutine_threadsafe(write_b(), loop).result(10)
         return before, count()
 

@@ -16,7 +16,7 @@ from tidewire.errors import PlatformError, leaf_errors
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(p for p in (ROOT / "src").rglob("*.py") if "proto" not in p.parts)
 PACKAGE_LOCKS = [ROOT / "web/package-lock.json", ROOT / "tests/clients/package-lock.json"]
-REQUIREMENTS = [ROOT / f"requirements/{name}.txt" for name in ("runtime", "spark", "dev")]
+REQUIREMENTS = [ROOT / f"requirements/{name}.txt" for name in ("runtime", "postgres", "spark", "dev")]
 MAX_MODULE_LINES = 600
 
 CRASH_POINT = re.compile(r"crash_point\(\s*[\"']([^\"']+)[\"']")
@@ -122,7 +122,7 @@ def test_requirements_hold_hashes_and_no_addresses(path: Path) -> None:
     assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-@pytest.mark.parametrize("smaller", ["runtime", "spark"])
+@pytest.mark.parametrize("smaller", ["runtime", "postgres", "spark"])
 def test_smaller_requirements_pin_what_the_tests_run_with(smaller: str) -> None:
     tested = pinned(ROOT / "requirements/dev.txt")
     released = pinned(ROOT / f"requirements/{smaller}.txt")
@@ -136,7 +136,9 @@ def test_requirements_pin_every_declared_runtime_dependency() -> None:
     runtime = set(requirement_names(project["dependencies"]))
     spark = set(requirement_names(project["optional-dependencies"]["spark"]))
 
+    postgres = set(requirement_names(project["optional-dependencies"]["postgres"]))
     assert runtime <= set(pinned(ROOT / "requirements/runtime.txt"))
+    assert runtime | postgres <= set(pinned(ROOT / "requirements/postgres.txt"))
     assert runtime | spark <= set(pinned(ROOT / "requirements/spark.txt"))
 
 

@@ -42,11 +42,29 @@ def test_other_names_are_no_change_events() -> None:
     assert [entity_of_change_event(n) for n in ("ChangeEvent", "Order__e", "ChangeEvents")] == [None] * 3
 
 
-@pytest.mark.parametrize("name", ["Account", "A1", "My_Object__c", "Order__e", "Sales__chn"])
+@pytest.mark.parametrize(
+    "name", ["Account", "A1", "My_Object__c", "Order__e", "Sales__chn", "ns__X__c", "my_ns__Order__e"]
+)
 def test_api_names(name: str) -> None:
     assert is_api_name(name)
 
 
-@pytest.mark.parametrize("name", ["", "1A", "A__", "A b", "A__x", "_A", "A__c__c", "é", "A" * 81, "a;DROP"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "1A",
+        "A__",
+        "A b",
+        "A__x",
+        "_A",
+        "A__c__c",
+        "é",
+        "A" * 81,
+        "a;DROP",
+        "a__b__X__c",
+        "a" * 16 + "__X__c",
+    ],
+)
 def test_no_api_names(name: str) -> None:
     assert not is_api_name(name)

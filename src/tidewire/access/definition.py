@@ -1,18 +1,21 @@
 """Org definitions: a document that says what an org should have, turned into types. Pure.
 
-The document (YAML or JSON) has the sections `objects`, `events`, `capture`, `permission_sets`, `users`,
-`push_topics` and `connected_apps`; docs/configuration.md
-shows each. This module reads the first three; `apply.py` compares everything with the org and makes it so.
+The document (YAML or JSON) has the sections that docs/configuration.md shows. This module reads fields; the
+package `definitions` compares everything with the org and makes it so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NoReturn
 
-from tidewire.errors import DefinitionInvalid
+from tidewire.errors import DefinitionInvalid, RequestError
+from tidewire.events import Value
 from tidewire.names import is_api_name
-from tidewire.schema.model import Field, FieldType, PicklistValue
+from tidewire.schema.fields import location
+from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, PicklistValue, RollUp
+from tidewire.schema.values import parse_value
 
 SECTIONS = ("objects", "events", "capture", "permission_sets", "users", "push_topics", "connected_apps")
 _FIELD_KEYS = (
@@ -32,6 +35,12 @@ _FIELD_KEYS = (
     "restricted",
     "default",
     "format",
+    "start",
+    "master_detail",
+    "reparentable",
+    "delete_constraint",
+    "formula",
+    "roll_up",
 )
 _CUSTOM_TYPES = frozenset(FieldType) - {
     FieldType.ID,
@@ -49,18 +58,40 @@ _EVENT_TYPES = frozenset(
         FieldType.DATETIME,
     }
 )
+# Other words for a type, as metadata files have them.
+_ALIASES = {
+    "masterdetail": FieldType.REFERENCE,
+    "hierarchy": FieldType.REFERENCE,
+    "html": FieldType.RICH_TEXT,
+    "location": FieldType.LOCATION,
+}
+_FORMULA_TYPES = DOUBLE_TYPES | {
+    FieldType.TEXT,
+    FieldType.CHECKBOX,
+    FieldType.DATE,
+    FieldType.DATETIME,
+    FieldType.TIME,
+}
+_ROLL_UP_TYPES = DOUBLE_TYPES | {FieldType.DATE, FieldType.DATETIME}
+_ROLL_UP_FUNCTIONS = ("COUNT", "SUM", "MIN", "MAX")
+_FILTER_OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+_DELETE_CONSTRAINTS = ("SetNull", "Restrict", "Cascade")
+_FORMULA_LENGTH = 1300
 _LENGTHS = {
     FieldType.TEXT: 255,
     FieldType.TEXT_AREA: 255,
     FieldType.LONG_TEXT: 32_768,
+    FieldType.RICH_TEXT: 32_768,
     FieldType.EMAIL: 80,
     FieldType.PHONE: 40,
     FieldType.URL: 255,
     FieldType.PICKLIST: 255,
+    FieldType.MULTI_PICKLIST: 4099,
     FieldType.AUTO_NUMBER: 30,
     FieldType.REFERENCE: 18,
 }
-_NUMERIC = frozenset({FieldType.NUMBER, FieldType.CURRENCY, FieldType.PERCENT})
+_MAX_MASTERS = 2
+_PICKLISTS = frozenset({FieldType.PICKLIST, FieldType.MULTI_PICKLIST})
 
 
 def mapping(value: object, path: str) -> Mapping[str, Any]:
@@ -80,14 +111,19 @@ def check_keys(value: Mapping[str, Any], known: Iterable[str], path: str) -> Non
 
 
 def parse_custom_fields(value: object, path: str, *, for_event: bool = False) -> tuple[Field, ...]:
-    """The fields of an object or event, each named `X__c`."""
-    fields = []
+    """The fields of an object or event, each named `X__c` or `ns__X__c`; a Geolocation comes with its parts."""
+    fields: list[Field] = []
     for name, raw in mapping(value, path).items():
+        own_path = f"{path}.{name}"
         if not (is_api_name(name) and name.endswith("__c")):
-            raise DefinitionInvalid(
-                f"{path}.{name}: a custom field's name ends in __c", path=f"{path}.{name}"
-            )
-        fields.append(parse_field(name, raw, f"{path}.{name}", _EVENT_TYPES if for_event else _CUSTOM_TYPES))
+            _refuse(own_path, "a custom field's name ends in __c")
+        field = parse_field(name, raw, own_path, _EVENT_TYPES if for_event else _CUSTOM_TYPES)
+        if field.type is FieldType.LOCATION:
+            fields += location(name, field.label, required=field.required)
+        else:
+            fields.append(field)
+    if sum(f.is_master_detail for f in fields) > _MAX_MASTERS:
+        _refuse(path, f"an object has at most {_MAX_MASTERS} masters")
     return tuple(fields)
 
 
@@ -95,47 +131,192 @@ def parse_field(name: str, value: object, path: str, allowed: frozenset[FieldTyp
     """One field. Lengths and digits have the defaults of their type."""
     spec = mapping(value, path)
     check_keys(spec, _FIELD_KEYS, path)
-    kinds = {t.value.lower(): t for t in allowed}
-    field_type = kinds.get(str(spec.get("type", "")).lower())
-    if field_type is None:
+    word = str(spec.get("type", "")).lower()
+    field_type = {t.value.lower(): t for t in allowed}.get(word, _ALIASES.get(word))
+    if field_type not in allowed:
         choices = ", ".join(sorted(t.value for t in allowed))
-        raise DefinitionInvalid(f"{path}: type must be one of {choices}", path=path)
-    values = _picklist(spec.get("values", ()), spec.get("default"), path)
-    if field_type is FieldType.PICKLIST and not values:
-        raise DefinitionInvalid(f"{path}: a Picklist needs values", path=path)
-    targets = spec.get("references", ())
-    targets = (targets,) if isinstance(targets, str) else tuple(targets)
-    if field_type is FieldType.REFERENCE and not targets:
-        raise DefinitionInvalid(f"{path}: a Lookup needs `references`", path=path)
-    is_numeric = field_type in _NUMERIC
-    return Field(
+        _refuse(path, f"type must be one of {choices}")
+    formula, roll_up = _formula(spec, field_type, path), _roll_up(spec, field_type, path)
+    is_derived = bool(formula or roll_up or field_type is FieldType.AUTO_NUMBER)
+    is_numeric = field_type in DOUBLE_TYPES
+    is_count = roll_up is not None and roll_up.function == "COUNT"
+    length = _FORMULA_LENGTH if formula and field_type is FieldType.TEXT else _LENGTHS.get(field_type, 0)
+    field = Field(
         name=name,
-        label=str(spec.get("label", name.removesuffix("__c").replace("_", " "))),
+        label=str(spec.get("label", _default_label(name))),
         type=field_type,
-        length=_whole(spec, "length", _LENGTHS.get(field_type, 0), path),
+        length=_whole(spec, "length", length, path),
         precision=_whole(spec, "precision", 18 if is_numeric else 0, path),
-        scale=_whole(spec, "scale", 2 if is_numeric else 0, path),
-        required=bool(spec.get("required", False)),
-        unique=bool(spec.get("unique", False)),
-        external_id=bool(spec.get("external_id", False)),
-        case_sensitive=bool(spec.get("case_sensitive", False)),
-        createable=field_type is not FieldType.AUTO_NUMBER,
-        updateable=field_type is not FieldType.AUTO_NUMBER,
-        reference_to=targets,
-        relationship_name=str(spec.get("relationship", name.removesuffix("__c") + "__r")) if targets else "",
-        child_relationship_name=str(spec.get("child_relationship", "")),
-        picklist=values,
-        restricted=bool(spec.get("restricted", False)),
-        default=spec.get("default"),
+        scale=_whole(spec, "scale", 2 if is_numeric and not is_count else 0, path),
+        required=_flag(spec, "required", path),
+        unique=_flag(spec, "unique", path),
+        external_id=_flag(spec, "external_id", path),
+        case_sensitive=_flag(spec, "case_sensitive", path),
+        createable=not is_derived,
+        updateable=not is_derived,
+        picklist=_picklist(spec.get("values", ()), spec.get("default"), field_type, path),
+        restricted=_flag(spec, "restricted", path),
         display_format=str(spec.get("format", "")),
+        start_number=_whole(spec, "start", 1, path),
+        formula=formula,
+        roll_up=roll_up,
+        in_change_events=not formula,
         custom=True,
+    )
+    if field_type is FieldType.REFERENCE:
+        field = _lookup(field, spec, word, path)
+    else:
+        _only_for(
+            spec, ("references", "master_detail", "reparentable", "delete_constraint"), "a Lookup", path
+        )
+    if field_type is not FieldType.AUTO_NUMBER:
+        _only_for(spec, ("format", "start"), "an AutoNumber", path)
+    if is_derived:
+        _only_without(spec, ("required", "default", "unique") if formula or roll_up else ("default",), path)
+    return replace(field, default=_default(field, spec.get("default"), path))
+
+
+def _refuse(path: str, message: str) -> NoReturn:
+    raise DefinitionInvalid(f"{path}: {message}", path=path)
+
+
+def _default_label(name: str) -> str:
+    """`ns__Due_Date__c` -> `Due Date`."""
+    return name.removesuffix("__c").rpartition("__")[2].replace("_", " ")
+
+
+def _flag(spec: Mapping[str, Any], key: str, path: str) -> bool:
+    value = spec.get(key, False)
+    if not isinstance(value, bool):
+        _refuse(path, f"{key} must be true or false")
+    return value
+
+
+def _only_for(spec: Mapping[str, Any], keys: Iterable[str], kind: str, path: str) -> None:
+    for key in keys:
+        if key in spec:
+            _refuse(path, f"only {kind} has `{key}`")
+
+
+def _only_without(spec: Mapping[str, Any], keys: Iterable[str], path: str) -> None:
+    for key in keys:
+        if spec.get(key):
+            _refuse(path, f"a field that the platform computes cannot have `{key}`")
+
+
+def _lookup(field: Field, spec: Mapping[str, Any], word: str, path: str) -> Field:
+    targets = spec.get("references", "User" if word == "hierarchy" else ())
+    targets = (targets,) if isinstance(targets, str) else targets
+    if not isinstance(targets, list | tuple) or not targets or not all(isinstance(t, str) for t in targets):
+        _refuse(path, "a Lookup needs `references`")
+    if word == "hierarchy" and (tuple(targets) != ("User",) or not path.startswith("objects.User.")):
+        _refuse(path, "a Hierarchy leads from User to User")
+    is_detail = word == "masterdetail" or _flag(spec, "master_detail", path)
+    if is_detail and len(targets) != 1:
+        _refuse(path, "a master-detail lookup has one master")
+    if not is_detail:
+        _only_for(spec, ("reparentable",), "a master-detail lookup", path)
+    usual = "Cascade" if is_detail else "Restrict" if field.required else "SetNull"
+    constraint = str(spec.get("delete_constraint", usual))
+    if constraint not in _DELETE_CONSTRAINTS or (is_detail and constraint != "Cascade"):
+        _refuse(
+            path, f"delete_constraint must be {'Cascade' if is_detail else ', '.join(_DELETE_CONSTRAINTS)}"
+        )
+    if field.required and constraint == "SetNull":
+        _refuse(
+            path, "a required Lookup cannot be set to null: delete_constraint must be Restrict or Cascade"
+        )
+    return replace(
+        field,
+        reference_to=tuple(targets),
+        relationship_name=str(spec.get("relationship", field.name.removesuffix("__c") + "__r")),
+        child_relationship_name=str(spec.get("child_relationship", "")),
+        required=field.required or is_detail,
+        updateable=not is_detail or _flag(spec, "reparentable", path),
+        is_master_detail=is_detail,
+        delete_constraint=constraint,
     )
 
 
-def _picklist(values: object, default: object, path: str) -> tuple[PicklistValue, ...]:
+def _formula(spec: Mapping[str, Any], field_type: FieldType, path: str) -> str:
+    formula = spec.get("formula", "")
+    if not isinstance(formula, str) or ("formula" in spec and not formula.strip()):
+        _refuse(path, "formula must be text")
+    if formula and field_type not in _FORMULA_TYPES:
+        _refuse(path, f"a formula cannot give a {field_type.value}")
+    return formula
+
+
+def _roll_up(spec: Mapping[str, Any], field_type: FieldType, path: str) -> RollUp | None:
+    if spec.get("roll_up") is None:
+        return None
+    own_path = f"{path}.roll_up"
+    roll_up = mapping(spec["roll_up"], own_path)
+    check_keys(roll_up, ("child", "child_field", "function", "field", "filters"), own_path)
+    for key in ("child", "child_field", "function"):
+        if not isinstance(roll_up.get(key), str):
+            _refuse(own_path, f"needs `{key}`")
+    function = roll_up["function"].upper()
+    if function not in _ROLL_UP_FUNCTIONS:
+        _refuse(own_path, f"function must be one of {', '.join(_ROLL_UP_FUNCTIONS)}")
+    summed = str(roll_up.get("field", ""))
+    if (function == "COUNT") == bool(summed):
+        _refuse(own_path, "COUNT takes no `field`" if summed else f"{function} needs `field`")
+    is_number = field_type in DOUBLE_TYPES
+    if field_type not in _ROLL_UP_TYPES or (function in ("COUNT", "SUM") and not is_number):
+        _refuse(path, f"{function} cannot give a {field_type.value}")
+    if "formula" in spec:
+        _refuse(path, "a field is a formula or a roll-up, not both")
+    filters = roll_up.get("filters", ())
+    if not isinstance(filters, list | tuple):
+        _refuse(own_path, "filters must be a list")
+    return RollUp(
+        child=roll_up["child"],
+        child_field=roll_up["child_field"],
+        function=function,
+        summed_field=summed,
+        filters=tuple(_filter(item, f"{own_path}.filters[{i}]") for i, item in enumerate(filters)),
+    )
+
+
+def _filter(item: object, path: str) -> tuple[str, str, str | int | float | bool | None]:
+    """`[Status__c, "=", Open]`: field, operator, literal."""
+    if not isinstance(item, list | tuple) or len(item) != 3:
+        _refuse(path, "a filter is a list of field, operator and literal")
+    field, operator, literal = item
+    if not isinstance(field, str) or operator not in _FILTER_OPERATORS:
+        _refuse(path, f"operator must be one of {' '.join(_FILTER_OPERATORS)}")
+    if literal is not None and not isinstance(literal, str | int | float):
+        _refuse(path, "the literal must be text, a number, true, false or null")
+    return field, str(operator), literal
+
+
+def _default(field: Field, value: object, path: str) -> Value:
+    """The default in its stored form."""
+    if value is None:
+        return None
+    try:
+        return parse_value(field, value)
+    except RequestError as error:
+        raise DefinitionInvalid(f"{path}: default: {error.message}", path=path) from error
+
+
+def _picklist(values: object, default: object, field_type: FieldType, path: str) -> tuple[PicklistValue, ...]:
     if not isinstance(values, list | tuple):
-        raise DefinitionInvalid(f"{path}: values must be a list", path=path)
-    return tuple(PicklistValue(str(v), str(v), is_default=str(v) == default) for v in values)
+        _refuse(path, "values must be a list")
+    if field_type not in _PICKLISTS:
+        if values:
+            _refuse(path, "only picklists have `values`")
+        return ()
+    names = [str(value) for value in values]
+    if not names:
+        _refuse(path, f"a {field_type.value} needs values")
+    if len(set(names)) < len(names):
+        _refuse(path, "a picklist has each value once")
+    if any(not name or ";" in name for name in names):
+        _refuse(path, "a picklist value is not empty and has no `;`")
+    chosen = str(default).split(";") if default is not None else []
+    return tuple(PicklistValue(name, name, is_default=name in chosen) for name in names)
 
 
 def _whole(spec: Mapping[str, Any], key: str, default: int, path: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidewire.access.apply import apply_definition
+from tidewire.access.definitions.apply import apply_definition
 from tidewire.access.grants import GRANT_OBJECTS, Grants, read_grants
 from tidewire.access.logins import end_sessions
 from tidewire.access.principal import Principal
@@ -17,19 +17,28 @@ from tidewire.access.publishing import (
     publishable_event,
 )
 from tidewire.clock import Clock
-from tidewire.errors import AccessDenied, FieldUnknown, ObjectUnknown, PlatformError, TopicUnknown
+from tidewire.errors import (
+    AccessDenied,
+    FieldUnknown,
+    ObjectUnknown,
+    PlatformError,
+    RecordNotFound,
+    TopicUnknown,
+)
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Change, CommitContext, Value
 from tidewire.ids import normalise_id
+from tidewire.records.leads import Conversion, Converted, convert_lead
+from tidewire.records.merge import Merged, merge
+from tidewire.records.query import Record, run_query
 from tidewire.records.service import RecordService
-from tidewire.records.table import decode_row, try_read_row
+from tidewire.records.table import try_read_row
 from tidewire.records.work import UnitOfWork, living, not_writeable
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.binder import bind_query
-from tidewire.soql.bound import BoundQuery
-from tidewire.soql.compile_sql import compile_sql
+from tidewire.soql.bound import Selected
 from tidewire.soql.parser import parse_query
 from tidewire.storage.store import Reader, read_progress
 
@@ -55,14 +64,18 @@ class Write:
 class Rows:
     """A query's answer: stored values by field name; a selected compound's parts stand under their own names.
 
-    `position` is the log's head in the snapshot that was read.
+    `position` is the log's head in the snapshot that was read. `columns` are the record's own fields. A query
+    that selects more than those has all of it in `select`; one with `is_aggregate` has groups for rows, whose
+    fields `columns` names as the answer does.
     """
 
     entity: ObjectType
     columns: tuple[Field, ...]
-    rows: list[dict[str, Value]]
+    rows: list[Record]
     count: int | None
     position: int
+    select: tuple[Selected, ...] = ()
+    is_aggregate: bool = False
 
 
 class Gate:
@@ -154,7 +167,7 @@ class Gate:
 
         def work(reader: Reader) -> Rows:
             row = living(try_read_row(reader, obj, record_id), record_id)
-            return Rows(obj, columns, _without([row], hidden), None, self._log.read_head(reader))
+            return Rows(obj, columns, [_without(row, hidden)], None, self._log.read_head(reader))
 
         return await self._records.read(work)
 
@@ -165,22 +178,15 @@ class Gate:
         visible = replace(
             self.catalog, objects=tuple(o for o in self.catalog.objects if grants.can_read(o.name))
         )
-        bound = bind_query(query, visible, grants.can_read_field)
-        # Every row brings its id, selected or not: front ends name the record by it.
-        record_id = bound.entity.by_name["id"]
-        selected = (
-            bound if bound.is_count or record_id in bound.flat_columns else _with_column(bound, record_id)
-        )
-        compiled = compile_sql(selected, include_deleted=include_deleted)
-        hidden = grants.hidden_fields(bound.entity)
+        bound = bind_query(query, visible, grants.can_read_field, now_ms=self._clock.now_ms())
 
         def work(reader: Reader) -> Rows:
-            found = reader.execute(compiled.text, compiled.params)
+            found = run_query(reader, bound, include_deleted=include_deleted)
             head = self._log.read_head(reader)
-            if bound.is_count:
-                return Rows(bound.entity, (), [], int(found[0][0]), head)
-            rows = _without([decode_row(compiled.columns, row) for row in found], hidden)
-            return Rows(bound.entity, bound.columns, rows, None, head)
+            if bound.aggregate is not None:
+                columns = tuple(replace(field, name=name) for name, field in bound.aggregate.select)
+                return Rows(bound.entity, columns, found.rows, None, head, is_aggregate=True)
+            return Rows(bound.entity, bound.columns, found.rows, found.count, head, bound.select)
 
         return await self._records.read(work)
 
@@ -253,13 +259,16 @@ class Gate:
         grants = await self.grants(call.principal)
         if not grants.has("CustomizeApplication"):
             raise AccessDenied("applying a definition needs the permission Customize Application")
-        types = self._records.types
-        return await self._records.write(
-            lambda unit: apply_definition(unit, types, document, is_dry_run=dry_run),
+        records = self._records
+        applied = await records.write(
+            lambda unit: apply_definition(
+                unit, records.types, document, is_dry_run=dry_run, on_conversion=records.on_conversion
+            ),
             user_id=call.principal.user_id,
             origin=call.origin,
             solo=True,
         )
+        return applied.lines
 
     async def schema_json(self, schema_id: str) -> str:
         """An event schema by id. Raises SchemaUnknown."""
@@ -286,6 +295,110 @@ class Gate:
             raise ObjectUnknown(f"sObject type '{entity}' is not supported.", entity=entity)
         return obj, grants
 
+    async def upsert(
+        self, call: Call, entity: str, field: str, value: object, values: Mapping[str, object]
+    ) -> tuple[str, bool]:
+        """Update the record with this external id, or create it; returns its id and whether it is new."""
+        obj, grants = await self._open(call.principal, entity)
+        key = obj.try_field(field)
+        _check_editable(obj, grants, values if key is None else {**values, key.name: value})
+        grant = grants.on(obj.name)
+
+        def work(unit: UnitOfWork) -> tuple[str, bool]:
+            record_id, is_new = unit.upsert(obj, field, value, values)
+            if is_new:
+                _check_allowed(obj, obj.createable and grant.can_create)
+            else:
+                _check_allowed(obj, obj.updateable and (grant.can_edit or grant.can_modify_all))
+            return record_id, is_new
+
+        return await self._records.write(
+            work, user_id=call.principal.user_id, origin=call.origin, solo=_is_solo(obj)
+        )
+
+    async def undelete(self, call: Call, record_ids: Sequence[str]) -> list[str | PlatformError]:
+        """Bring records back from the recycle bin in one transaction: for each, its id or why it stays there."""
+        return await self._from_bin(call, record_ids, UnitOfWork.undelete)
+
+    async def purge(self, call: Call, record_ids: Sequence[str]) -> list[str | PlatformError]:
+        """Remove records in the recycle bin for good: for each, its id or why it stays there."""
+        return await self._from_bin(call, record_ids, UnitOfWork.purge)
+
+    async def merge(
+        self, call: Call, entity: str, master_id: str, loser_ids: Sequence[str], values: Mapping[str, object]
+    ) -> Merged:
+        """Make one record of up to three, with these values."""
+        obj, grants = await self._open(call.principal, entity)
+        grant = grants.on(obj.name)
+        _check_allowed(obj, grant.can_modify_all or (grant.can_edit and grant.can_delete))
+        _check_editable(obj, grants, values)
+        master, losers = normalise_id(master_id), [normalise_id(i) for i in loser_ids]
+        return await self._records.write(
+            lambda unit: merge(unit, obj, master, losers, values),
+            user_id=call.principal.user_id,
+            origin=call.origin,
+        )
+
+    async def convert_lead(self, call: Call, conversion: Conversion) -> Converted:
+        """Turn a lead into an account, a contact and perhaps an opportunity, in one transaction."""
+        made = [("Account", conversion.account_id), ("Contact", conversion.contact_id)]
+        if conversion.makes_opportunity:
+            made.append(("Opportunity", conversion.opportunity_id))
+        for entity, joined_id in (("Lead", conversion.lead_id), *made):
+            obj, grants = await self._open(call.principal, entity)
+            grant = grants.on(entity)
+            _check_allowed(obj, grant.can_create if joined_id is None else grant.can_edit)
+        asked = replace(
+            conversion,
+            lead_id=normalise_id(conversion.lead_id),
+            account_id=conversion.account_id and normalise_id(conversion.account_id),
+            contact_id=conversion.contact_id and normalise_id(conversion.contact_id),
+            opportunity_id=conversion.opportunity_id and normalise_id(conversion.opportunity_id),
+        )
+        return await self._records.write(
+            lambda unit: convert_lead(unit, asked), user_id=call.principal.user_id, origin=call.origin
+        )
+
+    async def _from_bin(
+        self,
+        call: Call,
+        record_ids: Sequence[str],
+        act: Callable[[UnitOfWork, ObjectType, str], None],
+    ) -> list[str | PlatformError]:
+        allowed = [await self._check_bin(call.principal, record_id) for record_id in record_ids]
+        results: list[str | PlatformError] = []
+
+        def work(unit: UnitOfWork) -> None:
+            results.clear()  # a group that has to run again runs this again
+            for found in allowed:
+                if isinstance(found, PlatformError):
+                    results.append(found)
+                    continue
+                try:
+                    act(unit, *found)
+                    results.append(found[1])
+                except PlatformError as error:
+                    results.append(error)
+
+        is_solo = any(not isinstance(found, PlatformError) and _is_solo(found[0]) for found in allowed)
+        await self._records.write(work, user_id=call.principal.user_id, origin=call.origin, solo=is_solo)
+        return results
+
+    async def _check_bin(
+        self, principal: Principal, record_id: str
+    ) -> tuple[ObjectType, str] | PlatformError:
+        try:
+            record_id = normalise_id(record_id)
+            known = self.catalog.try_object_of_id(record_id)
+            if known is None:
+                raise RecordNotFound("The requested resource does not exist", record_id=record_id)
+            obj, grants = await self._open(principal, known.name)
+            grant = grants.on(obj.name)
+            _check_allowed(obj, obj.deletable and (grant.can_delete or grant.can_modify_all))
+        except PlatformError as error:
+            return error
+        return obj, record_id
+
 
 def _run_write(unit: UnitOfWork, obj: ObjectType, write: Write) -> str | PlatformError:
     # A write checks everything before it touches a row, so one that fails has left nothing behind.
@@ -302,15 +415,14 @@ def _run_write(unit: UnitOfWork, obj: ObjectType, write: Write) -> str | Platfor
     return record_id
 
 
-def _with_column(bound: BoundQuery, field: Field) -> BoundQuery:
-    return replace(bound, flat_columns=(*bound.flat_columns, field))
+def _check_allowed(obj: ObjectType, is_allowed: bool) -> None:
+    if not is_allowed:
+        raise AccessDenied("insufficient access rights on object id", entity=obj.name)
 
 
-def _without(rows: list[dict[str, Value]], hidden: frozenset[str]) -> list[dict[str, Value]]:
-    """Rows without the parts of a selected compound that the user may not see."""
-    if not hidden:
-        return rows
-    return [{name: value for name, value in row.items() if name not in hidden} for row in rows]
+def _without(row: Mapping[str, Value], hidden: frozenset[str]) -> Record:
+    """A record without what the user may not see."""
+    return {name: value for name, value in row.items() if name not in hidden}
 
 
 def _is_solo(obj: ObjectType) -> bool:

@@ -71,15 +71,15 @@ class Logins:
         self._records = records
         self._clock = clock
         self._org_name = org_name
-        self._idle_timeout_ms = idle_timeout_s * 1000
+        self._idle_timeout_s = idle_timeout_s
         self._live: dict[str, _Live] = {}
         self._background: set[asyncio.Future[None]] = set()
         self.org_id = org_id
 
     @property
     def seconds_valid(self) -> int:
-        """How long a session lives without use."""
-        return self._idle_timeout_ms // 1000
+        """How long a session lives without use: what the org says, or else the server."""
+        return self._records.types.settings.session_timeout_s or self._idle_timeout_s
 
     async def login(self, username: str, password: str, peer: str) -> LoginResult:
         """Start a session. Raises LoginFailed, in the same time and words whatever was wrong."""
@@ -112,7 +112,7 @@ class Logins:
             if live is not None:
                 self._live[token_hash] = live
         now_ms = self._clock.now_ms()
-        if live is None or now_ms - live.used_ms > self._idle_timeout_ms:
+        if live is None or now_ms - live.used_ms > self.seconds_valid * 1000:
             self._live.pop(token_hash, None)
             raise SessionInvalid("Session expired or invalid")
         live.used_ms = now_ms

@@ -56,7 +56,7 @@ def event_paths(obj: ObjectType) -> dict[str, tuple[str, str]]:
     return {
         f.name: (f.compound, f.component) if f.compound else (f.name, "")
         for f in obj.stored_fields
-        if f.in_change_events
+        if f.in_change_events and not f.is_compound  # a stored Name only repeats its parts
     }
 
 
@@ -68,7 +68,8 @@ def _value(change: Change, context: CommitContext, obj: ObjectType, schema: Even
     row = change.after or {}
     if change.type is ChangeType.UPDATE:
         names = [n for n in change.changed if n in paths and n != "LastModifiedDate"]
-        if "LastModifiedDate" in paths:
+        # A lead that is converted is the one update whose event does not tell when.
+        if "LastModifiedDate" in paths and not (change.entity == "Lead" and "IsConverted" in change.changed):
             names.append("LastModifiedDate")
         for name in names:
             top, part = paths[name]

@@ -37,7 +37,8 @@ class CaptureStage:
     def on_changes(self, unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
         """Append the events that these changes cause. A raise undoes the whole request."""
         self._follow_push_topics(unit, changes)
-        drafts = change_events(changes, context, unit.catalog, self._types.schemas)
+        schemas = self._types.schemas_of(unit.catalog)
+        drafts = change_events(changes, context, unit.catalog, schemas)
         drafts += notifications(changes, context, self.push_topics)
         if drafts:
             self._log.append(unit.tx, drafts, context.commit_ms)

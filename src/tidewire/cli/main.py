@@ -71,11 +71,12 @@ def serve(**flags: Any) -> None:
 
 @cli.command()
 @click.option("--data", default=None, help="the data directory to make")
+@click.option("--store", default=None, help="sqlite or postgresql://..., as `serve` takes it")
 @click.option("--username", default="admin@example.org", show_default=True, help="the administrator")
-def init(data: str | None, username: str) -> None:
+def init(data: str | None, store: str | None, username: str) -> None:
     """Make an org in a new data directory, with an administrator whose password is printed once."""
-    settings = load_settings({"data": data, "dev": False})
-    if (Path(settings.data) / "org.db").exists():
+    settings = load_settings({"data": data, "store": store, "dev": False})
+    if settings.store == "sqlite" and (Path(settings.data) / "org.db").exists():
         raise click.ClickException(f"{settings.data} holds an org already")
     password = draw_password()
 

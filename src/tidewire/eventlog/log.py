@@ -216,13 +216,15 @@ class EventLog:
         number = self._topic_numbers.get(name)
         if number is not None:
             return number
-        tx.execute(
-            "INSERT INTO topics (name, family) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
-            (name, int(family)),
-        )
-        ((stored,),) = tx.execute("SELECT number FROM topics WHERE name = ?", (name,))
-        tx.after_commit(lambda: self._topic_numbers.__setitem__(name, int(stored)))
-        return int(stored)
+        rows = tx.execute("SELECT number FROM topics WHERE name = ?", (name,))
+        if not rows:
+            rows = tx.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM topics")
+            tx.execute(
+                "INSERT INTO topics (number, name, family) VALUES (?, ?, ?)", (rows[0][0], name, int(family))
+            )
+        stored = int(rows[0][0])
+        tx.after_commit(lambda: self._topic_numbers.__setitem__(name, stored))
+        return stored
 
     def _tables_after(self, reader: Reader, family: Family, after: int) -> list[str]:
         rows = reader.execute(

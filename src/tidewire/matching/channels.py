@@ -74,7 +74,10 @@ def _view_changes(channel: str, name: str, catalog: Catalog, grants: Grants) -> 
         if not grants.can_view_all(obj.name):
             raise ChannelForbidden(_NO_CHANGES, channel=channel)
         entities = [obj.name]
-    hidden = {change_event_name(e): grants.hidden_fields(catalog.object(e)) for e in entities}
+    hidden = {
+        change_event_name(e): grants.hidden_fields(catalog.object(e)) | catalog.removed_from(e)
+        for e in entities
+    }
     return ChannelView(
         Family.CHANGE, frozenset(hidden), tuple((topic, names) for topic, names in hidden.items() if names)
     )

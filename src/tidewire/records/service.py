@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from tidewire.clock import Clock
 from tidewire.events import Change, CommitContext
+from tidewire.records.conversion import ConversionNote
+from tidewire.records.rollups import apply_roll_ups
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.storage.store import Reader, Store, Transaction
@@ -20,6 +22,7 @@ from tidewire.storage.writer import GroupWriter
 
 T = TypeVar("T")
 ChangeHook = Callable[[UnitOfWork, Sequence[Change], CommitContext], None]
+ConversionHook = Callable[[UnitOfWork, ConversionNote], None]
 
 
 class RecordService:
@@ -30,11 +33,21 @@ class RecordService:
         self._writer = writer
         self._clock = clock
         self._hooks: list[ChangeHook] = []
+        self._conversion_hooks: list[ConversionHook] = []
         self.types = types
 
     def add_hook(self, hook: ChangeHook) -> None:
         """Call `hook` with the changes of every later transaction, in the order of adding."""
         self._hooks.append(hook)
+
+    def add_conversion_hook(self, hook: ConversionHook) -> None:
+        """Call `hook` for every later conversion of a field, inside its transaction, data already converted."""
+        self._conversion_hooks.append(hook)
+
+    def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
+        """Tell the hooks of a converted field."""
+        for hook in self._conversion_hooks:
+            hook(unit, note)
 
     async def write(
         self, work: Callable[[UnitOfWork], T], *, user_id: str, origin: str = "", solo: bool = False
@@ -54,6 +67,7 @@ class RecordService:
         now_ms = self._clock.now_ms()
         unit = UnitOfWork(tx, self.types.catalog, user_id, now_ms)
         result = work(unit)
+        apply_roll_ups(unit)
         changes = unit.changes()
         if changes:
             tx.progress.commit_number += 1

@@ -53,6 +53,11 @@ def update_row(tx: Transaction, obj: ObjectType, record_id: str, values: Mapping
     tx.execute(f"UPDATE {obj.table} SET {assignments} WHERE id = ?", [*params, record_id])  # noqa: S608
 
 
+def delete_row(tx: Transaction, obj: ObjectType, record_id: str) -> None:
+    """Remove a record for good."""
+    tx.execute(f"DELETE FROM {obj.table} WHERE id = ?", (record_id,))  # noqa: S608  # name from the catalog
+
+
 def try_read_row(reader: Reader | Transaction, obj: ObjectType, record_id: str) -> dict[str, Value] | None:
     """The record with this id, deleted or not, or None."""
     rows = reader.execute(_select_sql(obj), (record_id,))
@@ -94,14 +99,21 @@ def decode_row(fields: Iterable[Field], row: tuple[Value, ...]) -> dict[str, Val
 
 def try_find_by_value(tx: Reader | Transaction, obj: ObjectType, field: Field, value: Value) -> str | None:
     """The id of a living record that holds `value` in a field that must be unique."""
+    return next(iter(find_by_value(tx, obj, field, value, 1)), None)
+
+
+def find_by_value(
+    tx: Reader | Transaction, obj: ObjectType, field: Field, value: Value, limit: int
+) -> list[str]:
+    """The ids of the first living records that hold `value` in this field."""
     deleted = obj.try_field("IsDeleted")
     alive = f" AND {deleted.column} = 0" if deleted else ""
     if field.is_text and isinstance(value, str):
         column, needle = field.key_column, fold_key(value, case_sensitive=field.case_sensitive)
     else:
         column, needle = field.column, value  # type: ignore[assignment]  # a number or an id, compared as it is
-    rows = tx.execute(f"SELECT id FROM {obj.table} WHERE {column} = ?{alive} LIMIT 1", (needle,))  # noqa: S608
-    return str(rows[0][0]) if rows else None
+    sql = f"SELECT id FROM {obj.table} WHERE {column} = ?{alive} ORDER BY id LIMIT ?"  # noqa: S608
+    return [str(record_id) for (record_id,) in tx.execute(sql, (needle, limit))]
 
 
 def _columns(field: Field) -> list[tuple[str, str]]:

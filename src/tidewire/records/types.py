@@ -1,4 +1,4 @@
-"""The org's types as the store keeps them: load at start, change inside a transaction.
+"""The org's types and settings as the store keeps them: load at start, change inside a transaction.
 
 `Types.catalog` is what everyone reads. It is replaced after a commit and never before, so nobody acts on a
 type that may yet be undone.
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tidewire.eventlog.log import EventLog
+from tidewire.records.settings import OrgSettings, read_settings, write_settings
 from tidewire.records.table import create_table
 from tidewire.schema.avro import change_event_schema, platform_event_schema
 from tidewire.schema.catalog import Catalog
@@ -36,12 +37,14 @@ class Types:
         self._log = log
         self.catalog = Catalog(version=0, objects=STANDARD_OBJECTS)
         self.schemas: dict[str, EventSchema] = {}
+        self.settings = OrgSettings()
 
     def load(self, reader: Reader) -> None:
         """Read what the org has added to the standard types."""
         objects = {o.name: o for o in STANDARD_OBJECTS}
         events: list[EventType] = []
         captured: list[str] = []
+        removed: list[tuple[str, str]] = []
         for kind, name, definition in reader.execute(
             "SELECT kind, name, definition FROM types ORDER BY kind, name"
         ):
@@ -53,8 +56,13 @@ class Types:
                 events.append(parse_event(definition))
             elif kind == "captured":
                 captured = json.loads(definition)
+            elif kind == "removed":
+                removed += [(name, field_name) for field_name in json.loads(definition)]
         ((version,),) = reader.execute("SELECT catalog_version FROM progress")
-        self._set(Catalog(version, tuple(objects.values()), tuple(events), frozenset(captured)))
+        self._set(
+            Catalog(version, tuple(objects.values()), tuple(events), frozenset(captured), frozenset(removed))
+        )
+        self.settings = read_settings(reader)
 
     def ensure_stored(self, tx: Transaction) -> None:
         """Make or widen every object's table and keep every event schema: a new release may have brought
@@ -72,8 +80,12 @@ class Types:
         objects: Iterable[ObjectType] = (),
         events: Iterable[EventType] = (),
         captured: Iterable[str] | None = None,
+        removed_objects: Iterable[str] = (),
+        removed_fields: Iterable[tuple[str, str]] = (),
     ) -> Catalog:
-        """Add or replace types, tables included. Returns the new catalog, which becomes current at commit."""
+        """Add, replace or remove types, tables included. Returns the new catalog, which becomes current at
+        commit. An object that loses a field is among `objects`, without it.
+        """
         standard = {o.name: o for o in STANDARD_OBJECTS}
         objects, events = tuple(objects), tuple(events)
         for obj in objects:
@@ -88,8 +100,10 @@ class Types:
         for event in events:
             _store(tx, "event", event.name, render_event(event))
         catalog = self.catalog.with_objects(objects).with_events(events)
+        catalog = self._without(tx, catalog, tuple(removed_objects), removed_fields)
         if captured is not None:
             catalog = catalog.with_captured(captured)
+        if catalog.captured != self.catalog.captured:
             _store(tx, "captured", "ChangeEvents", json.dumps(sorted(catalog.captured)))
         tx.progress.catalog_version += 1
         catalog = replace(catalog, version=tx.progress.catalog_version)
@@ -97,6 +111,41 @@ class Types:
             self._log.append_schema(tx, schema.schema_id, topic, schema.json)
         tx.after_commit(lambda: self._set(catalog))
         return catalog
+
+    def change_settings(self, tx: Transaction, settings: OrgSettings) -> None:
+        """Store settings, which become current at commit."""
+        write_settings(tx, settings)
+        tx.after_commit(lambda: setattr(self, "settings", settings))
+
+    def schemas_of(self, catalog: Catalog) -> dict[str, EventSchema]:
+        """The schemas of a catalog, also of one that only the running transaction knows yet."""
+        return self.schemas if catalog.version == self.catalog.version else _event_schemas(catalog)
+
+    def _without(
+        self,
+        tx: Transaction,
+        catalog: Catalog,
+        objects: tuple[str, ...],
+        fields: Iterable[tuple[str, str]],
+    ) -> Catalog:
+        """The catalog without these types; their records are dropped with the objects."""
+        for name in objects:
+            table = catalog.object(name).table
+            tx.execute(f"DROP TABLE {table}")
+            tx.execute("DELETE FROM types WHERE kind IN ('object', 'removed') AND name = ?", (name,))
+            tx.execute("DELETE FROM types WHERE kind = 'layout' AND name = ?", (table,))
+            tx.execute("DELETE FROM recycle_bin WHERE entity = ?", (name,))
+        fields = tuple(fields)
+        for entity, name in fields:  # an undelete must not set them again
+            tx.execute("DELETE FROM recycle_bin WHERE entity = ? AND field = ?", (entity, name))
+        kept = catalog.without(objects) if objects else catalog
+        present = {(o.name, f.name) for o in kept.objects for f in o.fields}
+        names = {o.name for o in kept.objects}
+        removed = frozenset((e, n) for e, n in {*kept.removed_fields, *fields} - present if e in names)
+        for entity in {e for e, _ in removed ^ kept.removed_fields if e in names}:
+            gone = sorted(n for e, n in removed if e == entity)
+            _store(tx, "removed", entity, json.dumps(gone))
+        return replace(kept, removed_fields=removed)
 
     def _set(self, catalog: Catalog) -> None:
         self.schemas = _event_schemas(catalog)

@@ -1,8 +1,9 @@
 """A unit of work: all DML of one request, in one transaction, and the changes it adds up to.
 
-Per record, the first operation and the final data count as one change. Rows are written as the statements
-come, so that later statements of the same
-request see them; the changes are told at the end.
+Per record, the first operation and the final data count as one change: who looks before and after the
+transaction sees a record appear, differ, vanish or return. Rows are written as the statements come, so that
+later statements of the same request see them; the changes are told at the end. Every statement checks all it
+has to check before it writes its first row, so one that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tidewire.errors import (
-    DuplicateValue,
+    ExternalIdAmbiguous,
     FieldNotWriteable,
     FieldUnknown,
+    LeadConverted,
     RecordDeleted,
     RecordNotFound,
-    ReferenceMissing,
-    ReferenceWrongType,
     RequiredFieldMissing,
+    UndeleteRefused,
 )
 from tidewire.events import Change, ChangeType, Value
+from tidewire.records import persons
+from tidewire.records.bin import append_steps, purge, remove_steps
+from tidewire.records.cascade import DeletePlan, plan_delete, plan_undelete
+from tidewire.records.checks import check_reference, check_unique
+from tidewire.records.derived import compute_derived
 from tidewire.records.numbers import render_auto_number, take_number, take_record_id
-from tidewire.records.table import insert_row, try_find_by_value, try_read_row, update_row
+from tidewire.records.table import find_by_value, insert_row, try_read_row, update_row
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.values import parse_value
@@ -33,9 +39,18 @@ from tidewire.storage.store import Transaction
 @dataclass(slots=True)
 class _Touched:
     obj: ObjectType
-    type: ChangeType
-    before: dict[str, Value] | None
-    after: dict[str, Value] | None
+    before: dict[str, Value] | None  # None for a record that was not there at all
+    after: dict[str, Value] | None  # None for a record that is gone or in the recycle bin
+
+    @property
+    def change_type(self) -> ChangeType | None:
+        """What somebody outside saw happen, or None if nothing."""
+        was_there = self.before is not None and not self.before.get("IsDeleted")
+        if self.after is None:
+            return ChangeType.DELETE if was_there else None
+        if self.before is None:
+            return ChangeType.CREATE
+        return ChangeType.UPDATE if was_there else ChangeType.UNDELETE
 
 
 class UnitOfWork:
@@ -57,57 +72,156 @@ class UnitOfWork:
             )
         given = self._parse(obj, values, is_create=True)
         row = _defaults(obj) | given
-        row["Id"] = take_record_id(self.tx, obj.key_prefix)
-        self._set_audit(obj, row, is_create=True)
-        for field in _auto_numbers(obj):
-            number = take_number(self.tx, f"auto:{obj.name}.{field.name}")
-            row[field.name] = render_auto_number(field.display_format or "{0}", number)
-        missing = [name for name in _required(obj) if row.get(name) is None]
+        is_person = self._make_person(obj, given, row)
+        missing = [
+            f.name for f in _required(obj) if row.get(f.name) is None and f.type is not FieldType.AUTO_NUMBER
+        ]
         if missing:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(missing)}]", fields=missing)
+        row["Id"] = take_record_id(self.tx, obj.key_prefix)
         self._check_keys(obj, given, row)
-        insert_row(self.tx, obj, row)
-        record_id = str(row["Id"])
-        self._touched[record_id] = _Touched(obj, ChangeType.CREATE, None, row)
-        return record_id
+        if not is_person:
+            self._insert(obj, row)
+        else:
+            contact = self.catalog.object("Contact")
+            row["PersonContactId"] = take_record_id(self.tx, contact.key_prefix)
+            self._insert(obj, row)
+            self._insert(contact, _defaults(contact) | persons.contact_values(self.catalog, row))
+        return str(row["Id"])
+
+    def upsert(
+        self, obj: ObjectType, field_name: str, value: object, values: Mapping[str, object]
+    ) -> tuple[str, bool]:
+        """Update the one record whose external id is `value`, or create it; returns its id and whether it is
+        new.
+
+        The field may also be Id: without a value that creates, with one it updates. Raises
+        ExternalIdAmbiguous.
+        """
+        field = obj.try_field(field_name)
+        if field is None or not (field.external_id or field.type is FieldType.ID):
+            raise FieldUnknown(
+                f"Provided external ID field does not exist or is not accessible: {field_name}",
+                field=field_name,
+                entity=obj.name,
+            )
+        if any(name.lower() == field.name.lower() for name in values):
+            raise FieldUnknown(
+                f"The {field.name} field should not be specified in the sobject data.",
+                field=field.name,
+                entity=obj.name,
+            )
+        key = parse_value(field, value)
+        if field.type is FieldType.ID:
+            if key is None:
+                return self.create(obj, values), True
+            self.update(obj, str(key), values)
+            return str(key), False
+        if key is None:
+            raise RequiredFieldMissing(f"Required fields are missing: [{field.name}]", fields=[field.name])
+        holders = find_by_value(self.tx, obj, field, key, _MAX_SHOWN_HOLDERS)
+        if len(holders) > 1:
+            raise ExternalIdAmbiguous(
+                f"{field.name}: more than one record found for external id field: [{', '.join(holders)}]",
+                fields=[field.name],
+                entity=obj.name,
+                record_ids=holders,
+            )
+        if holders:
+            self.update(obj, holders[0], values)
+            return holders[0], False
+        return self.create(obj, {**values, field.name: value}), True
 
     def update(self, obj: ObjectType, record_id: str, values: Mapping[str, object]) -> None:
         """Store new values of some fields of a living record."""
         before = self.read(obj, record_id)
+        if obj.name == "Lead" and before.get("IsConverted"):
+            raise LeadConverted("cannot update converted lead", record_id=record_id)
         fresh = self._parse(obj, values, is_create=False)
         nulled = [n for n, v in fresh.items() if v is None and obj.by_name[n.lower()].required]
         if nulled:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(nulled)}]", fields=nulled)
         changed = {n: v for n, v in fresh.items() if v != before.get(n)}
         self._check_keys(obj, changed, before | changed)
-        self._set_audit(obj, changed, is_create=False)
-        update_row(self.tx, obj, record_id, changed)
-        self._note(obj, record_id, ChangeType.UPDATE, before, before | changed)
+        if persons.is_person(obj, before):
+            self._update_person(obj, before, changed)
+            return
+        if persons.has_person_accounts(obj):
+            refused = persons.person_only_fields(obj, self.catalog.object("Contact"), changed)
+            if refused:
+                raise not_writeable(refused)
+        self.store(obj, before, changed)
 
     def delete(self, obj: ObjectType, record_id: str) -> None:
-        """Put a living record into the recycle bin."""
+        """Put a living record into the recycle bin, with what goes along. Raises DeleteRestricted."""
         before = self.read(obj, record_id)
-        marks: dict[str, Value] = {"IsDeleted": True}
-        self._set_audit(obj, marks, is_create=False)
-        update_row(self.tx, obj, record_id, marks)
-        self._note(obj, record_id, ChangeType.DELETE, before, None)
+        self.recycle(plan_delete(self.tx, self.catalog, obj, before))
+
+    def undelete(self, obj: ObjectType, record_id: str) -> None:
+        """Bring a record back from the recycle bin, with all that its delete took along.
+
+        Raises RecordNotFound, UndeleteRefused or, if a unique value was taken meanwhile, DuplicateValue.
+        """
+        plan = plan_undelete(self.tx, self.catalog, obj, record_id, self.user_id)
+        for edit in (*plan.returned, *plan.relinked):
+            self.store(edit.obj, edit.row, edit.values)
+        remove_steps(self.tx, record_id)
+
+    def purge(self, obj: ObjectType, record_id: str) -> None:
+        """Remove a record in the recycle bin for good, with what was deleted because of it."""
+        row = try_read_row(self.tx, obj, record_id)
+        if row is None:
+            raise RecordNotFound("The requested resource does not exist", record_id=record_id)
+        if not row.get("IsDeleted") or not purge(self.tx, self.catalog, record_id):
+            raise UndeleteRefused("Entity is not in the recycle bin", record_id=record_id)
 
     def read(self, obj: ObjectType, record_id: str) -> dict[str, Value]:
         """A living record. Raises RecordNotFound or RecordDeleted."""
         row = try_read_row(self.tx, obj, record_id)
         return living(row, record_id)
 
+    def store(
+        self, obj: ObjectType, before: dict[str, Value], values: Mapping[str, Value], *, is_edit: bool = True
+    ) -> None:
+        """Store values that are known to fit, and what follows from them. `before` is the row as it stands.
+
+        Without `is_edit` the record does not count as modified: only its SystemModstamp moves.
+        """
+        after = before | dict(values) | self._stamps(obj, is_edit=is_edit)
+        if not after.get("IsDeleted"):
+            after |= compute_derived(obj, after, self.now_ms, before)
+        changed = {n: v for n, v in after.items() if v != before.get(n)}
+        record_id = str(before["Id"])
+        if changed:
+            update_row(self.tx, obj, record_id, changed)
+        self._note(obj, record_id, before, None if after.get("IsDeleted") else after)
+
+    def store_derived(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
+        """Store computed values, such as roll-ups, of a living record; nothing happens if they are as before."""
+        before = try_read_row(self.tx, obj, record_id)
+        if before is None or before.get("IsDeleted"):
+            return
+        if any(before.get(name) != value for name, value in values.items()):
+            self.store(obj, before, values, is_edit=False)
+
+    def recycle(self, plan: DeletePlan) -> None:
+        """Carry out a delete and keep its steps in the recycle bin."""
+        for edit in (*plan.gone, *plan.cleared):
+            self.store(edit.obj, edit.row, edit.values)
+        append_steps(self.tx, plan.gone[0].record_id, plan.steps(), self.now_ms)
+
     def changes(self) -> list[Change]:
         """What the work adds up to, in the order in which records were first touched."""
         out: list[Change] = []
         for record_id, touched in self._touched.items():
-            if touched.before is None and touched.after is None:
+            change_type = touched.change_type
+            if change_type is None:
                 continue  # created and deleted in one breath: nobody outside ever saw it
             out.append(
                 Change(
                     entity=touched.obj.name,
                     record_id=record_id,
-                    type=touched.type,
+                    type=change_type,
                     before=touched.before,
                     after=touched.after,
                     changed=_changed_fields(touched),
@@ -116,21 +230,53 @@ class UnitOfWork:
             )
         return out
 
+    def _insert(self, obj: ObjectType, row: dict[str, Value]) -> None:
+        if row.get("OwnerId") is None and "ownerid" in obj.by_name:
+            row["OwnerId"] = self.user_id
+        row |= self._stamps(obj, is_edit=True, is_create=True)
+        for field in _auto_numbers(obj):
+            number = take_number(self.tx, f"auto:{obj.name}.{field.name}", field.start_number)
+            row[field.name] = render_auto_number(field.display_format or "{0}", number)
+        row |= compute_derived(obj, row, self.now_ms)
+        insert_row(self.tx, obj, row)
+        self._touched[str(row["Id"])] = _Touched(obj, None, row)
+
+    def _make_person(self, obj: ObjectType, given: Mapping[str, Value], row: dict[str, Value]) -> bool:
+        """Turn an account that is given a last name instead of a name into a person's."""
+        if not persons.has_person_accounts(obj):
+            return False
+        is_person = given.get("LastName") is not None
+        names = [name for name, value in given.items() if value is not None and value is not False]
+        if is_person:
+            refused = persons.fixed_fields(obj, names)
+        else:
+            refused = persons.person_only_fields(obj, self.catalog.object("Contact"), names)
+        if refused:
+            raise not_writeable(refused)
+        if is_person:
+            row["IsPersonAccount"] = True
+            row["Name"] = persons.account_name(row)
+        return is_person
+
+    def _update_person(self, obj: ObjectType, before: dict[str, Value], changed: dict[str, Value]) -> None:
+        refused = persons.fixed_fields(obj, changed)
+        if refused:
+            raise not_writeable(refused)
+        after = before | changed
+        if not after.get("LastName"):
+            raise RequiredFieldMissing("Required fields are missing: [LastName]", fields=["LastName"])
+        if obj.name == "Account":
+            changed["Name"] = persons.account_name(after)
+        twin, twin_id = persons.twin_of(self.catalog, obj, before)
+        twin_before = self.read(twin, twin_id)
+        self.store(obj, before, changed)
+        self.store(twin, twin_before, persons.twin_values(self.catalog, obj, after, changed))
+
     def _note(
-        self,
-        obj: ObjectType,
-        record_id: str,
-        change_type: ChangeType,
-        before: dict[str, Value],
-        after: dict[str, Value] | None,
+        self, obj: ObjectType, record_id: str, before: dict[str, Value], after: dict[str, Value] | None
     ) -> None:
-        touched = self._touched.get(record_id)
-        if touched is None:
-            self._touched[record_id] = _Touched(obj, change_type, before, after)
-            return
+        touched = self._touched.setdefault(record_id, _Touched(obj, before, after))
         touched.after = after
-        if after is None and touched.type is not ChangeType.CREATE:
-            touched.type = ChangeType.DELETE
 
     def _parse(self, obj: ObjectType, values: Mapping[str, object], *, is_create: bool) -> dict[str, Value]:
         parsed: dict[str, Value] = {}
@@ -151,18 +297,13 @@ class UnitOfWork:
             raise not_writeable(refused)
         return parsed
 
-    def _set_audit(self, obj: ObjectType, row: dict[str, Value], *, is_create: bool) -> None:
-        known = obj.by_name
-        stamps: dict[str, Value] = {
-            "LastModifiedDate": self._second_ms,
-            "LastModifiedById": self.user_id,
-            "SystemModstamp": self._second_ms,
-        }
+    def _stamps(self, obj: ObjectType, *, is_edit: bool, is_create: bool = False) -> dict[str, Value]:
+        stamps: dict[str, Value] = {"SystemModstamp": self._second_ms}
+        if is_edit:
+            stamps |= {"LastModifiedDate": self._second_ms, "LastModifiedById": self.user_id}
         if is_create:
             stamps |= {"CreatedDate": self._second_ms, "CreatedById": self.user_id}
-            if row.get("OwnerId") is None and "ownerid" in known:
-                row["OwnerId"] = self.user_id
-        row.update({name: value for name, value in stamps.items() if name.lower() in known})
+        return {name: value for name, value in stamps.items() if name.lower() in obj.by_name}
 
     def _check_keys(self, obj: ObjectType, fresh: Mapping[str, Value], row: Mapping[str, Value]) -> None:
         for name, value in fresh.items():
@@ -170,30 +311,12 @@ class UnitOfWork:
             if value is None:
                 continue
             if field.unique:
-                self._check_unique(obj, field, value, str(row["Id"]))
+                check_unique(self.tx, obj, field, value, str(row["Id"]))
             if field.type is FieldType.REFERENCE and not field.is_system:
-                self._check_reference(field, str(value), str(row["Id"]))
+                check_reference(self.tx, self.catalog, field, str(value), str(row["Id"]))
 
-    def _check_unique(self, obj: ObjectType, field: Field, value: Value, record_id: str) -> None:
-        holder = try_find_by_value(self.tx, obj, field, value)
-        if holder is not None and holder != record_id:
-            raise DuplicateValue(
-                f"duplicate value found: {field.name} duplicates value on record with id: {holder[:15]}",
-                fields=[],
-                record_id=holder,
-            )
 
-    def _check_reference(self, field: Field, target_id: str, record_id: str) -> None:
-        target = self.catalog.try_object_of_id(target_id)
-        if target is None or target.name not in field.reference_to:
-            raise ReferenceWrongType(
-                f"{field.label}: id value of incorrect type: {target_id}", fields=[field.name]
-            )
-        if target_id == record_id:
-            return
-        row = try_read_row(self.tx, target, target_id)
-        if row is None or row.get("IsDeleted"):
-            raise ReferenceMissing("invalid cross reference id", fields=[field.name])
+_MAX_SHOWN_HOLDERS = 10
 
 
 def not_writeable(names: list[str]) -> FieldNotWriteable:
@@ -227,8 +350,8 @@ def _defaults(obj: ObjectType) -> dict[str, Value]:
 
 
 @lru_cache(maxsize=1024)
-def _required(obj: ObjectType) -> tuple[str, ...]:
-    return tuple(f.name for f in obj.stored_fields if f.required)
+def _required(obj: ObjectType) -> tuple[Field, ...]:
+    return tuple(f for f in obj.stored_fields if f.required)
 
 
 @lru_cache(maxsize=1024)

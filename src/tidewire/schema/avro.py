@@ -32,6 +32,7 @@ _TYPES = {
     FieldType.TEXT: ("string", "Text"),
     FieldType.TEXT_AREA: ("string", "Text"),
     FieldType.LONG_TEXT: ("string", "StringPlusClob"),
+    FieldType.RICH_TEXT: ("string", "HtmlStringPlusClob"),
     FieldType.EMAIL: ("string", "Email"),
     FieldType.PHONE: ("string", "Phone"),
     FieldType.URL: ("string", "Url"),
@@ -44,8 +45,10 @@ _TYPES = {
     FieldType.DATETIME: ("long", "DateTime"),
     FieldType.TIME: ("long", "TimeOnly"),
     FieldType.PICKLIST: ("string", "DynamicEnum"),
+    FieldType.MULTI_PICKLIST: ("string", "MultiEnum"),
     FieldType.AUTO_NUMBER: ("string", "Text"),
     FieldType.ADDRESS: ("Address", "Address"),
+    FieldType.LOCATION: ("Location", "Location"),
     FieldType.PERSON_NAME: ("PersonName", "PersonName"),
 }
 _OWN_ROLES = {"CreatedDate": "CreatedDate", "CreatedById": "CreatedBy"}

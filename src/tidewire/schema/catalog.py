@@ -12,12 +12,15 @@ from tidewire.schema.model import EventType, ObjectType
 
 @dataclass(frozen=True)
 class Catalog:
-    """Types by name. `captured` names the objects whose changes become change events."""
+    """Types by name. `captured` names the objects whose changes become change events; `removed_fields` are
+    fields, by object, that are gone but that events of the past still carry.
+    """
 
     version: int
     objects: tuple[ObjectType, ...]
     events: tuple[EventType, ...] = ()
     captured: frozenset[str] = frozenset()
+    removed_fields: frozenset[tuple[str, str]] = frozenset()
 
     @cached_property
     def _objects_by_name(self) -> dict[str, ObjectType]:
@@ -63,3 +66,13 @@ class Catalog:
     def with_captured(self, captured: Iterable[str]) -> Catalog:
         """A new version with this selection for change data capture."""
         return replace(self, version=self.version + 1, captured=frozenset(captured))
+
+    def without(self, objects: Iterable[str]) -> Catalog:
+        """A new version without these objects, which are captured no more."""
+        gone = frozenset(objects)
+        kept = tuple(o for o in self.objects if o.name not in gone)
+        return replace(self, version=self.version + 1, objects=kept, captured=self.captured - gone)
+
+    def removed_from(self, entity: str) -> frozenset[str]:
+        """The names of fields that an object once had: nobody may see their values any more."""
+        return frozenset(name for owner, name in self.removed_fields if owner == entity)

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType, PicklistValue
+from tidewire.schema.model import EventType, Field, FieldType, ObjectType, PicklistValue, RollUp
 
 
 def render_object(obj: ObjectType) -> str:
@@ -56,5 +56,12 @@ def _field(document: dict[str, Any]) -> Field:
             "type": FieldType(document["type"]),
             "picklist": tuple(PicklistValue(**v) for v in document["picklist"]),
             "reference_to": tuple(document["reference_to"]),
+            "roll_up": _roll_up(document.get("roll_up")),
         }
     )
+
+
+def _roll_up(document: dict[str, Any] | None) -> RollUp | None:
+    if document is None:
+        return None
+    return RollUp(**document | {"filters": tuple(tuple(f) for f in document["filters"])})

@@ -22,6 +22,30 @@ def text(name: str, label: str, length: int, *, required: bool = False, unique: 
     return Field(name=name, label=label, type=FieldType.TEXT, length=length, required=required, unique=unique)
 
 
+def text_area(name: str, label: str, length: int = 255) -> Field:
+    """A few lines of text."""
+    return Field(name=name, label=label, type=FieldType.TEXT_AREA, length=length)
+
+
+def rich_text(name: str, label: str, length: int = 32_000) -> Field:
+    """Text with markup, too long to filter or sort by."""
+    return Field(name=name, label=label, type=FieldType.RICH_TEXT, length=length)
+
+
+def auto_number(name: str, label: str, display_format: str, *, start_number: int = 1) -> Field:
+    """A number that the platform counts up, shown as the format says."""
+    return Field(
+        name=name,
+        label=label,
+        type=FieldType.AUTO_NUMBER,
+        length=30,
+        display_format=display_format,
+        start_number=start_number,
+        createable=False,
+        updateable=False,
+    )
+
+
 def long_text(name: str, label: str, length: int = 32_000) -> Field:
     """Text too long to filter or sort by."""
     return Field(name=name, label=label, type=FieldType.LONG_TEXT, length=length)
@@ -67,27 +91,62 @@ def picklist(
     )
 
 
+def multi_picklist(
+    name: str, label: str, values: str, *, length: int = 4099, restricted: bool = False
+) -> Field:
+    """Any number of the `;`-joined values."""
+    return Field(
+        name=name,
+        label=label,
+        type=FieldType.MULTI_PICKLIST,
+        length=length,
+        picklist=choices(values),
+        restricted=restricted,
+    )
+
+
 def lookup(
     name: str,
     label: str,
-    target: str,
+    target: str | tuple[str, ...],
     relationship_name: str,
     child_relationship_name: str = "",
     *,
     required: bool = False,
     updateable: bool = True,
+    delete_constraint: str = "SetNull",
 ) -> Field:
-    """The id of a record of `target`."""
+    """The id of a record of `target`, or of one of several."""
     return Field(
         name=name,
         label=label,
         type=FieldType.REFERENCE,
         length=18,
-        reference_to=(target,),
+        reference_to=(target,) if isinstance(target, str) else target,
         relationship_name=relationship_name,
         child_relationship_name=child_relationship_name,
         required=required,
         updateable=updateable,
+        delete_constraint=delete_constraint,
+    )
+
+
+def detail(
+    name: str,
+    label: str,
+    master: str,
+    relationship_name: str,
+    child_relationship_name: str,
+    *,
+    updateable: bool = False,
+) -> Field:
+    """The id of the master that the record lives and dies with; it stays with the first one unless updateable."""
+    return replace(
+        lookup(name, label, master, relationship_name, child_relationship_name),
+        required=True,
+        updateable=updateable,
+        is_master_detail=True,
+        delete_constraint="Cascade",
     )
 
 
@@ -108,9 +167,11 @@ def double(name: str, label: str, precision: int, scale: int, *, required: bool 
     )
 
 
-def currency(name: str, label: str, precision: int, scale: int) -> Field:
+def currency(name: str, label: str, precision: int, scale: int, *, required: bool = False) -> Field:
     """An amount in the org's currency."""
-    return Field(name=name, label=label, type=FieldType.CURRENCY, precision=precision, scale=scale)
+    return Field(
+        name=name, label=label, type=FieldType.CURRENCY, precision=precision, scale=scale, required=required
+    )
 
 
 def percent(name: str, label: str, precision: int, scale: int) -> Field:
@@ -123,14 +184,19 @@ def date(name: str, label: str, *, required: bool = False) -> Field:
     return Field(name=name, label=label, type=FieldType.DATE, required=required)
 
 
-def datetime(name: str, label: str) -> Field:
+def datetime(name: str, label: str, *, required: bool = False) -> Field:
     """A moment, to the millisecond."""
-    return Field(name=name, label=label, type=FieldType.DATETIME)
+    return Field(name=name, label=label, type=FieldType.DATETIME, required=required)
 
 
 def read_only(field: Field) -> Field:
     """The field, out of the reach of API callers."""
     return replace(field, createable=False, updateable=False)
+
+
+def derived(field: Field) -> Field:
+    """The field as one that follows from others: read only, and not among what change events carry."""
+    return replace(read_only(field), in_change_events=False)
 
 
 def system(
@@ -195,8 +261,32 @@ def address(prefix: str) -> tuple[Field, ...]:
     )
 
 
-def person_name(label: str, *, has_salutation: bool) -> tuple[Field, ...]:
-    """A person's name: the compound `Name`, then its components in wire order. The last name is required."""
+def location(name: str, label: str, *, required: bool = False) -> tuple[Field, ...]:
+    """A place on the globe: the compound `X__c`, then `X__Latitude__s` and `X__Longitude__s` in degrees."""
+    stem = name.removesuffix("__c")
+    return (
+        Field(name=name, label=label, type=FieldType.LOCATION, createable=False, updateable=False),
+        *(
+            Field(
+                name=f"{stem}__{part}__s",
+                label=f"{label} ({part})",
+                type=FieldType.NUMBER,
+                precision=18,
+                scale=15,
+                required=required,
+                compound=name,
+                component=part,
+            )
+            for part in ("Latitude", "Longitude")
+        ),
+    )
+
+
+def person_name(label: str, *, has_salutation: bool, column: str = "") -> tuple[Field, ...]:
+    """A person's name: the compound `Name`, then its components in wire order. The last name is required.
+
+    `column` is where the joined name is kept in objects that were laid out before it had a column.
+    """
     compound = Field(
         name="Name",
         label=label,
@@ -204,6 +294,7 @@ def person_name(label: str, *, has_salutation: bool) -> tuple[Field, ...]:
         length=121,
         createable=False,
         updateable=False,
+        column=column,
     )
     parts = [text("FirstName", "First Name", 40), text("LastName", "Last Name", 80, required=True)]
     if has_salutation:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tidewire.errors import DefinitionInvalid
-from tidewire.schema.fields import lookup, system, text
+from tidewire.schema.fields import date, datetime, derived, lookup, system, text
 from tidewire.schema.model import Field, FieldType, ObjectType
 
 FIRST_ADDED_COLUMN = 201
@@ -26,9 +26,37 @@ def identity_fields(*, has_is_deleted: bool = True) -> tuple[Field, ...]:
     return (record_id, deleted) if has_is_deleted else (record_id,)
 
 
-def owner_field() -> Field:
-    """Who owns the record: the user who made it, unless told otherwise."""
-    return lookup("OwnerId", "Owner ID", "User", "Owner")
+def owner_field(*owners: str) -> Field:
+    """Who owns the record: the user who made it, unless told otherwise. `owners` are Group and User where a
+    queue may own it.
+    """
+    return lookup("OwnerId", "Owner ID", owners or "User", "Owner", delete_constraint="Restrict")
+
+
+def record_type_field() -> Field:
+    """The record type, for objects that can have several.
+
+    Stands last: the events of other orgs have it only if there are record types, and all else keeps its place.
+    """
+    return lookup("RecordTypeId", "Record Type ID", "RecordType", "RecordType", delete_constraint="Restrict")
+
+
+def merged_into(entity: str) -> Field:
+    """The record that took this one in, of the same object, when two were merged."""
+    return derived(lookup("MasterRecordId", "Master Record ID", entity, "MasterRecord"))
+
+
+def viewed_fields() -> tuple[Field, ...]:
+    """When the record was last looked at."""
+    return (
+        derived(datetime("LastViewedDate", "Last Viewed Date")),
+        derived(datetime("LastReferencedDate", "Last Referenced Date")),
+    )
+
+
+def activity_fields() -> tuple[Field, ...]:
+    """When the record last had an activity, and when it was last looked at."""
+    return (derived(date("LastActivityDate", "Last Activity")), *viewed_fields())
 
 
 def _kept(field: Field) -> Field:
@@ -51,7 +79,7 @@ def _with_columns(fields: Iterable[Field], first: int = 1) -> tuple[Field, ...]:
     placed = []
     number = first
     for f in fields:
-        if f.column or f.is_compound:
+        if f.column or (f.is_compound and f.type is not FieldType.PERSON_NAME):
             placed.append(f)
         elif f.type is FieldType.ID:
             placed.append(replace(f, column="id"))
@@ -59,6 +87,11 @@ def _with_columns(fields: Iterable[Field], first: int = 1) -> tuple[Field, ...]:
             placed.append(replace(f, column=f"c{number}"))
             number += 1
     return tuple(placed)
+
+
+def added_from(first_column: int, *fields: Field) -> tuple[Field, ...]:
+    """Standard fields that joined an object after its first release, with columns from this number on."""
+    return _with_columns(fields, first_column)
 
 
 def standard_object(
@@ -71,6 +104,7 @@ def standard_object(
     label: str = "",
     is_setup: bool = False,
     createable: bool = True,
+    updateable: bool = True,
     deletable: bool = True,
 ) -> ObjectType:
     """A standard object with its table and columns."""
@@ -83,6 +117,7 @@ def standard_object(
         table=f"o{table_number}_0",
         is_setup=is_setup,
         createable=createable,
+        updateable=updateable,
         deletable=deletable,
     )
 
@@ -96,10 +131,12 @@ def _next_column(obj: ObjectType) -> int:
 def add_fields(obj: ObjectType, fields: Iterable[Field]) -> ObjectType:
     """The object with these custom fields after its own, each with the next free column.
 
-    A field that brings its column keeps it, as one read back from a stored definition does. Raises
-    DefinitionInvalid when a name or a column is taken.
+    A field that brings its column keeps it, as one read back from a stored definition does. Formulas are not
+    in change events: what they are made of is. Raises DefinitionInvalid when a name or a column is taken.
     """
-    added = tuple(replace(f, custom=True) for f in fields)
+    added = tuple(
+        replace(f, custom=True, in_change_events=f.in_change_events and not f.formula) for f in fields
+    )
     known = replace(obj, fields=obj.fields + tuple(f for f in added if f.column))
     merged = obj.fields + _with_columns(added, _next_column(known))
     names: set[str] = set()
@@ -125,8 +162,10 @@ def custom_object(
 ) -> ObjectType:
     """An org's own object: the fields every custom object has, then these.
 
-    Without `name_field`, Name is Text(80).
+    Without `name_field`, Name is Text(80). A detail has no owner: it is its master's.
     """
+    fields = tuple(fields)
+    owner = () if any(f.is_master_detail for f in fields) else (owner_field(),)
     named = name_field or text("Name", f"{label} Name", 80)
     own = ObjectType(
         name=name,
@@ -134,7 +173,7 @@ def custom_object(
         label_plural=label_plural,
         key_prefix=key_prefix,
         fields=_with_columns(
-            (*identity_fields(), owner_field(), replace(named, name="Name", custom=False), *audit_fields())
+            (*identity_fields(), *owner, replace(named, name="Name", custom=False), *audit_fields())
         ),
         table=f"o{table_number}_0",
         custom=True,

@@ -21,6 +21,7 @@ class FieldType(Enum):
     TEXT = "Text"
     TEXT_AREA = "TextArea"
     LONG_TEXT = "LongTextArea"
+    RICH_TEXT = "RichTextArea"
     EMAIL = "Email"
     PHONE = "Phone"
     URL = "Url"
@@ -33,8 +34,10 @@ class FieldType(Enum):
     DATETIME = "DateTime"
     TIME = "Time"
     PICKLIST = "Picklist"
+    MULTI_PICKLIST = "MultiselectPicklist"  # chosen values joined by `;`, in the order of definition
     AUTO_NUMBER = "AutoNumber"
     ADDRESS = "Address"
+    LOCATION = "Geolocation"
     PERSON_NAME = "PersonName"
 
 
@@ -52,7 +55,21 @@ TEXT_TYPES = frozenset(
 """Types compared by folded key: filterable and sortable text."""
 ID_TYPES = frozenset({FieldType.ID, FieldType.REFERENCE})
 DOUBLE_TYPES = frozenset({FieldType.NUMBER, FieldType.CURRENCY, FieldType.PERCENT})
-COMPOUND_TYPES = frozenset({FieldType.ADDRESS, FieldType.PERSON_NAME})
+COMPOUND_TYPES = frozenset({FieldType.ADDRESS, FieldType.PERSON_NAME, FieldType.LOCATION})
+LONG_TEXT_TYPES = frozenset({FieldType.LONG_TEXT, FieldType.RICH_TEXT})
+"""Text that can be neither filtered nor sorted."""
+# What records are known by, the first that an object has: a case has no Name, and an order's is not its number.
+_NAME_FIELDS = (
+    "casenumber",
+    "ordernumber",
+    "name",
+    "contractnumber",
+    "orderitemnumber",
+    "linenumber",
+    "lineitemnumber",
+    "subject",
+    "masterlabel",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +82,29 @@ class PicklistValue:
     is_active: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class RollUp:
+    """What a roll-up summary adds up: records of `child` whose master-detail `child_field` is this record.
+
+    `function` is COUNT, SUM, MIN or MAX; `summed_field` is empty for COUNT. `filters` are (field, operator,
+    literal), all of which must hold.
+    """
+
+    child: str
+    child_field: str
+    function: str
+    summed_field: str = ""
+    filters: tuple[tuple[str, str, str | int | float | bool | None], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
     """One field of an object or event.
 
-    `column` is the physical column (empty for compounds, events and fields not stored); a text field's folded
-    key
-    stands beside it in `key_column`. `field_id` is the 00N id of a custom field.
+    `type` of a formula or roll-up is the type of its result; both have a column that records keeps up to
+    date. `column` is the physical column (empty for most compounds, events and fields not stored); a text
+    field's folded key stands beside it in `key_column`. A person's Name, though a compound, has a column too:
+    the joined text, by which it is filtered and sorted. `field_id` is the 00N id of a custom field.
     """
 
     name: str
@@ -96,6 +129,11 @@ class Field:
     compound: str = ""
     component: str = ""  # the part's name inside its compound: BillingStreet is `Street` of BillingAddress
     display_format: str = ""  # of auto numbers, such as `INV-{0000}`
+    start_number: int = 1  # of auto numbers
+    is_master_detail: bool = False  # of lookups: the record lives and dies with its master
+    delete_constraint: str = "SetNull"  # of lookups: SetNull, Restrict or Cascade
+    formula: str = ""
+    roll_up: RollUp | None = None
     is_system: bool = False  # kept by the platform itself; never in a user's hands
     in_change_events: bool = True
     column: str = ""
@@ -109,12 +147,16 @@ class Field:
     @property
     def is_filterable(self) -> bool:
         """Whether WHERE, ORDER BY and indexes may use it."""
-        return self.type is not FieldType.LONG_TEXT and not self.is_compound
+        return self.type not in LONG_TEXT_TYPES and (not self.is_compound or self._is_stored_name)
 
     @property
     def is_text(self) -> bool:
         """Whether it is compared by its folded key."""
-        return self.type in TEXT_TYPES
+        return self.type in TEXT_TYPES or self._is_stored_name
+
+    @property
+    def _is_stored_name(self) -> bool:
+        return self.type is FieldType.PERSON_NAME and bool(self.column)
 
     @property
     def key_column(self) -> str:
@@ -155,7 +197,7 @@ class ObjectType:
     @cached_property
     def name_field(self) -> Field | None:
         """The field a person knows a record by."""
-        return self.by_name.get("name")
+        return next((self.by_name[name] for name in _NAME_FIELDS if name in self.by_name), None)
 
     def try_field(self, name: str) -> Field | None:
         """The field of that name in any letter case, or None."""

@@ -34,6 +34,7 @@ _BLANKS = " \t\r\n\v\f"
 _INT_LIMIT = 1 << 31
 _SHOWN_LENGTH = 255
 _MAX_NUMBER_LENGTH = 64
+_MAX_CHOICES = 500
 # Wide enough for every field's digits before and after the point, and for a double's shortest form.
 _ARITHMETIC = Context(prec=80, rounding=ROUND_HALF_UP)
 
@@ -51,6 +52,7 @@ _TYPE_WORDS = {
     FieldType.TEXT: "string",
     FieldType.TEXT_AREA: "textarea",
     FieldType.LONG_TEXT: "textarea",
+    FieldType.RICH_TEXT: "textarea",
     FieldType.EMAIL: "email",
     FieldType.PHONE: "phone",
     FieldType.URL: "url",
@@ -63,8 +65,10 @@ _TYPE_WORDS = {
     FieldType.DATETIME: "datetime",
     FieldType.TIME: "time",
     FieldType.PICKLIST: "picklist",
+    FieldType.MULTI_PICKLIST: "multipicklist",
     FieldType.AUTO_NUMBER: "string",
     FieldType.ADDRESS: "address",
+    FieldType.LOCATION: "location",
     FieldType.PERSON_NAME: "string",
 }
 _COMPONENT_LIMITS = {"Latitude": 90, "Longitude": 180}
@@ -92,7 +96,9 @@ def parse_value(field: Field, raw: object) -> Value:
             return _parse_datetime(field, raw)
         case FieldType.TIME:
             return _parse_time(field, raw)
-        case FieldType.ADDRESS | FieldType.PERSON_NAME:
+        case FieldType.MULTI_PICKLIST:
+            return _parse_choices(field, raw)
+        case FieldType.ADDRESS | FieldType.PERSON_NAME | FieldType.LOCATION:
             _refuse(field, raw)
         case _:
             return _parse_text(field, raw)
@@ -130,10 +136,15 @@ def render_compound(
         for part in obj.components(compound_field.name)
     }
     if compound_field.type is FieldType.PERSON_NAME:
-        return " ".join(str(parts[key]) for key in ("FirstName", "LastName") if parts.get(key)) or None
+        return join_person_name(row)
     if all(value is None for value in parts.values()):
         return None
     return {key[0].lower() + key[1:]: parts[key] for key in sorted(parts)}
+
+
+def join_person_name(row: Mapping[str, Value]) -> str | None:
+    """A person's `First Last` from a row with both, as the Name column keeps it; None when both are null."""
+    return " ".join(str(row[key]) for key in ("FirstName", "LastName") if row.get(key)) or None
 
 
 def render_datetime(epoch_ms: int, suffix: str) -> str:
@@ -221,11 +232,35 @@ def _parse_text(field: Field, raw: object) -> str | None:
         )
     if field.type is FieldType.EMAIL and _EMAIL.fullmatch(text) is None:
         raise EmailInvalid(f"{field.label}: invalid email address: {_shown(text)}", fields=[field.name])
+    if field.type is FieldType.PICKLIST:
+        _check_choice(field, text)
+    return text
+
+
+def _check_choice(field: Field, text: str) -> None:
     if field.restricted and not any(c.value == text and c.is_active for c in field.picklist):
         raise PicklistValueInvalid(
             f"{field.name}: bad value for restricted picklist field: {_shown(text)}", fields=[field.name]
         )
-    return text
+
+
+def _parse_choices(field: Field, raw: object) -> str | None:
+    """Several choices, each once: the defined ones in the order of definition, then others as they came."""
+    text = _parse_text(field, raw)
+    if text is None:
+        return None
+    chosen = dict.fromkeys(part.strip(_BLANKS) for part in text.split(";"))
+    chosen.pop("", None)
+    if len(chosen) > _MAX_CHOICES:
+        raise PicklistValueInvalid(
+            f"{field.name}: more than {_MAX_CHOICES} values: {len(chosen)}", fields=[field.name]
+        )
+    for part in chosen:
+        _check_choice(field, part)
+    defined = [choice.value for choice in field.picklist]
+    known = [value for value in defined if value in chosen]
+    others = [value for value in chosen if value not in set(defined)]
+    return ";".join(known + others) or None
 
 
 def _parse_id(field: Field, raw: object) -> str:

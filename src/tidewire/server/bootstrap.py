@@ -5,12 +5,15 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from tidewire.access.apply import apply_definition, set_password
+from tidewire.access.definitions.apply import apply_definition, set_password
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
-from tidewire.ids import make_id
+from tidewire.events import Value
+from tidewire.ids import POD, make_id
 from tidewire.records.service import RecordService
+from tidewire.records.table import insert_row
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
+from tidewire.schema.standard.statuses import status_rows
 from tidewire.storage.store import Reader
 
 _ADMIN_PERMISSIONS = (
@@ -102,11 +105,26 @@ async def create_org(
         }
         apply_definition(unit, types, document, is_dry_run=False)
         set_password(unit, admin_id, password)
+        _store_organization(unit, identity)
+        for name, rows in status_rows().items():
+            for row in rows:
+                unit.create(unit.catalog.object(name), row)
         if is_dev:
             apply_definition(unit, types, _DEV_DEFINITION, is_dry_run=False)
 
     await records.write(work, user_id=admin_id, solo=True)
     return identity
+
+
+def _store_organization(unit: UnitOfWork, identity: OrgIdentity) -> None:
+    """The org's one row about itself. Its id is the org's, so no number is drawn for it."""
+    organization = unit.catalog.object("Organization")
+    second_ms = unit.now_ms - unit.now_ms % 1000
+    row: dict[str, Value] = {f.name: f.default for f in organization.stored_fields if f.default is not None}
+    row |= {"Id": identity.org_id, "Name": identity.name, "InstanceName": POD, "IsSandbox": False}
+    row |= dict.fromkeys(("CreatedDate", "LastModifiedDate", "SystemModstamp"), second_ms)
+    row |= dict.fromkeys(("CreatedById", "LastModifiedById"), unit.user_id)
+    insert_row(unit.tx, organization, row)
 
 
 def draw_password() -> str:

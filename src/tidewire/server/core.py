@@ -16,11 +16,12 @@ from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid, PlatformError
 from tidewire.eventlog.log import EventLog, first_position_at
 from tidewire.events import CommittedBatch, Family
+from tidewire.records.bin import purge_expired
 from tidewire.records.service import RecordService
 from tidewire.records.types import Types
 from tidewire.server.bootstrap import DEV_LOGIN, OrgIdentity, create_org, try_read_identity
 from tidewire.storage.sqlite import SqliteStore
-from tidewire.storage.store import Progress, Transaction
+from tidewire.storage.store import Progress, Store, Transaction
 from tidewire.storage.writer import GroupWriter
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class Core:
 
     def __init__(
         self,
-        store: SqliteStore,
+        store: Store,
         writer: GroupWriter,
         records: RecordService,
         event_log: EventLog,
@@ -74,7 +75,21 @@ class Core:
                     )
                 except PlatformError as error:
                     log.warning("eventlog.trim_failed", extra={"code": error.code})
+            await self._empty_old_bin(clock)
             await asyncio.sleep(_TRIM_EVERY_S)
+
+    async def _empty_old_bin(self, clock: Clock) -> None:
+        """Purge what has been in the recycle bin for too long, a bounded piece of work at a time."""
+        types = self.records.types
+        gone = 1
+        while gone:
+            try:
+                gone = await self.records.write_plain(
+                    lambda tx: purge_expired(tx, types.catalog, clock.now_ms()), solo=True
+                )
+            except PlatformError as error:
+                log.warning("records.purge_failed", extra={"code": error.code})
+                return
 
     async def close(self) -> None:
         """Finish what is queued, then let go of the store."""
@@ -110,14 +125,13 @@ class CommitFeed:
 
 
 async def open_core(settings: Settings, clock: Clock, *, admin: tuple[str, str] | None = None) -> Core:
-    """Open a data directory, making its org first if it has none.
+    """Open a store, making its org first if it has none.
 
     A new org gets `admin` (username, password), or the development login in development mode; with neither it
-    is refused.
+    is refused, and so is `admin` for an org that is there already.
     """
-    path = Path(settings.data) / "org.db"
     first_position = settings.first_replay_id or first_position_at(clock.now_ms())
-    store = SqliteStore(path, first_position)
+    store = await asyncio.to_thread(_open_store, settings, first_position)
     try:
         return await _open(store, settings, clock, admin)
     except BaseException:
@@ -125,16 +139,34 @@ async def open_core(settings: Settings, clock: Clock, *, admin: tuple[str, str] 
         raise
 
 
-async def _open(store: SqliteStore, settings: Settings, clock: Clock, admin: tuple[str, str] | None) -> Core:
+def _open_store(settings: Settings, first_position: int) -> Store:
+    if settings.store == "sqlite":
+        return SqliteStore(Path(settings.data) / "org.db", first_position)
+    if not settings.store.startswith(("postgresql://", "postgres://")):
+        raise ConfigInvalid("store must be sqlite or postgresql://...", setting="store")
+    try:
+        # Loaded here because the driver is an extra that a server on SQLite does without.
+        from tidewire.storage.postgres import PostgresStore
+    except ImportError as error:
+        raise ConfigInvalid(
+            "store: PostgreSQL needs its driver; install tidewire[postgres]", setting="store"
+        ) from error
+    return PostgresStore(settings.store, first_position)
+
+
+async def _open(store: Store, settings: Settings, clock: Clock, admin: tuple[str, str] | None) -> Core:
     event_log = EventLog()
     types = Types(event_log)
     commits = CommitFeed(asyncio.get_running_loop())
     writer = GroupWriter(store, commits.on_commit)
     identity = await store.read(try_read_identity)
+    place = settings.data if settings.store == "sqlite" else "this schema of the store"
+    if identity is not None and admin is not None:
+        raise ConfigInvalid(f"{place} holds an org already", setting="data")
     if identity is None and admin is None:
         if not settings.dev:
             raise ConfigInvalid(
-                f"{settings.data} holds no org yet; run `tidewire init` first, or serve with --dev",
+                f"{place} holds no org yet; run `tidewire init` first, or serve with --dev",
                 setting="data",
             )
         admin = DEV_LOGIN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from tidewire.clock import Clock
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
@@ -12,6 +13,15 @@ from tidewire.frontends.soap.serve import SoapApp
 from tidewire.server.core import Core
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.routes import Exchange, Route
+
+# The org's setting https_required; the REST API's form of an error, which the other protocols' clients can read too.
+_HTTPS_REQUIRED = HttpResponse(
+    403,
+    json.dumps(
+        [{"errorCode": "HTTPS_REQUIRED", "message": "HTTPS is required; use the https address"}]
+    ).encode(),
+)
 
 
 class CoreHttp:
@@ -27,16 +37,33 @@ class CoreHttp:
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer one request. Never raises: each application turns its errors into responses."""
         path = request.raw_path
+        is_health = path in ("/healthz", "/readyz")
+        if not is_health and self._needs_https(request):
+            return _HTTPS_REQUIRED
         if path.startswith("/services/Soap/"):
             return await self._soap.handle(request)
         if path.startswith(("/services/", "/id/")):
             return await self._rest.handle(request)
-        if path in ("/healthz", "/readyz"):
+        if is_health:
             return self._health()
         if path == "/console/session":
             return session_response(self._dev_login)
         page = page_response(request.path) if request.method in ("GET", "HEAD") else None
         return page if page is not None else await self._rest.handle(request)
+
+    def guard(self, route: Route) -> Route:
+        """The route of another front end, held to the org's setting https_required as well."""
+
+        def park(request: HttpRequest, exchange: Exchange) -> None:
+            if self._needs_https(request):
+                exchange.respond_with(_HTTPS_REQUIRED)
+            elif route.park is not None:
+                route.park(request, exchange)
+
+        return replace(route, park=park)
+
+    def _needs_https(self, request: HttpRequest) -> bool:
+        return request.scheme == "http" and self._core.records.types.settings.https_required
 
     def _health(self) -> HttpResponse:
         failure = self._core.failure

@@ -260,7 +260,10 @@ class OrderItem:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One SELECT. `is_count` is `SELECT COUNT()`, which selects nothing else; `select` is then empty."""
+    """One SELECT. `is_count` is `SELECT COUNT()`, which selects nothing else; `select` is then empty.
+
+    `purposes` are VIEW and REFERENCE, in the order of their FOR clauses.
+    """
 
     select: tuple[SelectItem, ...]
     entity: str
@@ -271,6 +274,7 @@ class Query:
     order_by: tuple[OrderItem, ...] = ()
     limit: int | None = None
     offset: int | None = None
+    purposes: tuple[str, ...] = ()
     text: str = field(default="", compare=False, repr=False)
     position: int = field(default=0, compare=False)
     entity_position: int = field(default=0, compare=False)

@@ -1,62 +1,37 @@
 """Ties a query to the catalog: names become fields, literals become stored values, rules of types are kept.
 
 A field that the caller may not read is answered exactly as one that does not exist, before anything else
-about it is looked at.
+about it is looked at; so is an object that the catalog handed in leaves out. The parts: names are in
+`scope.py`, conditions in `condition_binder.py`, SELECT in `select_binder.py`, groups in
+`aggregate_binder.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
-from tidewire.errors import (
-    FieldUnknown,
-    FilterInvalid,
-    NumberOutOfRange,
-    ObjectUnknown,
-    OperatorInvalid,
-    RequestError,
-    SoqlSyntaxError,
-)
+from tidewire.errors import NumberOutOfRange, ObjectUnknown, SoqlSyntaxError
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
-from tidewire.soql.ast import (
-    Aliased,
-    And,
-    Comparison,
-    Condition,
-    FieldPath,
-    FunctionCall,
-    Membership,
-    Not,
-    NullLiteral,
-    Operator,
-    Or,
-    OrderItem,
-    Query,
-    SelectItem,
-    SemiJoin,
-    SetOperator,
-    StringLiteral,
-    Subject,
-    Subquery,
-    TypeOf,
-)
+from tidewire.soql.aggregate_binder import bind_aggregate, is_aggregate
+from tidewire.soql.ast import OrderItem, Query
 from tidewire.soql.bound import (
-    BoundAnd,
-    BoundCompare,
-    BoundCondition,
-    BoundIn,
-    BoundLike,
-    BoundNot,
-    BoundOr,
     BoundOrder,
     BoundQuery,
+    Column,
+    DatePart,
+    Distance,
+    Operand,
+    columns_of,
+    is_measured,
+    iter_operands,
     nesting_depth,
 )
-from tidewire.soql.caret import ErrorT, pointing_error
-from tidewire.soql.like import parse_pattern
-from tidewire.soql.typing_rules import DESCRIBE_TYPES, store_literal
+from tidewire.soql.caret import pointing_error
+from tidewire.soql.condition_binder import bind_condition
+from tidewire.soql.functions import bind_operand
+from tidewire.soql.scope import Readable, Scope, is_type_of
+from tidewire.soql.select_binder import MAX_PARENTS, bind_select
+from tidewire.soql.typing_rules import is_sortable
 
 MAX_OFFSET = 2_000
 MAX_ALTERNATIONS = (
@@ -66,249 +41,93 @@ _ENTITY_HINT = (
     "If you are attempting to use a custom object, be sure to append the '__c' after the entity name. "
     "Please reference your WSDL or the describe call for the appropriate names."
 )
-_FIELD_HINT = (
-    "If you are attempting to use a custom field, be sure to append the '__c' after the custom field name. "
-    "Please reference your WSDL or the describe call for the appropriate names."
-)
-_RELATIONSHIP_HINT = (
-    "If you are attempting to use a custom relationship, be sure to append the '__r' after the custom "
-    "relationship name. Please reference your WSDL or the describe call for the appropriate names."
-)
-_EQUALITY = frozenset({Operator.EQ, Operator.NE})
-
-Readable = Callable[[ObjectType, Field], bool]
 
 
-def bind_query(query: Query, catalog: Catalog, readable: Readable | None = None) -> BoundQuery:
+def bind_query(
+    query: Query, catalog: Catalog, readable: Readable | None = None, *, now_ms: int | None = None
+) -> BoundQuery:
     """The query tied to the catalog.
 
-    `readable` says which fields the caller may see; without it, all. Raises ObjectUnknown, FieldUnknown,
-    FilterInvalid, OperatorInvalid, NumberOutOfRange, or SoqlSyntaxError for what is not supported.
+    `readable` says which fields the caller may see; without it, all. `now_ms` is the moment that relative
+    dates count from; without it they are refused. Raises ObjectUnknown, FieldUnknown, FilterInvalid,
+    OperatorInvalid, NumberOutOfRange, or SoqlSyntaxError for what is not supported.
     """
     entity = catalog.try_object(query.entity)
     if entity is None:
-        raise pointing_error(
-            ObjectUnknown,
-            query.text,
-            query.entity_position,
-            f"sObject type '{query.entity}' is not supported. {_ENTITY_HINT}",
-            entity=query.entity,
-        )
-    binder = _Binder(query, entity, readable)
-    binder.refuse_unsupported()
-    columns = binder.columns()
-    where = None if query.where is None else binder.condition(query.where, is_negated=False)
-    if where is not None and nesting_depth(where) > MAX_ALTERNATIONS:
-        raise binder.error(
-            SoqlSyntaxError, query.position, f"AND and OR alternate more than {MAX_ALTERNATIONS} deep"
-        )
-    return BoundQuery(
-        entity,
-        columns,
-        binder.flat_columns(columns),
-        where,
-        tuple(binder.order(item) for item in query.order_by),
-        query.limit,
-        query.offset,
-        query.is_count,
+        raise _object_error(query)
+    return _bind(Scope(query, entity, catalog, readable, now_ms, _bind_inner))
+
+
+def _object_error(query: Query) -> ObjectUnknown:
+    return pointing_error(
+        ObjectUnknown,
+        query.text,
+        query.entity_position,
+        f"sObject type '{query.entity}' is not supported. {_ENTITY_HINT}",
+        entity=query.entity,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Binder:
-    query: Query
-    entity: ObjectType
-    readable: Readable | None
+def _bind_inner(query: Query, outer: Scope) -> BoundQuery:
+    entity = outer.catalog.try_object(query.entity)
+    if entity is None:
+        raise _object_error(query)
+    return _bind(replace(outer, query=query, entity=entity, is_inner=True))
 
-    def error(
-        self,
-        kind: type[ErrorT],
-        position: int,
-        reason: str,
-        *,
-        shows_place: bool = True,
-        field: str = "",
-    ) -> ErrorT:
-        details: dict[str, object] = {"field": field} if field else {}
-        return pointing_error(
-            kind,
-            self.query.text,
-            position,
-            reason,
-            shows_place=shows_place,
-            entity=self.entity.name,
-            **details,
-        )
 
-    def refuse_unsupported(self) -> None:
-        query = self.query
-        if query.group_by is not None:
-            raise self.error(SoqlSyntaxError, query.group_by.position, "GROUP BY is not supported")
-        if query.is_count and query.order_by:
-            raise self.error(
-                SoqlSyntaxError, query.order_by[0].position, "COUNT() can not be combined with ORDER BY"
-            )
-        if query.offset is not None and query.offset > MAX_OFFSET:
-            reason = f"Maximum SOQL offset allowed is {MAX_OFFSET}"
-            raise self.error(NumberOutOfRange, query.position, reason, shows_place=False)
+def _bind(scope: Scope) -> BoundQuery:
+    query = scope.query
+    if query.is_count and query.order_by:
+        raise scope.syntax_error(query.order_by[0].position, "COUNT() can not be combined with ORDER BY")
+    if query.is_count and query.group_by is not None:
+        raise scope.syntax_error(query.group_by.position, "COUNT() can not be combined with GROUP BY")
+    if query.offset is not None and query.offset > MAX_OFFSET:
+        reason = f"Maximum SOQL offset allowed is {MAX_OFFSET}"
+        raise scope.error(NumberOutOfRange, query.position, reason, shows_place=False)
+    is_grouped = is_aggregate(query)
+    if is_grouped and scope.is_inner:
+        raise scope.syntax_error(query.position, "aggregates are not supported in subqueries")
+    aggregate = bind_aggregate(scope) if is_grouped else None
+    select = () if aggregate is not None else bind_select(scope, query.select)
+    where = None if query.where is None else bind_condition(scope, query.where)
+    if where is not None and nesting_depth(where) > MAX_ALTERNATIONS:
+        raise scope.syntax_error(query.position, f"AND and OR alternate more than {MAX_ALTERNATIONS} deep")
+    order = () if aggregate is not None else _bind_order(scope, query.order_by)
+    operands: list[Operand] = [*iter_operands(where), *(item.operand for item in order)]
+    if aggregate is not None:
+        operands += aggregate.operands
+        if where is not None and is_measured(where):
+            raise scope.syntax_error(query.position, "DISTANCE is not supported in aggregate queries")
+    _check_joins(scope, operands)
+    return BoundQuery(
+        scope.entity, select, where, order, query.limit, query.offset, query.is_count, aggregate
+    )
 
-    # names
 
-    def try_visible(self, name: str) -> Field | None:
-        found = self.entity.try_field(name)
-        return found if found is not None and self.is_readable(found) else None
+def _check_joins(scope: Scope, operands: list[Operand]) -> None:
+    paths = {
+        column.steps[:end]
+        for operand in operands
+        for column in columns_of(operand)
+        for end in range(1, len(column.steps) + 1)
+    }
+    if len(paths) > MAX_PARENTS:
+        reason = f"more than {MAX_PARENTS} relationships in one query"
+        raise scope.syntax_error(scope.query.position, reason)
 
-    def is_readable(self, field: Field) -> bool:
-        return self.readable is None or self.readable(self.entity, field)
 
-    def field(self, subject: Subject) -> Field:
-        if isinstance(subject, FunctionCall):
-            raise self.error(SoqlSyntaxError, subject.position, f"function '{subject.name}' is not supported")
-        names = subject.names
-        own_names = {self.entity.name.lower(), self.query.alias.lower()}
-        if len(names) > 1 and names[0].lower() in own_names:
-            names = names[1:]
-        if len(names) > 1:
-            raise self.relationship_error(subject, names[0])
-        found = self.try_visible(names[0])
-        if found is None:
-            reason = f"No such column '{names[0]}' on entity '{self.entity.name}'. {_FIELD_HINT}"
-            raise self.error(FieldUnknown, subject.position, reason, field=names[0])
-        return found
-
-    def relationship_error(self, path: FieldPath, name: str) -> RequestError:
-        wanted = name.lower()
-        for field in self.entity.fields:
-            known = field.relationship_name.lower()
-            if known and wanted in (known, known + "__r") and self.is_readable(field):
-                return self.error(SoqlSyntaxError, path.position, "relationship paths are not supported")
-        reason = f"Didn't understand relationship '{name}' in field path. {_RELATIONSHIP_HINT}"
-        return self.error(FieldUnknown, path.position, reason, field=name)
-
-    # SELECT and ORDER BY
-
-    def columns(self) -> tuple[Field, ...]:
-        columns: dict[str, Field] = {}
-        for item in self.query.select:
-            field = self.selected(item)
-            if field.name in columns:
-                raise self.error(
-                    FilterInvalid,
-                    item.position,
-                    f"duplicate field selected: {field.name}",
-                    shows_place=False,
-                    field=field.name,
-                )
-            columns[field.name] = field
-        return tuple(columns.values())
-
-    def selected(self, item: SelectItem) -> Field:
-        match item:
-            case FieldPath() | FunctionCall():
-                return self.field(item)
-            case Aliased(FieldPath()):
-                reason = "only aggregate expressions use field aliasing"
-                raise self.error(SoqlSyntaxError, item.position, reason)
-            case Aliased(inner):
-                return self.field(inner)
-            case Subquery():
-                raise self.error(SoqlSyntaxError, item.position, "subqueries are not supported")
-            case TypeOf():
-                raise self.error(SoqlSyntaxError, item.position, "TYPEOF is not supported")
-
-    def flat_columns(self, columns: tuple[Field, ...]) -> tuple[Field, ...]:
-        flat: dict[str, Field] = {}
-        for column in columns:
-            if column.is_compound:
-                parts = self.entity.components(column.name)
-                flat |= {part.name: part for part in parts if self.is_readable(part)}
-            else:
-                flat[column.name] = column
-        return tuple(flat.values())
-
-    def order(self, item: OrderItem) -> BoundOrder:
-        field = self.field(item.subject)
-        if not field.is_filterable:
+def _bind_order(scope: Scope, items: tuple[OrderItem, ...]) -> tuple[BoundOrder, ...]:
+    bound = []
+    for place, item in enumerate(items):
+        operand = bind_operand(scope, item.subject)
+        field = operand.field
+        if isinstance(operand, DatePart):
+            raise scope.syntax_error(item.position, "date functions in ORDER BY need GROUP BY")
+        if isinstance(operand, Distance) and (place > 0 or scope.is_inner):
+            raise scope.syntax_error(item.position, "DISTANCE must be the first key of ORDER BY")
+        is_type = isinstance(operand, Column) and is_type_of(operand)
+        if is_type or not is_sortable(field):
             reason = f"field '{field.name}' can not be sorted in a query call"
-            raise self.error(SoqlSyntaxError, item.position, reason, field=field.name)
-        return BoundOrder(field, item.is_descending, item.has_nulls_last)
-
-    # WHERE
-
-    def condition(self, condition: Condition, *, is_negated: bool) -> BoundCondition:
-        match condition:
-            case Not(item):
-                return self.condition(item, is_negated=not is_negated)
-            case And(items) | Or(items):
-                bound = [self.condition(item, is_negated=is_negated) for item in items]
-                return _join(bound, is_all=isinstance(condition, And) is not is_negated)
-            case Comparison():
-                return _negate(self.comparison(condition)) if is_negated else self.comparison(condition)
-            case Membership():
-                return self.membership(condition, is_negated=is_negated)
-            case SemiJoin():
-                raise self.error(SoqlSyntaxError, condition.position, "semi-joins are not supported")
-
-    def filter_field(self, subject: Subject) -> Field:
-        field = self.field(subject)
-        if field.type is FieldType.ADDRESS:
-            reason = "Address fields can only be filtered using Distance expressions"
-            raise self.error(FilterInvalid, subject.position, reason, field=field.name)
-        if not field.is_filterable:
-            reason = f"field '{field.name}' can not be filtered in a query call"
-            raise self.error(FilterInvalid, subject.position, reason, field=field.name)
-        return field
-
-    def operator_error(self, field: Field, position: int) -> OperatorInvalid:
-        reason = f"invalid operator on {DESCRIBE_TYPES[field.type]} field"
-        return self.error(OperatorInvalid, position, reason, field=field.name)
-
-    def comparison(self, condition: Comparison) -> BoundCompare | BoundLike:
-        field = self.filter_field(condition.subject)
-        operator = condition.operator
-        is_boolean = field.type is FieldType.CHECKBOX
-        if (is_boolean and operator not in _EQUALITY) or (operator is Operator.LIKE and not field.is_text):
-            raise self.operator_error(field, condition.position)
-        if isinstance(condition.value, NullLiteral) and operator not in _EQUALITY:
-            reason = "null can only be compared by = and !="
-            raise self.error(OperatorInvalid, condition.position, reason, field=field.name)
-        if operator is Operator.LIKE and isinstance(condition.value, StringLiteral):
-            return BoundLike(field, parse_pattern(condition.value, case_sensitive=field.case_sensitive))
-        value = store_literal(self.query.text, condition.position, field, condition.value)
-        # Text is never stored empty, so the empty literal is null; only < and > can tell it from null.
-        if value == "" and operator in _EQUALITY:
-            value = None
-        return BoundCompare(field, operator, value)
-
-    def membership(self, condition: Membership, *, is_negated: bool) -> BoundCondition:
-        field = self.filter_field(condition.subject)
-        is_list = condition.operator in (SetOperator.IN, SetOperator.NOT_IN)
-        if not is_list or field.type is FieldType.CHECKBOX:
-            raise self.operator_error(field, condition.position)
-        values: dict[str | int | float | None, None] = {}
-        for literal in condition.values:
-            value = store_literal(self.query.text, condition.position, field, literal)
-            values[None if value == "" else value] = None
-        has_null = None in values
-        values.pop(None, None)
-        excludes = (condition.operator is SetOperator.NOT_IN) is not is_negated
-        return BoundIn(field, tuple(values), has_null, excludes)
-
-
-def _join(items: list[BoundCondition], *, is_all: bool) -> BoundCondition:
-    kind = BoundAnd if is_all else BoundOr
-    flat: list[BoundCondition] = []
-    for item in items:
-        flat.extend(item.items if isinstance(item, kind) else (item,))
-    return kind(tuple(flat))
-
-
-def _negate(item: BoundCompare | BoundLike) -> BoundCondition:
-    """Equality and inequality are each other's negation, nulls included; the other operators are not."""
-    match item:
-        case BoundCompare(field, Operator.EQ, value):
-            return BoundCompare(field, Operator.NE, value)
-        case BoundCompare(field, Operator.NE, value):
-            return BoundCompare(field, Operator.EQ, value)
-        case _:
-            return BoundNot(item)
+            raise scope.error(SoqlSyntaxError, item.position, reason, field=field.name)
+        bound.append(BoundOrder(operand, item.is_descending, item.has_nulls_last))
+    return tuple(bound)

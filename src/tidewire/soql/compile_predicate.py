@@ -3,6 +3,8 @@
 The function's source is made of fixed words and numbered names; every field name, literal and pattern is a
 constant in its globals, so nothing a user wrote is ever part of the source. A text field is folded at most
 once per record.
+
+One record is all there is: conditions on related records or on the answers of other queries are refused.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
+from tidewire.errors import FilterInvalid
 from tidewire.events import Value
 from tidewire.schema.folding import fold_key
 from tidewire.schema.model import Field, FieldType, ObjectType
@@ -21,10 +24,18 @@ from tidewire.soql.bound import (
     BoundCompare,
     BoundCondition,
     BoundIn,
+    BoundIncludes,
     BoundLike,
     BoundNot,
     BoundOr,
+    BoundSemiJoin,
+    Column,
+    DatePart,
+    Distance,
+    Operand,
 )
+from tidewire.soql.dates import part_of
+from tidewire.soql.distance import distance_between
 from tidewire.soql.like import compile_matcher
 
 Predicate = Callable[[Mapping[str, Value]], bool]
@@ -40,7 +51,8 @@ _PYTHON_OPERATORS = {
 def compile_predicate(where: BoundCondition | None, entity: ObjectType) -> Predicate:
     """A test of a record, given as stored values by field name; a missing name counts as null.
 
-    Agrees with the SQL of `compile_sql` on every record of `entity`.
+    Agrees with the SQL of `compile_sql` on every record of `entity`. Raises FilterInvalid for a condition
+    that needs more than the record's own fields.
     """
     if where is None:
         return lambda record: True
@@ -62,25 +74,39 @@ def render_predicate(where: BoundCondition) -> tuple[str, dict[str, object]]:
 class _Writer:
     constants: dict[str, object] = field(default_factory=dict)
     loads: list[str] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
+    names: dict[Operand, str] = field(default_factory=dict)
 
     def put(self, value: object) -> str:
         name = f"c{len(self.constants)}"
         self.constants[name] = value
         return name
 
-    def load(self, column: Field) -> str:
-        """The local name of a field's comparable value: a text's key, anything else as stored."""
-        known = self.names.get(column.name)
+    def load(self, operand: Operand) -> str:
+        """The local name of an operand's comparable value: a text's key, anything else as stored."""
+        known = self.names.get(operand)
         if known is not None:
             return known
-        local = f"v{len(self.names)}"
-        self.names[column.name] = local
-        self.loads.append(f"    {local} = record.get({self.put(column.name)})")
-        if column.is_text:
-            fold = self.put(partial(fold_key, case_sensitive=column.case_sensitive))
+        source = self.source(operand)
+        local = self.names[operand] = f"v{len(self.names)}"
+        self.loads.append(f"    {local} = {source}")
+        if isinstance(operand, Column) and operand.field.is_text:
+            fold = self.put(partial(fold_key, case_sensitive=operand.field.case_sensitive))
             self.loads.append(f"    if {local} is not None: {local} = {fold}({local})")
         return local
+
+    def source(self, operand: Operand) -> str:
+        match operand:
+            case Column(column, steps):
+                if steps or operand.others:
+                    raise FilterInvalid("relationships are not supported here", field=column.name)
+                return f"record.get({self.put(column.name)})"
+            case DatePart(function, column):
+                local = self.load(column)
+                return f"None if {local} is None else {self.put(partial(part_of, function))}({local})"
+            case Distance():
+                latitude, longitude = self.load(operand.latitude), self.load(operand.longitude)
+                measure = partial(distance_between, point=operand.point, is_in_miles=operand.is_in_miles)
+                return f"{self.put(measure)}({latitude}, {longitude})"
 
     def condition(self, where: BoundCondition) -> str:
         match where:
@@ -94,32 +120,47 @@ class _Writer:
                 return self.compare(where)
             case BoundIn():
                 return self.membership(where)
+            case BoundIncludes():
+                return self.includes(where)
+            case BoundSemiJoin(operand):
+                raise FilterInvalid("semi-joins are not supported here", field=operand.field.name)
             case BoundLike(column, parts):
                 local = self.load(column)
                 return f"({local} is not None and {self.put(compile_matcher(parts))}({local}))"
 
     def compare(self, item: BoundCompare) -> str:
-        local = self.load(item.field)
+        local = self.load(item.operand)
         is_equal = item.operator is Operator.EQ
-        if item.field.type is FieldType.CHECKBOX and item.value is None:
+        if item.operand.field.type is FieldType.CHECKBOX and item.value is None:
             return "False" if is_equal else "True"
-        if item.field.type is FieldType.CHECKBOX:
+        if item.operand.field.type is FieldType.CHECKBOX:
             return f"({local} {'==' if bool(item.value) is is_equal else '!='} 1)"
         if item.value is None:
             return f"({local} is {'' if is_equal else 'not '}None)"
-        constant = self.put(_key(item.field, item.value))
+        constant = self.put(_key(item.operand.field, item.value))
         operator = _PYTHON_OPERATORS.get(item.operator)
         if operator is None:
             return f"({local} {'==' if is_equal else '!='} {constant})"
         return f"({local} is not None and {local} {operator} {constant})"
 
     def membership(self, item: BoundIn) -> str:
-        local = self.load(item.field)
-        members: set[Value] = {_key(item.field, value) for value in item.values}
+        local = self.load(item.operand)
+        members: set[Value] = {_key(item.operand.field, value) for value in item.values}
         if item.has_null:
             members.add(None)
         word = "not in" if item.is_negated else "in"
         return f"({local} {word} {self.put(frozenset(members))})"
+
+    def includes(self, item: BoundIncludes) -> str:
+        local = self.load(item.operand)
+        choices = tuple(frozenset(choice) for choice in item.choices)
+        word = "not " if item.is_negated else ""
+        return f"({word}{self.put(partial(_has_any, choices))}({local}))"
+
+
+def _has_any(choices: tuple[frozenset[str], ...], text: str | None) -> bool:
+    chosen = frozenset() if text is None else frozenset(text.split(";"))
+    return any(choice <= chosen for choice in choices)
 
 
 def _key(column: Field, value: Value) -> Value:

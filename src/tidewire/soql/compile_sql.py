@@ -4,6 +4,9 @@ SQL has three truth values, our conditions two. Because the tree is in negation 
 are needed: a plain comparison, whose NULL counts as false wherever no NOT is above it, and for what is true
 of nulls `(x IS NULL OR ...)`. No NOT is ever written around a comparison.
 
+Fields of related records are read through outer joins, one for each different path; a query without paths
+has neither joins nor aliases. Distances are not written as SQL: whoever runs a query takes them out first.
+
 The text of the SQL is made of words, column and table names from the catalog, and placeholders; whatever a
 user wrote is a parameter. Text is compared by its folded key, never by its value.
 """
@@ -11,26 +14,37 @@ user wrote is a parameter. Text is compared by its folded key, never by its valu
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from tidewire.errors import FilterInvalid, InternalError
 from tidewire.events import Value
 from tidewire.schema.folding import fold_key
-from tidewire.schema.model import Field, FieldType
+from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
     BoundAnd,
     BoundCompare,
     BoundCondition,
     BoundIn,
+    BoundIncludes,
     BoundLike,
     BoundNot,
     BoundOr,
     BoundOrder,
     BoundQuery,
+    BoundSemiJoin,
+    Column,
+    DatePart,
+    Distance,
+    Operand,
+    Step,
+    columns_of,
+    iter_operands,
     nesting_depth,
 )
-from tidewire.soql.like import render_sql_pattern, successor, try_exact, try_prefix
+from tidewire.soql.dates import render_part
+from tidewire.soql.like import Wildcard, render_sql_pattern, successor, try_exact, try_prefix
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _NO_LIMIT = 2**63 - 1  # SQLite has no OFFSET without LIMIT
@@ -48,28 +62,74 @@ class CompiledSql:
     columns: tuple[Field, ...]
 
 
-def compile_sql(bound: BoundQuery, *, include_deleted: bool = False) -> CompiledSql:
-    """The statement for a query: one row per record in a fixed order, or one number for a count."""
-    writer = _Writer([])
-    table = _identifier(bound.entity.table)
-    filters = []
-    deleted = bound.entity.try_field("IsDeleted")
-    if not include_deleted and deleted is not None and deleted.column:
-        filters.append(f"{column_of(deleted)} = 0")
-    if bound.where is not None:
-        filters.append(writer.condition(bound.where))
-    rows = ["FROM", table]
-    if filters:
-        rows += ["WHERE", " AND ".join(filters)]
+@dataclass(frozen=True, slots=True)
+class Among:
+    """Only records of which an id or lookup field holds one of these ids."""
+
+    field: Field
+    ids: Sequence[str]
+
+
+def compile_sql(
+    bound: BoundQuery,
+    *,
+    include_deleted: bool = False,
+    among: Among | None = None,
+    columns: tuple[Field, ...] | None = None,
+) -> CompiledSql:
+    """The statement for a query: one row per record in a fixed order, or one number for a count.
+
+    `columns` are the fields of the record to read, without it those that the query selects.
+    """
+    tables = _Tables(bound.entity, is_joined=_is_joined(bound.where, bound.order, ()))
+    writer = _Writer([], tables, include_deleted)
+    filters = writer.filters(bound.where)
+    if among is not None:
+        filters.append(writer.among(among))
     if bound.is_count:
+        page = writer.page(bound.limit, bound.offset)
+        rows = [*tables.words(), *_where(filters)]
         # A limit bounds what is counted, so it belongs inside.
-        if page := writer.page(bound):
+        if page:
             rows = ["FROM (SELECT 1", *rows, *page, ") AS counted"]
-        words = ["SELECT COUNT(*)", *rows]
-    else:
-        listed = ", ".join(column_of(field) if field.column else "NULL" for field in bound.flat_columns)
-        words = ["SELECT", listed or "NULL", *rows, "ORDER BY", _order_by(bound.order), *writer.page(bound)]
-    return CompiledSql(" ".join(words), tuple(writer.params), bound.flat_columns)
+        return CompiledSql(" ".join(["SELECT COUNT(*)", *rows]), tuple(writer.params), ())
+    order = writer.order_by(bound.order)
+    page = writer.page(bound.limit, bound.offset)
+    chosen = bound.flat_columns if columns is None else columns
+    listed = ", ".join(writer.selected(Column(each)) for each in chosen) or "NULL"
+    rows = [*tables.words(), *_where(filters)]
+    words = ["SELECT", listed, *rows, "ORDER BY", order, *page]
+    return CompiledSql(" ".join(words), tuple(writer.params), chosen)
+
+
+def compile_scan(
+    bound: BoundQuery,
+    operands: Sequence[Operand],
+    *,
+    after_id: str,
+    row_count: int,
+    include_deleted: bool = False,
+) -> CompiledSql:
+    """A page of the records that a query's WHERE picks, in the order of their ids: id, then each operand."""
+    tables = _Tables(bound.entity, is_joined=_is_joined(bound.where, (), operands))
+    writer = _Writer([], tables, include_deleted)
+    filters = writer.filters(bound.where)
+    filters.append(f"{tables.column('id')} > {writer.put(after_id)}")
+    listed = [tables.column("id"), *(writer.selected(operand) for operand in operands)]
+    page = writer.page(row_count, None)
+    rows = [*tables.words(), *_where(filters), "ORDER BY", tables.column("id"), *page]
+    return CompiledSql(" ".join(["SELECT", ", ".join(listed), *rows]), tuple(writer.params), ())
+
+
+def _where(filters: list[str]) -> list[str]:
+    return ["WHERE", " AND ".join(filters)] if filters else []
+
+
+def _is_joined(
+    where: BoundCondition | None, order: tuple[BoundOrder, ...], operands: Iterable[Operand]
+) -> bool:
+    every: list[Operand] = [*iter_operands(where), *(item.operand for item in order), *operands]
+    return any(column.steps for operand in every for column in columns_of(operand))
 
 
 def column_of(field: Field) -> str:
@@ -94,21 +154,35 @@ def _identifier(name: str) -> str:
     return name
 
 
-def _order_by(order: tuple[BoundOrder, ...]) -> str:
-    keys: list[str] = []
-    for item in order:
-        direction = " DESC" if item.is_descending else ""
-        column = compared_column(item.field)
-        if item.field.type is FieldType.CHECKBOX:
-            keys.append(f"COALESCE({column}, 0){direction}")
-            continue
-        if item.field.type is not FieldType.ID:
-            # The engines disagree on where nulls go, so a key of its own says it.
-            keys.append(f"({column} IS {'' if item.has_nulls_last else 'NOT '}NULL)")
-        keys.append(column + direction)
-    if not any(item.field.type is FieldType.ID for item in order):
-        keys.append("id")
-    return ", ".join(keys)
+@dataclass(slots=True)
+class _Tables:
+    """The tables of one SELECT: its object's own, and one more for each path that was asked for."""
+
+    entity: ObjectType
+    is_joined: bool
+    level: int = 0  # of SELECTs inside each other, so that no alias is used twice
+    aliases: dict[tuple[Step, ...], str] = field(default_factory=dict)
+    joins: list[str] = field(default_factory=list)
+
+    def alias(self, steps: tuple[Step, ...]) -> str:
+        known = self.aliases.get(steps)
+        if known is not None:
+            return known
+        # The tables on the way come first.
+        lookup = self.column(column_of(steps[-1].lookup), steps[:-1]) if steps else ""
+        alias = f"t{self.level}_{len(self.aliases)}"
+        if steps:
+            target = _identifier(steps[-1].target.table)
+            self.joins.append(f"LEFT JOIN {target} AS {alias} ON {alias}.id = {lookup}")
+        self.aliases[steps] = alias
+        return alias
+
+    def column(self, name: str, steps: tuple[Step, ...] = ()) -> str:
+        return f"{self.alias(steps)}.{name}" if self.is_joined else name
+
+    def words(self) -> list[str]:
+        table = _identifier(self.entity.table)
+        return ["FROM", table, "AS", self.alias(()), *self.joins] if self.is_joined else ["FROM", table]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +190,89 @@ class _Writer:
     """Writes text from left to right and collects the parameters in the same order."""
 
     params: list[Value]
+    tables: _Tables
+    include_deleted: bool
 
     def put(self, value: Value) -> str:
         self.params.append(int(value) if isinstance(value, bool) else value)
         return "?"
 
-    def page(self, bound: BoundQuery) -> list[str]:
-        if bound.limit is None and bound.offset is None:
+    def page(self, limit: int | None, offset: int | None) -> list[str]:
+        if limit is None and offset is None:
             return []
-        words = ["LIMIT", self.put(_NO_LIMIT if bound.limit is None else bound.limit)]
-        return words if bound.offset is None else [*words, "OFFSET", self.put(bound.offset)]
+        words = ["LIMIT", self.put(_NO_LIMIT if limit is None else limit)]
+        return words if offset is None else [*words, "OFFSET", self.put(offset)]
+
+    def filters(self, where: BoundCondition | None) -> list[str]:
+        filters = []
+        deleted = self.tables.entity.try_field("IsDeleted")
+        if not self.include_deleted and deleted is not None and deleted.column:
+            filters.append(f"{self.tables.column(column_of(deleted))} = 0")
+        if where is not None:
+            filters.append(self.condition(where))
+        return filters
+
+    def among(self, among: Among) -> str:
+        marks = ", ".join(self.put(record_id) for record_id in among.ids)
+        return f"{self.tables.column(column_of(among.field))} IN ({marks})"
+
+    # operands
+
+    def selected(self, operand: Operand) -> str:
+        """What is read of an operand; NULL for a field that is not stored."""
+        match operand:
+            case Column(field, steps) if not operand.others:
+                is_stored = bool(field.column) or field.type is FieldType.ID
+                return self.tables.column(column_of(field), steps) if is_stored else "NULL"
+            case Column(field, steps):
+                return f"COALESCE({', '.join(self.selected(each) for each in _alternatives(operand))})"
+            case _:
+                return self.compared(operand)
+
+    def compared(self, operand: Operand) -> str:
+        """What an operand is compared and sorted by."""
+        match operand:
+            case Column():
+                names = [
+                    self.tables.column(compared_column(each.field), each.steps)
+                    for each in _alternatives(operand)
+                ]
+                return names[0] if len(names) == 1 else f"COALESCE({', '.join(names)})"
+            case DatePart(function, column):
+                return render_part(function, self.compared(column))
+            case Distance():
+                raise InternalError("a distance was left in what should become SQL")
+
+    # ORDER BY
+
+    def order_by(self, order: tuple[BoundOrder, ...]) -> str:
+        keys: list[str] = []
+        is_by_id = False
+        for item in order:
+            direction = " DESC" if item.is_descending else ""
+            column = self.compared(item.operand)
+            kind = item.operand.field.type
+            if kind is FieldType.CHECKBOX:
+                keys.append(f"COALESCE({column}, 0){direction}")
+                continue
+            is_own_id = item.operand == Column(item.operand.field) and kind is FieldType.ID
+            is_by_id = is_by_id or is_own_id
+            if not is_own_id:
+                # The engines disagree on where nulls go, so a key of its own says it.
+                keys.append(f"({column} IS {'' if item.has_nulls_last else 'NOT '}NULL)")
+            if kind is FieldType.PICKLIST and item.operand.field.picklist:
+                keys.append(self.definition_order(item.operand.field, column) + direction)
+            keys.append(column + direction)
+        if not is_by_id:
+            keys.append(self.tables.column("id"))
+        return ", ".join(keys)
+
+    def definition_order(self, field: Field, column: str) -> str:
+        values = dict.fromkeys(_key(field, choice.value) for choice in field.picklist)
+        cases = " ".join(f"WHEN {self.put(value)} THEN {place}" for place, value in enumerate(values))
+        return f"CASE {column} {cases} ELSE {len(values)} END"
+
+    # WHERE
 
     def condition(self, where: BoundCondition) -> str:
         match where:
@@ -141,6 +288,10 @@ class _Writer:
                 return self.membership(where)
             case BoundLike():
                 return self.like(where)
+            case BoundIncludes():
+                return self.includes(where)
+            case BoundSemiJoin():
+                return self.semi_join(where)
 
     def chain(self, items: tuple[BoundCondition, ...], word: str) -> str:
         # The deepest operand last and outside of any group: there it adds only one level to the expression,
@@ -152,26 +303,28 @@ class _Writer:
         return f"({word.join([*terms, last])})"
 
     def compare(self, item: BoundCompare) -> str:
-        column = compared_column(item.field)
+        column = self.compared(item.operand)
         is_equal = item.operator is Operator.EQ
-        if item.field.type is FieldType.CHECKBOX:
+        if item.operand.field.type is FieldType.CHECKBOX:
             return _checkbox_test(column, item.value, is_equal=is_equal)
         if item.value is None:
             return f"{column} IS NULL" if is_equal else f"{column} IS NOT NULL"
         if item.operator is Operator.NE:
-            return f"({column} IS NULL OR {column} <> {self.put(_key(item.field, item.value))})"
+            return f"({column} IS NULL OR {column} <> {self.put(_key(item.operand.field, item.value))})"
         return self.ordering(item, item.operator)
 
     def ordering(self, item: BoundCompare, operator: Operator) -> str:
-        return f"{compared_column(item.field)} {operator.value} {self.put(_key(item.field, item.value))}"
+        return (
+            f"{self.compared(item.operand)} {operator.value} {self.put(_key(item.operand.field, item.value))}"
+        )
 
     def unordered(self, item: BoundCompare) -> str:
-        column = compared_column(item.field)
+        column = self.compared(item.operand)
         return f"({column} IS NULL OR {self.ordering(item, _OPPOSITES[item.operator])})"
 
     def membership(self, item: BoundIn) -> str:
-        column = compared_column(item.field)
-        values = dict.fromkeys(_key(item.field, value) for value in item.values)
+        column = self.compared(item.operand)
+        values = dict.fromkeys(_key(item.operand.field, value) for value in item.values)
         nullness = f"{column} IS {'' if item.has_null is not item.is_negated else 'NOT '}NULL"
         if not values:
             return nullness
@@ -181,7 +334,7 @@ class _Writer:
         return f"({nullness} OR {column} IN ({listed}))" if item.has_null else f"{column} IN ({listed})"
 
     def like(self, item: BoundLike) -> str:
-        column = compared_column(item.field)
+        column = self.compared(item.operand)
         exact, prefix = try_exact(item.parts), try_prefix(item.parts)
         if exact is not None:
             return f"{column} = {self.put(exact)}"
@@ -195,10 +348,37 @@ class _Writer:
         return text if end is None else f"({text} AND {column} < {self.put(end)})"
 
     def unlike(self, item: BoundLike) -> str:
-        column = compared_column(item.field)
+        column = self.compared(item.operand)
         return (
             f"({column} IS NULL OR {column} NOT LIKE {self.put(render_sql_pattern(item.parts))} ESCAPE '\\')"
         )
+
+    def includes(self, item: BoundIncludes) -> str:
+        column = self.compared(item.operand)
+        # Values never hold the semicolon that joins them, so each stands between two of them.
+        word, joiner = ("NOT LIKE", " OR ") if item.is_negated else ("LIKE", " AND ")
+        tests = []
+        for choice in item.choices:
+            patterns = [render_sql_pattern((Wildcard.ANY, f";{value};", Wildcard.ANY)) for value in choice]
+            marks = [f"(';' || {column} || ';') {word} {self.put(each)} ESCAPE '\\'" for each in patterns]
+            tests.append(f"({joiner.join(marks)})")
+        if item.is_negated:
+            return f"({column} IS NULL OR ({' AND '.join(tests)}))"
+        return f"({' OR '.join(tests)})"
+
+    def semi_join(self, item: BoundSemiJoin) -> str:
+        column = self.compared(item.operand)
+        inner = item.query
+        tables = _Tables(inner.entity, is_joined=_is_joined(inner.where, (), ()), level=self.tables.level + 1)
+        writer = _Writer(self.params, tables, self.include_deleted)
+        filters = writer.filters(inner.where)
+        selected = writer.selected(item.selected)
+        # A null among the ids would make NOT IN unknown for every other one.
+        filters.append(f"{selected} IS NOT NULL")
+        query = " ".join(["SELECT", selected, *tables.words(), *_where(filters)])
+        if item.is_negated:
+            return f"({column} IS NULL OR {column} NOT IN ({query}))"
+        return f"{column} IN ({query})"
 
 
 _OPPOSITES = {
@@ -214,6 +394,10 @@ def _checkbox_test(column: str, value: Value, *, is_equal: bool) -> str:
     if value is None:
         return _NEVER if is_equal else _ALWAYS
     return f"{column} = 1" if bool(value) is is_equal else f"({column} IS NULL OR {column} = 0)"
+
+
+def _alternatives(column: Column) -> tuple[Column, ...]:
+    return (column, *column.others)
 
 
 def _key(field: Field, value: Value) -> Value:

@@ -1,7 +1,7 @@
 """Reads a query into its tree. One method per rule of the grammar, in the order in which the clauses stand.
 
-Rules that the grammar has and this parser does not read (USING SCOPE, WITH, FOR, UPDATE TRACKING, several
-objects in FROM, currency literals) are refused by name. What it reads but nobody can run yet is the
+Rules that the grammar has and this parser does not read (USING SCOPE, WITH, FOR UPDATE, UPDATE TRACKING,
+several objects in FROM, currency literals) are refused by name. What it reads but nobody can run is the
 binder's to refuse. Conditions are in `tidewire.soql.condition_parser`, the cursor over tokens in
 `tidewire.soql.cursor`.
 """
@@ -53,11 +53,12 @@ RESERVED = frozenset(
     ]
 )
 """Words that cannot be aliases, nor stand alone as a field."""
+_PURPOSES = ("VIEW", "REFERENCE")
 _CLAUSE_STARTS = frozenset(["ORDER", "OFFSET", "FOR", "UPDATE", "ALL"])
 _REFUSED_CLAUSES = {
     "USING": "USING SCOPE is not supported",
     "WITH": "WITH is not supported",
-    "FOR": "FOR VIEW, FOR REFERENCE and FOR UPDATE are not supported",
+    "FOR": "FOR UPDATE is not supported",
     "UPDATE": "UPDATE TRACKING and UPDATE VIEWSTAT are not supported",
 }
 
@@ -87,7 +88,8 @@ def _parse_select(cursor: Cursor) -> Query:
         offset = cursor.expect_count() if cursor.take_word("OFFSET") else None
         if cursor.is_at_word("ALL") and cursor.is_next_word("ROWS"):
             raise cursor.refused("ALL ROWS not allowed in this context")
-        _refuse_clause(cursor, "FOR", "UPDATE")
+        purposes = _parse_purposes(cursor)
+        _refuse_clause(cursor, "UPDATE")
     return Query(
         select,
         entity.text,
@@ -98,10 +100,24 @@ def _parse_select(cursor: Cursor) -> Query:
         order_by,
         limit,
         offset,
+        purposes,
         cursor.text,
         position,
         entity.position,
     )
+
+
+def _parse_purposes(cursor: Cursor) -> tuple[str, ...]:
+    """FOR VIEW and FOR REFERENCE, which only say why somebody asks."""
+    purposes: list[str] = []
+    while cursor.is_at_word("FOR"):
+        if cursor.is_next_word("UPDATE"):
+            _refuse_clause(cursor, "FOR")
+        cursor.advance()
+        if not any(cursor.is_at_word(purpose) for purpose in _PURPOSES) or cursor.word in purposes:
+            raise cursor.unexpected()
+        purposes.append(cursor.advance().word)
+    return tuple(purposes)
 
 
 def _refuse_clause(cursor: Cursor, *words: str) -> None:

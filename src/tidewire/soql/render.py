@@ -51,6 +51,7 @@ def render_query(query: Query) -> str:
         clauses.append(f"LIMIT {query.limit}")
     if query.offset is not None:
         clauses.append(f"OFFSET {query.offset}")
+    clauses += [f"FOR {purpose}" for purpose in query.purposes]
     return " ".join(clauses)
 
 

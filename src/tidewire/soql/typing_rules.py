@@ -28,6 +28,7 @@ DESCRIBE_TYPES = {
     FieldType.TEXT: "string",
     FieldType.TEXT_AREA: "textarea",
     FieldType.LONG_TEXT: "textarea",
+    FieldType.RICH_TEXT: "textarea",
     FieldType.EMAIL: "email",
     FieldType.PHONE: "phone",
     FieldType.URL: "url",
@@ -40,14 +41,32 @@ DESCRIBE_TYPES = {
     FieldType.DATETIME: "datetime",
     FieldType.TIME: "time",
     FieldType.PICKLIST: "picklist",
+    FieldType.MULTI_PICKLIST: "multipicklist",
     FieldType.AUTO_NUMBER: "string",
     FieldType.ADDRESS: "address",
+    FieldType.LOCATION: "location",
     FieldType.PERSON_NAME: "string",
 }
 """What a describe call names each type."""
 
+DATE_TYPES = frozenset({FieldType.DATE, FieldType.DATETIME})
+"""Types that relative date literals and date functions fit."""
 _MAX_INTEGER = 2**63 - 1
-_DATE_TYPES = frozenset({FieldType.DATE, FieldType.DATETIME})
+
+
+def is_sortable(field: Field) -> bool:
+    """Whether ORDER BY may look at the field."""
+    return field.is_filterable and field.type is not FieldType.MULTI_PICKLIST
+
+
+def is_groupable(field: Field) -> bool:
+    """Whether GROUP BY may look at the field: a datetime only through a date function."""
+    is_measure = field.type in DOUBLE_TYPES or field.type is FieldType.DATETIME
+    return is_sortable(field) and not is_measure
+
+
+def _takes_text(field: Field) -> bool:
+    return field.is_text or field.type is FieldType.MULTI_PICKLIST
 
 
 def store_literal(
@@ -62,15 +81,15 @@ def store_literal(
     value = _try_value(query, position, field, literal)
     if value is not None:
         return value
-    if isinstance(literal, RelativeDate) and field.type in _DATE_TYPES:
+    if isinstance(literal, RelativeDate) and field.type in DATE_TYPES:
         reason = f"date literal {literal.name} is not supported"
         raise pointing_error(SoqlSyntaxError, query, position, reason, field=field.name)
     raise pointing_error(FilterInvalid, query, position, _misfit(field), field=field.name)
 
 
 def _misfit(field: Field) -> str:
-    if field.is_text or field.type in ID_TYPES:
-        wanted = "string" if field.is_text else "ID"
+    if _takes_text(field) or field.type in ID_TYPES:
+        wanted = "string" if _takes_text(field) else "ID"
         quotes = "should be enclosed in quotes"
     else:
         wanted = "dateTime" if field.type is FieldType.DATETIME else DESCRIBE_TYPES[field.type]
@@ -84,7 +103,7 @@ def _try_value(query: str, position: int, field: Field, literal: Literal) -> Val
         case StringLiteral(value):
             if field.type in ID_TYPES:
                 return _id_value(query, position, field, value)
-            return value if field.is_text else None
+            return value if _takes_text(field) else None
         case NumberLiteral(text):
             if field.type is FieldType.INTEGER or field.type in DOUBLE_TYPES:
                 return _number_value(query, position, field, text)

@@ -28,6 +28,14 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         " user_id TEXT NOT NULL, started_ms INTEGER NOT NULL, used_ms INTEGER NOT NULL)",
         "CREATE TABLE connected_apps (client_id TEXT PRIMARY KEY, secret_hash TEXT NOT NULL, label TEXT NOT NULL)",
     ),
+    (
+        # what each delete did, in order, so that it can be undone; see records.bin
+        "CREATE TABLE recycle_bin (root_id TEXT NOT NULL, step INTEGER NOT NULL, record_id TEXT NOT NULL,"
+        " entity TEXT NOT NULL, field TEXT NOT NULL, target_id TEXT NOT NULL, deleted_ms INTEGER NOT NULL,"
+        " PRIMARY KEY (root_id, step))",
+        "CREATE INDEX recycle_bin_record ON recycle_bin (record_id)",
+        "CREATE INDEX recycle_bin_deleted ON recycle_bin (deleted_ms)",
+    ),
 )
 
 LAYOUT_VERSION = len(_STEPS)

@@ -69,6 +69,9 @@ class SqliteConnection:
     def is_in_transaction(self) -> bool:
         return self._db.in_transaction
 
+    def is_open(self) -> bool:
+        return True
+
     def close(self) -> None:
         try:
             self._db.close()
@@ -84,6 +87,7 @@ class SqliteStore:
     """
 
     driver_errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    idle_check_s: float | None = None
 
     def __init__(self, path: Path, first_position: int) -> None:
         self._path = path

@@ -1,8 +1,8 @@
 """The storage contract: what the stages may ask of a database, whichever it is.
 
-SQL text uses `?` placeholders and the portable subset that SQLite and PostgreSQL share. One process writes an
-org, through one
-connection; any number of readers see whole commits only. Implementations: `sqlite.py`.
+SQL text uses `?` placeholders, the type words INTEGER, REAL, TEXT and BLOB, and otherwise the subset that SQLite
+and PostgreSQL share. One process writes an org, through one connection; any number of readers see whole commits
+only. Implementations: `sqlite.py` and `postgres.py`.
 """
 
 from __future__ import annotations
@@ -44,17 +44,27 @@ class Connection(Reader, Protocol):
     def is_in_transaction(self) -> bool:
         """Whether a transaction is open. A database may have rolled it back by itself after an error."""
 
+    def is_open(self) -> bool:
+        """Whether the database can still be reached through this connection, as far as its last use told."""
+
     def close(self) -> None:
         """Let go of the database; never raises."""
 
 
 class Store(Protocol):
-    """One org's database. `driver_errors` are what its driver raises."""
+    """One org's database.
+
+    `driver_errors` are what its driver raises. After `idle_check_s` without work the writer looks whether its
+    connection still stands; None means that it cannot break.
+    """
 
     driver_errors: tuple[type[Exception], ...]
+    idle_check_s: float | None
 
     def connect_writer(self) -> Connection:
-        """Open the one writing connection, migrated to the newest layout."""
+        """Open the one writing connection, migrated to the newest layout. Called again only after the last one
+        was closed or lost; raises StoreLocked if another process has written in between.
+        """
 
     async def read(self, work: Callable[[Reader], T]) -> T:
         """Run `work` in a read transaction on a thread that owns its connection."""

@@ -12,6 +12,8 @@ a SAVEPOINT, commits them all with one fsync, and only then lets anyone know. Fa
   connection reads tells whether the
   commit happened. If durability itself is in doubt (a failed fsync), nothing is retried: the callers get
   OutcomeUnknown and the writer stops for good.
+- A connection that is lost at any other moment took nothing acknowledged with it: a new one goes on, if it finds
+  the counters just as the old one left them. If another process has taken the org over, the writer stops for good.
 
 In-memory state changes only in `after_commit` callbacks. Work marked `solo` (metadata, access, anything
 large) is a group by itself, so that
@@ -121,7 +123,7 @@ class GroupWriter:
 
     def _next_group(self) -> tuple[list[_Member[Any]], bool]:
         """Wait for work, then take what is there: up to the limit, and a solo piece alone."""
-        first = self._held_back or self._queue.get()
+        first = self._held_back or self._wait_first()
         self._held_back = None
         if first is None:
             return [], True
@@ -139,6 +141,22 @@ class GroupWriter:
             group.append(member)
         return group, False
 
+    def _wait_first(self) -> _Member[Any] | None:
+        """The next piece of work. While there is none, a lost connection is noticed all the same."""
+        while True:
+            try:
+                return self._queue.get(timeout=self._store.idle_check_s)
+            except queue.Empty:
+                if self.failure is None:
+                    self._check_connection()
+
+    def _check_connection(self) -> None:
+        try:
+            self._connection.execute("SELECT 1")
+        except self._store.driver_errors as error:
+            log.warning("storage.connection_lost", exc_info=error)
+            self._reopen(self._progress)
+
     def _commit_group(self, group: list[_Member[Any]]) -> list[_Member[Any]]:
         """Run and commit a group; returns the members that must run again."""
         progress = self._progress.copy()
@@ -146,8 +164,12 @@ class GroupWriter:
         try:
             connection.begin()
         except self._store.driver_errors as error:
-            self._fail(group, error)
-            return []
+            if connection.is_open():
+                self._fail(group, error)
+                return []
+            log.warning("storage.connection_lost", exc_info=error)
+            self._reopen(self._progress)
+            return group
         done: list[_Member[Any]] = []
         for index, member in enumerate(group):
             if self._run_member(member, progress):
@@ -155,12 +177,12 @@ class GroupWriter:
                     done.append(member)
                 continue
             # The database has rolled everything back. Nothing was acknowledged, so the innocent run again.
-            self._settle([member])
+            self._settle([m for m in group[: index + 1] if m.error is not None])
             counters["storage.groups_rerun"] += 1
             return [m for m in group[:index] if m.error is None] + group[index + 1 :]
         failed = [m for m in group if m.error is not None]
         if not done:
-            connection.rollback()
+            self._roll_back()
             self._settle(failed)
             return []
         progress.group_number += 1
@@ -183,9 +205,13 @@ class GroupWriter:
         transaction = member.transaction = Transaction(connection, progress)
         member.result, member.error = None, None
         before = progress.copy()
-        connection.execute("SAVEPOINT member")
         try:
+            connection.execute("SAVEPOINT member")
             member.result = member.work(transaction)
+            if connection.is_in_transaction():
+                connection.execute("RELEASE member")
+                return True
+            member.error = InternalError("the transaction ended early")
         except PlatformError as error:
             member.error = error
         except self._store.driver_errors as error:
@@ -197,13 +223,16 @@ class GroupWriter:
             member.error = InternalError("internal error")
             member.error.__cause__ = error
         if not connection.is_in_transaction():
-            member.error = member.error or InternalError("the transaction ended early")
             return False
-        if member.error is not None:
+        try:
             connection.execute("ROLLBACK TO member")
-            for name in Progress.__slots__:
-                setattr(progress, name, getattr(before, name))
-        connection.execute("RELEASE member")
+            connection.execute("RELEASE member")
+        except self._store.driver_errors as error:
+            log.warning("storage.savepoint_lost", exc_info=error)
+            self._roll_back()
+            return False
+        for name in Progress.__slots__:
+            setattr(progress, name, getattr(before, name))
         return True
 
     def _announce(self, done: list[_Member[Any]], progress: Progress) -> None:
@@ -220,31 +249,53 @@ class GroupWriter:
     def _after_failed_commit(self, done: list[_Member[Any]], progress: Progress, error: Exception) -> None:
         log.error("storage.commit_failed", exc_info=error)
         kind, message, is_durability_in_doubt = self._store.explain_failure(error)
-        self._connection.close()
         if is_durability_in_doubt:
-            self._stop_for_good(done, message)
-            return
+            self._connection.close()
+            self._stop_for_good(OutcomeUnknown(message))
+        else:
+            found = self._reopen(self._progress, progress)
+            if found is not None and found.group_number == progress.group_number:
+                self._announce(done, progress)
+                self._settle(done)
+                return
+        for member in done:
+            member.error = kind(message) if self.failure is None else OutcomeUnknown(self.failure.message)
+        self._settle(done)
+
+    def _reopen(self, *expected: Progress) -> Progress | None:
+        """Replace a broken connection; returns the counters that the new one finds.
+
+        Stops for good, and returns None, if there is no new one or if it finds none of the expected states.
+        """
+        self._connection.close()
         try:
             self._connection = self._store.connect_writer()
             found = read_progress(self._connection)
-        except self._store.driver_errors as again:
-            log.exception("storage.reopen_failed", exc_info=again)
-            self._stop_for_good(done, "the store could not be reopened after a failed commit")
-            return
-        if found.group_number == progress.group_number:
-            self._announce(done, progress)
-        else:
-            for member in done:
-                member.error = kind(message)
-        self._settle(done)
+        except PlatformError as error:
+            log.exception("storage.reopen_failed")
+            self._stop_for_good(error)
+            return None
+        except self._store.driver_errors:
+            log.exception("storage.reopen_failed")
+            self._stop_for_good(OutcomeUnknown("the store could not be reopened"))
+            return None
+        if found.group_number not in {progress.group_number for progress in expected}:
+            self._stop_for_good(OutcomeUnknown("the store is not in the state in which this server left it"))
+            return None
+        counters["storage.connections_reopened"] += 1
+        return found
 
-    def _stop_for_good(self, group: list[_Member[Any]], message: str) -> None:
-        self.failure = OutcomeUnknown(message)
+    def _stop_for_good(self, failure: PlatformError) -> None:
+        self.failure = failure
         for stopped in self._failure_watchers:
             stopped()
-        for member in group:
-            member.error = OutcomeUnknown(message)
-        self._settle(group)
+
+    def _roll_back(self) -> None:
+        try:
+            self._connection.rollback()
+        except self._store.driver_errors as error:
+            # The next BEGIN meets the same trouble, and says so to whom it concerns.
+            log.warning("storage.rollback_failed", exc_info=error)
 
     def _fail(self, group: list[_Member[Any]], error: Exception) -> None:
         log.error("storage.begin_failed", exc_info=error)

@@ -115,12 +115,6 @@ async def test_bad_definition_is_refused_whole(org: TestOrg, document: dict[str,
     assert org.gate.catalog.version == version
 
 
-async def test_changing_a_fields_type_is_refused(org: TestOrg) -> None:
-    await org.apply(objects={"Account": {"fields": {"Tier__c": {"type": "Text"}}}})
-    with pytest.raises(DefinitionInvalid, match="not supported"):
-        await org.apply(objects={"Account": {"fields": {"Tier__c": {"type": "Number"}}}})
-
-
 async def test_lookup_to_an_unknown_object_is_refused(org: TestOrg) -> None:
     with pytest.raises(ObjectUnknown):
         await org.apply(objects={"A__c": {"fields": {"B__c": {"type": "Lookup", "references": "Nope"}}}})

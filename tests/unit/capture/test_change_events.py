@@ -126,3 +126,12 @@ def test_object_that_is_not_selected_makes_no_event_but_counts() -> None:
     own = replace(created("Account", Name="A"), sequence=2)
     (draft,) = change_events([other, own], CONTEXT, CATALOG, SCHEMAS)
     assert SCHEMAS[draft.topic].decode(draft.payload)["ChangeEventHeader"]["sequenceNumber"] == 2
+
+
+def test_stored_name_of_a_person_is_told_by_its_parts_only() -> None:
+    before = row("Contact", FirstName="Ada", LastName="Byron", Name="Ada Byron")
+    after = before | {"LastName": "Lovelace", "Name": "Ada Lovelace"}
+    schema, event = decode_only(updated(before, after, "Contact"))
+    assert event["Name"] == {"Salutation": None, "FirstName": None, "LastName": "Lovelace"}
+    changed = decode_bitmap(schema, event["ChangeEventHeader"]["changedFields"])
+    assert changed == ["LastModifiedDate", "Name.LastName"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
-from tidewire.clock import ManualClock
+from tests.unit.records.small_org import NOW_MS, USER, Org, open_records
 from tidewire.errors import (
     DuplicateValue,
     FieldNotWriteable,
@@ -19,70 +18,18 @@ from tidewire.errors import (
     ReferenceWrongType,
     RequiredFieldMissing,
 )
-from tidewire.eventlog.log import EventLog
 from tidewire.events import Change, ChangeType, CommitContext
 from tidewire.ids import make_id
-from tidewire.records.service import RecordService
 from tidewire.records.table import try_read_row
-from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.layout import custom_object
-from tidewire.schema.model import Field, FieldType, ObjectType
-from tidewire.storage.sqlite import SqliteStore
-from tidewire.storage.store import Progress, Transaction
-from tidewire.storage.writer import GroupWriter
-
-T = TypeVar("T")
-USER = make_id("005", 1)
-NOW_MS = 1_700_000_000_789
-
-
-def ignore_commits(transactions: list[Transaction], progress: Progress) -> None:
-    pass
-
-
-class Org:
-    """Records on a real SQLite file, remembering what its hook was told."""
-
-    def __init__(self, path: Path) -> None:
-        self.clock = ManualClock(NOW_MS)
-        self.store = SqliteStore(path, 1)
-        self.writer = GroupWriter(self.store, ignore_commits)
-        self.writer.start()
-        self.types = Types(EventLog())
-        self.records = RecordService(self.store, self.writer, self.types, self.clock)
-        self.records.add_hook(self._remember)
-        self.is_closed = False
-        self.changes: list[Change] = []
-        self.contexts: list[CommitContext] = []
-
-    def _remember(self, unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
-        self.changes = list(changes)
-        self.contexts.append(context)
-
-    async def write(self, work: Callable[[UnitOfWork], T]) -> T:
-        self.changes = []
-        return await self.records.write(work, user_id=USER, origin="here")
-
-    async def make(self, entity: str, **values: object) -> str:
-        return await self.write(lambda unit: unit.create(self.types.catalog.object(entity), values))
-
-    def obj(self, name: str) -> ObjectType:
-        return self.types.catalog.object(name)
-
-    def close(self) -> None:
-        if not self.is_closed:
-            self.is_closed = True
-            self.writer.stop()
-            self.store.close()
+from tidewire.schema.model import Field, FieldType
 
 
 @pytest.fixture
 async def org(tmp_path: Path) -> AsyncIterator[Org]:
-    opened = Org(tmp_path / "org.db")
-    await opened.records.write_plain(opened.types.ensure_stored)
-    yield opened
-    opened.close()
+    async with open_records(tmp_path / "org.db") as opened:
+        yield opened
 
 
 async def test_create_sets_id_owner_and_audit_fields_to_the_second(org: Org) -> None:

@@ -9,9 +9,9 @@ import avro.schema
 import pytest
 
 from tidewire.schema.avro import change_event_schema, platform_event_schema, schema_id
-from tidewire.schema.fields import double, text
+from tidewire.schema.fields import double, location, multi_picklist, rich_text, text
 from tidewire.schema.layout import add_fields, custom_object
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.model import EventType, Field, FieldType, ObjectType, RollUp
 from tidewire.schema.standard import ACCOUNT, CONTACT, STANDARD_OBJECTS, USER
 
 ORDERED = EventType(
@@ -231,3 +231,55 @@ def test_platform_event_requires_only_its_own_two_fields() -> None:
         },
     ]
     assert [f["type"][1] for f in schema["fields"][3:]] == ["boolean", "long", "long", "double", "string"]
+
+
+def test_location_rich_text_and_several_choices_have_their_forms() -> None:
+    schema = change_event_schema(
+        add_fields(
+            ACCOUNT,
+            [
+                rich_text("Body__c", "Body"),
+                multi_picklist("Colours__c", "Colours", "Red;Green"),
+                *location("Place__c", "Place"),
+                *location("Depot__c", "Depot"),
+            ],
+        )
+    )
+    assert field_of(schema, "Body__c")["doc"] == "Data:HtmlStringPlusClob"
+    assert field_of(schema, "Colours__c")["doc"] == "Data:MultiEnum"
+    assert field_of(schema, "Place__c") == {
+        "name": "Place__c",
+        "type": [
+            "null",
+            {
+                "type": "record",
+                "name": "Location",
+                "fields": [
+                    {"name": "Latitude", "type": ["null", "double"], "default": None},
+                    {"name": "Longitude", "type": ["null", "double"], "default": None},
+                ],
+            },
+        ],
+        "doc": "Data:Location",
+        "default": None,
+    }
+    assert field_of(schema, "Depot__c")["type"] == ["null", "Location"]
+    assert schema_id(schema) == reference_id(schema)
+
+
+def test_formula_is_left_out_of_change_events_and_roll_up_is_not() -> None:
+    doubled = Field(name="Doubled__c", label="Doubled", type=FieldType.NUMBER, formula="AnnualRevenue * 2")
+    total = Field(
+        name="Total__c",
+        label="Total",
+        type=FieldType.CURRENCY,
+        roll_up=RollUp("Invoice__c", "Account__c", "SUM", "Amount__c"),
+    )
+    names = [f["name"] for f in change_event_schema(add_fields(ACCOUNT, [doubled, total]))["fields"]]
+    assert "Total__c" in names
+    assert "Doubled__c" not in names
+
+
+def test_account_change_event_ends_with_what_only_some_orgs_use() -> None:
+    names = [f["name"] for f in change_event_schema(ACCOUNT)["fields"]]
+    assert names.index("SicDesc") < names.index("RecordTypeId") < names.index("PersonEmail")

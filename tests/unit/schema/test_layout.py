@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tidewire.errors import DefinitionInvalid
-from tidewire.schema.fields import checkbox, text
+from tidewire.schema.fields import checkbox, detail, location, text
 from tidewire.schema.layout import FIRST_ADDED_COLUMN, add_fields, custom_object
 from tidewire.schema.model import Field, FieldType, ObjectType
-from tidewire.schema.standard import ACCOUNT
+from tidewire.schema.standard import ACCOUNT, CONTACT
 
 
 def invoice(*fields: Field, name_field: Field | None = None) -> ObjectType:
@@ -79,3 +79,29 @@ def test_field_with_a_taken_name_is_refused() -> None:
 def test_field_with_a_taken_column_is_refused() -> None:
     with pytest.raises(DefinitionInvalid, match="shares its column"):
         add_fields(ACCOUNT, [replace(text("A__c", "A", 10), column="c1")])
+
+
+def test_detail_has_a_required_master_and_no_owner() -> None:
+    master = detail("Account__c", "Account", "Account", "Account__r", "Invoices")
+    obj = invoice(master)
+    assert obj.try_field("OwnerId") is None
+    assert (master.required, master.updateable, master.delete_constraint) == (True, False, "Cascade")
+
+
+def test_location_stores_its_parts_and_not_itself() -> None:
+    obj = add_fields(ACCOUNT, location("Place__c", "Place"))
+    assert [(f.name, f.column) for f in obj.fields[-3:]] == [
+        ("Place__c", ""),
+        ("Place__Latitude__s", "c201"),
+        ("Place__Longitude__s", "c202"),
+    ]
+
+
+def test_formula_leaves_change_events_when_it_joins_an_object() -> None:
+    obj = add_fields(ACCOUNT, [Field(name="X__c", label="X", type=FieldType.NUMBER, formula="1 + 1")])
+    assert not obj.fields[-1].in_change_events
+
+
+def test_name_of_a_person_is_among_the_stored_fields() -> None:
+    assert CONTACT.by_name["name"] in CONTACT.stored_fields
+    assert CONTACT.by_name["mailingaddress"] not in CONTACT.stored_fields

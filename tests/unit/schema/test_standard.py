@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tidewire.schema.model import FieldType, ObjectType
-from tidewire.schema.standard import OPPORTUNITY_STAGES, STANDARD_OBJECTS
+from tidewire.schema.standard import FIRST_ADDED_COLUMN, OPPORTUNITY_STAGES, STANDARD_OBJECTS, status_rows
 
 PINNED = json.loads((Path(__file__).parent / "standard_columns.json").read_text())
 BY_NAME = {obj.name: obj for obj in STANDARD_OBJECTS}
@@ -60,7 +60,7 @@ def test_system_fields_are_out_of_reach_of_callers(obj: ObjectType) -> None:
         "LastModifiedById",
         "SystemModstamp",
     }
-    assert system == (expected - {"IsDeleted"} if obj.name in ("User", "Organization") else expected)
+    assert system == (expected if obj.deletable else expected - {"IsDeleted"})
     assert not any(f.createable or f.updateable for f in obj.fields if f.is_system)
 
 
@@ -75,13 +75,123 @@ def test_prefixes_and_tables_are_distinct() -> None:
     assert len({obj.table for obj in STANDARD_OBJECTS}) == len(STANDARD_OBJECTS)
 
 
-def test_business_objects_can_be_captured_and_setup_objects_cannot() -> None:
-    assert {o.name for o in STANDARD_OBJECTS if not o.is_setup} == {
-        "Account",
-        "Contact",
-        "Opportunity",
-        "User",
+def test_setup_objects_are_those_that_are_never_captured() -> None:
+    assert {o.name for o in STANDARD_OBJECTS if o.is_setup} == {
+        "Profile",
+        "PermissionSet",
+        "PermissionSetAssignment",
+        "ObjectPermissions",
+        "FieldPermissions",
+        "Organization",
+        "PushTopic",
+        "StreamingChannel",
+        "Group",
+        "UserRole",
+        "RecordType",
+        *status_rows(),
     }
+
+
+@each_object
+def test_tables_are_numbered_in_the_order_of_the_list(obj: ObjectType) -> None:
+    assert obj.table == f"o{STANDARD_OBJECTS.index(obj) + 1}_0"
+
+
+@each_object
+def test_standard_columns_stay_below_those_that_orgs_add(obj: ObjectType) -> None:
+    assert max(int(f.column[1:]) for f in obj.stored_fields if f.column != "id") < FIRST_ADDED_COLUMN
+
+
+@each_object
+def test_required_lookup_says_what_deleting_its_target_does(obj: ObjectType) -> None:
+    # Such a lookup cannot become null when its target is deleted.
+    lookups = [f for f in obj.fields if f.type is FieldType.REFERENCE and f.required]
+    assert all(f.delete_constraint in ("Cascade", "Restrict") for f in lookups)
+
+
+def test_child_relationships_of_a_parent_have_distinct_names() -> None:
+    seen: dict[tuple[str, str], str] = {}
+    for obj in STANDARD_OBJECTS:
+        for f in obj.fields:
+            for target in f.reference_to if f.child_relationship_name else ():
+                key = (target, f.child_relationship_name)
+                assert key not in seen, f"{obj.name}.{f.name} and {seen[key]}"
+                seen[key] = f"{obj.name}.{f.name}"
+    assert {name for target, name in seen if target == "Account"} >= {
+        "AccountContactRoles",
+        "Assets",
+        "Cases",
+        "ChildAccounts",
+        "Contacts",
+        "Contracts",
+        "Events",
+        "Opportunities",
+        "Orders",
+        "Tasks",
+    }
+    assert {name for target, name in seen if target == "Campaign"} >= {
+        "CampaignMembers",
+        "ChildCampaigns",
+        "Opportunities",
+    }
+
+
+@pytest.mark.parametrize("name", ["Contact", "User", "Lead"])
+def test_name_of_a_person_has_a_column_and_can_be_filtered_but_not_set(name: str) -> None:
+    field = BY_NAME[name].by_name["name"]
+    assert field.column
+    assert (field.is_compound, field.is_filterable, field.is_text) == (True, True, True)
+    assert (field.createable, field.updateable) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "entity, field, targets",
+    [
+        ("Task", "WhoId", {"Contact", "Lead"}),
+        ("Lead", "OwnerId", {"Group", "User"}),
+        ("Case", "OwnerId", {"Group", "User"}),
+        ("Account", "OwnerId", {"User"}),
+    ],
+)
+def test_lookups_point_at_one_or_several_objects(entity: str, field: str, targets: set[str]) -> None:
+    assert set(BY_NAME[entity].by_name[field.lower()].reference_to) == targets
+
+
+@pytest.mark.parametrize(
+    "entity, name",
+    [
+        ("Account", "Name"),
+        ("Contact", "Name"),
+        ("Case", "CaseNumber"),
+        ("Order", "OrderNumber"),
+        ("Contract", "ContractNumber"),
+        ("ServiceContract", "Name"),
+        ("Task", "Subject"),
+        ("LeadStatus", "MasterLabel"),
+    ],
+)
+def test_record_is_known_by_its_name_or_what_stands_for_it(entity: str, name: str) -> None:
+    field = BY_NAME[entity].name_field
+    assert field is not None
+    assert field.name == name
+
+
+@pytest.mark.parametrize("entity", status_rows())
+def test_status_rows_set_fields_that_their_object_has(entity: str) -> None:
+    obj = BY_NAME[entity]
+    rows = status_rows()[entity]
+    assert [row["SortOrder"] for row in rows] == list(range(1, len(rows) + 1))
+    assert all(obj.try_field(name) for row in rows for name in row)
+
+
+@pytest.mark.parametrize(
+    "entity, status", [("Lead", "LeadStatus"), ("Case", "CaseStatus"), ("Task", "TaskStatus")]
+)
+def test_status_picklist_has_the_rows_of_its_status_object(entity: str, status: str) -> None:
+    field = BY_NAME[entity].by_name["status"]
+    rows = status_rows()[status]
+    assert [c.value for c in field.picklist] == [row["MasterLabel"] for row in rows]
+    assert [field.default] == [row["MasterLabel"] for row in rows if row["IsDefault"]]
 
 
 def test_every_opportunity_stage_is_a_choice() -> None:

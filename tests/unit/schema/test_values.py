@@ -17,9 +17,10 @@ from tidewire.errors import (
 )
 from tidewire.events import Value
 from tidewire.schema import fields
+from tidewire.schema.layout import custom_object
 from tidewire.schema.model import Field, FieldType, PicklistValue
 from tidewire.schema.standard import ACCOUNT, CONTACT, USER
-from tidewire.schema.values import parse_value, render_compound, render_value
+from tidewire.schema.values import join_person_name, parse_value, render_compound, render_value
 
 TEXT = fields.text("Name", "Account Name", 10)
 EMAIL = fields.email("Email", "Email", 80)
@@ -54,7 +55,10 @@ EVERY_FIELD = (
     OPEN_LIST,
     CLOSED_LIST,
     fields.long_text("Description", "Description"),
+    fields.rich_text("Body__c", "Body"),
+    fields.multi_picklist("Colours__c", "Colours", "Red;Green;Blue", restricted=True),
     *fields.address("Billing"),
+    *fields.location("Place__c", "Place"),
 )
 JSON_VALUES = st.recursive(
     st.none()
@@ -335,3 +339,68 @@ def test_address_without_any_part_is_null() -> None:
 def test_person_name_is_shown_as_first_and_last_name(row: dict[str, Value], shown: str | None) -> None:
     assert render_compound(CONTACT, CONTACT.by_name["name"], row, "Z") == shown
     assert render_compound(USER, USER.by_name["name"], row, "Z") == shown
+
+
+COLOURS = fields.multi_picklist("Colours__c", "Colours", "Red;Green;Blue", restricted=True)
+PLACE = fields.location("Place__c", "Place")
+
+
+@pytest.mark.parametrize(
+    "raw, stored",
+    [
+        ("Blue;Red", "Red;Blue"),
+        (" Green ; Red;Green;", "Red;Green"),
+        ("Blue", "Blue"),
+        (";;", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_multi_picklist_holds_each_choice_once_in_the_order_of_definition(
+    raw: str | None, stored: str | None
+) -> None:
+    assert parse_value(COLOURS, raw) == stored
+
+
+def test_multi_picklist_with_one_bad_choice_is_refused_if_restricted() -> None:
+    with pytest.raises(
+        PicklistValueInvalid, match="Colours__c: bad value for restricted picklist field: Pink"
+    ):
+        parse_value(COLOURS, "Red;Pink")
+    with pytest.raises(ValueMalformed, match="multipicklist"):
+        parse_value(COLOURS, ["Red"])
+
+
+def test_multi_picklist_that_is_open_keeps_other_values_after_the_defined_ones() -> None:
+    colours = fields.multi_picklist("Colours__c", "Colours", "Red;Green")
+    assert parse_value(colours, "Pink;Green;Mauve;Red") == "Red;Green;Pink;Mauve"
+    with pytest.raises(PicklistValueInvalid, match="more than 500"):
+        parse_value(colours, ";".join(str(n) for n in range(501)))
+
+
+@pytest.mark.parametrize("part, raw", [(1, 90.1), (1, -91), (2, 180.5), (2, "-181")])
+def test_location_off_the_globe_is_refused(part: int, raw: object) -> None:
+    assert isinstance(parse_value(PLACE[part], 89.123456789012345), float)
+    with pytest.raises(NumberOutOfRange):
+        parse_value(PLACE[part], raw)
+
+
+def test_location_is_shown_whole_and_set_by_its_parts() -> None:
+    obj = custom_object("Shop__c", "Shop", "Shops", "a00", 1001, None, PLACE)
+    row: dict[str, Value] = {"Place__Latitude__s": 52.5, "Place__Longitude__s": 13.25}
+    assert render_compound(obj, PLACE[0], row, "Z") == {"latitude": 52.5, "longitude": 13.25}
+    assert render_compound(obj, PLACE[0], {}, "Z") is None
+    with pytest.raises(ValueMalformed, match="location"):
+        parse_value(PLACE[0], {"latitude": 52.5})
+
+
+@pytest.mark.parametrize(
+    "row, name",
+    [
+        ({"FirstName": "Ada", "LastName": "Byron"}, "Ada Byron"),
+        ({"Salutation": "Ms.", "LastName": "Byron"}, "Byron"),
+        ({"FirstName": None, "LastName": None}, None),
+    ],
+)
+def test_person_name_is_joined_from_first_and_last(row: dict[str, Value], name: str | None) -> None:
+    assert join_person_name(row) == name

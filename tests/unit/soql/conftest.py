@@ -11,23 +11,27 @@ import pytest
 from tidewire.events import Value
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.folding import fold_key
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.model import Field, FieldType, ObjectType, PicklistValue
 
 LoadRows = Callable[[Iterable[Mapping[str, Value]]], sqlite3.Connection]
 
 
 def make_field(name: str, kind: FieldType, column: str, **settings: str | bool) -> Field:
-    compound = str(settings.get("compound", ""))
-    relationship_name = str(settings.get("relationship_name", ""))
-    case_sensitive = bool(settings.get("case_sensitive", False))
     return Field(
         name=name,
         label=name,
         type=kind,
         column=column,
-        compound=compound,
-        relationship_name=relationship_name,
-        case_sensitive=case_sensitive,
+        custom=name.endswith(("__c", "__s")),
+        compound=str(settings.get("compound", "")),
+        component=str(settings.get("component", "")),
+        reference_to=tuple(str(settings.get("reference_to", "")).split()),
+        relationship_name=str(settings.get("relationship_name", "")),
+        child_relationship_name=str(settings.get("child_relationship_name", "")),
+        picklist=tuple(
+            PicklistValue(value, f"{value}!") for value in str(settings.get("values", "")).split()
+        ),
+        case_sensitive=bool(settings.get("case_sensitive", False)),
     )
 
 
@@ -43,7 +47,7 @@ WIDGET = ObjectType(
         make_field("Name", FieldType.TEXT, "c2"),
         make_field("Code__c", FieldType.TEXT, "c3", case_sensitive=True),
         make_field("Email__c", FieldType.EMAIL, "c4"),
-        make_field("Stage__c", FieldType.PICKLIST, "c5"),
+        make_field("Stage__c", FieldType.PICKLIST, "c5", values="New Open Closed"),
         make_field("Count__c", FieldType.INTEGER, "c6"),
         make_field("Size__c", FieldType.NUMBER, "c7"),
         make_field("Price__c", FieldType.CURRENCY, "c8"),
@@ -51,13 +55,73 @@ WIDGET = ObjectType(
         make_field("Due__c", FieldType.DATE, "c10"),
         make_field("At__c", FieldType.DATETIME, "c11"),
         make_field("Start__c", FieldType.TIME, "c12"),
-        make_field("OwnerId", FieldType.REFERENCE, "c13", relationship_name="Owner"),
+        make_field("OwnerId", FieldType.REFERENCE, "c13", relationship_name="Owner", reference_to="Crew__c"),
         make_field("Notes__c", FieldType.LONG_TEXT, "c14"),
         make_field("SiteAddress", FieldType.ADDRESS, ""),
         make_field("SiteStreet", FieldType.TEXT_AREA, "c15", compound="SiteAddress"),
         make_field("SiteCity", FieldType.TEXT, "c16", compound="SiteAddress"),
         make_field("Contact__c", FieldType.PERSON_NAME, ""),
         make_field("Unstored__c", FieldType.TEXT, ""),
+        make_field("Tags__c", FieldType.MULTI_PICKLIST, "c17", values="red green blue"),
+        make_field("Place__c", FieldType.LOCATION, ""),
+        make_field("Place__Latitude__s", FieldType.NUMBER, "c18", compound="Place__c", component="Latitude"),
+        make_field(
+            "Place__Longitude__s", FieldType.NUMBER, "c19", compound="Place__c", component="Longitude"
+        ),
+        make_field(
+            "Parent__c",
+            FieldType.REFERENCE,
+            "c20",
+            reference_to="Widget__c",
+            relationship_name="Parent__r",
+            child_relationship_name="Offspring",
+        ),
+        make_field(
+            "About__c",
+            FieldType.REFERENCE,
+            "c21",
+            reference_to="Crew__c Part__c",
+            relationship_name="About__r",
+        ),
+        make_field(
+            "Secret__c", FieldType.REFERENCE, "c22", reference_to="Hidden__c", relationship_name="Secret__r"
+        ),
+        make_field("Rich__c", FieldType.RICH_TEXT, "c23"),
+    ),
+)
+CREW = ObjectType(
+    name="Crew__c",
+    label="Crew",
+    label_plural="Crews",
+    key_prefix="005",
+    table="o9_0",
+    fields=(
+        make_field("Id", FieldType.ID, "id"),
+        make_field("Name", FieldType.PERSON_NAME, "c1"),
+        make_field("FirstName", FieldType.TEXT, "c2", compound="Name", component="FirstName"),
+        make_field("LastName", FieldType.TEXT, "c3", compound="Name", component="LastName"),
+        make_field("Boss__c", FieldType.REFERENCE, "c4", reference_to="Crew__c", relationship_name="Boss__r"),
+    ),
+)
+PART = ObjectType(
+    name="Part__c",
+    label="Part",
+    label_plural="Parts",
+    key_prefix="a02",
+    table="o10_0",
+    fields=(
+        make_field("Id", FieldType.ID, "id"),
+        make_field("IsDeleted", FieldType.CHECKBOX, "c1"),
+        make_field("Name", FieldType.TEXT, "c2"),
+        make_field("Cost__c", FieldType.CURRENCY, "c3"),
+        make_field(
+            "Widget__c",
+            FieldType.REFERENCE,
+            "c4",
+            reference_to="Widget__c",
+            relationship_name="Widget__r",
+            child_relationship_name="Parts__r",
+        ),
     ),
 )
 BARE = ObjectType(
@@ -72,7 +136,7 @@ BARE = ObjectType(
 
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
-    return Catalog(1, (WIDGET, BARE))
+    return Catalog(1, (WIDGET, BARE, CREW, PART))
 
 
 @pytest.fixture(scope="session")

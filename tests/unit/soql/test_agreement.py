@@ -19,6 +19,8 @@ from tidewire.soql.ast import Operator, SetOperator
 from tidewire.soql.binder import bind_query
 from tidewire.soql.compile_predicate import compile_predicate
 from tidewire.soql.compile_sql import compile_sql
+from tidewire.soql.condition_parser import COUNTED_DATES, RELATIVE_DATES
+from tidewire.soql.dates import DATE_FUNCTIONS, part_of, relative_range
 from tidewire.soql.literals import try_date_ms, try_datetime_ms
 from tidewire.soql.parser import parse_query
 from tidewire.soql.render import render_query
@@ -37,6 +39,14 @@ DAYS = st.sampled_from(["1969-12-31", "1970-01-01", "2024-02-29"])
 MOMENTS = st.sampled_from(
     ["1970-01-01T00:00:00Z", "1970-01-01T01:00:00+01:00", "2024-02-29T23:59:59.999-08:00"]
 )
+CHOICES = st.lists(
+    st.sampled_from(["red", "green", "blue", "re%", "ed"]), min_size=1, max_size=3, unique=True
+).map(sorted)
+NOW_MS = 951_782_400_000  # 29 February 2000, a Tuesday
+RELATIVE = [
+    *((name, None) for name in sorted(RELATIVE_DATES)),
+    *((name, count) for name in sorted(COUNTED_DATES) for count in (0, 1, 5, 2**31 - 1)),
+]
 WHOLES = st.integers(-3, 3)
 DOUBLES = st.sampled_from([-2.5, -1.0, 0.0, 0.1, 2.0, 2.5])
 
@@ -51,6 +61,9 @@ ROWS = st.lists(
             "Due__c": st.none() | DAYS.map(try_date_ms),
             "At__c": st.none() | MOMENTS.map(try_datetime_ms),
             "OwnerId": st.none() | IDS,
+            "Tags__c": st.none() | CHOICES.map(";".join),
+            "Place__Latitude__s": st.sampled_from([None, -45.5, 0.0, 60.0]),
+            "Place__Longitude__s": st.sampled_from([None, -120.0, 0.0, 179.5]),
         }
     ),
     max_size=8,
@@ -84,7 +97,32 @@ NULL = ast.NullLiteral()
 
 
 @st.composite
+def special_conditions(draw: st.DrawFn) -> ast.Condition:
+    """Relative dates, date functions and multi-select picklists."""
+    kind = draw(st.sampled_from(["relative", "listed", "part", "tags"]))
+    if kind == "tags":
+        tags = ast.FieldPath(("Tags__c",))
+        operator = draw(st.sampled_from([SetOperator.INCLUDES, SetOperator.EXCLUDES]))
+        values = draw(st.lists(CHOICES.map(";".join).map(ast.StringLiteral), min_size=1, max_size=2))
+        return ast.Membership(tags, operator, tuple(values))
+    orderings = st.sampled_from([op for op in Operator if op is not Operator.LIKE])
+    date = ast.FieldPath((draw(st.sampled_from(["Due__c", "At__c"])),))
+    if kind == "part":
+        names = sorted(DATE_FUNCTIONS - {"DAY_ONLY", "HOUR_IN_DAY"})
+        call = ast.FunctionCall(draw(st.sampled_from(names)), (date,))
+        numbers = st.sampled_from([1, 2, 7, 12, 29, 60, 1969, 1970, 2000, 2024])
+        return ast.Comparison(call, draw(orderings), number_literal(draw(numbers)))
+    relative = ast.RelativeDate(*draw(st.sampled_from(RELATIVE)))
+    if kind == "relative":
+        return ast.Comparison(date, draw(orderings), relative)
+    set_operator = draw(st.sampled_from([SetOperator.IN, SetOperator.NOT_IN]))
+    return ast.Membership(date, set_operator, (relative, *draw(st.just((NULL,)) | st.just(()))))
+
+
+@st.composite
 def simple_conditions(draw: st.DrawFn) -> ast.Condition:
+    if draw(st.integers(0, 3)) == 0:
+        return draw(special_conditions())
     if draw(st.integers(0, 7)) == 0:
         operator = draw(st.sampled_from([Operator.EQ, Operator.NE]))
         truth = draw(st.booleans().map(ast.BooleanLiteral) | st.just(NULL))
@@ -118,6 +156,37 @@ def reads_as_true(condition: ast.Condition, record: Mapping[str, Value], entity:
             return any(reads_as_true(item, record, entity) for item in items)
         case ast.Not(item):
             return not reads_as_true(item, record, entity)
+        case ast.Comparison(ast.FunctionCall(function, (ast.FieldPath((name,)),)), operator, literal):
+            moment = record[name]
+            part = None if moment is None else part_of(function, int(moment))
+            assert isinstance(literal, ast.NumberLiteral)
+            return compares(part, operator, int(literal.text))
+        case ast.Comparison(ast.FieldPath((name,)), operator, ast.RelativeDate(range_name, count)):
+            start, end = relative_range(range_name, count, NOW_MS)
+            moment = record[name]
+            if moment is None:
+                return operator is Operator.NE
+            return {
+                Operator.EQ: start <= int(moment) < end,
+                Operator.NE: not start <= int(moment) < end,
+                Operator.LT: int(moment) < start,
+                Operator.LE: int(moment) < end,
+                Operator.GT: int(moment) >= end,
+                Operator.GE: int(moment) >= start,
+            }[operator]
+        case ast.Membership(ast.FieldPath(("Tags__c",)), set_operator, choices):
+            held_tags = set(str(record["Tags__c"] or "").split(";"))
+            has_any = any(
+                set(choice.value.split(";")) <= held_tags
+                for choice in choices
+                if isinstance(choice, ast.StringLiteral)
+            )
+            return has_any is (set_operator is SetOperator.INCLUDES)
+        case ast.Membership(subject, set_operator, (ast.RelativeDate() as relative, *others)):
+            is_in = reads_as_true(ast.Comparison(subject, Operator.EQ, relative), record, entity)
+            assert isinstance(subject, ast.FieldPath)
+            is_null = bool(others) and record[subject.names[0]] is None
+            return (is_in or is_null) is (set_operator is SetOperator.IN)
         case ast.Comparison(ast.FieldPath((name,)), operator, literal):
             field = entity.by_name[name.lower()]
             held, given_value = comparable(entity, name, record[name]), literal_value(entity, name, literal)
@@ -137,6 +206,12 @@ def reads_as_true(condition: ast.Condition, record: Mapping[str, Value], entity:
             return is_listed is (set_operator is SetOperator.IN)
         case _:
             raise AssertionError(condition)
+
+
+def compares(held: int | None, operator: Operator, wanted: int) -> bool:
+    if operator in (Operator.EQ, Operator.NE):
+        return (held == wanted) is (operator is Operator.EQ)
+    return held is not None and bool(ORDERINGS[operator](held, wanted))
 
 
 def comparable(entity: ObjectType, name: str, value: Value) -> Value:
@@ -191,7 +266,7 @@ def test_sql_predicate_and_rules_pick_the_same_records(
 ) -> None:
     records = [{"Id": make_id("a00", number), "IsDeleted": 0, **row} for number, row in enumerate(rows)]
     text = render_query(ast.Query((ast.FieldPath(("Id",)),), "Widget__c", where=condition))
-    bound = bind_query(parse_query(text), catalog)
+    bound = bind_query(parse_query(text), catalog, now_ms=NOW_MS)
     predicate = compile_predicate(bound.where, widget)
     sql = compile_sql(bound)
     store = load_rows(records)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewire.errors import FieldUnknown, FilterInvalid, RequestError, SoqlSyntaxError
+from tidewire.errors import FieldUnknown, FilterInvalid, ObjectUnknown, RequestError, SoqlSyntaxError
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.ast import Operator
@@ -17,6 +17,8 @@ from tidewire.soql.bound import (
     BoundOr,
     BoundOrder,
     BoundQuery,
+    Column,
+    SelectedParent,
     referenced_fields,
 )
 from tidewire.soql.like import Wildcard
@@ -41,7 +43,7 @@ def test_names_are_found_in_any_letter_case(catalog: Catalog, widget: ObjectType
     bound = bind("SELECT ID, nAmE, widget__C.code__c, W.SIZE__C FROM wIDGET__c w ORDER BY w.name", catalog)
     assert bound.entity is widget
     assert names(bound.columns) == ["Id", "Name", "Code__c", "Size__c"]
-    assert bound.order == (BoundOrder(widget.by_name["name"]),)
+    assert bound.order == (BoundOrder(Column(widget.by_name["name"])),)
 
 
 def test_selected_compound_stays_and_its_components_are_read_once(catalog: Catalog) -> None:
@@ -85,14 +87,20 @@ def test_literal_becomes_the_stored_value(catalog: Catalog, condition: str, valu
 
 def test_list_is_deduplicated_and_null_set_apart(catalog: Catalog, widget: ObjectType) -> None:
     field = widget.by_name["name"]
-    assert bind_where("Name IN ('a', '', 'b', 'a')", catalog) == BoundIn(field, ("a", "b"), has_null=True)
-    assert bind_where("Name NOT IN (NULL)", catalog) == BoundIn(field, (), has_null=True, is_negated=True)
+    assert bind_where("Name IN ('a', '', 'b', 'a')", catalog) == BoundIn(
+        Column(field), ("a", "b"), has_null=True
+    )
+    assert bind_where("Name NOT IN (NULL)", catalog) == BoundIn(
+        Column(field), (), has_null=True, is_negated=True
+    )
 
 
 def test_like_pattern_is_folded_as_its_field(catalog: Catalog, widget: ObjectType) -> None:
-    assert bind_where("Name LIKE 'A%'", catalog) == BoundLike(widget.by_name["name"], ("a", Wildcard.ANY))
+    assert bind_where("Name LIKE 'A%'", catalog) == BoundLike(
+        Column(widget.by_name["name"]), ("a", Wildcard.ANY)
+    )
     assert bind_where("Code__c LIKE 'A%'", catalog) == BoundLike(
-        widget.by_name["code__c"], ("A", Wildcard.ANY)
+        Column(widget.by_name["code__c"]), ("A", Wildcard.ANY)
     )
 
 
@@ -101,14 +109,14 @@ def test_not_is_pushed_down_to_where_it_matters(catalog: Catalog, widget: Object
     bound = bind_where("NOT (Name = 'a' OR NOT (Size__c < 5 AND Name IN ('b')) OR Size__c != NULL)", catalog)
     assert bound == BoundAnd(
         (
-            BoundCompare(name, Operator.NE, "a"),
-            BoundCompare(size, Operator.LT, 5.0),
-            BoundIn(name, ("b",)),
-            BoundCompare(size, Operator.EQ, None),
+            BoundCompare(Column(name), Operator.NE, "a"),
+            BoundCompare(Column(size), Operator.LT, 5.0),
+            BoundIn(Column(name), ("b",)),
+            BoundCompare(Column(size), Operator.EQ, None),
         )
     )
-    assert bind_where("NOT Size__c < 5", catalog) == BoundNot(BoundCompare(size, Operator.LT, 5.0))
-    assert bind_where("NOT Name NOT IN ('b')", catalog) == BoundIn(name, ("b",))
+    assert bind_where("NOT Size__c < 5", catalog) == BoundNot(BoundCompare(Column(size), Operator.LT, 5.0))
+    assert bind_where("NOT Name NOT IN ('b')", catalog) == BoundIn(Column(name), ("b",))
 
 
 def test_nested_conditions_of_one_kind_become_one(catalog: Catalog) -> None:
@@ -209,3 +217,49 @@ def test_errors_carry_what_a_program_needs(catalog: Catalog) -> None:
         "Nope__c",
         "Widget__c",
     )
+
+
+def test_relative_date_without_a_clock_is_refused(catalog: Catalog) -> None:
+    with pytest.raises(SoqlSyntaxError, match="date literal TODAY is not supported"):
+        bind_where("Due__c = TODAY", catalog)
+
+
+def test_person_name_with_a_column_is_text(catalog: Catalog) -> None:
+    bound = bind("SELECT Name FROM Crew__c WHERE Name LIKE 'A%' ORDER BY Name", catalog)
+    assert isinstance(bound.where, BoundLike)
+    assert names(bound.flat_columns) == ["FirstName", "LastName"]
+
+
+def test_parent_stands_where_it_was_first_named(catalog: Catalog) -> None:
+    bound = bind("SELECT Parent__r.Name, Id, Parent__r.Owner.Name, Parent__r.Id FROM Widget__c", catalog)
+    assert [item.name for item in bound.select] == ["Parent__r", "Id"]
+    parent = bound.select[0]
+    assert isinstance(parent, SelectedParent)
+    assert [item.name for item in parent.branches[0].select] == ["Name", "Owner", "Id"]
+    assert names(bound.flat_columns) == ["Parent__c", "Id"]
+
+
+@pytest.mark.parametrize(
+    "soql",
+    [
+        "SELECT Parent__r.{} FROM Widget__c",
+        "SELECT Id FROM Widget__c WHERE Parent__r.{} = 'x'",
+        "SELECT Id FROM Widget__c ORDER BY Parent__r.{}",
+        "SELECT MAX(Parent__r.{}) FROM Widget__c",
+        "SELECT Parent__r.{} FROM Widget__c GROUP BY Parent__r.{}",
+        "SELECT Id, (SELECT {} FROM Offspring__r) FROM Widget__c",
+        "SELECT Id FROM Part__c WHERE Widget__c IN (SELECT Id FROM Widget__c WHERE {} = 'x')",
+    ],
+)
+def test_unreadable_field_of_a_related_record_does_not_exist(catalog: Catalog, soql: str) -> None:
+    with pytest.raises(FieldUnknown) as for_hidden:
+        bind_query(parse_query(soql.replace("{}", "Code__c")), catalog, lambda e, f: f.name != "Code__c")
+    with pytest.raises(FieldUnknown) as for_absent:
+        bind_query(parse_query(soql.replace("{}", "Absnt_c")), catalog)
+    assert for_hidden.value.message == for_absent.value.message.replace("Absnt_c", "Code__c")
+
+
+def test_children_behind_an_unreadable_lookup_do_not_exist(catalog: Catalog) -> None:
+    soql = "SELECT Id, (SELECT Id FROM Parts__r) FROM Widget__c"
+    with pytest.raises(ObjectUnknown, match="Didn't understand relationship 'Parts__r'"):
+        bind_query(parse_query(soql), catalog, lambda entity, field: field.name != "Widget__c")

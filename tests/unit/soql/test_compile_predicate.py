@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidewire.errors import FilterInvalid
 from tidewire.events import Value
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
@@ -105,3 +106,23 @@ def test_nothing_a_user_wrote_reaches_sql_text_or_source(catalog: Catalog, texts
     source, constants = render_predicate(bound.where)
     assert re.fullmatch(r"def predicate\(record\):[\w\s().:=<>]*", source, re.ASCII)
     assert set(re.findall(r"[A-Za-z_]\w*", source)) <= PYTHON_WORDS | constants.keys()
+
+
+@pytest.mark.parametrize(
+    "condition", ["Parent__r.Name = 'x'", "About__r.Name = 'x'", "Id IN (SELECT Widget__c FROM Part__c)"]
+)
+def test_condition_beyond_the_record_is_refused(catalog: Catalog, condition: str) -> None:
+    bound = bind_query(parse_query(f"SELECT Id FROM Widget__c WHERE {condition}"), catalog)
+    with pytest.raises(FilterInvalid, match="not supported here"):
+        compile_predicate(bound.where, bound.entity)
+
+
+def test_distance_of_a_record_without_a_place_is_neither_near_nor_far(catalog: Catalog) -> None:
+    for condition, found in (("< 100", False), ("> 100", False), ("< 7000", True)):
+        soql = f"SELECT Id FROM Widget__c WHERE DISTANCE(Place__c, GEOLOCATION(0, 0), 'mi') {condition}"
+        bound = bind_query(parse_query(soql), catalog)
+        holds = compile_predicate(bound.where, bound.entity)
+        assert not holds({})
+        assert holds({"Place__Latitude__s": 0.0, "Place__Longitude__s": 90.0}) is (
+            found or condition == "> 100"
+        )

@@ -192,3 +192,89 @@ def test_physical_name_that_is_no_identifier_is_never_written(
     bound = bind_query(parse_query("SELECT Id FROM Widget__c"), catalog)
     with pytest.raises(InternalError):
         compile_sql(replace(bound, entity=replace(widget, table=table)))
+
+
+def test_paths_become_outer_joins_each_made_once(catalog: Catalog) -> None:
+    sql = compiled(
+        "SELECT Name FROM Widget__c WHERE Parent__r.Owner.Name = 'X' AND Parent__r.Size__c > 1 "
+        "ORDER BY Parent__r.Owner.Name",
+        catalog,
+        include_deleted=False,
+    )
+    assert sql.text == (
+        "SELECT t0_0.c2 FROM o7_0 AS t0_0 LEFT JOIN o7_0 AS t0_1 ON t0_1.id = t0_0.c20 "
+        "LEFT JOIN o9_0 AS t0_2 ON t0_2.id = t0_1.c13 "
+        "WHERE t0_0.c1 = 0 AND (t0_2.k1 = ? AND t0_1.c7 > ?) "
+        "ORDER BY (t0_2.k1 IS NOT NULL), t0_2.k1, t0_0.id"
+    )
+    assert sql.params == ("x", 1.0)
+
+
+@pytest.mark.parametrize(
+    "condition, text, params",
+    [
+        (
+            "Id IN (SELECT Widget__c FROM Part__c WHERE Cost__c > 5)",
+            "id IN (SELECT c4 FROM o10_0 WHERE c3 > ? AND c4 IS NOT NULL)",
+            (5.0,),
+        ),
+        (
+            "OwnerId NOT IN (SELECT Id FROM Crew__c)",
+            "(c13 IS NULL OR c13 NOT IN (SELECT id FROM o9_0 WHERE id IS NOT NULL))",
+            (),
+        ),
+        ("About__r.Type = 'Part__c'", "(c21 >= ? AND c21 < ?)", ("a02", "a03")),
+        ("About__r.Type != 'Part__c'", "(c21 IS NULL OR c21 NOT LIKE ? ESCAPE '\\')", ("a02%",)),
+        (
+            "Tags__c INCLUDES ('RED;blue', 'x%')",
+            "(((';' || c17 || ';') LIKE ? ESCAPE '\\' AND (';' || c17 || ';') LIKE ? ESCAPE '\\') "
+            "OR ((';' || c17 || ';') LIKE ? ESCAPE '\\'))",
+            ("%;red;%", "%;blue;%", "%;x\\%;%"),
+        ),
+        (
+            "Tags__c EXCLUDES ('red')",
+            "(c17 IS NULL OR (((';' || c17 || ';') NOT LIKE ? ESCAPE '\\')))",
+            ("%;red;%",),
+        ),
+        ("Tags__c = 'blue;red'", "c17 = ?", ("red;blue",)),
+        ("toLabel(Stage__c) = 'open!'", "k5 IN (?)", ("open",)),
+        (
+            "toLabel(Stage__c) NOT IN ('Open!', 'other')",
+            "(k5 IS NULL OR k5 NOT IN (?, ?))",
+            ("open", "other"),
+        ),
+        ("toLabel(Stage__c) = 'Open'", "(k5 IS NULL AND k5 IS NOT NULL)", ()),
+        ("HOUR_IN_DAY(At__c) = 5", None, (5,)),
+    ],
+)
+def test_further_conditions_become_two_valued_sql(
+    catalog: Catalog, condition: str, text: str | None, params: tuple[Value, ...]
+) -> None:
+    sql = compiled(f"SELECT Id FROM Widget__c WHERE {condition}", catalog)
+    assert text is None or sql.text == f"SELECT id FROM o7_0 WHERE {text} ORDER BY id"
+    assert sql.params == params
+
+
+def test_deleted_records_are_left_out_of_semi_joins_too(catalog: Catalog) -> None:
+    soql = "SELECT Id FROM Widget__c WHERE Id IN (SELECT Widget__c FROM Part__c)"
+    assert "o10_0 WHERE c1 = 0 AND" in compiled(soql, catalog, include_deleted=False).text
+    assert "c1" not in compiled(soql, catalog).text
+
+
+def test_path_to_several_types_takes_whichever_there_is(catalog: Catalog) -> None:
+    sql = compiled("SELECT Id FROM Widget__c WHERE About__r.Name = 'X'", catalog)
+    assert "WHERE COALESCE(t0_1.k1, t0_2.k2) = ?" in sql.text
+
+
+def test_picklist_is_ordered_by_its_definition(catalog: Catalog) -> None:
+    sql = compiled("SELECT Id FROM Widget__c WHERE Size__c = 1 ORDER BY Stage__c DESC LIMIT 3", catalog)
+    assert sql.text.endswith(
+        "ORDER BY (k5 IS NOT NULL), CASE k5 WHEN ? THEN 0 WHEN ? THEN 1 WHEN ? THEN 2 ELSE 3 END DESC, "
+        "k5 DESC, id LIMIT ?"
+    )
+    assert sql.params == (1.0, "new", "open", "closed", 3)
+
+
+def test_distance_is_never_written_as_sql(catalog: Catalog) -> None:
+    with pytest.raises(InternalError):
+        compiled("SELECT Id FROM Widget__c WHERE DISTANCE(Place__c, GEOLOCATION(1, 2), 'mi') < 5", catalog)

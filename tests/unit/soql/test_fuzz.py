@@ -8,8 +8,17 @@ from tidewire.errors import RequestError, leaf_errors
 from tidewire.schema.catalog import Catalog
 from tidewire.soql import ast
 from tidewire.soql.binder import bind_query
+from tidewire.soql.bound import (
+    BoundQuery,
+    BoundSemiJoin,
+    Distance,
+    Operand,
+    columns_of,
+    iter_conditions,
+    iter_operands,
+)
 from tidewire.soql.compile_predicate import compile_predicate
-from tidewire.soql.compile_sql import compile_sql
+from tidewire.soql.compile_sql import compile_scan, compile_sql
 from tidewire.soql.condition_parser import COUNTED_DATES, RELATIVE_DATES
 from tidewire.soql.parser import RESERVED, parse_query
 from tidewire.soql.render import render_query
@@ -18,9 +27,25 @@ WORDS = """
     SELECT FROM WHERE AND OR NOT IN LIKE ORDER BY ASC DESC NULLS FIRST LAST LIMIT OFFSET GROUP HAVING COUNT
     ROLLUP TYPEOF WHEN THEN ELSE END TRUE FALSE NULL TODAY LAST_N_DAYS INCLUDES USING WITH FOR ALL
     Id Name Size__c Active__c Due__c At__c OwnerId Notes__c SiteAddress Widget__c w Owner x
+    Owner.Name Parent__r.Name About__r.Type Tags__c EXCLUDES CUBE CALENDAR_YEAR(At__c) COUNT(Id) FIELDS(ALL)
+    Parts__r DISTANCE(Place__c,GEOLOCATION(1,2),'mi') (SELECT Widget__c Part__c) VIEW toLabel(Stage__c)
     ( ) , . : = != <> < <= > >= 1 -2.5 0 'a' 'A%' '' '\\'' 2024-01-01 2024-01-01T00:00:00Z ' * \\
 """
+NOW_MS = 1_700_000_000_000
 VOCABULARY = st.lists(st.sampled_from(WORDS.split()), max_size=20)
+
+
+def take_further(bound: BoundQuery) -> None:
+    is_alone = not any(isinstance(each, BoundSemiJoin) for each in iter_conditions(bound.where))
+    operands: list[Operand] = [*iter_operands(bound.where), *(item.operand for item in bound.order)]
+    if bound.aggregate is not None:
+        operands += bound.aggregate.operands
+    if not any(isinstance(operand, Distance) for operand in operands):
+        if bound.aggregate is None:
+            compile_sql(bound)
+        compile_scan(bound, operands, after_id="", row_count=5)
+    if is_alone and not any(column.steps for operand in operands for column in columns_of(operand)):
+        compile_predicate(bound.where, bound.entity)({})
 
 
 def run(text: str, catalog: Catalog) -> None:
@@ -28,12 +53,11 @@ def run(text: str, catalog: Catalog) -> None:
     try:
         query = parse_query(text)
         assert parse_query(render_query(query)) == query
-        bound = bind_query(query, catalog)
+        bound = bind_query(query, catalog, now_ms=NOW_MS)
     except RequestError as error:
         refusal = error
     else:
-        compile_sql(bound)
-        compile_predicate(bound.where, bound.entity)({})
+        take_further(bound)
         return
     assert type(refusal) in leaf_errors()
     assert {"row", "column", "query", "reason"} <= refusal.details.keys()

@@ -48,6 +48,7 @@ from tidewire.frontends.rest.wire import (
 from tidewire.frontends.rest.wire_errors import render_refusal
 from tidewire.ids import make_id, try_normalise_id
 from tidewire.names import change_event_name
+from tidewire.records.query import count_rows
 from tidewire.schema.model import EventType, ObjectType
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -278,7 +279,9 @@ class DataApi:
         page = Page(first, min(first + parse_batch_size(call.request), total), total)
         next_url = ""
         if not page.is_last:
-            cursor_id = cursor_id or self._cursors.open(call.principal.session_id, rows, total)
+            cursor_id = cursor_id or self._cursors.open(
+                call.principal.session_id, rows, total, count_rows(rows.rows)
+            )
             next_url = data_url(call.version, resource, f"{cursor_id}-{page.end}")
         body = render_page(rows, page, call.version, next_url)
         return self._json(call, 200, body, (POSITION_HEADER, str(rows.position)))

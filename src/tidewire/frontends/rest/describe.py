@@ -11,8 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidewire.access.grants import is_permissionable
+from tidewire.events import Value
 from tidewire.frontends.rest.wire import data_url
 from tidewire.schema.model import DOUBLE_TYPES, EventType, Field, FieldType, ObjectType
+from tidewire.schema.standard import status_rows
+from tidewire.schema.values import render_value
 
 _TYPES: dict[FieldType, tuple[str, str]] = {
     FieldType.ID: ("id", "tns:ID"),
@@ -20,6 +23,7 @@ _TYPES: dict[FieldType, tuple[str, str]] = {
     FieldType.TEXT: ("string", "xsd:string"),
     FieldType.TEXT_AREA: ("textarea", "xsd:string"),
     FieldType.LONG_TEXT: ("textarea", "xsd:string"),
+    FieldType.RICH_TEXT: ("textarea", "xsd:string"),
     FieldType.EMAIL: ("email", "xsd:string"),
     FieldType.PHONE: ("phone", "xsd:string"),
     FieldType.URL: ("url", "xsd:string"),
@@ -32,13 +36,23 @@ _TYPES: dict[FieldType, tuple[str, str]] = {
     FieldType.DATETIME: ("datetime", "xsd:dateTime"),
     FieldType.TIME: ("time", "xsd:time"),
     FieldType.PICKLIST: ("picklist", "xsd:string"),
+    FieldType.MULTI_PICKLIST: ("multipicklist", "xsd:string"),
     FieldType.AUTO_NUMBER: ("string", "xsd:string"),
     FieldType.ADDRESS: ("address", "urn:address"),
+    FieldType.LOCATION: ("location", "urn:location"),
     FieldType.PERSON_NAME: ("string", "xsd:string"),
 }
-_UNGROUPED = DOUBLE_TYPES | {FieldType.DATETIME, FieldType.TIME}
+_UNGROUPED = DOUBLE_TYPES | {FieldType.DATETIME, FieldType.TIME, FieldType.MULTI_PICKLIST}
+_UNAGGREGATED = frozenset({FieldType.CHECKBOX, FieldType.MULTI_PICKLIST})
 _NEVER_NULL = frozenset({FieldType.CHECKBOX, FieldType.AUTO_NUMBER})
-_EXTRA_TYPE = {FieldType.TEXT_AREA: "plaintextarea", FieldType.LONG_TEXT: "plaintextarea"}
+_EXTRA_TYPE = {
+    FieldType.TEXT_AREA: "plaintextarea",
+    FieldType.LONG_TEXT: "plaintextarea",
+    FieldType.RICH_TEXT: "richtextarea",
+}
+# Status objects share one prefix on the platform, so their descriptions name none.
+_WITHOUT_PREFIX = frozenset(status_rows())
+_DATETIME_SUFFIX = "+0000"
 _ID_LENGTH = 18
 _AUTO_NUMBER_LENGTH = 30
 
@@ -121,7 +135,7 @@ def _entry(
         "hasSubtypes": False,
         "isInterface": False,
         "isSubtype": False,
-        "keyPrefix": described.key_prefix,
+        "keyPrefix": None if described.name in _WITHOUT_PREFIX else described.key_prefix,
         "label": described.label,
         "labelPlural": described.label_plural,
         "layoutable": layoutable,
@@ -147,8 +161,14 @@ def render_describe(
     version: int,
 ) -> dict[str, object]:
     """The full description of an object, limited to the fields its reader may see."""
+    masters = [f for f in entity.fields if f.is_master_detail]
     fields = [
-        render_field(f, can_edit=f.name in editable, is_name=f is entity.name_field)
+        render_field(
+            f,
+            can_edit=f.name in editable,
+            is_name=f is entity.name_field,
+            relationship_order=masters.index(f) if f in masters else None,
+        )
         for f in entity.fields
         if f.name in readable
     ]
@@ -211,9 +231,15 @@ def _full(
     return dict(sorted(full.items()))
 
 
-def render_field(field: Field, *, can_edit: bool, is_name: bool = False) -> dict[str, object]:
-    """One field with every key of a description, in alphabetical order."""
+def render_field(
+    field: Field, *, can_edit: bool, is_name: bool = False, relationship_order: int | None = None
+) -> dict[str, object]:
+    """One field with every key of a description, in alphabetical order. `relationship_order` counts the
+    masters of a detail from 0.
+    """
     kind, soap_type = _TYPES[field.type]
+    if field.name == "Subject" and field.picklist:
+        kind = "combobox"
     is_text = soap_type == "xsd:string"
     is_number = field.type in DOUBLE_TYPES
     length = _length(field)
@@ -221,19 +247,19 @@ def render_field(field: Field, *, can_edit: bool, is_name: bool = False) -> dict
     has_default = _has_default(field)
     is_required = field.required or field.is_system or field.type in _NEVER_NULL
     return {
-        "aggregatable": field.is_filterable and field.type is not FieldType.CHECKBOX,
+        "aggregatable": field.is_filterable and field.type not in _UNAGGREGATED,
         "aiPredictionField": False,
         "autoNumber": field.type is FieldType.AUTO_NUMBER,
         "byteLength": length * 3 if is_text else length,
-        "calculated": False,
-        "calculatedFormula": None,
-        "cascadeDelete": False,
+        "calculated": bool(field.formula) or field.roll_up is not None,
+        "calculatedFormula": field.formula or None,
+        "cascadeDelete": _is_cascading(field),
         "caseSensitive": field.case_sensitive,
         "compoundFieldName": field.compound or None,
         "controllerName": None,
         "createable": field.createable and can_edit,
         "custom": field.custom,
-        "defaultValue": field.default,
+        "defaultValue": _default(field),
         "defaultValueFormula": None,
         "defaultedOnCreate": has_default,
         "dependentPicklist": False,
@@ -248,7 +274,7 @@ def render_field(field: Field, *, can_edit: bool, is_name: bool = False) -> dict
         "formulaTreatNullNumberAsZero": False,
         "groupable": can_group,
         "highScaleNumber": False,
-        "htmlFormatted": False,
+        "htmlFormatted": field.type is FieldType.RICH_TEXT,
         "idLookup": field.type is FieldType.ID or field.external_id,
         "inlineHelpText": None,
         "label": field.label,
@@ -257,7 +283,7 @@ def render_field(field: Field, *, can_edit: bool, is_name: bool = False) -> dict
         "maskType": None,
         "name": field.name,
         "nameField": is_name,
-        "namePointing": False,
+        "namePointing": len(field.reference_to) > 1,
         "nillable": not (is_required or field.name == "OwnerId"),
         "permissionable": is_permissionable(field),
         "picklistValues": [
@@ -276,13 +302,13 @@ def render_field(field: Field, *, can_edit: bool, is_name: bool = False) -> dict
         "referenceTargetField": None,
         "referenceTo": list(field.reference_to),
         "relationshipName": field.relationship_name or None,
-        "relationshipOrder": None,
-        "restrictedDelete": False,
+        "relationshipOrder": relationship_order,
+        "restrictedDelete": field.delete_constraint == "Restrict",
         "restrictedPicklist": field.restricted,
         "scale": field.scale if is_number else 0,
         "searchPrefilterable": False,
         "soapType": soap_type,
-        "sortable": field.is_filterable,
+        "sortable": field.is_filterable and field.type is not FieldType.MULTI_PICKLIST,
         "type": kind,
         "unique": field.unique,
         "updateable": field.updateable and can_edit,
@@ -298,6 +324,16 @@ def _length(field: Field) -> int:
     return field.length
 
 
+def _default(field: Field) -> Value:
+    if field.default is None:
+        return None
+    return render_value(field, field.default, _DATETIME_SUFFIX)
+
+
+def _is_cascading(field: Field) -> bool:
+    return field.is_master_detail or field.delete_constraint == "Cascade"
+
+
 def _has_default(field: Field) -> bool:
     return (
         field.is_system
@@ -310,12 +346,12 @@ def _has_default(field: Field) -> bool:
 
 def _render_child(child: ChildLink) -> dict[str, object]:
     return {
-        "cascadeDelete": False,
+        "cascadeDelete": _is_cascading(child.field),
         "childSObject": child.entity,
         "deprecatedAndHidden": False,
         "field": child.field.name,
         "junctionIdListNames": [],
         "junctionReferenceTo": [],
         "relationshipName": child.field.child_relationship_name or None,
-        "restrictedDelete": False,
+        "restrictedDelete": child.field.delete_constraint == "Restrict",
     }

@@ -37,6 +37,7 @@ class _Cursor(Generic[Answer]):
     session_id: str
     answer: Answer
     row_count: int
+    weight: int
     used_at_s: float
 
 
@@ -53,16 +54,21 @@ class QueryCursors(Generic[Answer]):
     def __len__(self) -> int:
         return len(self._cursors)
 
-    def open(self, session_id: str, answer: Answer, row_count: int) -> str:
-        """Keep this answer for the session; returns the cursor's id."""
+    def open(self, session_id: str, answer: Answer, row_count: int, weight: int = 0) -> str:
+        """Keep this answer for the session; returns the cursor's id.
+
+        `weight` is how many rows it holds if that is more than its own, because rows hold others.
+        """
         self._expire()
         own = [key for key, cursor in self._cursors.items() if cursor.session_id == session_id]
         for key in own[: max(0, len(own) - self._limits.per_session + 1)]:
             self._drop(key)
         cursor_id = make_id(CURSOR_PREFIX, self._next_number)
         self._next_number += 1
-        self._cursors[cursor_id] = _Cursor(session_id, answer, row_count, self._clock.monotonic_s())
-        self._rows_kept += row_count
+        self._cursors[cursor_id] = _Cursor(
+            session_id, answer, row_count, max(row_count, weight), self._clock.monotonic_s()
+        )
+        self._rows_kept += max(row_count, weight)
         # The newest stays even if it alone is over the bound: its rows are already in memory.
         while len(self._cursors) > 1 and (
             len(self._cursors) > self._limits.in_all or self._rows_kept > self._limits.rows_in_all
@@ -102,4 +108,4 @@ class QueryCursors(Generic[Answer]):
             self._drop(key)
 
     def _drop(self, key: str) -> None:
-        self._rows_kept -= self._cursors.pop(key).row_count
+        self._rows_kept -= self._cursors.pop(key).weight

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tidewire.frontends.rest.describe import (
     ChildLink,
     render_describe,
@@ -12,8 +14,10 @@ from tidewire.frontends.rest.describe import (
     render_field,
     render_global_entry,
 )
-from tidewire.schema.model import EventType, Field, FieldType, PicklistValue
-from tidewire.schema.standard import ACCOUNT, CONTACT
+from tidewire.schema.fields import auto_number, detail, location, lookup, multi_picklist, rich_text
+from tidewire.schema.layout import custom_object
+from tidewire.schema.model import EventType, Field, FieldType, ObjectType, PicklistValue, RollUp
+from tidewire.schema.standard import ACCOUNT, CONTACT, LEAD_STATUS, STANDARD_OBJECTS, TASK
 
 FIELD_KEYS = [
     "aggregatable",
@@ -228,7 +232,7 @@ def test_children_are_linked_by_their_lookup() -> None:
     described = render_describe(ACCOUNT, ALL, ALL, [link], 59)
     assert described["childRelationships"] == [
         {
-            "cascadeDelete": False,
+            "cascadeDelete": True,
             "childSObject": "Contact",
             "deprecatedAndHidden": False,
             "field": "AccountId",
@@ -259,3 +263,100 @@ def test_event_can_be_created_and_nothing_else() -> None:
         "Printer__c",
     ]
     assert [f["name"] for f in fields if f["createable"]] == ["Printer__c"]
+
+
+@pytest.mark.parametrize(
+    "described, expected",
+    [
+        (
+            rich_text("A__c", "A"),
+            {"type": "textarea", "extraTypeInfo": "richtextarea", "htmlFormatted": True},
+        ),
+        (
+            multi_picklist("A__c", "A", "X;Y"),
+            {
+                "type": "multipicklist",
+                "soapType": "xsd:string",
+                "length": 4099,
+                "filterable": True,
+                "sortable": False,
+                "groupable": False,
+            },
+        ),
+        (location("A__c", "A")[0], {"type": "location", "soapType": "urn:location", "createable": False}),
+        (
+            location("A__c", "A")[1],
+            {"type": "double", "precision": 18, "scale": 15, "compoundFieldName": "A__c"},
+        ),
+        (auto_number("A__c", "A", "{0}"), {"type": "string", "autoNumber": True, "createable": False}),
+        (
+            Field(name="A__c", label="A", type=FieldType.NUMBER, formula="1 + 1"),
+            {"type": "double", "calculated": True, "calculatedFormula": "1 + 1"},
+        ),
+        (
+            Field(name="A__c", label="A", type=FieldType.NUMBER, roll_up=RollUp("L__c", "A__c", "COUNT")),
+            {"calculated": True, "calculatedFormula": None},
+        ),
+        (
+            lookup("A__c", "A", "Account", "A__r", delete_constraint="Restrict"),
+            {"restrictedDelete": True, "cascadeDelete": False, "polymorphicForeignKey": False},
+        ),
+        (
+            TASK.by_name["whoid"],
+            {"referenceTo": ["Contact", "Lead"], "polymorphicForeignKey": True, "namePointing": True},
+        ),
+        (TASK.by_name["subject"], {"type": "combobox", "soapType": "xsd:string"}),
+        (
+            CONTACT.by_name["name"],
+            {"type": "string", "filterable": True, "sortable": True, "createable": False, "length": 121},
+        ),
+        (
+            Field(name="A__c", label="A", type=FieldType.DATE, default=86_400_000),
+            {"defaultValue": "1970-01-02", "defaultedOnCreate": True},
+        ),
+    ],
+)
+def test_field_is_described_by_its_kind(described: Field, expected: dict[str, object]) -> None:
+    rendered = render_field(described, can_edit=True)
+    assert {key: rendered[key] for key in expected} == expected
+
+
+def test_masters_of_a_detail_are_counted_in_order() -> None:
+    obj = custom_object(
+        "Link__c",
+        "Link",
+        "Links",
+        "a00",
+        1001,
+        None,
+        [
+            detail("One__c", "One", "Account", "One__r", "Ones"),
+            detail("Two__c", "Two", "Contact", "Two__r", "Twos"),
+        ],
+    )
+    names = frozenset(f.name for f in obj.fields)
+    fields = render_describe(obj, names, names, [], 59)["fields"]
+    assert isinstance(fields, list)
+    orders = {f["name"]: f["relationshipOrder"] for f in fields if f["cascadeDelete"]}
+    assert orders == {"One__c": 0, "Two__c": 1}
+
+
+def test_status_objects_name_no_key_prefix() -> None:
+    assert render_global_entry(LEAD_STATUS, 59)["keyPrefix"] is None
+    assert render_global_entry(TASK, 59)["keyPrefix"] == "00T"
+
+
+@pytest.mark.parametrize("obj", STANDARD_OBJECTS, ids=lambda obj: obj.name)
+def test_every_standard_object_can_be_described(obj: ObjectType) -> None:
+    names = frozenset(f.name for f in obj.fields)
+    described = render_describe(obj, names, names, [], 59)
+    fields = described["fields"]
+    assert isinstance(fields, list)
+    assert [f["name"] for f in fields] == [f.name for f in obj.fields]
+    assert sum(f["nameField"] for f in fields) <= 1
+
+
+@pytest.mark.parametrize("field_type", FieldType)
+def test_every_field_type_has_a_description(field_type: FieldType) -> None:
+    described = render_field(Field(name="A__c", label="A", type=field_type), can_edit=True)
+    assert list(described) == FIELD_KEYS

@@ -5,9 +5,9 @@ from __future__ import annotations
 import orjson
 
 from tidewire.access.gate import Rows
-from tidewire.events import Value
 from tidewire.frontends.rest.records import render_created, render_page, render_published, render_single
 from tidewire.frontends.rest.wire import Page
+from tidewire.records.query import Record
 from tidewire.schema.model import Field
 from tidewire.schema.standard import ACCOUNT, CONTACT
 
@@ -18,12 +18,12 @@ def columns(*names: str) -> tuple[Field, ...]:
     return tuple(ACCOUNT.by_name[name.lower()] for name in names)
 
 
-def answer(*rows: dict[str, Value], names: tuple[str, ...] = ("Id", "Name")) -> Rows:
+def answer(*rows: Record, names: tuple[str, ...] = ("Id", "Name")) -> Rows:
     return Rows(ACCOUNT, columns(*names), list(rows), None, 7)
 
 
 def test_record_has_attributes_first_then_fields_as_asked() -> None:
-    row: dict[str, Value] = {
+    row: Record = {
         "Id": ID,
         "Name": "Acme",
         "AnnualRevenue": 50000.0,
@@ -43,7 +43,7 @@ def test_record_has_attributes_first_then_fields_as_asked() -> None:
 
 
 def test_compound_is_rendered_from_its_parts() -> None:
-    row: dict[str, Value] = {
+    row: Record = {
         "Id": ID,
         "BillingStreet": "1 Way",
         "BillingCity": "Kyiv",
@@ -63,7 +63,7 @@ def test_compound_is_rendered_from_its_parts() -> None:
 
 
 def test_person_name_is_one_text() -> None:
-    row: dict[str, Value] = {
+    row: Record = {
         "Id": "003TW0000000001AAA",
         "Salutation": None,
         "FirstName": "Ada",
@@ -79,7 +79,7 @@ def test_single_record_has_its_id_whatever_was_asked() -> None:
 
 
 def test_page_with_more_to_come_says_where() -> None:
-    rows = answer(*[dict[str, Value](Id=ID, Name=str(number)) for number in range(5)])
+    rows = answer(*[Record(Id=ID, Name=str(number)) for number in range(5)])
     page = render_page(rows, Page(2, 4, 5), 59, "/services/data/v59.0/query/01g-4")
     assert list(page) == ["totalSize", "done", "nextRecordsUrl", "records"]
     assert (page["totalSize"], page["done"]) == (5, False)

@@ -102,3 +102,11 @@ def test_ended_session_leaves_no_cursor() -> None:
     cursors.open("s2", "b", 10)
     cursors.drop_session("s1")
     assert len(cursors) == 1
+
+
+def test_rows_inside_rows_count_towards_the_bound() -> None:
+    cursors = make(rows_in_all=100)
+    first = cursors.open("s1", "rows", 10, 60)
+    second = cursors.open("s1", "rows", 10, 60)
+    assert cursors.try_find("s1", f"{first}-1") is None
+    assert cursors.try_find("s1", f"{second}-9") is not None

@@ -1,0 +1,63 @@
+"""Applying a definition: the sections in an order in which each finds what it needs.
+
+Removals of push topics and permission sets come first, so that types may go after them; then types; then what
+names types. Steps of one section are planned when the sections before it have run. Everything happens in the
+caller's transaction, so a refusal anywhere leaves the org as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidewire.access.definition import SECTIONS, check_keys, mapping
+from tidewire.access.definitions.document import check_document
+from tidewire.access.definitions.permissions import permission_set_steps
+from tidewire.access.definitions.plan import Applied, Step
+from tidewire.access.definitions.removal import read_removal, removal_steps
+from tidewire.access.definitions.settings import setting_steps
+from tidewire.access.definitions.setup_records import push_topic_steps, record_type_steps
+from tidewire.access.definitions.types import apply_types
+from tidewire.access.definitions.users import connected_app_steps, set_password, user_steps
+from tidewire.records.service import ConversionHook
+from tidewire.records.types import Types
+from tidewire.records.work import UnitOfWork
+
+__all__ = ["apply_definition", "set_password"]
+
+_SECTIONS = frozenset({*SECTIONS, "settings", "remove"})
+
+
+def apply_definition(
+    unit: UnitOfWork,
+    types: Types,
+    document: Mapping[str, object],
+    *,
+    is_dry_run: bool,
+    on_conversion: ConversionHook | None = None,
+) -> Applied:
+    """Bring the org to what the document says; returns the plan. Runs inside a solo transaction.
+
+    `on_conversion` is called for each converted field, once its data is converted, in the same transaction.
+    """
+    check_document(document)
+    check_keys(mapping(document, "definition"), _SECTIONS, "definition")
+    lines: list[str] = []
+
+    def take(steps: list[Step]) -> None:
+        for step in steps:
+            lines.append(step.line)
+            if not is_dry_run:
+                step.run()
+
+    take(setting_steps(unit, types, document))
+    removal = read_removal(unit, document)
+    take(removal_steps(unit, removal))
+    plan = apply_types(unit, types, document, removal, is_dry_run=is_dry_run)
+    lines += plan.lines
+    if on_conversion is not None and not is_dry_run:
+        for note in plan.notes:
+            on_conversion(unit, note)
+    sections = (record_type_steps, permission_set_steps, user_steps, push_topic_steps, connected_app_steps)
+    for make_steps in sections:
+        take(make_steps(unit, document))
+    return Applied(lines, tuple(plan.notes))

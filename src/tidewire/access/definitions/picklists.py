@@ -1,0 +1,139 @@
+"""The values of a picklist: added by listing them, moved and retired by orders that say so.
+
+`rename: {old: new}` gives a value another name, `replace: {old: other}` takes it off the list in favour of
+another one, and records follow in the same transaction, as ordinary updates. `deactivate: [value]` keeps what
+records hold but offers the value no more. A value that a document does not mention stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidewire.access.definitions.document import refuse, text_list, text_map
+from tidewire.access.definitions.plan import Step
+from tidewire.records.conversion import iter_values
+from tidewire.records.table import try_read_row, update_row
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.model import Field, FieldType, ObjectType, PicklistValue
+
+PICKLIST_TYPES = frozenset({FieldType.PICKLIST, FieldType.MULTI_PICKLIST})
+_ORDER_KEYS = ("rename", "replace", "deactivate")
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a field's definition says to do with values that are there."""
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    replace: Mapping[str, str] = field(default_factory=dict)
+    deactivate: frozenset[str] = frozenset()
+
+    @property
+    def moves(self) -> dict[str, str]:
+        """Every old value with the one that records hold from now on."""
+        return {**self.rename, **self.replace}
+
+
+def split_orders(spec: Mapping[str, Any], path: str) -> tuple[dict[str, Any], Orders]:
+    """A field's definition without its orders, and the orders."""
+    plain = {key: value for key, value in spec.items() if key not in _ORDER_KEYS}
+    orders = Orders(
+        text_map(spec.get("rename"), f"{path}.rename"),
+        text_map(spec.get("replace"), f"{path}.replace"),
+        frozenset(text_list(spec.get("deactivate"), f"{path}.deactivate")),
+    )
+    listed = spec.get("values")
+    for old in (*orders.moves, *orders.deactivate):
+        if isinstance(listed, list | tuple) and old in listed:
+            refuse(path, f"the value {old} is both listed and retired")
+    return plain, orders
+
+
+def merge_values(
+    stored: Field, wanted: tuple[PicklistValue, ...], orders: Orders, default: object, path: str
+) -> tuple[PicklistValue, ...]:
+    """The list after the definition: the wanted values in their order, then the others."""
+    held = {v.value: v for v in stored.picklist}
+    for old, new in orders.rename.items():
+        if old not in held:
+            continue
+        if new in held:
+            refuse(f"{path}.rename.{old}", f"{new} is a value already; use `replace`")
+        named = held.pop(old)
+        label = new if named.label == old else named.label
+        held[new] = replace(named, value=new, label=label)
+    for old in orders.replace:
+        held.pop(old, None)
+    merged: dict[str, PicklistValue] = {}
+    for value in wanted:
+        known = held.pop(value.value, None)
+        label = known.label if known is not None and value.label == value.value else value.label
+        merged[value.value] = replace(value, label=label, is_active=True)
+    merged |= held
+    for retired in orders.deactivate & merged.keys():
+        merged[retired] = replace(merged[retired], is_active=False)
+    missing = [new for new in orders.moves.values() if new not in merged and stored.picklist]
+    if missing and any(old in {v.value for v in stored.picklist} for old in orders.moves):
+        refuse(path, f"{missing[0]} is not among the values")
+    chosen = str(default).split(";") if default is not None else []
+    return tuple(replace(v, is_default=v.value in chosen) for v in merged.values())
+
+
+def value_steps(unit: UnitOfWork, obj: ObjectType, old: Field, new: Field, orders: Orders) -> list[Step]:
+    """A line for each value that comes, goes or moves; records are updated under `obj`, whose field still has
+    its old place but already the new list.
+    """
+    where = f"{obj.name}.{old.name}"
+    before = {v.value: v for v in old.picklist}
+    after = {v.value: v for v in new.picklist}
+    steps: list[Step] = []
+    for word, moves in (("rename", orders.rename), ("replace", orders.replace)):
+        for gone, kept in moves.items():
+            affected = _holders(unit, obj, old, gone, kept)
+            if gone in before or affected:
+                line = f"{word} value {gone} of {where} by {kept} ({len(affected)} records)"
+                steps.append(Step(line, _mover(unit, obj, new.name, affected)))
+    moved = set(orders.rename.values())
+    for value in after:
+        if value not in before and value not in moved:
+            steps.append(Step(f"add value {value} to {where}", _nothing))
+        elif value in before and before[value].is_active != after[value].is_active:
+            word = "activate" if after[value].is_active else "deactivate"
+            steps.append(Step(f"{word} value {value} of {where}", _nothing))
+    return steps
+
+
+def _holders(unit: UnitOfWork, obj: ObjectType, field_: Field, gone: str, kept: str) -> list[tuple[str, str]]:
+    """The records that hold a value, each with what it holds instead from now on."""
+    found: list[tuple[str, str]] = []
+    for record_id, value in iter_values(unit.tx, obj, field_):
+        if field_.type is FieldType.PICKLIST:
+            if value == gone:
+                found.append((record_id, kept))
+            continue
+        chosen = str(value).split(";")
+        if gone in chosen:
+            swapped = dict.fromkeys(kept if part == gone else part for part in chosen)
+            found.append((record_id, ";".join(swapped)))
+    return found
+
+
+def _mover(
+    unit: UnitOfWork, obj: ObjectType, name: str, affected: list[tuple[str, str]]
+) -> Callable[[], None]:
+    def run() -> None:
+        for record_id, value in affected:
+            row = try_read_row(unit.tx, obj, record_id)
+            if row is not None and row.get("IsDeleted"):
+                # In the recycle bin nobody is told, but what comes back must fit the list.
+                update_row(unit.tx, obj, record_id, {name: value})
+            else:
+                unit.update(obj, record_id, {name: value})
+
+    return run
+
+
+def _nothing() -> None:
+    """The step's line is all there is to it: the new list is stored with the field."""

@@ -1,0 +1,367 @@
+"""Objects, platform events and the selection for change data capture.
+
+The plan is made first, against the stored types and records; then, in the same transaction: records follow
+renamed picklist values while the old types still hold, the types change, and columns that are new are filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from tidewire.access.definition import check_keys, mapping, parse_custom_fields, parse_field
+from tidewire.access.definitions.derived import check_derived, fill_derived
+from tidewire.access.definitions.document import flag_of, refuse, text_list, text_of
+from tidewire.access.definitions.fields import FieldChange, check_field, check_sizes, plan_change
+from tidewire.access.definitions.picklists import PICKLIST_TYPES, Orders, split_orders, value_steps
+from tidewire.access.definitions.removal import Removal, check_unused, forget_permissions
+from tidewire.ids import key_prefix
+from tidewire.names import is_api_name
+from tidewire.records.conversion import (
+    ConversionNote,
+    convert_column,
+    count_records,
+    ensure_index,
+    fill_column,
+    next_column,
+)
+from tidewire.records.numbers import take_number
+from tidewire.records.types import Types
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.layout import FIRST_CUSTOM_TABLE, add_fields, custom_object
+from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+
+_OBJECT_KEYS = ("label", "plural", "name", "fields", "capture", "record_types")
+_NAME_TYPES = frozenset({FieldType.TEXT, FieldType.AUTO_NUMBER})
+_Work = Callable[[], object]
+
+
+@dataclass(slots=True)
+class TypePlan:
+    """What is to happen to the types, collected while the document is read."""
+
+    lines: list[str] = field(default_factory=list)
+    objects: list[ObjectType] = field(default_factory=list)
+    events: list[EventType] = field(default_factory=list)
+    captured: frozenset[str] | None = None
+    removed_objects: list[str] = field(default_factory=list)
+    removed_fields: list[tuple[str, str]] = field(default_factory=list)
+    before: list[_Work] = field(default_factory=list)  # while the old types hold
+    after: list[_Work] = field(default_factory=list)  # once every column is there
+    derived: list[str] = field(default_factory=list)  # objects with formulas or roll-ups to compute
+    notes: list[ConversionNote] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the types stay as they are."""
+        return not (self.objects or self.events or self.removed_objects or self.captured is not None)
+
+
+def apply_types(
+    unit: UnitOfWork, types: Types, document: Mapping[str, object], removal: Removal, *, is_dry_run: bool
+) -> TypePlan:
+    """Bring the types to what the document says; `unit.catalog` is the new catalog afterwards."""
+    plan = TypePlan()
+    objects = mapping(document.get("objects"), "objects")
+    events = mapping(document.get("events"), "events")
+    spelling = _spelling(unit.catalog, objects, events)
+    for name, spec in objects.items():
+        _plan_object(unit, name, mapping(spec, f"objects.{name}"), plan, spelling, is_dry_run)
+    for name, spec in events.items():
+        _plan_event(unit, name, mapping(spec, f"events.{name}"), plan, is_dry_run)
+    _plan_removal(unit, removal, plan)
+    known = unit.catalog.with_objects(plan.objects).with_events(plan.events)
+    known = known.without(plan.removed_objects)
+    for obj in plan.objects:
+        for target in (t for f in obj.fields for t in f.reference_to):
+            known.object(target)
+    check_unused(unit, known, removal, plan.notes, document)
+    check_derived(known, plan.objects)
+    plan.captured = _captured(known, document, plan.lines)
+    if plan.is_empty:
+        return plan
+    if is_dry_run:
+        unit.catalog = known
+        return plan
+    for work in plan.before:
+        work()
+    forget_permissions(unit, plan.removed_objects, plan.removed_fields)
+    unit.tx.progress.access_generation += 1  # channels may show more, or other, events now
+    unit.catalog = types.change(
+        unit.tx,
+        objects=plan.objects,
+        events=plan.events,
+        captured=plan.captured,
+        removed_objects=plan.removed_objects,
+        removed_fields=plan.removed_fields,
+    )
+    for work in plan.after:
+        work()
+    fill_derived(unit, plan.derived)
+    return plan
+
+
+def _spelling(
+    catalog: Catalog, objects: Mapping[str, object], events: Mapping[str, object]
+) -> dict[str, str]:
+    """How each object's name is spelt, by its lower-case form."""
+    for section, names in (("objects", objects), ("events", events)):
+        if len({name.lower() for name in names}) < len(names):
+            refuse(section, "two names differ in letter case only")
+    return {name.lower(): name for name in objects} | {o.name.lower(): o.name for o in catalog.objects}
+
+
+def _respelt(f: Field, spelling: Mapping[str, str]) -> Field:
+    targets = tuple(spelling.get(t.lower(), t) for t in f.reference_to)
+    roll_up = f.roll_up
+    if roll_up is not None:
+        roll_up = replace(roll_up, child=spelling.get(roll_up.child.lower(), roll_up.child))
+    return replace(f, reference_to=targets, roll_up=roll_up)
+
+
+def _plan_object(
+    unit: UnitOfWork,
+    name: str,
+    spec: Mapping[str, Any],
+    plan: TypePlan,
+    spelling: Mapping[str, str],
+    is_dry_run: bool,
+) -> None:
+    path = f"objects.{name}"
+    check_keys(spec, _OBJECT_KEYS, path)
+    known = unit.catalog.try_object(name)
+    specs: dict[str, dict[str, Any]] = {}
+    orders: dict[str, Orders] = {}
+    for field_name, raw in mapping(spec.get("fields"), f"{path}.fields").items():
+        field_path = f"{path}.fields.{field_name}"
+        specs[field_name], orders[field_name] = split_orders(mapping(raw, field_path), field_path)
+        check_sizes(specs[field_name], field_path)
+    completed = {n: _with_stored_values(known, n, s) for n, s in specs.items()}
+    fields = tuple(_respelt(f, spelling) for f in parse_custom_fields(completed, f"{path}.fields"))
+    for f in fields:
+        check_field(f, f"{path}.fields.{f.name}")
+    if known is None:
+        plan.objects.append(_new_object(unit, name, spec, fields, plan.lines, is_dry_run))
+        return
+    changed = _relabelled(known, spec, path, plan.lines)
+    if spec.get("name") is not None:
+        changed = _with_name(unit, changed, spec, plan)
+    missing = [f for f in fields if known.try_field(f.name) is None]
+    for f in fields:
+        stored = changed.try_field(f.name)
+        if stored is None or f.compound:
+            continue
+        if stored.name != f.name or not stored.custom:
+            refuse(f"{path}.fields.{f.name}", f"{known.name} has a field {stored.name}")
+        change = plan_change(unit, known, stored, f, specs[f.name], orders[f.name], f"{path}.fields.{f.name}")
+        if change is not None or orders[f.name] != Orders():
+            changed = _plan_field(unit, changed, stored, change, orders[f.name], plan)
+    if missing:
+        changed = _plan_missing(unit, changed, missing, plan)
+    if changed != known:
+        plan.objects.append(changed)
+
+
+def _with_stored_values(obj: ObjectType | None, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """The definition of a picklist that is there already need not list its values again."""
+    stored = obj.try_field(name) if obj is not None else None
+    if stored is None or "values" in spec or not stored.picklist:
+        return spec
+    if str(spec.get("type", "")).lower() not in {t.value.lower() for t in PICKLIST_TYPES}:
+        return spec
+    return {**spec, "values": [v.value for v in stored.picklist if v.is_active]}
+
+
+def _new_object(
+    unit: UnitOfWork,
+    name: str,
+    spec: Mapping[str, Any],
+    fields: tuple[Field, ...],
+    lines: list[str],
+    is_dry_run: bool,
+) -> ObjectType:
+    path = f"objects.{name}"
+    if not (is_api_name(name) and name.endswith("__c")):
+        refuse(path, "a custom object's name ends in __c")
+    label = text_of(spec, "label", name.removesuffix("__c").replace("_", " "), path)
+    lines.append(f"create object {name} with {len(fields)} fields")
+    number = 0 if is_dry_run else take_number(unit.tx, "custom objects", 0)
+    return custom_object(
+        name,
+        label,
+        text_of(spec, "plural", label + "s", path),
+        key_prefix(number, "a"),
+        FIRST_CUSTOM_TABLE + number,
+        _name_field(spec.get("name"), label, f"{path}.name"),
+        fields,
+    )
+
+
+def _name_field(value: object, label: str, path: str) -> Field | None:
+    if value is None:
+        return None
+    check_sizes(mapping(value, path), path)
+    named = parse_field("Name", value, path, _NAME_TYPES)
+    check_field(named, path)
+    if "label" in mapping(value, path):
+        label = named.label
+    return replace(named, label=label, custom=False, length=min(named.length, 80))
+
+
+def _relabelled(obj: ObjectType, spec: Mapping[str, Any], path: str, lines: list[str]) -> ObjectType:
+    label = text_of(spec, "label", obj.label, path)
+    plural = text_of(spec, "plural", obj.label_plural, path)
+    if (label, plural) == (obj.label, obj.label_plural):
+        return obj
+    if not obj.custom:
+        refuse(path, f"{obj.name} is a standard object and keeps its label")
+    lines.append(f"change {obj.name}: label")
+    return replace(obj, label=label, label_plural=plural)
+
+
+def _with_name(unit: UnitOfWork, obj: ObjectType, spec: Mapping[str, Any], plan: TypePlan) -> ObjectType:
+    path = f"objects.{obj.name}.name"
+    stored = obj.name_field
+    wanted = _name_field(spec["name"], obj.label, path)
+    if not obj.custom or stored is None or wanted is None:
+        refuse(path, f"{obj.name} is a standard object and keeps its Name")
+    change = plan_change(unit, obj, stored, wanted, mapping(spec["name"], path), Orders(), path)
+    return obj if change is None else _plan_field(unit, obj, stored, change, Orders(), plan)
+
+
+def _plan_field(
+    unit: UnitOfWork,
+    obj: ObjectType,
+    old: Field,
+    change: FieldChange | None,
+    orders: Orders,
+    plan: TypePlan,
+) -> ObjectType:
+    """The object with one field changed; what that takes is added to the plan."""
+    if change is None:
+        change = FieldChange(old, old, "")
+    new = change.new
+    if change.note is not None:
+        if orders != Orders():
+            refuse(f"objects.{obj.name}.fields.{old.name}", "convert the field first, then move its values")
+        new = replace(new, column=f"c{next_column(unit.tx, obj)}")
+    changed = replace(obj, fields=tuple(new if f.name == old.name else f for f in obj.fields))
+    if change.line:
+        plan.lines.append(change.line)
+    if change.note is not None:
+        plan.notes.append(change.note)
+        plan.after.append(partial(convert_column, unit.tx, changed, old, new))
+        return changed
+    if new.type in PICKLIST_TYPES:
+        for step in value_steps(unit, changed, old, new, orders):
+            plan.lines.append(step.line)
+            plan.before.append(step.run)
+    if (new.unique or new.external_id) and not (old.unique or old.external_id):
+        plan.after.append(partial(ensure_index, unit.tx, changed, new))
+    if change.has_new_values and obj.name not in plan.derived:
+        plan.derived.append(obj.name)
+    return changed
+
+
+def _plan_missing(unit: UnitOfWork, obj: ObjectType, missing: list[Field], plan: TypePlan) -> ObjectType:
+    number = next_column(unit.tx, obj)
+    placed: list[Field] = []
+    for f in missing:
+        placed.append(f if f.is_compound else replace(f, column=f"c{number}"))
+        number += not f.is_compound
+    grown = add_fields(obj, placed)
+    for f in placed:
+        if not f.compound:
+            plan.lines.append(f"add field {obj.name}.{f.name} ({f.type.value})")
+        if f.type is FieldType.CHECKBOX and not f.formula:
+            plan.after.append(partial(fill_column, unit.tx, grown, f, f.default is True))
+        if (f.formula or f.roll_up is not None) and obj.name not in plan.derived:
+            plan.derived.append(obj.name)
+        if f.is_master_detail and count_records(unit.tx, obj):
+            path = f"objects.{obj.name}.fields.{f.name}"
+            refuse(path, f"{obj.name} has records, which would have no master")
+    return grown
+
+
+def _plan_event(
+    unit: UnitOfWork, name: str, spec: Mapping[str, Any], plan: TypePlan, is_dry_run: bool
+) -> None:
+    path = f"events.{name}"
+    check_keys(spec, ("label", "plural", "fields"), path)
+    for field_name, raw in mapping(spec.get("fields"), f"{path}.fields").items():
+        check_sizes(mapping(raw, f"{path}.fields.{field_name}"), f"{path}.fields.{field_name}")
+    fields = parse_custom_fields(spec.get("fields"), f"{path}.fields", for_event=True)
+    for f in fields:
+        check_field(f, f"{path}.fields.{f.name}")
+    known = unit.catalog.try_event(name)
+    if known is None:
+        if not (is_api_name(name) and name.endswith("__e")):
+            refuse(path, "a platform event's name ends in __e")
+        label = text_of(spec, "label", name.removesuffix("__e").replace("_", " "), path)
+        plan.lines.append(f"create platform event {name} with {len(fields)} fields")
+        number = 0 if is_dry_run else take_number(unit.tx, "platform events", 0)
+        plural = text_of(spec, "plural", label + "s", path)
+        plan.events.append(
+            EventType(
+                name=name, label=label, label_plural=plural, key_prefix=key_prefix(number, "e"), fields=fields
+            )
+        )
+        return
+    stored = {f.name: f for f in known.fields}
+    for f in fields:
+        held = stored.get(f.name)
+        if held is not None and held.type is not f.type:
+            refuse(f"{path}.fields.{f.name}", f"{known.name}.{f.name} is {held.type.value} and stays so")
+        if held is None:
+            plan.lines.append(f"add field {known.name}.{f.name} ({f.type.value})")
+            stored[f.name] = f
+    label = text_of(spec, "label", known.label, path)
+    plural = text_of(spec, "plural", known.label_plural, path)
+    if (label, plural) != (known.label, known.label_plural):
+        plan.lines.append(f"change {known.name}: label")
+    changed = replace(known, label=label, label_plural=plural, fields=tuple(stored.values()))
+    if changed != known:
+        plan.events.append(changed)
+
+
+def _plan_removal(unit: UnitOfWork, removal: Removal, plan: TypePlan) -> None:
+    for name in removal.objects:
+        obj = unit.catalog.object(name)
+        plan.lines.append(f"remove object {name} and its {count_records(unit.tx, obj)} records")
+        plan.removed_objects.append(name)
+    for name, field_names in removal.fields.items():
+        pending = {o.name: o for o in plan.objects}
+        obj = pending.get(name) or unit.catalog.object(name)
+        gone = {f.name for f in obj.fields if f.name in field_names or f.compound in field_names}
+        cleared = unit.catalog.object(name)
+        for f in (f for f in obj.fields if f.name in gone):
+            if not f.compound:
+                plan.lines.append(f"remove field {name}.{f.name}")
+            plan.removed_fields.append((name, f.name))
+            if f.column:
+                plan.after.append(partial(fill_column, unit.tx, cleared, f, None))
+        kept = replace(obj, fields=tuple(f for f in obj.fields if f.name not in gone))
+        plan.objects = [o for o in plan.objects if o.name != name] + [kept]
+
+
+def _captured(catalog: Catalog, document: Mapping[str, object], lines: list[str]) -> frozenset[str] | None:
+    names = {catalog.object(name).name for name in text_list(document.get("capture"), "capture")}
+    stopped: set[str] = set()
+    for name, spec in mapping(document.get("objects"), "objects").items():
+        path = f"objects.{name}"
+        if "capture" in mapping(spec, path):
+            wanted = names if flag_of(spec, "capture", False, path) else stopped
+            wanted.add(catalog.object(name).name)
+    if names & stopped:
+        refuse("capture", f"{min(names & stopped)} is both captured and not")
+    fresh = sorted(names - catalog.captured)
+    ended = sorted(stopped & catalog.captured)
+    for name in fresh:
+        if catalog.object(name).is_setup:
+            refuse("capture", f"changes of {name} cannot be captured")
+    lines += [f"capture changes of {name}" for name in fresh]
+    lines += [f"stop capturing changes of {name}" for name in ended]
+    return (catalog.captured | names) - stopped if fresh or ended else None

@@ -1,0 +1,202 @@
+"""Groups records and adds them up: GROUP BY, its roll-ups, HAVING and the order of the answer.
+
+Records are read page by page and folded into their groups at once, so memory holds groups, not records. Sums
+are exact: every number is added as the decimal that was stored, whatever order the records come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import combinations
+
+from tidewire.errors import LimitExceeded
+from tidewire.events import Value
+from tidewire.schema.folding import fold_key
+from tidewire.schema.model import Field, FieldType
+from tidewire.soql.ast import Grouping
+from tidewire.soql.bound import BoundAggregate, BoundOrder, BoundQuery, Measure
+from tidewire.soql.compile_predicate import compile_predicate
+from tidewire.soql.compile_sql import compile_scan
+from tidewire.storage.store import Reader
+
+MAX_GROUPS = 2_000
+_PAGE_ROWS = 2_000
+
+SortKey = tuple[bool, int, Value]
+
+
+def run_aggregate(
+    reader: Reader, bound: BoundQuery, aggregate: BoundAggregate, *, include_deleted: bool
+) -> list[dict[str, Value]]:
+    """The rows of an aggregate query under the names of its SELECT. Raises LimitExceeded for too many groups."""
+    groups = _Groups(aggregate)
+    for record in _iter_records(reader, bound, aggregate, include_deleted=include_deleted):
+        groups.add(record)
+    rows = groups.rows()
+    if aggregate.having is not None:
+        holds = compile_predicate(aggregate.having, bound.entity)
+        rows = [row for row in rows if holds(row)]
+    for item in reversed(aggregate.order):
+        _sort(rows, item)
+    first = bound.offset or 0
+    rows = rows[first:] if bound.limit is None else rows[first : first + bound.limit]
+    if len(rows) > MAX_GROUPS:
+        raise LimitExceeded(
+            "Aggregate query does not support queryMore(), use LIMIT to restrict the results to a single batch"
+        )
+    return [{name: row[slot.name] for name, slot in aggregate.select} for row in rows]
+
+
+def _iter_records(
+    reader: Reader, bound: BoundQuery, aggregate: BoundAggregate, *, include_deleted: bool
+) -> Iterator[tuple[Value, ...]]:
+    after_id = ""
+    while True:
+        sql = compile_scan(
+            bound,
+            aggregate.operands,
+            after_id=after_id,
+            row_count=_PAGE_ROWS,
+            include_deleted=include_deleted,
+        )
+        page = reader.execute(sql.text, sql.params)
+        yield from (row[1:] for row in page)
+        if len(page) < _PAGE_ROWS:
+            return
+        after_id = str(page[-1][0])
+
+
+class _Groups:
+    """The groups met so far, by the keys of their values; a value that was rolled up has no key."""
+
+    def __init__(self, aggregate: BoundAggregate) -> None:
+        self._aggregate = aggregate
+        self._fields = [group.operand.field for group in aggregate.groups]
+        self._levels = tuple(_levels(len(aggregate.groups), aggregate.grouping))
+        self._groups: dict[tuple[SortKey | None, ...], _Group] = {}
+        if not aggregate.groups:
+            self._groups[()] = _Group((), aggregate.measures)
+
+    def add(self, record: tuple[Value, ...]) -> None:
+        width = len(self._fields)
+        values = [_shown(f, v) for f, v in zip(self._fields, record[:width], strict=True)]
+        keys = [sort_key(f, v) for f, v in zip(self._fields, values, strict=True)]
+        for level in self._levels:
+            key = tuple(k if place in level else None for place, k in enumerate(keys))
+            group = self._groups.get(key)
+            if group is None:
+                kept = tuple(v if place in level else None for place, v in enumerate(values))
+                group = self._groups[key] = _Group(kept, self._aggregate.measures)
+            group.add(record[width:])
+
+    def rows(self) -> list[dict[str, Value]]:
+        """One row per group, in the order of its values, a subtotal after what it adds up."""
+        ordered = sorted(
+            self._groups.items(),
+            key=lambda item: tuple((k is None, k or (False, 0, "")) for k in item[0]),
+        )
+        rows = []
+        for key, group in ordered:
+            row: dict[str, Value] = {}
+            for described, value, kept in zip(self._aggregate.groups, group.values, key, strict=True):
+                row[described.name] = value
+                row[described.rolled_name] = int(kept is None)
+            for measure, tally in zip(self._aggregate.measures, group.tallies, strict=True):
+                row[measure.name] = tally.result()
+            rows.append(row)
+        return rows
+
+
+def _levels(width: int, grouping: Grouping) -> Iterable[frozenset[int]]:
+    """Which values each kind of row keeps."""
+    match grouping:
+        case Grouping.PLAIN:
+            return [frozenset(range(width))]
+        case Grouping.ROLLUP:
+            return [frozenset(range(kept)) for kept in range(width, -1, -1)]
+        case Grouping.CUBE:
+            sizes = range(width, -1, -1)
+            return [frozenset(kept) for size in sizes for kept in combinations(range(width), size)]
+
+
+class _Group:
+    __slots__ = ("tallies", "values")
+
+    def __init__(self, values: tuple[Value, ...], measures: tuple[Measure, ...]) -> None:
+        self.values = values
+        self.tallies = [_Tally(measure.function, measure.operand.field) for measure in measures]
+
+    def add(self, values: tuple[Value, ...]) -> None:
+        for tally, value in zip(self.tallies, values, strict=True):
+            if value is not None:
+                tally.add(value)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """One measure of one group."""
+
+    function: str
+    described: Field
+    count: int = 0
+    total: Decimal = Decimal(0)
+    best: tuple[SortKey, Value] | None = None
+    seen: set[SortKey] = field(default_factory=set)
+
+    def add(self, value: Value) -> None:
+        self.count += 1
+        match self.function:
+            case "SUM" | "AVG":
+                self.total += Decimal(repr(value))
+            case "COUNT_DISTINCT":
+                self.seen.add(sort_key(self.described, value))
+            case "MIN" | "MAX":
+                key = sort_key(self.described, value)
+                is_better = self.best is None or (key < self.best[0]) is (self.function == "MIN")
+                if is_better and (self.best is None or key != self.best[0]):
+                    self.best = (key, value)
+            case _:
+                pass
+
+    def result(self) -> Value:
+        match self.function:
+            case "COUNT":
+                return self.count
+            case "COUNT_DISTINCT":
+                return len(self.seen)
+            case "MIN" | "MAX":
+                return None if self.best is None else self.best[1]
+            case _ if self.count == 0:
+                return None
+            case "AVG":
+                return float(self.total / self.count)
+            case _:
+                return int(self.total) if self.described.type is FieldType.INTEGER else float(self.total)
+
+
+def _shown(described: Field, value: Value) -> Value:
+    return bool(value) if described.type is FieldType.CHECKBOX else value
+
+
+def sort_key(described: Field, value: Value) -> SortKey:
+    """The key by which values group and sort: null first, text by its folded key, picklists as defined."""
+    if value is None:
+        return (False, 0, "")
+    if described.is_text and isinstance(value, str):
+        key = fold_key(value, case_sensitive=described.case_sensitive)
+        places = [place for place, c in enumerate(described.picklist) if fold_key(c.value) == key]
+        return (True, places[0] if places else len(described.picklist), key)
+    return (True, 0, value)
+
+
+def _sort(rows: list[dict[str, Value]], item: BoundOrder) -> None:
+    """Sort by one key, keeping the order of rows that are equal in it."""
+    slot = item.operand.field
+
+    def key(row: dict[str, Value]) -> SortKey:
+        return sort_key(slot, row[slot.name])
+
+    rows.sort(key=key, reverse=item.is_descending)
+    rows.sort(key=lambda row: (row[slot.name] is None) is item.has_nulls_last)

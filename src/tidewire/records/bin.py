@@ -1,0 +1,116 @@
+"""The recycle bin: what each delete did, step by step, until it is undone, purged or expires.
+
+A delete is known by its root, the record that somebody asked to delete. Its steps are the records that went
+into the bin, the root first, and the lookups of living records that were cleared because of it. A record is in
+the bin under one root at a time: its own, or that of the delete which took it along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidewire.records.table import delete_row
+from tidewire.schema.catalog import Catalog
+from tidewire.storage.store import Reader, Transaction
+
+BIN_RETENTION_MS = 15 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class BinStep:
+    """A record that was deleted or, with `field`, one whose lookup to `target_id` was cleared."""
+
+    record_id: str
+    entity: str
+    field: str = ""
+    target_id: str = ""
+
+
+def append_steps(tx: Transaction, root_id: str, steps: Iterable[BinStep], deleted_ms: int) -> None:
+    """Keep what a delete did."""
+    tx.execute_many(
+        "INSERT INTO recycle_bin (root_id, step, record_id, entity, field, target_id, deleted_ms)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (root_id, number, s.record_id, s.entity, s.field, s.target_id, deleted_ms)
+            for number, s in enumerate(steps)
+        ],
+    )
+
+
+def read_steps(reader: Reader | Transaction, record_id: str) -> list[BinStep]:
+    """What comes back with a record, itself first: a root brings its whole delete, another only itself and the
+    lookups to it. Empty if the record is not in the bin.
+    """
+    root_id = _try_root(reader, record_id)
+    if root_id is None:
+        return []
+    which, params = _selection(root_id, record_id)
+    rows = reader.execute(
+        f"SELECT record_id, entity, field, target_id FROM recycle_bin WHERE {which} ORDER BY step",  # noqa: S608  # constant
+        params,
+    )
+    return [BinStep(*row) for row in rows]
+
+
+def remove_steps(tx: Transaction, record_id: str) -> None:
+    """Forget what `read_steps` tells of this record."""
+    root_id = _try_root(tx, record_id)
+    if root_id is not None:
+        which, params = _selection(root_id, record_id)
+        tx.execute(f"DELETE FROM recycle_bin WHERE {which}", params)  # noqa: S608  # constant
+
+
+def purge(tx: Transaction, catalog: Catalog, record_id: str) -> int:
+    """Remove a record in the bin for good, with all that was deleted because of it; returns how many rows."""
+    gone = 0
+    for step in read_steps(tx, record_id):
+        obj = catalog.try_object(step.entity)
+        if not step.field and obj is not None:
+            delete_row(tx, obj, step.record_id)
+            gone += 1
+    remove_steps(tx, record_id)
+    return gone
+
+
+def purge_expired(tx: Transaction, catalog: Catalog, now_ms: int, limit: int = 500) -> int:
+    """Purge up to `limit` deletes older than the bin keeps them, oldest first; returns how many rows went.
+
+    Nobody is told: the records were gone for every reader when they were deleted. Zero means that none is
+    left.
+    """
+    roots = tx.execute(
+        "SELECT root_id, MIN(deleted_ms) AS since FROM recycle_bin WHERE deleted_ms < ?"
+        " GROUP BY root_id ORDER BY since, root_id LIMIT ?",
+        (now_ms - BIN_RETENTION_MS, limit),
+    )
+    return sum(_purge_root(tx, catalog, str(root_id)) for root_id, _ in roots)
+
+
+def _purge_root(tx: Transaction, catalog: Catalog, root_id: str) -> int:
+    gone = 0
+    for record_id, entity in tx.execute(
+        "SELECT record_id, entity FROM recycle_bin WHERE root_id = ? AND field = ''", (root_id,)
+    ):
+        obj = catalog.try_object(entity)
+        if obj is not None:
+            delete_row(tx, obj, record_id)
+            gone += 1
+    tx.execute("DELETE FROM recycle_bin WHERE root_id = ?", (root_id,))
+    return gone
+
+
+def _try_root(reader: Reader | Transaction, record_id: str) -> str | None:
+    rows = reader.execute("SELECT root_id FROM recycle_bin WHERE record_id = ? AND field = ''", (record_id,))
+    return str(rows[0][0]) if rows else None
+
+
+def _selection(root_id: str, record_id: str) -> tuple[str, tuple[str, ...]]:
+    if root_id == record_id:
+        return "root_id = ?", (root_id,)
+    return "root_id = ? AND ((record_id = ? AND field = '') OR target_id = ?)", (
+        root_id,
+        record_id,
+        record_id,
+    )

@@ -1,0 +1,95 @@
+"""Person accounts: one person in two rows, an account and its contact, that are kept in step.
+
+An org has person accounts if its Account has PersonContactId. Fields that the two rows share have one name in
+both (FirstName, Phone), the prefix Person on the account (PersonEmail is the contact's Email), or the suffix
+`__pc` for `__c`. What is set on one side is set on the other, and every save touches both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from tidewire.events import Value
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.model import ObjectType
+from tidewire.schema.values import join_person_name
+
+_NAME_PARTS = ("Salutation", "FirstName", "LastName")
+_SHARED = (*_NAME_PARTS, "Phone", "Fax", "OwnerId")
+_PREFIX = "Person"
+
+
+@lru_cache(maxsize=64)
+def shared_fields(account: ObjectType, contact: ObjectType) -> dict[str, str]:
+    """The account's fields that also stand on a person's contact, and their names there."""
+    pairs = {name: name for name in _SHARED if account.try_field(name) and contact.try_field(name)}
+    for field in account.stored_fields:
+        if field.name == "PersonContactId":
+            continue
+        if field.name.endswith("__pc"):
+            twin = field.name.removesuffix("__pc") + "__c"
+        elif field.name.startswith(_PREFIX):
+            twin = field.name.removeprefix(_PREFIX)
+        else:
+            continue
+        other = contact.try_field(twin)
+        if other is not None and other.column:
+            pairs[field.name] = other.name
+    return pairs
+
+
+def has_person_accounts(obj: ObjectType) -> bool:
+    """Whether this is an Account that can be a person."""
+    return obj.name == "Account" and obj.try_field("PersonContactId") is not None
+
+
+def is_person(obj: ObjectType, row: Mapping[str, Value]) -> bool:
+    """Whether the row is one half of a person account."""
+    return obj.name in ("Account", "Contact") and bool(row.get("IsPersonAccount"))
+
+
+def person_only_fields(account: ObjectType, contact: ObjectType, names: Iterable[str]) -> list[str]:
+    """Those of the fields that a business account cannot have."""
+    pairs = shared_fields(account, contact)
+    return [n for n in names if n in _NAME_PARTS or (n in pairs and n not in _SHARED)]
+
+
+def fixed_fields(obj: ObjectType, names: Iterable[str]) -> list[str]:
+    """Those of the fields that nobody may set on one half of a person: they follow from the other."""
+    fixed = "Name" if obj.name == "Account" else "AccountId"
+    return [n for n in names if n == fixed]
+
+
+def account_name(row: Mapping[str, Value]) -> str | None:
+    """The Name of a person's account: `First Last`, cut to what the field holds."""
+    name = join_person_name(row)
+    return name[:255] if name else None
+
+
+def contact_values(catalog: Catalog, account: Mapping[str, Value]) -> dict[str, Value]:
+    """The contact that a new person's account needs beside it."""
+    values = twin_values(catalog, catalog.object("Account"), account, account)
+    values |= {"Id": account["PersonContactId"], "AccountId": account["Id"]}
+    if catalog.object("Contact").try_field("IsPersonAccount"):
+        values["IsPersonAccount"] = True
+    return values
+
+
+def twin_of(catalog: Catalog, obj: ObjectType, row: Mapping[str, Value]) -> tuple[ObjectType, str]:
+    """The other half of a person: its object and id."""
+    if obj.name == "Account":
+        return catalog.object("Contact"), str(row["PersonContactId"])
+    return catalog.object("Account"), str(row["AccountId"])
+
+
+def twin_values(
+    catalog: Catalog, obj: ObjectType, after: Mapping[str, Value], changed: Iterable[str]
+) -> dict[str, Value]:
+    """What a change to one half sets on the other; `after` is the changed half's whole row."""
+    pairs = shared_fields(catalog.object("Account"), catalog.object("Contact"))
+    names = {twin: own for own, twin in pairs.items()} if obj.name == "Contact" else pairs
+    values = {names[name]: after.get(name) for name in changed if name in names}
+    if obj.name == "Contact" and any(name in _NAME_PARTS for name in changed):
+        values["Name"] = account_name(after)
+    return values

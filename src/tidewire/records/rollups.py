@@ -1,0 +1,241 @@
+"""Roll-up summaries: what a record says about the records that have it as their master.
+
+They are counted anew from the children rather than kept by differences: one indexed read per touched parent and
+field, and no way to drift. A parent whose roll-up changes may itself be a child, so the work goes on upward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from tidewire.errors import DefinitionInvalid, RequestError
+from tidewire.events import Change, Value
+from tidewire.records.derived import compute_derived, fit_number
+from tidewire.records.table import try_read_row
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.folding import fold_key
+from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType, RollUp
+from tidewire.schema.values import parse_value
+from tidewire.storage.store import Reader, Transaction
+
+Row = Mapping[str, Value]
+Touched = tuple[str, Row | None, Row | None]
+"""An entity and one of its records before and after; None where there was or is no living record."""
+
+FUNCTIONS = ("COUNT", "SUM", "MIN", "MAX")
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+# Master-detail goes at most three levels deep; a definition that goes round must not hold up the writer.
+_MAX_LEVELS = 10
+_NUMBER_TYPES = DOUBLE_TYPES | {FieldType.INTEGER}
+_DATE_TYPES = frozenset({FieldType.DATE, FieldType.DATETIME})
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A roll-up as its children see it: `inputs` are those of their fields that it depends on."""
+
+    parent: str
+    field: Field
+    child_field: str
+    inputs: frozenset[str]
+
+
+class Unit(Protocol):
+    """What roll-ups need of a unit of work."""
+
+    tx: Transaction
+    catalog: Catalog
+    now_ms: int
+
+    def changes(self) -> list[Change]:
+        """The changes so far."""
+
+    def store_derived(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
+        """Store computed values of a living record."""
+
+
+def apply_roll_ups(unit: Unit) -> None:
+    """Bring the roll-ups of all parents up to date with the changes of a unit of work.
+
+    Called once, after the last statement: it looks at what the whole unit adds up to. Formulas over a roll-up
+    are computed with it.
+    """
+    if not _by_child(unit.catalog.objects):
+        return
+    touched: list[Touched] = [(c.entity, c.before, c.after) for c in unit.changes()]
+    for _ in range(_MAX_LEVELS):
+        parents = affected_parents(unit.catalog, touched)
+        if not parents:
+            return
+        touched = [
+            change
+            for (entity, record_id), fields in parents.items()
+            if (change := _refresh(unit, unit.catalog.object(entity), record_id, fields)) is not None
+        ]
+
+
+def affected_parents(
+    catalog: Catalog, changes: Iterable[Touched]
+) -> dict[tuple[str, str], tuple[Field, ...]]:
+    """The parents, as entity and id, whose roll-ups may differ after these changes, and which roll-ups."""
+    found: dict[tuple[str, str], dict[str, Field]] = {}
+    rules = _by_child(catalog.objects)
+    for entity, before, after in changes:
+        old, new = _living(before), _living(after)
+        for rule in rules.get(entity, ()):
+            if old is not None and new is not None and all(old.get(n) == new.get(n) for n in rule.inputs):
+                continue
+            for row in (old, new):
+                master = None if row is None else row.get(rule.child_field)
+                if master is not None:
+                    found.setdefault((rule.parent, str(master)), {})[rule.field.name] = rule.field
+    return {parent: tuple(fields.values()) for parent, fields in found.items()}
+
+
+def compute_roll_up(
+    reader: Reader | Transaction, catalog: Catalog, parent: ObjectType, field: Field, parent_id: str
+) -> Value:
+    """What the roll-up `field` of one parent is worth, read from its living children."""
+    roll_up = _roll_up_of(parent, field)
+    child = catalog.object(roll_up.child)
+    master = child.by_name[roll_up.child_field.lower()]
+    conditions = [f"{master.column} = ?"]
+    values: list[Value] = [parent_id]
+    deleted = child.try_field("IsDeleted")
+    if deleted is not None and deleted.column:
+        conditions.append(f"{deleted.column} = 0")
+    for name, operator, literal in roll_up.filters:
+        tested = child.by_name[name.lower()]
+        conditions.append(_condition(tested, operator, _literal(tested, literal), values))
+    if roll_up.function == "COUNT":
+        counted = "COUNT(*)"
+    else:
+        word = FUNCTIONS[FUNCTIONS.index(roll_up.function)]
+        counted = f"{word}({child.by_name[roll_up.summed_field.lower()].column})"
+    # Names come from the catalog, words from this module.
+    sql = f"SELECT {counted} FROM {child.table} WHERE {' AND '.join(conditions)}"  # noqa: S608
+    ((found,),) = reader.execute(sql, values)
+    if field.type in _NUMBER_TYPES:
+        if found is None:
+            return fit_number(field, 0) if roll_up.function == "SUM" else None
+        return fit_number(field, found if isinstance(found, int) else float(found))
+    return None if found is None else int(found)
+
+
+def check_roll_ups(catalog: Catalog, obj: ObjectType) -> None:
+    """Refuse, with DefinitionInvalid, an object with a roll-up that its children cannot answer."""
+    for field in obj.fields:
+        if field.roll_up is not None:
+            reason = _fault(catalog, obj, field, field.roll_up)
+            if reason:
+                path = f"{obj.name}.{field.name}"
+                raise DefinitionInvalid(f"{path}: {reason}", path=path)
+
+
+def _fault(catalog: Catalog, obj: ObjectType, field: Field, roll_up: RollUp) -> str:
+    child = catalog.try_object(roll_up.child)
+    if child is None:
+        return f"there is no object {roll_up.child}"
+    master = child.try_field(roll_up.child_field)
+    if master is None or not master.is_master_detail or obj.name not in master.reference_to:
+        return f"{child.name}.{roll_up.child_field} is no master-detail field to {obj.name}"
+    if roll_up.function not in FUNCTIONS:
+        return f"the function of a roll-up is one of {', '.join(FUNCTIONS)}"
+    if roll_up.function != "COUNT":
+        summed = child.try_field(roll_up.summed_field)
+        if summed is None or not summed.column:
+            return f"{child.name} has no field {roll_up.summed_field or 'to add up'}"
+        is_number = summed.type in _NUMBER_TYPES and field.type in _NUMBER_TYPES
+        is_date = roll_up.function != "SUM" and summed.type in _DATE_TYPES and summed.type is field.type
+        if not (is_number or is_date):
+            return f"{roll_up.function} of {child.name}.{summed.name} does not fit type {field.type.value}"
+    elif field.type not in _NUMBER_TYPES:
+        return f"a COUNT does not fit type {field.type.value}"
+    return _filter_fault(child, roll_up)
+
+
+def _filter_fault(child: ObjectType, roll_up: RollUp) -> str:
+    for name, operator, literal in roll_up.filters:
+        tested = child.try_field(name)
+        if tested is None or not tested.column or not tested.is_filterable:
+            return f"{child.name} has no field {name} to filter by"
+        if operator not in OPERATORS:
+            return f"the operator of a filter is one of {' '.join(OPERATORS)}"
+        try:
+            value = _literal(tested, literal)
+        except RequestError as error:
+            return f"filter on {name}: {error.message}"
+        if operator not in ("=", "!=") and (value is None or tested.type is FieldType.CHECKBOX):
+            return f"filter on {name}: nothing is less or more than that"
+    return ""
+
+
+def _refresh(unit: Unit, obj: ObjectType, record_id: str, fields: Sequence[Field]) -> Touched | None:
+    """Compute and store the roll-ups of one parent; what that changed, or None if nothing."""
+    before = try_read_row(unit.tx, obj, record_id)
+    if before is None or before.get("IsDeleted"):
+        return None
+    values = {f.name: compute_roll_up(unit.tx, unit.catalog, obj, f, record_id) for f in fields}
+    if all(before.get(name) == value for name, value in values.items()):
+        return None
+    values |= compute_derived(obj, before | values, unit.now_ms, before)
+    unit.store_derived(obj, record_id, values)
+    return obj.name, before, before | values
+
+
+def _condition(field: Field, operator: str, value: Value, values: list[Value]) -> str:
+    """One filter as SQL; its value goes to `values`. As in queries, what is null differs from every value."""
+    column = field.key_column if field.is_text else field.column
+    if field.type is FieldType.CHECKBOX:
+        is_true = bool(value) is (operator == "=")
+        return f"{column} = 1" if is_true else f"({column} IS NULL OR {column} = 0)"
+    if value is None:
+        return f"{column} IS {'' if operator == '=' else 'NOT '}NULL"
+    if field.is_text:
+        value = fold_key(str(value), case_sensitive=field.case_sensitive)
+    values.append(value)
+    if operator == "!=":
+        return f"({column} IS NULL OR {column} <> ?)"
+    # The word is taken from our own list, so that no byte of a definition reaches the SQL.
+    return f"{column} {OPERATORS[OPERATORS.index(operator)]} ?"
+
+
+def _literal(field: Field, literal: object) -> Value:
+    # A picklist may lose a value that a filter still asks for, so text is not held against the choices.
+    if field.is_text and isinstance(literal, str):
+        return literal.strip() or None
+    return parse_value(field, literal)
+
+
+def _living(row: Row | None) -> Row | None:
+    return None if row is None or row.get("IsDeleted") else row
+
+
+def _roll_up_of(parent: ObjectType, field: Field) -> RollUp:
+    if field.roll_up is None:
+        raise DefinitionInvalid(
+            f"{parent.name}.{field.name} is no roll-up", path=f"{parent.name}.{field.name}"
+        )
+    return field.roll_up
+
+
+@lru_cache(maxsize=16)
+def _by_child(objects: tuple[ObjectType, ...]) -> dict[str, tuple[_Rule, ...]]:
+    """Every roll-up, by the entity whose records it counts."""
+    children = {obj.name.lower(): obj for obj in objects}
+    found: dict[str, list[_Rule]] = {}
+    for obj in objects:
+        for field in obj.fields:
+            child = None if field.roll_up is None else children.get(field.roll_up.child.lower())
+            if field.roll_up is not None and child is not None and child.try_field(field.roll_up.child_field):
+                found.setdefault(child.name, []).append(_rule(obj, field, field.roll_up, child))
+    return {entity: tuple(rules) for entity, rules in found.items()}
+
+
+def _rule(parent: ObjectType, field: Field, roll_up: RollUp, child: ObjectType) -> _Rule:
+    named = (roll_up.child_field, roll_up.summed_field, *(name for name, _, _ in roll_up.filters))
+    inputs = frozenset(known.name for name in named if (known := child.try_field(name)) is not None)
+    return _Rule(parent.name, field, child.by_name[roll_up.child_field.lower()].name, inputs)

@@ -1,0 +1,46 @@
+"""An org's own settings: what it has switched on, and how its logins behave.
+
+They are kept as one JSON document, so that a release that knows more settings reads what an older one wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+
+from tidewire.storage.store import Reader, Transaction
+
+_ROW = "org_settings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrgSettings:
+    """`session_timeout_s` of 0 leaves the idle limit to the server; `trusted_ip_ranges` are CIDR blocks."""
+
+    streaming_api: bool = True
+    dynamic_channels: bool = True
+    https_required: bool = False
+    shared_activities: bool = False
+    person_accounts: bool = False
+    session_timeout_s: int = 0
+    trusted_ip_ranges: tuple[str, ...] = ()
+
+
+def read_settings(reader: Reader | Transaction) -> OrgSettings:
+    """The settings as of this reader's commit; what was never set has its default."""
+    rows = reader.execute("SELECT value FROM settings WHERE name = ?", (_ROW,))
+    if not rows:
+        return OrgSettings()
+    known = {f.name for f in fields(OrgSettings)}
+    stored = {name: value for name, value in json.loads(rows[0][0]).items() if name in known}
+    ranges = tuple(stored.pop("trusted_ip_ranges", ()))
+    return OrgSettings(**stored, trusted_ip_ranges=ranges)
+
+
+def write_settings(tx: Transaction, settings: OrgSettings) -> None:
+    """Store all settings, as part of a transaction."""
+    tx.execute(
+        "INSERT INTO settings (name, value) VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (_ROW, json.dumps(asdict(settings))),
+    )

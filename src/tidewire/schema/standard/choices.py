@@ -1,0 +1,21 @@
+"""Picklist values that several standard objects share, `;`-joined."""
+
+from __future__ import annotations
+
+INDUSTRIES = (
+    "Agriculture;Apparel;Banking;Biotechnology;Chemicals;Communications;Construction;Consulting;Education;"
+    "Electronics;Energy;Engineering;Entertainment;Environmental;Finance;Food & Beverage;Government;"
+    "Healthcare;Hospitality;Insurance;Machinery;Manufacturing;Media;Not For Profit;Recreation;Retail;"
+    "Shipping;Technology;Telecommunications;Transportation;Utilities;Other"
+)
+LEAD_SOURCES = "Web;Phone Inquiry;Partner Referral;Purchased List;Other"
+RATINGS = "Hot;Warm;Cold"
+CLEAN_STATUSES = "Pending;Matched;Different;Acknowledged;NotFound;Inactive;SelectMatch;Skipped"
+CONTACT_ROLES = (
+    "Business User;Decision Maker;Economic Buyer;Economic Decision Maker;Evaluator;Executive Sponsor;"
+    "Influencer;Technical Buyer;Other"
+)
+TIME_ZONES = "GMT;America/Los_Angeles;America/New_York;Europe/London;Europe/Paris;Asia/Tokyo;Australia/Sydney"
+LOCALES = "en_US;en_GB;de_DE;fr_FR;es_ES;it_IT;ja_JP;nl_NL;pt_BR;sv_SE"
+LANGUAGES = "en_US;de;es;fr;it;ja;sv;ko;zh_TW;zh_CN;pt_BR;nl_NL;da;th;fi;ru;es_MX;no"
+ENCODINGS = "UTF-8;ISO-8859-1;Shift_JIS;ISO-2022-JP;EUC-JP;ks_c_5601-1987;Big5;GB2312;Big5-HKSCS;x-SJIS_0213"

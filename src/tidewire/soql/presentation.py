@@ -1,0 +1,58 @@
+"""What toLabel and FORMAT show of a stored value: a picklist's labels, and texts as the locale en_US has them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tidewire.events import Value
+from tidewire.schema.folding import fold_key
+from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def present(function: str, field: Field, value: Value) -> Value:
+    """A stored value as TOLABEL or FORMAT shows it; null stays null."""
+    if value is None:
+        return None
+    return _label(field, str(value)) if function == "TOLABEL" else _formatted(field, value)
+
+
+def _label(field: Field, value: str) -> str:
+    labels = {fold_key(choice.value): choice.label for choice in field.picklist}
+    if field.type is FieldType.MULTI_PICKLIST:
+        return ";".join(labels.get(fold_key(each), each) for each in value.split(";"))
+    return labels.get(fold_key(value), value)
+
+
+def _formatted(field: Field, value: Value) -> Value:
+    if isinstance(value, str | None):
+        return value
+    if field.type in DOUBLE_TYPES:
+        digits = f"{abs(value):,.{field.scale}f}"
+        sign = "-" if value < 0 else ""
+        if field.type is FieldType.CURRENCY:
+            return f"{sign}${digits}"
+        return f"{sign}{digits}%" if field.type is FieldType.PERCENT else sign + digits
+    match field.type:
+        case FieldType.INTEGER:
+            return f"{int(value):,}"
+        case FieldType.DATE:
+            return _day(int(value))
+        case FieldType.DATETIME:
+            return f"{_day(int(value))}, {_clock(int(value))}"
+        case FieldType.TIME:
+            return _clock(int(value))
+        case _:
+            return value
+
+
+def _day(epoch_ms: int) -> str:
+    moment = _EPOCH + timedelta(milliseconds=epoch_ms)
+    return f"{moment.month}/{moment.day}/{moment.year}"
+
+
+def _clock(epoch_ms: int) -> str:
+    minutes = epoch_ms % 86_400_000 // 60_000
+    hour, minute = divmod(minutes, 60)
+    return f"{(hour + 11) % 12 + 1}:{minute:02} {'AM' if hour < 12 else 'PM'}"

@@ -1,0 +1,174 @@
+"""What names mean inside one query: fields of its object, and of the records that its lookups reach.
+
+A field that the caller may not read, or a lookup that leads to an object the caller may not see, is answered
+exactly as one that does not exist, before anything else about it is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tidewire.errors import FieldUnknown, RequestError, SoqlSyntaxError
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.soql.ast import FieldPath, Query
+from tidewire.soql.bound import BoundQuery, Column, Step
+from tidewire.soql.caret import ErrorT, pointing_error
+
+MAX_STEPS = 5
+_FIELD_HINT = (
+    "If you are attempting to use a custom field, be sure to append the '__c' after the custom field name. "
+    "Please reference your WSDL or the describe call for the appropriate names."
+)
+_RELATIONSHIP_HINT = (
+    "If you are attempting to use a custom relationship, be sure to append the '__r' after the custom "
+    "relationship name. Please reference your WSDL or the describe call for the appropriate names."
+)
+
+Readable = Callable[[ObjectType, Field], bool]
+TYPE_FIELD = Field(name="Type", label="Object Type", type=FieldType.TEXT)
+"""`Type` of a lookup to several types: the name of the type of the record it points at."""
+
+
+def relationship_of(lookup: Field) -> str:
+    """The name by which paths follow a lookup: `Owner`, `Invoice__r`."""
+    name = lookup.relationship_name
+    return name + "__r" if lookup.custom and not name.endswith("__r") else name
+
+
+def children_name_of(lookup: Field) -> str:
+    """The name by which subqueries find the records whose lookup it is: `Contacts`, `Invoices__r`."""
+    name = lookup.child_relationship_name
+    return name + "__r" if name and lookup.custom and not name.endswith("__r") else name
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One query's names. `bind_inner` binds a query inside this one, on an object of its own."""
+
+    query: Query
+    entity: ObjectType
+    catalog: Catalog
+    readable: Readable | None
+    now_ms: int | None
+    bind_inner: Callable[[Query, Scope], BoundQuery]
+    is_inner: bool = False
+
+    def error(
+        self,
+        kind: type[ErrorT],
+        position: int,
+        reason: str,
+        *,
+        shows_place: bool = True,
+        field: str = "",
+    ) -> ErrorT:
+        """An error that points at a place in the query."""
+        details: dict[str, object] = {"field": field} if field else {}
+        return pointing_error(
+            kind,
+            self.query.text,
+            position,
+            reason,
+            shows_place=shows_place,
+            entity=self.entity.name,
+            **details,
+        )
+
+    def syntax_error(self, position: int, reason: str) -> SoqlSyntaxError:
+        """The error for a query that reads well but cannot be asked."""
+        return self.error(SoqlSyntaxError, position, reason)
+
+    def at(self, entity: ObjectType) -> Scope:
+        """The same scope as seen from a related record, which no alias names."""
+        return replace(self, entity=entity, query=replace(self.query, alias=""))
+
+    def is_readable(self, field: Field) -> bool:
+        """Whether the caller may see a field of this scope's object."""
+        return self.readable is None or self.readable(self.entity, field)
+
+    def own_names(self, path: FieldPath) -> tuple[str, ...]:
+        """The names of a path without the object's own name or alias in front."""
+        own = {self.entity.name.lower(), self.query.alias.lower()}
+        is_prefixed = len(path.names) > 1 and path.names[0].lower() in own
+        return path.names[1:] if is_prefixed else path.names
+
+    def field(self, name: str, position: int) -> Field:
+        """A field of the object itself. Raises FieldUnknown."""
+        found = self.entity.try_field(name)
+        if found is None or not self.is_readable(found):
+            raise self.field_error(name, position)
+        return found
+
+    def try_common(self, name: str) -> Field | None:
+        """A field that a lookup to several types may ask for: Name is whatever the type is known by."""
+        found = self.entity.try_field(name)
+        if found is None and name.lower() == "name":
+            found = self.entity.name_field
+        return found if found is not None and self.is_readable(found) else None
+
+    def field_error(self, name: str, position: int) -> FieldUnknown:
+        """The error for a name that is no field here."""
+        reason = f"No such column '{name}' on entity '{self.entity.name}'. {_FIELD_HINT}"
+        return self.error(FieldUnknown, position, reason, field=name)
+
+    def lookup(self, name: str, position: int) -> tuple[Field, tuple[ObjectType, ...]]:
+        """The lookup of that relationship name, and the types it leads to. Raises FieldUnknown."""
+        wanted = name.lower()
+        for field in self.entity.fields:
+            is_meant = bool(field.relationship_name) and relationship_of(field).lower() == wanted
+            if not is_meant or not self.is_readable(field):
+                continue
+            targets = [self.catalog.try_object(target) for target in field.reference_to]
+            visible = tuple(target for target in targets if target is not None)
+            if visible:
+                return field, visible
+        raise self.relationship_error(name, position)
+
+    def relationship_error(self, name: str, position: int) -> RequestError:
+        """The error for a name that is no relationship here."""
+        reason = f"Didn't understand relationship '{name}' in field path. {_RELATIONSHIP_HINT}"
+        return self.error(FieldUnknown, position, reason, field=name)
+
+    def check_length(self, names: tuple[str, ...], position: int) -> None:
+        """Raises SoqlSyntaxError for a path over more lookups than are followed."""
+        if len(names) - 1 > MAX_STEPS:
+            raise self.syntax_error(
+                position, f"relationships can not be followed more than {MAX_STEPS} levels up"
+            )
+
+    def column(self, path: FieldPath) -> Column:
+        """What a path leads to; `Type` behind a lookup to several types gives the lookup with TYPE_FIELD."""
+        names = self.own_names(path)
+        self.check_length(names, path.position)
+        return self._column(names, path.position, ())
+
+    def _column(self, names: tuple[str, ...], position: int, steps: tuple[Step, ...]) -> Column:
+        if len(names) == 1:
+            return Column(self.field(names[0], position), steps)
+        lookup, targets = self.lookup(names[0], position)
+        if len(lookup.reference_to) == 1:
+            following = (*steps, Step(lookup, targets[0]))
+            return self.at(targets[0])._column(names[1:], position, following)  # noqa: SLF001  our own
+        if len(names) > 2:
+            raise self.relationship_error(names[1], position)
+        if names[1].lower() == "type":
+            return Column(TYPE_FIELD, steps, (Column(lookup, steps),))
+        found = [
+            Column(field, (*steps, Step(lookup, target)))
+            for target in targets
+            if (field := self.at(target).try_common(names[1])) is not None
+        ]
+        if not found:
+            raise self.at(targets[0]).field_error(names[1], position)
+        first = found[0].field
+        fit = [
+            each for each in found if each.field.type is first.type or (first.is_text and each.field.is_text)
+        ]
+        return replace(fit[0], others=tuple(fit[1:]))
+
+
+def is_type_of(column: Column) -> bool:
+    """Whether a column is the type of the record that `others[0]`, a lookup to several types, points at."""
+    return column.field is TYPE_FIELD

@@ -1,0 +1,32 @@
+"""The portable SQL of the storage contract, as PostgreSQL wants it. Pure: no connection is touched here.
+
+Stages write one text for both stores: `?` for a value, and SQLite's words for the types. Here the words become
+the types of the same width, text compares bytewise as in SQLite whatever the database's own collation is, and
+placeholders are numbered. Quoted text is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import count
+
+# Types are written in capitals, columns never are.
+_TOKEN = re.compile(r"'[^']*'|\"[^\"]*\"|\?|\b(?:INTEGER|REAL|BLOB|TEXT)\b")
+_TABLE_STATEMENT = re.compile(r"\s*(?:CREATE|ALTER)\s+TABLE\b")
+_TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA", "TEXT": "TEXT"}
+_COLUMN_TYPES = {**_TYPES, "TEXT": 'TEXT COLLATE "C"'}
+
+
+@lru_cache(maxsize=4096)
+def render_postgres(sql: str) -> str:
+    """The same statement with `$1`, `$2`, ... and PostgreSQL's types."""
+    # A collation belongs to a column; a CAST cannot name one.
+    types = _COLUMN_TYPES if _TABLE_STATEMENT.match(sql) else _TYPES
+    numbers = count(1)
+
+    def replace(match: re.Match[str]) -> str:
+        found = match[0]
+        return f"${next(numbers)}" if found == "?" else types.get(found, found)
+
+    return _TOKEN.sub(replace, sql)

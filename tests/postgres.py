@@ -1,0 +1,117 @@
+"""A private PostgreSQL for tests: its own directory, its own socket, gone when the run ends.
+
+It sorts by the rules of English by default, so that a test fails wherever the package leans on the database's
+own order of text. PostgreSQL refuses to run as root; then it runs as the user `postgres`.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+_USER = "postgres" if os.getuid() == 0 else None
+
+
+class PostgresServer:
+    """One running server. `make_url` names a schema that nobody else uses."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._programs = _find_programs()
+
+    def make_url(self) -> str:
+        """An address with a schema of its own, which does not exist yet."""
+        return f"postgresql://postgres@/postgres?host={self._directory}&schema=t_{uuid.uuid4().hex}"
+
+    def connect(self) -> psycopg.Connection:
+        """A connection of the test's own, beside those of the package."""
+        return psycopg.connect(f"postgresql://postgres@/postgres?host={self._directory}", autocommit=True)
+
+    def terminate(self, backend_pid: int) -> None:
+        """End one session from outside, as a broken network would, and wait until it is gone."""
+        with self.connect() as connection:
+            ((is_gone,),) = connection.execute(
+                "SELECT pg_terminate_backend(%s, 10000)", (backend_pid,)
+            ).fetchall()
+        assert is_gone
+
+    def wait_until_somebody_waits(self) -> None:
+        """Wait until a session is queued for an advisory lock."""
+        with self.connect() as connection:
+            query = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while not connection.execute(query).fetchall():
+                continue
+
+    def init(self) -> None:
+        """Make the database cluster."""
+        locale = ["--locale=C"]
+        if int(self._programs.parent.name) >= 15:
+            locale += ["--locale-provider=icu", "--icu-locale=en-US"]
+        self._run("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", *locale)
+        settings = [
+            "listen_addresses = ''",
+            f"unix_socket_directories = '{self._directory}'",
+            "max_connections = 60",
+            "shared_buffers = '16MB'",
+        ]
+        with (self._directory / "data/postgresql.conf").open("a") as config:
+            config.writelines(line + "\n" for line in settings)
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._run("pg_ctl", "start", "-w", "-l", str(self._directory / "server.log"))
+
+    def crash(self) -> None:
+        """Stop it without a goodbye, as a crash does. What was committed stays."""
+        self._run("pg_ctl", "stop", "-m", "immediate", "-w")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._programs / program), "-D", str(self._directory / "data"), *arguments]
+        # A log file of its own: a pipe would be inherited by the server and never end.
+        with (self._directory / "programs.log").open("ab") as output:
+            done = subprocess.run(
+                command,
+                stdout=output,
+                stderr=output,
+                cwd=self._directory,
+                check=False,
+                user=_USER,
+                group=_USER,
+            )
+        assert done.returncode == 0, (self._directory / "programs.log").read_text()
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    """A server that lives as long as the block."""
+    # Not below pytest's own directory: that is closed to the user `postgres`, and too long for a socket's name.
+    directory = Path(tempfile.mkdtemp(prefix="tidewire-pg-"))
+    if os.getuid() == 0:
+        user = pwd.getpwnam("postgres")
+        os.chown(directory, user.pw_uid, user.pw_gid)
+    server = PostgresServer(directory)
+    try:
+        server.init()
+        server.start()
+        yield server
+        server.crash()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _find_programs() -> Path:
+    found = shutil.which("initdb")
+    homes: Sequence[Path] = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name)
+    )
+    assert found or homes, "PostgreSQL is not installed; run scripts/prerequisites"
+    return homes[-1] if homes else Path(str(found)).resolve().parent

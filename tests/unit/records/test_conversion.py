@@ -1,0 +1,81 @@
+"""Which conversions there are, and what becomes of one value."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidewire.errors import NumberOutOfRange
+from tidewire.events import Value
+from tidewire.records.conversion import ConversionEffect, convert_value, try_effect
+from tidewire.schema.model import COMPOUND_TYPES, Field, FieldType, PicklistValue
+
+F = FieldType
+
+
+def field(kind: FieldType, **attributes: object) -> Field:
+    """A custom field of a type."""
+    values = {"length": 40, "precision": 18, "scale": 2} | attributes
+    return Field(name="X__c", label="X", type=kind, custom=True, **values)  # type: ignore[arg-type]  # of this test
+
+
+@pytest.mark.parametrize("kind", list(FieldType))
+def test_dates_checkboxes_and_multiselects_lose_their_data(kind: FieldType) -> None:
+    for lossy in (F.DATE, F.DATETIME, F.CHECKBOX, F.MULTI_PICKLIST):
+        if kind is lossy:
+            assert try_effect(lossy, kind) is ConversionEffect.NONE
+        elif kind in COMPOUND_TYPES or kind in (F.ID, F.REFERENCE, F.INTEGER):
+            assert try_effect(lossy, kind) is None
+        else:
+            assert try_effect(lossy, kind) is ConversionEffect.WILDCARD
+
+
+@pytest.mark.parametrize(
+    "kind", [F.TEXT_AREA, F.EMAIL, F.URL, F.PHONE, F.AUTO_NUMBER, F.NUMBER, F.PERCENT, F.CURRENCY]
+)
+def test_what_the_guide_calls_compatible_with_text_makes_no_event(kind: FieldType) -> None:
+    assert try_effect(kind, F.TEXT) is ConversionEffect.NONE
+
+
+def test_only_picklists_make_gap_events() -> None:
+    gaps = {(a, b) for a in F for b in F if try_effect(a, b) is ConversionEffect.GAP}
+    assert gaps == {(F.PICKLIST, F.CHECKBOX), (F.PICKLIST, F.MULTI_PICKLIST)}
+
+
+@pytest.mark.parametrize(
+    "old, new, value, expected",
+    [
+        (F.TEXT, F.PHONE, "x" * 50, "x" * 40),
+        (F.NUMBER, F.TEXT, 1e16, "10000000000000000"),
+        (F.NUMBER, F.TEXT, 0.00001, "0.00001"),
+        (F.NUMBER, F.TEXT, -2.5, "-2.5"),
+        (F.PICKLIST, F.CHECKBOX, "YES", True),
+        (F.PICKLIST, F.CHECKBOX, "maybe", False),
+        (F.TEXT, F.CHECKBOX, "true", False),
+        (F.TIME, F.TEXT, 5, None),
+        (F.TEXT, F.AUTO_NUMBER, "A-1", "A-1"),
+    ],
+)
+def test_value_is_kept_cut_or_lost(old: FieldType, new: FieldType, value: Value, expected: Value) -> None:
+    assert convert_value(field(old), field(new), value) == expected
+
+
+def test_number_with_too_many_digits_is_refused() -> None:
+    with pytest.raises(NumberOutOfRange):
+        convert_value(field(F.NUMBER), field(F.PERCENT, precision=3, scale=0), 1000.0)
+
+
+@given(
+    st.sampled_from([t for t in FieldType if t not in COMPOUND_TYPES]),
+    st.sampled_from([F.TEXT, F.PHONE, F.LONG_TEXT, F.PICKLIST]),
+    st.text(min_size=1),
+)
+def test_any_text_converts_to_a_value_of_the_new_type(new: FieldType, old: FieldType, text: str) -> None:
+    target = field(new, picklist=(PicklistValue("a", "a"),))
+    converted = convert_value(field(old), target, text)
+    if new is F.CHECKBOX:
+        assert isinstance(converted, bool)
+    elif converted is not None:
+        assert isinstance(converted, str)
+        assert len(converted) <= 40
