@@ -30,6 +30,7 @@ from tidewire.events import Change, CommitContext, Value
 from tidewire.ids import normalise_id
 from tidewire.records.leads import Conversion, Converted, convert_lead
 from tidewire.records.merge import Merged, merge
+from tidewire.records.derived import refresh_volatile
 from tidewire.records.query import Record, run_query
 from tidewire.records.service import RecordService
 from tidewire.records.table import try_read_row
@@ -164,9 +165,11 @@ class Gate:
         record_id = normalise_id(record_id)
         columns = _columns(obj, grants, fields)
         hidden = grants.hidden_fields(obj)
+        now_ms = self._clock.now_ms()
 
         def work(reader: Reader) -> Rows:
             row = living(try_read_row(reader, obj, record_id), record_id)
+            row |= refresh_volatile(obj, row, now_ms)
             return Rows(obj, columns, [_without(row, hidden)], None, self._log.read_head(reader))
 
         return await self._records.read(work)
@@ -178,10 +181,11 @@ class Gate:
         visible = replace(
             self.catalog, objects=tuple(o for o in self.catalog.objects if grants.can_read(o.name))
         )
-        bound = bind_query(query, visible, grants.can_read_field, now_ms=self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        bound = bind_query(query, visible, grants.can_read_field, now_ms=now_ms)
 
         def work(reader: Reader) -> Rows:
-            found = run_query(reader, bound, include_deleted=include_deleted)
+            found = run_query(reader, bound, now_ms, include_deleted=include_deleted)
             head = self._log.read_head(reader)
             if bound.aggregate is not None:
                 columns = tuple(replace(field, name=name) for name, field in bound.aggregate.select)

@@ -7,11 +7,12 @@ record. Distances are computed here, after a statement without them: no SQL of b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidewire.events import Value
 from tidewire.records.aggregate import run_aggregate
+from tidewire.records.derived import refresh_volatile, volatile_inputs
 from tidewire.records.table import decode_row
 from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.bound import (
@@ -36,7 +37,7 @@ from tidewire.soql.compile_sql import Among, compile_sql
 from tidewire.soql.condition_binder import conjuncts
 from tidewire.soql.distance import distance_between
 from tidewire.soql.presentation import present
-from tidewire.storage.store import Reader
+from tidewire.storage.store import Reader, Row
 
 _CHUNK = 500  # ids in one statement, well inside what either database takes
 
@@ -73,11 +74,15 @@ class QueryAnswer:
     count: int | None = None
 
 
-def run_query(reader: Reader, bound: BoundQuery, *, include_deleted: bool = False) -> QueryAnswer:
-    """Answer a query. Every record brings its id, selected or not."""
+def run_query(
+    reader: Reader, bound: BoundQuery, now_ms: int, *, include_deleted: bool = False
+) -> QueryAnswer:
+    """Answer a query. Every record brings its id, selected or not; formulas over the time of day are worth what
+    they are at `now_ms`, except in conditions and order, which go by what is stored.
+    """
     if bound.aggregate is not None:
         return QueryAnswer(_aggregate(reader, bound, include_deleted=include_deleted))
-    runner = _Runner(reader, include_deleted)
+    runner = _Runner(reader, include_deleted, now_ms)
     if bound.is_count:
         return QueryAnswer([], runner.count(bound))
     rows = runner.read(bound)
@@ -102,6 +107,7 @@ def _aggregate(reader: Reader, bound: BoundQuery, *, include_deleted: bool) -> l
 class _Runner:
     reader: Reader
     include_deleted: bool
+    now_ms: int
 
     def count(self, bound: BoundQuery) -> int:
         if bound.where is not None and is_measured(bound.where):
@@ -120,8 +126,16 @@ class _Runner:
         self, bound: BoundQuery, columns: tuple[Field, ...], among: Among | None = None
     ) -> list[Record]:
         sql = compile_sql(bound, include_deleted=self.include_deleted, among=among, columns=columns)
-        rows = self.reader.execute(sql.text, sql.params)
-        return [dict[str, Cell](decode_row(sql.columns, row)) for row in rows]
+        return self.decode(bound.entity, sql.columns, self.reader.execute(sql.text, sql.params))
+
+    def decode(self, entity: ObjectType, columns: tuple[Field, ...], rows: Iterable[Row]) -> list[Record]:
+        """Database rows as records, with volatile formulas brought up to date."""
+        records = [decode_row(columns, row) for row in rows]
+        if any(f.formula for f in columns):
+            for record in records:
+                fresh = refresh_volatile(entity, record, self.now_ms)
+                record.update({name: value for name, value in fresh.items() if name in record})
+        return [dict[str, Cell](record) for record in records]
 
     def read_measured(self, bound: BoundQuery) -> list[Record]:
         """A query whose WHERE or ORDER BY measures distances: the database answers all the rest of it."""
@@ -182,8 +196,7 @@ class _Runner:
                 sql = compile_sql(
                     BoundQuery(entity, branch.select), include_deleted=True, among=among, columns=columns
                 )
-                found_rows = self.reader.execute(sql.text, sql.params)
-                parents += [dict[str, Cell](decode_row(columns, values)) for values in found_rows]
+                parents += self.decode(entity, columns, self.reader.execute(sql.text, sql.params))
             self.complete(parents, branch.select, entity)
             found |= {str(row["Id"]): Related(entity, branch.select, row) for row in parents}
         for row in rows:
@@ -221,6 +234,9 @@ def _all_of(parts: list[BoundCondition]) -> BoundCondition | None:
 
 def _with_id(entity: ObjectType, columns: Sequence[Field]) -> tuple[Field, ...]:
     named = {column.name: column for column in (*columns, entity.by_name["id"])}
+    if any(column.formula for column in columns):
+        inputs = (entity.by_name[name.lower()] for name in volatile_inputs(entity))
+        named |= {field.name: field for field in inputs}
     return tuple(named.values())
 
 

@@ -171,3 +171,17 @@ async def test_platform_event_needs_a_grant_to_publish(org: TestOrg) -> None:
         await org.gate.publish_event(Call(org.reader, ""), "Order__e", {})
     with pytest.raises(FieldUnknown):
         await org.gate.publish_event(org.call, "Order__e", {"Nope__c": 1})
+
+
+async def test_formula_over_the_day_is_worth_what_it_is_when_read(org: TestOrg) -> None:
+    fields = {
+        "Due__c": {"type": "Date"},
+        "Days_Left__c": {"type": "Number", "scale": 0, "formula": "Due__c - TODAY()"},
+    }
+    await org.apply(objects={"Job__c": {"fields": fields}})
+    job = await org.gate.create(org.call, "Job__c", {"Name": "j", "Due__c": "2023-11-24"})
+    for expected in (10.0, 7.0):
+        read = await org.gate.read(org.admin, "Job__c", job, ["Days_Left__c"])
+        queried = await org.gate.query(org.admin, "SELECT Days_Left__c FROM Job__c")
+        assert read.rows[0]["Days_Left__c"] == queried.rows[0]["Days_Left__c"] == expected
+        org.clock.advance(3 * 86_400)
