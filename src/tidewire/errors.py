@@ -2,7 +2,7 @@
 
     PlatformError
       RequestError            the caller's fault; the same request will fail again
-        SoqlSyntaxError FieldUnknown ObjectUnknown FilterInvalid OperatorInvalid
+        SoqlSyntaxError SearchMalformed FieldUnknown ObjectUnknown FilterInvalid OperatorInvalid
         RequiredFieldMissing TextTooLong NumberOutOfRange PicklistValueInvalid FieldNotWriteable
         ValueMalformed IdMalformed ReferenceMissing ReferenceWrongType DuplicateValue EmailInvalid
         RecordNotFound RecordDeleted DeleteRestricted UndeleteRefused ExternalIdAmbiguous MergeRefused
@@ -52,6 +52,12 @@ class SoqlSyntaxError(RequestError):
     """A SOQL text that does not parse. Details: `row`, `column` (1-based), `query`."""
 
     code = "soql_syntax"
+
+
+class SearchMalformed(RequestError):
+    """A SOSL text that does not parse."""
+
+    code = "search_malformed"
 
 
 class FieldUnknown(RequestError):

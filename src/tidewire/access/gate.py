@@ -28,9 +28,9 @@ from tidewire.errors import (
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Change, CommitContext, Value
 from tidewire.ids import normalise_id
+from tidewire.records.derived import refresh_volatile
 from tidewire.records.leads import Conversion, Converted, convert_lead
 from tidewire.records.merge import Merged, merge
-from tidewire.records.derived import refresh_volatile
 from tidewire.records.query import Record, run_query
 from tidewire.records.service import RecordService
 from tidewire.records.table import try_read_row
@@ -39,8 +39,9 @@ from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.binder import bind_query
-from tidewire.soql.bound import Selected
+from tidewire.soql.bound import BoundQuery, Selected
 from tidewire.soql.parser import parse_query
+from tidewire.soql.sosl import narrow, parse_search, searched_fields
 from tidewire.storage.store import Reader, read_progress
 
 
@@ -191,6 +192,36 @@ class Gate:
                 columns = tuple(replace(field, name=name) for name, field in bound.aggregate.select)
                 return Rows(bound.entity, columns, found.rows, None, head, is_aggregate=True)
             return Rows(bound.entity, bound.columns, found.rows, found.count, head, bound.select)
+
+        return await self._records.read(work)
+
+    async def search(self, principal: Principal, sosl: str) -> list[Rows]:
+        """Answer a SOSL search: one answer for each object it returns, in its order, empty ones included."""
+        search = parse_search(sosl)
+        grants = await self.grants(principal)
+        objects = [o for o in self.catalog.objects if grants.can_read(o.name)]
+        visible = replace(self.catalog, objects=tuple(objects))
+        wanted = search.returning or [
+            parse_query(f"SELECT Id FROM {o.name}") for o in objects if not o.is_setup and o.name_field
+        ]
+        now_ms = self._clock.now_ms()
+        narrowed: list[BoundQuery] = []
+        for query in wanted:
+            bound = bind_query(query, visible, grants.can_read_field, now_ms=now_ms)
+            readable = frozenset(f.name for f in bound.entity.fields if grants.can_read_field(bound.entity, f))
+            found = narrow(bound, search, searched_fields(bound.entity, search.scope, readable))
+            if found is not None:
+                narrowed.append(found)
+
+        def work(reader: Reader) -> list[Rows]:
+            head = self._log.read_head(reader)
+            answers: list[Rows] = []
+            left = search.limit
+            for bound in narrowed:
+                rows = run_query(reader, bound, now_ms).rows[:left]
+                left -= len(rows)
+                answers.append(Rows(bound.entity, bound.columns, rows, None, head, bound.select))
+            return answers
 
         return await self._records.read(work)
 

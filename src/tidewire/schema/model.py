@@ -181,8 +181,9 @@ class ObjectType:
     is_setup: bool = False  # metadata-like objects: never captured, writes commit alone
 
     def __hash__(self) -> int:
-        # Types key caches on hot paths; hashing every field each time would cost more than what is cached.
-        return hash(self.name)
+        # Types key caches on hot paths: hashing every field, or comparing them with an older version of the same
+        # type, would cost more than what is cached. Equal types that are not the same object may hash apart.
+        return object.__hash__(self)
 
     @cached_property
     def by_name(self) -> dict[str, Field]:

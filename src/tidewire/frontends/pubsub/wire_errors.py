@@ -55,6 +55,7 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
     **dict.fromkeys(
         (
             e.SoqlSyntaxError,
+            e.SearchMalformed,
             e.FieldUnknown,
             e.ObjectUnknown,
             e.FilterInvalid,

@@ -31,7 +31,13 @@ from tidewire.frontends.rest.describe import (
 )
 from tidewire.frontends.rest.identity import identity_url
 from tidewire.frontends.rest.limits import ApiUsage, render_limits
-from tidewire.frontends.rest.records import render_created, render_page, render_published, render_single
+from tidewire.frontends.rest.records import (
+    render_created,
+    render_page,
+    render_published,
+    render_record,
+    render_single,
+)
 from tidewire.frontends.rest.session import QueryCursors
 from tidewire.frontends.rest.wire import (
     NO_STORE,
@@ -52,6 +58,7 @@ from tidewire.records.query import count_rows
 from tidewire.schema.model import EventType, ObjectType
 from tidewire.transport.http import HttpRequest, HttpResponse
 
+_SEARCH_OBJECT_VERSION = 37  # older versions answer a search with a bare list
 MAX_BATCH_SIZE = 200  # records that one collection request may carry, as the global list announces it
 
 
@@ -265,6 +272,17 @@ class DataApi:
             return self._json(call, 200, body, (POSITION_HEADER, str(rows.position)))
         return self._page(call, rows, resource, first=0, cursor_id="")
 
+    async def search(self, call: ApiCall) -> HttpResponse:
+        """Records that match a SOSL search, of all its objects in one list."""
+        answers = await self._gate.search(call.principal, call.request.query.get("q", ""))
+        records = [
+            render_record(rows.entity, rows.select, row, call.version)
+            for rows in answers
+            for row in rows.rows
+        ]
+        body: object = {"searchRecords": records} if call.version >= _SEARCH_OBJECT_VERSION else records
+        return self._json(call, 200, body)
+
     async def next_page(self, call: ApiCall) -> HttpResponse:
         """A later page of an earlier query."""
         (locator,) = call.arguments
@@ -378,6 +396,7 @@ ROUTES = (
     Route(("queryAll",), {"GET": DataApi.query_all}),
     Route(("query", "*"), {"GET": DataApi.next_page}),
     Route(("queryAll", "*"), {"GET": DataApi.next_page}),
+    Route(("search",), {"GET": DataApi.search}),
     Route(("limits",), {"GET": DataApi.limits}),
     Route(
         ("composite", "sobjects"),

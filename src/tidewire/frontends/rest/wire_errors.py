@@ -41,6 +41,7 @@ _UNAVAILABLE = "The server cannot take the request now. Try again."
 
 REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.SoqlSyntaxError: RestError(400, "MALFORMED_QUERY"),
+    errors.SearchMalformed: RestError(400, "MALFORMED_SEARCH"),
     errors.FieldUnknown: RestError(400, "INVALID_FIELD"),
     errors.ObjectUnknown: RestError(400, "INVALID_TYPE"),
     errors.FilterInvalid: RestError(400, "INVALID_FIELD"),

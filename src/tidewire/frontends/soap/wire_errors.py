@@ -41,6 +41,7 @@ _SESSION_INVALID = SoapError(
 
 SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
     errors.SoqlSyntaxError: SoapError("MALFORMED_QUERY", "MalformedQueryFault"),
+    errors.SearchMalformed: SoapError("MALFORMED_SEARCH", "MalformedSearchFault"),
     errors.FieldUnknown: SoapError("INVALID_FIELD", "InvalidFieldFault"),
     errors.ObjectUnknown: SoapError("INVALID_TYPE", "InvalidSObjectFault"),
     errors.FilterInvalid: SoapError("INVALID_FIELD", "InvalidFieldFault"),
