@@ -16,6 +16,7 @@ from tidewire.access.publishing import (
     draft_from_values,
     publishable_event,
 )
+from tidewire.access.view import View
 from tidewire.clock import Clock
 from tidewire.errors import (
     AccessDenied,
@@ -31,7 +32,7 @@ from tidewire.ids import normalise_id
 from tidewire.records.derived import refresh_volatile
 from tidewire.records.leads import Conversion, Converted, convert_lead
 from tidewire.records.merge import Merged, merge
-from tidewire.records.query import Record, run_query
+from tidewire.records.query import Cell, Record, run_query
 from tidewire.records.service import RecordService
 from tidewire.records.table import try_read_row
 from tidewire.records.work import UnitOfWork, living, not_writeable
@@ -91,6 +92,7 @@ class Gate:
         self._clock = clock
         self._generation = generation
         self._grants: dict[str, tuple[int, Grants]] = {}
+        self._views: dict[str, View] = {}
 
     @property
     def catalog(self) -> Catalog:
@@ -165,7 +167,7 @@ class Gate:
         obj, grants = await self._open(principal, entity)
         record_id = normalise_id(record_id)
         columns = _columns(obj, grants, fields)
-        hidden = grants.hidden_fields(obj)
+        hidden = self._view(principal, grants).hidden_fields(obj)
         now_ms = self._clock.now_ms()
 
         def work(reader: Reader) -> Rows:
@@ -178,12 +180,8 @@ class Gate:
     async def query(self, principal: Principal, soql: str, *, include_deleted: bool = False) -> Rows:
         """Answer a SOQL query. What the user may not see does not exist for it."""
         grants = await self.grants(principal)
-        query = parse_query(soql)
-        visible = replace(
-            self.catalog, objects=tuple(o for o in self.catalog.objects if grants.can_read(o.name))
-        )
         now_ms = self._clock.now_ms()
-        bound = bind_query(query, visible, grants.can_read_field, now_ms=now_ms)
+        bound = self._view(principal, grants).bind(soql, now_ms)
 
         def work(reader: Reader) -> Rows:
             found = run_query(reader, bound, now_ms, include_deleted=include_deleted)
@@ -202,13 +200,17 @@ class Gate:
         objects = [o for o in self.catalog.objects if grants.can_read(o.name)]
         visible = replace(self.catalog, objects=tuple(objects))
         wanted = search.returning or [
-            parse_query(f"SELECT Id FROM {o.name}") for o in objects if not o.is_setup and o.name_field
+            parse_query(f"SELECT Id FROM {o.name}")  # noqa: S608  # SOQL, and the name is the catalog's
+            for o in objects
+            if not o.is_setup and o.name_field
         ]
         now_ms = self._clock.now_ms()
         narrowed: list[BoundQuery] = []
         for query in wanted:
             bound = bind_query(query, visible, grants.can_read_field, now_ms=now_ms)
-            readable = frozenset(f.name for f in bound.entity.fields if grants.can_read_field(bound.entity, f))
+            readable = frozenset(
+                f.name for f in bound.entity.fields if grants.can_read_field(bound.entity, f)
+            )
             found = narrow(bound, search, searched_fields(bound.entity, search.scope, readable))
             if found is not None:
                 narrowed.append(found)
@@ -228,7 +230,7 @@ class Gate:
     async def visible_objects(self, principal: Principal) -> list[ObjectType]:
         """The objects whose records the user may read."""
         grants = await self.grants(principal)
-        return [o for o in self.catalog.objects if grants.can_read(o.name)]
+        return list(self._view(principal, grants).catalog.objects)
 
     async def visible_fields(
         self, principal: Principal, entity: str
@@ -321,6 +323,12 @@ class Gate:
             if topic.lower() == name.lower():
                 return schema
         raise TopicUnknown(f"The requested resource does not exist: {name}", topic=name)
+
+    def _view(self, principal: Principal, grants: Grants) -> View:
+        view = self._views.get(principal.user_id)
+        if view is None or not view.is_current(grants, self.catalog):
+            view = self._views[principal.user_id] = View(grants, self.catalog)
+        return view
 
     async def _open(self, principal: Principal, entity: str) -> tuple[ObjectType, Grants]:
         """An object the user may know of; to anybody else it does not exist."""
@@ -457,6 +465,8 @@ def _check_allowed(obj: ObjectType, is_allowed: bool) -> None:
 
 def _without(row: Mapping[str, Value], hidden: frozenset[str]) -> Record:
     """A record without what the user may not see."""
+    if not hidden:
+        return dict[str, Cell](row)
     return {name: value for name, value in row.items() if name not in hidden}
 
 

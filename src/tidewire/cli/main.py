@@ -15,6 +15,7 @@ import uvloop
 import yaml
 
 from tidewire import __version__
+from tidewire.cli.backup import backup, restore, upgrade
 from tidewire.cli.client_options import credentials_options
 from tidewire.cli.demo import run_demo
 from tidewire.cli.pipeline import pipeline
@@ -53,6 +54,9 @@ def cli() -> None:
 
 
 cli.add_command(pipeline)
+cli.add_command(backup)
+cli.add_command(restore)
+cli.add_command(upgrade)
 
 
 @cli.command()

@@ -23,9 +23,9 @@ from tidewire.errors import (
     UndeleteRefused,
 )
 from tidewire.events import Change, ChangeType, Value
-from tidewire.records import persons
+from tidewire.records import activities, persons
 from tidewire.records.bin import append_steps, purge, remove_steps
-from tidewire.records.cascade import DeletePlan, plan_delete, plan_undelete
+from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete, plan_undelete
 from tidewire.records.checks import check_reference, check_unique
 from tidewire.records.derived import compute_derived
 from tidewire.records.numbers import render_auto_number, take_number, take_record_id
@@ -80,7 +80,10 @@ class UnitOfWork:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(missing)}]", fields=missing)
         row["Id"] = take_record_id(self.tx, obj.key_prefix)
         self._check_keys(obj, given, row)
-        if not is_person:
+        activity = activities.plan_create(self.tx, self.catalog, obj, row)
+        if activity is not None:
+            self._carry_out(activity)
+        elif not is_person:
             self._insert(obj, row)
         else:
             contact = self.catalog.object("Contact")
@@ -150,12 +153,16 @@ class UnitOfWork:
             refused = persons.person_only_fields(obj, self.catalog.object("Contact"), changed)
             if refused:
                 raise not_writeable(refused)
-        self.store(obj, before, changed)
+        activity = activities.plan_update(self.tx, self.catalog, obj, before, changed, self.now_ms)
+        self.store(obj, before, changed | activity.values if activity is not None else changed)
+        if activity is not None:
+            self._carry_out(activity)
 
     def delete(self, obj: ObjectType, record_id: str) -> None:
         """Put a living record into the recycle bin, with what goes along. Raises DeleteRestricted."""
         before = self.read(obj, record_id)
-        self.recycle(plan_delete(self.tx, self.catalog, obj, before))
+        plan = plan_delete(self.tx, self.catalog, obj, before)
+        self.recycle(activities.with_invitations(self.tx, self.catalog, plan))
 
     def undelete(self, obj: ObjectType, record_id: str) -> None:
         """Bring a record back from the recycle bin, with all that its delete took along.
@@ -165,6 +172,7 @@ class UnitOfWork:
         plan = plan_undelete(self.tx, self.catalog, obj, record_id, self.user_id)
         for edit in (*plan.returned, *plan.relinked):
             self.store(edit.obj, edit.row, edit.values)
+        self._regroup(plan.returned)
         remove_steps(self.tx, record_id)
 
     def purge(self, obj: ObjectType, record_id: str) -> None:
@@ -208,6 +216,7 @@ class UnitOfWork:
         """Carry out a delete and keep its steps in the recycle bin."""
         for edit in (*plan.gone, *plan.cleared):
             self.store(edit.obj, edit.row, edit.values)
+        self._regroup(plan.gone)
         append_steps(self.tx, plan.gone[0].record_id, plan.steps(), self.now_ms)
 
     def changes(self) -> list[Change]:
@@ -229,6 +238,18 @@ class UnitOfWork:
                 )
             )
         return out
+
+    def _carry_out(self, plan: activities.ActivityPlan) -> None:
+        for edit in (*plan.gone, *plan.cleared, *plan.edited):
+            self.store(edit.obj, edit.row, edit.values)
+        if plan.gone:
+            append_steps(self.tx, plan.bin_root, plan.steps(), self.now_ms)
+        for obj, row in plan.created:
+            self._insert(obj, row)
+
+    def _regroup(self, edits: tuple[RowEdit, ...]) -> None:
+        for edit in activities.plan_regroup(self.tx, self.catalog, edits):
+            self.store(edit.obj, edit.row, edit.values)
 
     def _insert(self, obj: ObjectType, row: dict[str, Value]) -> None:
         if row.get("OwnerId") is None and "ownerid" in obj.by_name:

@@ -19,6 +19,7 @@ from tidewire.schema.fields import (
     text_area,
 )
 from tidewire.schema.layout import (
+    added_from,
     audit_fields,
     identity_fields,
     owner_field,
@@ -77,6 +78,7 @@ def _recurrence(entity: str, start: Field) -> tuple[Field, ...]:
                 entity,
                 "RecurrenceActivity",
                 f"Recurring{entity}s",
+                delete_constraint="Cascade",
             )
         ),
         checkbox("IsRecurrence", f"Create Recurring Series of {entity}s"),
@@ -198,6 +200,16 @@ EVENT = standard_object(
         read_only(datetime("Recurrence2PatternStartDate", "Recurrence Pattern Start Date")),
         picklist(
             "Recurrence2PatternTimeZone", "Recurrence Pattern Time Zone Reference", TIME_ZONES, length=255
+        ),
+        *added_from(
+            51,
+            read_only(text("ActivityRecurrence2Id", "Activity Recurrence2 ID", 18)),
+            # Ours: the series of an occurrence, or the event that an invitee's own event mirrors.
+            derived(
+                lookup(
+                    "ParentEventId", "Parent Event ID", "Event", "ParentEvent", delete_constraint="Cascade"
+                )
+            ),
         ),
         record_type_field(),
     ),

@@ -1,0 +1,71 @@
+"""`tidewire backup`, `restore` and `upgrade`: what an operator does to an org from outside the server."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from tidewire.clock import SystemClock
+from tidewire.config import load_settings
+from tidewire.server.backup import make_backup, restore_backup
+from tidewire.server.upgrade import upgrade_org
+
+_DATA = click.option("--data", default=None, help="the server's data directory")
+_STORE = click.option("--store", default=None, help="sqlite or postgresql://..., as `serve` takes it")
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@_DATA
+@_STORE
+@click.option("--to", "target", required=True, type=_FILE, help="the file to make; it must not exist")
+@click.option("--with-tls", is_flag=True, help="also keep the certificates and their private keys")
+def backup(data: str | None, store: str | None, target: Path, with_tls: bool) -> None:
+    """Copy an org into one file. The server may be running.
+
+    Example: tidewire backup --data ./data/server --to ./tidewire-monday.backup
+    """
+    settings = load_settings({"data": data, "store": store})
+    manifest = make_backup(settings, SystemClock(), target, with_tls=with_tls)
+    click.echo(f"org {manifest.org_id}, up to replay id {manifest.head}, is in {target}")
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option("--data", default=None, help="the data directory to make; it must be empty or missing")
+@_STORE
+def restore(file: Path, data: str | None, store: str | None) -> None:
+    """Make an org again from a backup, in an empty directory.
+
+    Replay ids that were given out after the backup are refused from then on, and everybody signs in again.
+
+    Example: tidewire restore ./tidewire-monday.backup --data ./data/restored
+    """
+    settings = load_settings({"data": data, "store": store})
+    restored = restore_backup(file, settings, SystemClock())
+    manifest = restored.manifest
+    click.echo(f"org {manifest.org_id} is restored up to replay id {manifest.head}")
+    click.echo(f"new events begin at replay id {restored.first_position}")
+
+
+@click.command()
+@_DATA
+@_STORE
+def upgrade(data: str | None, store: str | None) -> None:
+    """Bring a stopped server's org to what this release expects, and say what that was. Safe to repeat.
+
+    Example: tidewire upgrade --data ./data/server
+    """
+    settings = load_settings({"data": data, "store": store, "dev": False})
+    done = asyncio.run(upgrade_org(settings, SystemClock()))
+    if done.from_layout != done.to_layout:
+        click.echo(f"layout {done.from_layout} -> {done.to_layout}")
+    for name in done.new_objects:
+        click.echo(f"new object {name}")
+    for name, count in done.columns.items():
+        click.echo(f"{name}: {count} new columns")
+    if done.new_schemas:
+        click.echo(f"{done.new_schemas} new event schemas")
+    click.echo(f"org {done.org_id} {'was' if done.is_nothing else 'is'} up to date")

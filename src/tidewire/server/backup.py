@@ -1,0 +1,184 @@
+"""Backup and restore of one org, whichever store it lives in.
+
+A backup needs no running server and disturbs none. A restore begins a new incarnation of the event log (see
+`eventlog.incarnations`) and drops the login sessions of the copy, in the same transaction that makes it an org.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from tidewire import __version__
+from tidewire.clock import Clock
+from tidewire.config import Settings
+from tidewire.errors import ConfigInvalid
+from tidewire.eventlog.incarnations import first_position_after, incarnation_statements
+from tidewire.server.bootstrap import try_read_identity
+from tidewire.storage.archive import (
+    FORMAT,
+    POSTGRES_MEMBER,
+    SQLITE_MEMBER,
+    Archive,
+    Manifest,
+    measure_file,
+    open_archive,
+    reserve_file,
+    write_archive,
+)
+from tidewire.storage.backup import (
+    TLS_DIRECTORY,
+    copy_database,
+    fill_directory,
+    open_copy,
+    read_layout,
+    require_database,
+    require_empty,
+    restore_certificates,
+    restore_database,
+)
+from tidewire.storage.migrations import LAYOUT_VERSION
+from tidewire.storage.store import Reader, read_progress
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came back: events up to `manifest.head`, and where new ones begin."""
+
+    manifest: Manifest
+    first_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """What the copy of a database holds."""
+
+    layout: int
+    org_id: str
+    head: int
+
+
+def make_backup(settings: Settings, clock: Clock, to: Path, *, with_tls: bool) -> Manifest:
+    """Copy the org into a new file. Raises ConfigInvalid, DiskFull or LogCorrupt; then there is no file."""
+    certificates = _find_certificates(Path(settings.data)) if with_tls else {}
+    # Read before the copy, so that a restore never underrates how long the copied log may have gone on.
+    created_ms = clock.now_ms()
+    with reserve_file(to) as scratch:
+        if settings.store == "sqlite":
+            name, schema = SQLITE_MEMBER, ""
+            contents = _copy_sqlite(Path(settings.data), scratch / name)
+        else:
+            postgres = load_postgres()
+            name, schema = POSTGRES_MEMBER, postgres.schema_of(settings.store)
+            contents = _dump_postgres(postgres, settings.store, scratch / name)
+        sources = {name: scratch / name, **certificates}
+        manifest = Manifest(
+            format=FORMAT,
+            tidewire=__version__,
+            layout=contents.layout,
+            org_id=contents.org_id,
+            head=contents.head,
+            created_ms=created_ms,
+            schema=schema,
+            files={member: measure_file(path) for member, path in sources.items()},
+        )
+        write_archive(to, manifest, sources, scratch)
+    return manifest
+
+
+def restore_backup(file: Path, settings: Settings, clock: Clock) -> Restored:
+    """Make the org of a backup again, in an empty directory or a new schema.
+
+    Raises ConfigInvalid, DiskFull or LogCorrupt; then there is no org.
+    """
+    data = Path(settings.data)
+    with open_archive(file) as archive:
+        manifest = archive.manifest
+        _check_fits(manifest, settings, file)
+        first = first_position_after(manifest.head, manifest.created_ms, clock.now_ms())
+        statements = (*incarnation_statements(manifest.head, first), "DELETE FROM login_sessions")
+        if settings.store == "sqlite":
+            restore_database(archive, data, statements)
+        else:
+            _restore_postgres(archive, data, settings.store, statements)
+    return Restored(manifest, first)
+
+
+def load_postgres() -> ModuleType:
+    """The PostgreSQL side, whose driver is an extra. Raises ConfigInvalid if that is not installed."""
+    try:
+        from tidewire.storage import postgres_backup
+    except ImportError as error:
+        raise ConfigInvalid(
+            "store: PostgreSQL needs its driver; install tidewire[postgres]", setting="store"
+        ) from error
+    return postgres_backup
+
+
+def _find_certificates(data: Path) -> dict[str, Path]:
+    found = {f"{TLS_DIRECTORY}/{path.name}": path for path in sorted((data / TLS_DIRECTORY).glob("*.pem"))}
+    if not found:
+        raise ConfigInvalid(f"{data} holds no certificates yet; start the server once", setting="data")
+    return found
+
+
+def _copy_sqlite(data: Path, target: Path) -> _Contents:
+    require_database(data / SQLITE_MEMBER)
+    copy_database(data / SQLITE_MEMBER, target)
+    with open_copy(target) as connection:
+        layout = read_layout(connection)
+        if layout == 0:
+            raise ConfigInvalid(f"{data} holds no org", setting="data")
+        return _read_contents(connection, layout)
+
+
+def _dump_postgres(postgres: ModuleType, url: str, target: Path) -> _Contents:
+    postgres.require_programs("pg_dump")
+    with postgres.open_snapshot(url) as (reader, snapshot):
+        contents = _read_contents(reader, postgres.read_layout(reader))
+        postgres.dump_schema(url, snapshot, target)
+    return contents
+
+
+def _read_contents(reader: Reader, layout: int) -> _Contents:
+    identity = try_read_identity(reader)
+    if identity is None:
+        raise ConfigInvalid("there is no org yet; run `tidewire init` first", setting="data")
+    return _Contents(layout, identity.org_id, read_progress(reader).next_position - 1)
+
+
+def _check_fits(manifest: Manifest, settings: Settings, file: Path) -> None:
+    """Whether this backup can become an org here. Raises ConfigInvalid."""
+    if manifest.layout > LAYOUT_VERSION:
+        raise ConfigInvalid(
+            f"{file} was written by a newer Tidewire (layout {manifest.layout}, this one knows {LAYOUT_VERSION})",
+            setting="file",
+        )
+    is_sqlite = SQLITE_MEMBER in manifest.files
+    if is_sqlite != (settings.store == "sqlite"):
+        kind = "SQLite" if is_sqlite else "PostgreSQL"
+        raise ConfigInvalid(
+            f"{file} was made from {kind}; restore it into the same kind of store", setting="store"
+        )
+    if not is_sqlite and load_postgres().schema_of(settings.store) != manifest.schema:
+        raise ConfigInvalid(
+            f"{file} was made from the schema {manifest.schema}; name it in --store (?schema={manifest.schema})",
+            setting="store",
+        )
+
+
+def _restore_postgres(archive: Archive, data: Path, url: str, statements: tuple[str, ...]) -> None:
+    postgres = load_postgres()
+    postgres.require_programs("psql")
+    postgres.require_no_schema(url)
+    require_empty(data)
+
+    def fill() -> None:
+        dump = data / POSTGRES_MEMBER
+        archive.extract(POSTGRES_MEMBER, dump)
+        restore_certificates(archive, data)
+        postgres.load_schema(url, dump, statements)
+        dump.unlink()
+
+    fill_directory(data, fill)

@@ -1,0 +1,95 @@
+"""Bring an org to what this release expects, without serving it: the layout, the standard tables, event schemas.
+
+A server does the same when it starts. Doing it beforehand shows what changes and how long it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidewire.clock import Clock
+from tidewire.config import Settings
+from tidewire.server.backup import load_postgres
+from tidewire.server.core import open_core
+from tidewire.storage.archive import SQLITE_MEMBER
+from tidewire.storage.backup import explain_sqlite_errors, read_layout, require_database
+from tidewire.storage.migrations import LAYOUT_VERSION
+from tidewire.storage.sqlite import SqliteConnection
+from tidewire.storage.store import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What was done. `columns` counts those added to tables that were there, by object."""
+
+    org_id: str
+    from_layout: int
+    to_layout: int
+    new_objects: tuple[str, ...]
+    columns: Mapping[str, int]
+    new_schemas: int
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the org was up to date."""
+        return self.from_layout == self.to_layout and not (
+            self.new_objects or self.columns or self.new_schemas
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    tables: Mapping[str, frozenset[str]]
+    schemas: int
+
+
+async def upgrade_org(settings: Settings, clock: Clock) -> Upgrade:
+    """Migrate the org. Raises StoreLocked while a server uses it, ConfigInvalid if there is none."""
+    layout, before = _look(settings)
+    core = await open_core(settings, clock)
+    try:
+        after = await core.store.read(_read_state)
+        names = {obj.table: obj.name for obj in core.records.types.catalog.objects}
+        org_id = core.logins.org_id
+    finally:
+        await core.close()
+    added = {
+        names.get(table, table): len(columns - before.tables[table])
+        for table, columns in sorted(after.tables.items())
+        if table in before.tables
+    }
+    return Upgrade(
+        org_id=org_id,
+        from_layout=layout,
+        to_layout=LAYOUT_VERSION,
+        new_objects=tuple(
+            sorted(names.get(table, table) for table in after.tables.keys() - before.tables.keys())
+        ),
+        columns={name: count for name, count in added.items() if count},
+        new_schemas=after.schemas - before.schemas,
+    )
+
+
+def _look(settings: Settings) -> tuple[int, _State]:
+    """The layout and tables as they are now; changes nothing and needs no lock."""
+    if settings.store != "sqlite":
+        postgres = load_postgres()
+        with postgres.open_snapshot(settings.store) as (reader, _):
+            return postgres.read_layout(reader), _read_state(reader)
+    path = Path(settings.data) / SQLITE_MEMBER
+    require_database(path)
+    with explain_sqlite_errors(path):
+        connection = SqliteConnection(path)
+        try:
+            layout = read_layout(connection)
+            return layout, _read_state(connection) if layout else _State({}, 0)
+        finally:
+            connection.close()
+
+
+def _read_state(reader: Reader) -> _State:
+    rows = reader.execute("SELECT name, definition FROM types WHERE kind = 'layout'")
+    ((schemas,),) = reader.execute("SELECT COUNT(*) FROM event_schemas")
+    return _State({name: frozenset(columns.split(",")) for name, columns in rows}, int(schemas))

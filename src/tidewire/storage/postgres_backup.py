@@ -1,0 +1,134 @@
+"""What a PostgreSQL store can do for a backup: its schema through pg_dump, and back through psql.
+
+The dump sees the same commit as the manifest: it runs on a snapshot that our own transaction exports. Writes go on
+meanwhile, but whatever drops or alters a table (retention, a definition) waits for the dump. Loading is one
+transaction, with the statements that a restored org needs at its end, so it is there whole or not at all.
+Passwords travel in the environment of the programs and not on their command line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tidewire.errors import ConfigInvalid
+from tidewire.storage.postgres import PostgresConnection, parse_store_url
+from tidewire.storage.store import Reader
+
+_ERROR_LINE = re.compile(r"^(?:.*: )?(?:error|fatal):.*$", re.IGNORECASE | re.MULTILINE)
+
+
+@contextmanager
+def open_snapshot(url: str) -> Iterator[tuple[Reader, str]]:
+    """One commit of an org, and the name under which other sessions can see the same."""
+    conninfo, schema = parse_store_url(url)
+    try:
+        with closing(PostgresConnection(conninfo, schema)) as connection:
+            connection.begin_read()
+            ((name,),) = connection.execute("SELECT pg_export_snapshot()")
+            yield connection, str(name)
+    except pg.UndefinedTable as error:
+        raise ConfigInvalid(f"schema {schema} of the store holds no org", setting="store") from error
+    except psycopg.Error as error:
+        raise _unusable(error) from error
+
+
+def read_layout(reader: Reader) -> int:
+    """The layout version of an org's schema."""
+    ((version,),) = reader.execute("SELECT version FROM layout")
+    return int(version)
+
+
+def schema_of(url: str) -> str:
+    """The schema that an address names."""
+    return parse_store_url(url)[1]
+
+
+def dump_schema(url: str, snapshot: str, target: Path) -> None:
+    """Write the org's schema, as of an exported snapshot, as SQL."""
+    _run(
+        "pg_dump",
+        url,
+        f"--schema={schema_of(url)}",
+        f"--snapshot={snapshot}",
+        "--format=plain",
+        "--encoding=UTF8",
+        "--no-owner",
+        "--no-privileges",
+        f"--file={target}",
+    )
+
+
+def require_no_schema(url: str) -> None:
+    """Raises ConfigInvalid if the schema exists already, whatever it holds."""
+    conninfo, schema = parse_store_url(url)
+    try:
+        with closing(PostgresConnection(conninfo, schema)) as connection:
+            found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (schema,))
+    except psycopg.Error as error:
+        raise _unusable(error) from error
+    if found:
+        raise ConfigInvalid(
+            f"schema {schema} of the store exists; a restore overwrites nothing", setting="store"
+        )
+
+
+def load_schema(url: str, source: Path, statements: Iterable[str]) -> None:
+    """Run a dump and then `statements`, in one transaction. The dump names the schema and makes it."""
+    with source.open("a", encoding="utf-8") as file:
+        file.write(f"\nSET search_path = {schema_of(url)};\n")
+        file.writelines(f"{statement};\n" for statement in statements)
+    _run(
+        "psql",
+        url,
+        "--no-psqlrc",
+        "--quiet",
+        "--single-transaction",
+        "--set=ON_ERROR_STOP=1",
+        "--output=/dev/null",
+        f"--file={source}",
+    )
+
+
+def require_programs(*names: str) -> None:
+    """Raises ConfigInvalid, naming the program of PostgreSQL that is not installed."""
+    for name in names:
+        if shutil.which(name) is None:
+            raise ConfigInvalid(
+                f"store: {name} is needed for this and was not found; install PostgreSQL's client programs",
+                setting="store",
+            )
+
+
+def _run(program: str, url: str, *arguments: str) -> None:
+    require_programs(program)
+    known = conninfo_to_dict(parse_store_url(url)[0])
+    password = known.pop("password", None)
+    environment = {**os.environ, **({} if password is None else {"PGPASSWORD": str(password)})}
+    done = subprocess.run(
+        [program, "--no-password", f"--dbname={make_conninfo('', **known)}", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    if done.returncode != 0:
+        found = _ERROR_LINE.search(done.stderr)
+        reason = found[0] if found else f"status {done.returncode}"
+        raise ConfigInvalid(f"store: {program} failed: {reason}", setting="store")
+
+
+def _unusable(error: psycopg.Error) -> ConfigInvalid:
+    # The driver's message never repeats the password.
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ConfigInvalid(f"store: PostgreSQL cannot be used: {reason}", setting="store")
