@@ -12,9 +12,10 @@ import string
 from tidewire.errors import IdMalformed
 
 ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
-_VALUES = {c: i for i, c in enumerate(ALPHABET)}
 _SUFFIX = string.ascii_uppercase + "012345"
 _ALNUM = frozenset(ALPHABET)
+_PAIRS = [high + low for high in ALPHABET for low in ALPHABET]
+_UPPER_MARKS = str.maketrans({c: "1" if c.isupper() else "0" for c in ALPHABET})
 
 POD = "TW"
 EMPTY_ID = "000000000000000AAA"  # what overflow events carry in place of record ids
@@ -22,26 +23,21 @@ EMPTY_ID = "000000000000000AAA"  # what overflow events carry in place of record
 
 def case_suffix(id15: str) -> str:
     """The three characters that turn a 15-character id into its 18-character form."""
-    out = []
-    for group in (id15[0:5], id15[5:10], id15[10:15]):
-        bits = 0
-        for i, char in enumerate(group):
-            if "A" <= char <= "Z":
-                bits |= 1 << i
-        out.append(_SUFFIX[bits])
-    return "".join(out)
+    marks = id15.translate(_UPPER_MARKS)
+    # The first character of a group is its lowest bit, so each group is read backwards.
+    return _SUFFIX[int(marks[4::-1], 2)] + _SUFFIX[int(marks[9:4:-1], 2)] + _SUFFIX[int(marks[14:9:-1], 2)]
 
 
 def make_id(prefix: str, number: int) -> str:
     """The 18-character id of record `number` of the object with this key prefix."""
-    digits = []
+    digits = ""
     rest = number
-    for _ in range(9):
-        rest, digit = divmod(rest, 62)
-        digits.append(ALPHABET[digit])
-    if rest:
+    for _ in range(4):
+        rest, pair = divmod(rest, 62 * 62)
+        digits = _PAIRS[pair] + digits
+    if rest >= 62:
         raise OverflowError(f"record number {number} does not fit in nine base-62 digits")
-    id15 = prefix + POD + "0" + "".join(reversed(digits))
+    id15 = prefix + POD + "0" + ALPHABET[rest] + digits
     return id15 + case_suffix(id15)
 
 

@@ -40,9 +40,13 @@ def create_table(tx: Transaction, obj: ObjectType) -> None:
 
 def insert_row(tx: Transaction, obj: ObjectType, row: Mapping[str, Value]) -> None:
     """Store a new record. Fields without a value are left out of the statement: most records set few."""
-    names = tuple(name for name, value in row.items() if value is not None)
-    sql, fields = _insert_sql(obj, names)
-    tx.execute(sql, [p for f in fields for p in _params(f, row[f.name])])
+    names = tuple([name for name, value in row.items() if value is not None])
+    sql, plain, texts = _insert_sql(obj, names)
+    params: list[Value] = [row[name] for name in plain]
+    for name, is_case_sensitive in texts:
+        value = row[name]
+        params += (value, fold_key(str(value), case_sensitive=is_case_sensitive))
+    tx.execute(sql, params)
 
 
 def update_row(tx: Transaction, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
@@ -136,18 +140,26 @@ def _params(field: Field, value: Value) -> list[Value]:
 
 
 def _is_indexed(field: Field) -> bool:
-    is_key = field.unique or field.external_id or field.type is FieldType.REFERENCE or field.name == "Name"
+    # Who made and last changed a record is in every row and nearly always the same few: not worth an index.
+    is_lookup = field.type is FieldType.REFERENCE and not field.is_system
+    is_key = field.unique or field.external_id or is_lookup or field.name == "Name"
     return bool(field.column) and field.type is not FieldType.ID and is_key
 
 
 @lru_cache(maxsize=1024)
-def _insert_sql(obj: ObjectType, names: tuple[str, ...]) -> tuple[str, tuple[Field, ...]]:
+def _insert_sql(
+    obj: ObjectType, names: tuple[str, ...]
+) -> tuple[str, tuple[str, ...], tuple[tuple[str, bool], ...]]:
+    """The statement, the fields stored as they are, and the text fields, whose keys are or are not case-sensitive."""
     wanted = set(names)
-    fields = tuple(f for f in obj.stored_fields if f.name in wanted)
-    columns = [column for f in fields for column, _ in _columns(f)]
+    fields = [f for f in obj.stored_fields if f.name in wanted]
+    plain = [f for f in fields if not f.is_text]
+    texts = [f for f in fields if f.is_text]
+    columns = [f.column for f in plain] + [c for f in texts for c in (f.column, f.key_column)]
     marks = ", ".join("?" * len(columns))
     # Names come from the catalog only.
-    return f"INSERT INTO {obj.table} ({', '.join(columns)}) VALUES ({marks})", fields  # noqa: S608
+    sql = f"INSERT INTO {obj.table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
+    return sql, tuple(f.name for f in plain), tuple((f.name, f.case_sensitive) for f in texts)
 
 
 @lru_cache(maxsize=1024)

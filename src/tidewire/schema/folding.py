@@ -9,6 +9,8 @@ def fold_key(text: str, *, case_sensitive: bool = False) -> str:
     """The key under which `text` is compared, sorted and made unique: NFC, then case folded unless told
     otherwise.
     """
+    if text.isascii():  # the common case, for which composing and folding are only this
+        return text if case_sensitive else text.lower()
     composed = unicodedata.normalize("NFC", text)
     if case_sensitive:
         return composed
