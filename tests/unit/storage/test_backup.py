@@ -174,14 +174,16 @@ def damage_file(path: Path, damage: Callable[[bytes], bytes]) -> None:
     path.write_bytes(damaged)
 
 
-def flip(offset: int) -> Callable[[bytes], bytes]:
-    return lambda whole: whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :]
+def flip_in_the_middle(whole: bytes) -> bytes:
+    # The database is by far the largest member, and the archive's end is padding: the middle is always its own.
+    place = len(whole) // 2
+    return whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        pytest.param(flip(-20 * BLOCK_BYTES), id="database"),
+        pytest.param(flip_in_the_middle, id="database"),
         pytest.param(lambda whole: whole.replace(b'"org_id": "00D', b'"org_id": "00E', 1), id="manifest"),
         pytest.param(lambda whole: whole[: len(whole) // 2], id="truncated"),
         pytest.param(lambda whole: whole[: 3 * BLOCK_BYTES], id="only-manifest"),
