@@ -197,21 +197,18 @@ class Gate:
         """Answer a SOSL search: one answer for each object it returns, in its order, empty ones included."""
         search = parse_search(sosl)
         grants = await self.grants(principal)
-        objects = [o for o in self.catalog.objects if grants.can_read(o.name)]
-        visible = replace(self.catalog, objects=tuple(objects))
+        view = self._view(principal, grants)
         wanted = search.returning or [
             parse_query(f"SELECT Id FROM {o.name}")  # noqa: S608  # SOQL, and the name is the catalog's
-            for o in objects
+            for o in view.catalog.objects
             if not o.is_setup and o.name_field
         ]
         now_ms = self._clock.now_ms()
         narrowed: list[BoundQuery] = []
         for query in wanted:
-            bound = bind_query(query, visible, grants.can_read_field, now_ms=now_ms)
-            readable = frozenset(
-                f.name for f in bound.entity.fields if grants.can_read_field(bound.entity, f)
-            )
-            found = narrow(bound, search, searched_fields(bound.entity, search.scope, readable))
+            bound = bind_query(query, view.catalog, grants.can_read_field, now_ms=now_ms)
+            hidden = view.hidden_fields(bound.entity)
+            found = narrow(bound, search, searched_fields(bound.entity, search.scope, hidden))
             if found is not None:
                 narrowed.append(found)
 

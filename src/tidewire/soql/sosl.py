@@ -70,9 +70,9 @@ def parse_search(text: str) -> Search:
 
 def narrow(bound: BoundQuery, search: Search, searched: tuple[Field, ...]) -> BoundQuery | None:
     """A query that finds only records which match the search, or None if there is nothing to look in."""
-    matches = [_all_words(words, searched) for words in search.alternatives]
     if not searched:
         return None
+    matches = [_all_words(words, searched) for words in search.alternatives]
     found: BoundCondition = matches[0] if len(matches) == 1 else BoundOr(tuple(matches))
     others = conjuncts(bound.where)
     where = found if not others else BoundAnd((*conjuncts(found), *others))
@@ -80,16 +80,16 @@ def narrow(bound: BoundQuery, search: Search, searched: tuple[Field, ...]) -> Bo
     return replace(bound, where=where, limit=limit)
 
 
-def searched_fields(obj: ObjectType, scope: str, readable: frozenset[str]) -> tuple[Field, ...]:
+def searched_fields(obj: ObjectType, scope: str, hidden: frozenset[str]) -> tuple[Field, ...]:
     """The fields of an object that a search in this scope looks at."""
     if scope == "NAME":
         named = obj.name_field
-        return (named,) if named is not None and named.is_text and named.name in readable else ()
+        return (named,) if named is not None and named.is_text and named.name not in hidden else ()
     wanted = _SCOPE_TYPES.get(scope)
     return tuple(
         f
         for f in obj.stored_fields
-        if f.is_text and f.name in readable and not f.is_system and (wanted is None or f.type is wanted)
+        if f.is_text and f.name not in hidden and not f.is_system and (wanted is None or f.type is wanted)
     )
 
 
