@@ -55,6 +55,32 @@ TEXT_TYPES = frozenset(
 """Types compared by folded key: filterable and sortable text."""
 ID_TYPES = frozenset({FieldType.ID, FieldType.REFERENCE})
 DOUBLE_TYPES = frozenset({FieldType.NUMBER, FieldType.CURRENCY, FieldType.PERCENT})
+TYPE_WORDS = {
+    FieldType.ID: "id",
+    FieldType.REFERENCE: "reference",
+    FieldType.TEXT: "string",
+    FieldType.TEXT_AREA: "textarea",
+    FieldType.LONG_TEXT: "textarea",
+    FieldType.RICH_TEXT: "textarea",
+    FieldType.EMAIL: "email",
+    FieldType.PHONE: "phone",
+    FieldType.URL: "url",
+    FieldType.INTEGER: "int",
+    FieldType.NUMBER: "double",
+    FieldType.CURRENCY: "currency",
+    FieldType.PERCENT: "percent",
+    FieldType.CHECKBOX: "boolean",
+    FieldType.DATE: "date",
+    FieldType.DATETIME: "datetime",
+    FieldType.TIME: "time",
+    FieldType.PICKLIST: "picklist",
+    FieldType.MULTI_PICKLIST: "multipicklist",
+    FieldType.AUTO_NUMBER: "string",
+    FieldType.ADDRESS: "address",
+    FieldType.LOCATION: "location",
+    FieldType.PERSON_NAME: "string",
+}
+"""What the protocols call each type, in describes and in error texts."""
 COMPOUND_TYPES = frozenset({FieldType.ADDRESS, FieldType.PERSON_NAME, FieldType.LOCATION})
 LONG_TEXT_TYPES = frozenset({FieldType.LONG_TEXT, FieldType.RICH_TEXT})
 """Text that can be neither filtered nor sorted."""

@@ -23,7 +23,7 @@ from tidewire.errors import (
 )
 from tidewire.events import Value
 from tidewire.ids import try_normalise_id
-from tidewire.schema.model import DOUBLE_TYPES, ID_TYPES, Field, FieldType, ObjectType
+from tidewire.schema.model import DOUBLE_TYPES, ID_TYPES, TYPE_WORDS, Field, FieldType, ObjectType
 
 DAY_MS = 86_400_000
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
@@ -45,32 +45,6 @@ _DATETIME = re.compile(rf"([0-9-]{{10}})[Tt ]{_CLOCK}(?:[Zz]|([+-])([0-9]{{2}}):
 _TIME = re.compile(rf"{_CLOCK}[Zz]?")
 _EMAIL = re.compile(r"[^\s@<>()\[\],;:\\\"]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 
-# The words of the protocol's error texts for the types of fields and of JSON tokens.
-_TYPE_WORDS = {
-    FieldType.ID: "id",
-    FieldType.REFERENCE: "reference",
-    FieldType.TEXT: "string",
-    FieldType.TEXT_AREA: "textarea",
-    FieldType.LONG_TEXT: "textarea",
-    FieldType.RICH_TEXT: "textarea",
-    FieldType.EMAIL: "email",
-    FieldType.PHONE: "phone",
-    FieldType.URL: "url",
-    FieldType.INTEGER: "int",
-    FieldType.NUMBER: "double",
-    FieldType.CURRENCY: "currency",
-    FieldType.PERCENT: "percent",
-    FieldType.CHECKBOX: "boolean",
-    FieldType.DATE: "date",
-    FieldType.DATETIME: "datetime",
-    FieldType.TIME: "time",
-    FieldType.PICKLIST: "picklist",
-    FieldType.MULTI_PICKLIST: "multipicklist",
-    FieldType.AUTO_NUMBER: "string",
-    FieldType.ADDRESS: "address",
-    FieldType.LOCATION: "location",
-    FieldType.PERSON_NAME: "string",
-}
 _COMPONENT_LIMITS = {"Latitude": 90, "Longitude": 180}
 
 
@@ -204,7 +178,7 @@ def _refuse(field: Field, raw: object) -> NoReturn:
     else:
         found = "VALUE_STRING"
     raise ValueMalformed(
-        f"Cannot deserialize instance of {_TYPE_WORDS[field.type]} from {found} value {_shown(raw)} "
+        f"Cannot deserialize instance of {TYPE_WORDS[field.type]} from {found} value {_shown(raw)} "
         "or request may be missing a required field",
         fields=[field.name],
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidewire.errors import FilterInvalid, OperatorInvalid
 from tidewire.schema.folding import fold_key
-from tidewire.schema.model import ID_TYPES, Field, FieldType
+from tidewire.schema.model import ID_TYPES, TYPE_WORDS, Field, FieldType
 from tidewire.soql.ast import (
     And,
     Comparison,
@@ -49,7 +49,7 @@ from tidewire.soql.dates import relative_range
 from tidewire.soql.functions import PLACE_TYPES, bind_operand, function_name, only_argument
 from tidewire.soql.like import Wildcard, parse_pattern
 from tidewire.soql.scope import Scope, is_type_of
-from tidewire.soql.typing_rules import DATE_TYPES, DESCRIBE_TYPES, store_literal
+from tidewire.soql.typing_rules import DATE_TYPES, store_literal
 
 MAX_SEMI_JOINS = 2
 _EQUALITY = frozenset({Operator.EQ, Operator.NE})
@@ -129,7 +129,7 @@ class _Binder:
         return operand
 
     def operator_error(self, field: Field, position: int) -> OperatorInvalid:
-        reason = f"invalid operator on {DESCRIBE_TYPES[field.type]} field"
+        reason = f"invalid operator on {TYPE_WORDS[field.type]} field"
         return self.scope.error(OperatorInvalid, position, reason, field=field.name)
 
     def stored(self, field: Field, literal: Literal, position: int) -> str | int | float | bool | None:

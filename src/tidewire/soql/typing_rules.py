@@ -7,7 +7,7 @@ import math
 from tidewire.errors import FilterInvalid, NumberOutOfRange, OperatorInvalid, SoqlSyntaxError
 from tidewire.events import Value
 from tidewire.ids import try_normalise_id
-from tidewire.schema.model import DOUBLE_TYPES, ID_TYPES, Field, FieldType
+from tidewire.schema.model import DOUBLE_TYPES, ID_TYPES, TYPE_WORDS, Field, FieldType
 from tidewire.soql.ast import (
     BooleanLiteral,
     DateLiteral,
@@ -21,33 +21,6 @@ from tidewire.soql.ast import (
 )
 from tidewire.soql.caret import pointing_error
 from tidewire.soql.literals import try_date_ms, try_datetime_ms, try_time_ms
-
-DESCRIBE_TYPES = {
-    FieldType.ID: "id",
-    FieldType.REFERENCE: "reference",
-    FieldType.TEXT: "string",
-    FieldType.TEXT_AREA: "textarea",
-    FieldType.LONG_TEXT: "textarea",
-    FieldType.RICH_TEXT: "textarea",
-    FieldType.EMAIL: "email",
-    FieldType.PHONE: "phone",
-    FieldType.URL: "url",
-    FieldType.INTEGER: "int",
-    FieldType.NUMBER: "double",
-    FieldType.CURRENCY: "currency",
-    FieldType.PERCENT: "percent",
-    FieldType.CHECKBOX: "boolean",
-    FieldType.DATE: "date",
-    FieldType.DATETIME: "datetime",
-    FieldType.TIME: "time",
-    FieldType.PICKLIST: "picklist",
-    FieldType.MULTI_PICKLIST: "multipicklist",
-    FieldType.AUTO_NUMBER: "string",
-    FieldType.ADDRESS: "address",
-    FieldType.LOCATION: "location",
-    FieldType.PERSON_NAME: "string",
-}
-"""What a describe call names each type."""
 
 DATE_TYPES = frozenset({FieldType.DATE, FieldType.DATETIME})
 """Types that relative date literals and date functions fit."""
@@ -92,7 +65,7 @@ def _misfit(field: Field) -> str:
         wanted = "string" if _takes_text(field) else "ID"
         quotes = "should be enclosed in quotes"
     else:
-        wanted = "dateTime" if field.type is FieldType.DATETIME else DESCRIBE_TYPES[field.type]
+        wanted = "dateTime" if field.type is FieldType.DATETIME else TYPE_WORDS[field.type]
         quotes = "should not be enclosed in quotes"
     return f"value of filter criterion for field '{field.name}' must be of type {wanted} and {quotes}"
 
