@@ -1,4 +1,4 @@
-"""Names that users type: API names of objects, and the channels that clients subscribe to."""
+"""Names that users type: API names of objects, addresses of resources, and channels that clients subscribe to."""
 
 from __future__ import annotations
 
@@ -58,6 +58,11 @@ def parse_channel(text: str) -> ChannelName:
 def is_api_name(text: str) -> bool:
     """Whether `text` could name an object, a field or an event."""
     return len(text) <= 80 and _API_NAME.fullmatch(text) is not None
+
+
+def data_url(version: int, *segments: str) -> str:
+    """A root-relative URL under the data API: `data_url(59, "query")` -> `/services/data/v59.0/query`."""
+    return "/".join((f"/services/data/v{version}.0", *segments))
 
 
 def change_event_name(entity: str) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tidewire.access.gate import Gate
+from tidewire.access.cursors import QueryCursors
+from tidewire.access.gate import Gate, Rows
 from tidewire.access.logins import Logins
 from tidewire.capture.stage import CaptureStage
 from tidewire.clock import Clock
@@ -19,7 +20,7 @@ from tidewire.events import CommittedBatch, Family
 from tidewire.records.bin import purge_expired
 from tidewire.records.service import RecordService
 from tidewire.records.types import Types
-from tidewire.server.bootstrap import DEV_LOGIN, OrgIdentity, create_org, try_read_identity
+from tidewire.server.bootstrap import DEV_LOGIN, create_org, try_read_identity
 from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import Progress, Store, Transaction
 from tidewire.storage.writer import GroupWriter
@@ -40,6 +41,7 @@ class Core:
         capture: CaptureStage,
         gate: Gate,
         logins: Logins,
+        cursors: QueryCursors[Rows],
         commits: CommitFeed,
     ) -> None:
         self.store = store
@@ -49,6 +51,7 @@ class Core:
         self.capture = capture
         self.gate = gate
         self.logins = logins
+        self.cursors = cursors
         self.commits = commits
 
     @property
@@ -185,15 +188,15 @@ async def _open(store: Store, settings: Settings, clock: Clock, admin: tuple[str
         await records.write_plain(types.ensure_stored, solo=True)
     assert identity is not None  # noqa: S101  # one of the two branches above made or found it
     await store.read(capture.load)
-    logins = _logins(records, clock, identity, settings, commits)
-    return Core(store, writer, records, event_log, capture, gate, logins, commits)
-
-
-def _logins(
-    records: RecordService, clock: Clock, identity: OrgIdentity, settings: Settings, commits: CommitFeed
-) -> Logins:
     logins = Logins(records, clock, identity.org_id, identity.name, idle_timeout_s=settings.session_timeout_s)
-    commits.watch(
-        lambda batch: logins.forget_sessions(batch.ended_sessions) if batch.ended_sessions else None
-    )
-    return logins
+    cursors: QueryCursors[Rows] = QueryCursors(clock)
+
+    def end_sessions(batch: CommittedBatch) -> None:
+        if not batch.ended_sessions:
+            return
+        logins.forget_sessions(batch.ended_sessions)
+        for session_id in batch.ended_sessions:
+            cursors.drop_session(session_id)
+
+    commits.watch(end_sessions)
+    return Core(store, writer, records, event_log, capture, gate, logins, cursors, commits)

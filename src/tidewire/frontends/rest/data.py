@@ -10,6 +10,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tidewire.access.cursors import QueryCursors
+from tidewire.access.describe import (
+    ChildLink,
+    render_describe,
+    render_event_describe,
+    render_event_entry,
+    render_global_entry,
+)
 from tidewire.access.gate import Call, Gate, Rows
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
@@ -22,13 +30,6 @@ from tidewire.errors import (
 )
 from tidewire.frontends.rest import event_schema
 from tidewire.frontends.rest.collections import parse_deletes, parse_writes, render_results
-from tidewire.frontends.rest.describe import (
-    ChildLink,
-    render_describe,
-    render_event_describe,
-    render_event_entry,
-    render_global_entry,
-)
 from tidewire.frontends.rest.identity import identity_url
 from tidewire.frontends.rest.limits import ApiUsage, render_limits
 from tidewire.frontends.rest.records import (
@@ -38,12 +39,10 @@ from tidewire.frontends.rest.records import (
     render_record,
     render_single,
 )
-from tidewire.frontends.rest.session import QueryCursors
 from tidewire.frontends.rest.wire import (
     NO_STORE,
     POSITION_HEADER,
     Page,
-    data_url,
     parse_batch_size,
     parse_json_object,
     render_http_date,
@@ -53,7 +52,7 @@ from tidewire.frontends.rest.wire import (
 )
 from tidewire.frontends.rest.wire_errors import render_refusal
 from tidewire.ids import make_id, try_normalise_id
-from tidewire.names import change_event_name
+from tidewire.names import change_event_name, data_url
 from tidewire.records.query import count_rows
 from tidewire.schema.model import EventType, ObjectType
 from tidewire.transport.http import HttpRequest, HttpResponse
@@ -106,11 +105,11 @@ def _object_in_path() -> Iterator[None]:
 
 
 class DataApi:
-    """Answers data API requests. Holds no state but query cursors and the count of calls."""
+    """Answers data API requests. Holds no state but the count of calls."""
 
-    def __init__(self, gate: Gate, clock: Clock) -> None:
+    def __init__(self, gate: Gate, cursors: QueryCursors[Rows], clock: Clock) -> None:
         self._gate = gate
-        self._cursors: QueryCursors[Rows] = QueryCursors(clock)
+        self._cursors = cursors
         self._usage = ApiUsage(clock)
 
     async def answer(
@@ -134,10 +133,6 @@ class DataApi:
                 )
             return await handler(self, ApiCall(request, version, principal, arguments))
         raise ResourceUnknown("The requested resource does not exist")
-
-    def end_session(self, session_id: str) -> None:
-        """Forget what is kept for a login session."""
-        self._cursors.drop_session(session_id)
 
     async def list_resources(self, call: ApiCall) -> HttpResponse:
         """The resources of a version, and who is asking."""

@@ -108,8 +108,8 @@ class OAuthApi:
         body = render_identity(request.base_url, info, self._clock.now_ms(), version)
         return render_json(request, 200, body, (NO_STORE,))
 
-    async def revoke(self, request: HttpRequest) -> tuple[HttpResponse, str]:
-        """GET or POST /services/oauth2/revoke. Also returns the login session that ended, if one did."""
+    async def revoke(self, request: HttpRequest) -> HttpResponse:
+        """GET or POST /services/oauth2/revoke."""
         form = parse_form(request) if request.method == "POST" else None
         token = (form or {}).get("token") or request.query.get("token", "")
         try:
@@ -117,10 +117,9 @@ class OAuthApi:
         except SessionInvalid:
             # Clients read this one answer as a form.
             body = urlencode({"error": "invalid_token", "error_description": "invalid token"})
-            response = HttpResponse(400, body.encode(), "application/x-www-form-urlencoded", (NO_STORE,))
-            return response, ""
+            return HttpResponse(400, body.encode(), "application/x-www-form-urlencoded", (NO_STORE,))
         await self._logins.logout(principal)
-        return HttpResponse(200, b"", "", (NO_STORE,)), principal.session_id
+        return HttpResponse(200, b"", "", (NO_STORE,))
 
     async def _try_principal(self, request: HttpRequest) -> Principal | HttpResponse:
         """The user behind the request's token, or the refusal."""

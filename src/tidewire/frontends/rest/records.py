@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from tidewire.access.gate import Rows
 from tidewire.events import Value
-from tidewire.frontends.rest.wire import Page, data_url
+from tidewire.frontends.rest.wire import Page
+from tidewire.names import data_url
 from tidewire.records.query import Cell, Children, Record, Related
 from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import render_compound, render_value

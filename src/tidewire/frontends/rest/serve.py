@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from tidewire.access.gate import Call, Gate
+from tidewire.access.cursors import QueryCursors
+from tidewire.access.gate import Call, Gate, Rows
 from tidewire.access.logins import Logins
 from tidewire.clock import Clock
 from tidewire.errors import InternalError, MethodNotAllowed, PlatformError, ResourceUnknown
@@ -32,10 +33,10 @@ _APPLY_ORIGIN = "tidewire/apply/1.0"
 class RestApp:
     """Answers `/services/data`, `/services/oauth2`, `/services/tidewire/v1/apply` and `/id`."""
 
-    def __init__(self, gate: Gate, logins: Logins, clock: Clock) -> None:
+    def __init__(self, gate: Gate, logins: Logins, cursors: QueryCursors[Rows], clock: Clock) -> None:
         self._gate = gate
         self._logins = logins
-        self._data = DataApi(gate, clock)
+        self._data = DataApi(gate, cursors, clock)
         self._oauth = OAuthApi(logins, clock)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
@@ -69,9 +70,7 @@ class RestApp:
                 return await self._oauth.tell_userinfo(request)
             case ("services", "oauth2", "revoke"):
                 _require_method(request, "GET", "POST")
-                response, session_id = await self._oauth.revoke(request)
-                self._data.end_session(session_id)
-                return response
+                return await self._oauth.revoke(request)
             case ("services", "tidewire", "v1", "apply"):
                 _require_method(request, "POST")
                 return await self._apply(request)

@@ -21,6 +21,7 @@ from tidewire.errors import (
     MediaTypeUnsupported,
     VersionUnsupported,
 )
+from tidewire.names import data_url
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 MIN_VERSION = 20
@@ -52,11 +53,6 @@ class Page:
     def is_last(self) -> bool:
         """Whether no rows are left after this page."""
         return self.end >= self.total
-
-
-def data_url(version: int, *segments: str) -> str:
-    """A root-relative URL under the data API: `data_url(59, "query")` -> `/services/data/v59.0/query`."""
-    return "/".join((f"/services/data/v{version}.0", *segments))
 
 
 def parse_version(text: str) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from tidewire.access.gate import Gate
+from tidewire.access.cursors import QueryCursors
+from tidewire.access.gate import Gate, Rows
 from tidewire.access.logins import Logins
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
@@ -30,8 +31,9 @@ _log = logging.getLogger(__name__)
 class SoapApp:
     """Answers `/services/Soap/u` (partner) and `/services/Soap/c` (enterprise)."""
 
-    def __init__(self, gate: Gate, logins: Logins, clock: Clock) -> None:
+    def __init__(self, gate: Gate, logins: Logins, cursors: QueryCursors[Rows], clock: Clock) -> None:
         self._gate = gate
+        self._cursors = cursors
         self._logins = logins
         self._clock = clock
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tidewire.access.cursors import CursorLimits, QueryCursors
 from tidewire.clock import ManualClock
-from tidewire.frontends.rest.session import CursorLimits, QueryCursors
 
 
 def make(clock: ManualClock | None = None, **limits: int) -> QueryCursors[str]:

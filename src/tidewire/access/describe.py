@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tidewire.access.grants import is_permissionable
 from tidewire.events import Value
-from tidewire.frontends.rest.wire import data_url
+from tidewire.names import data_url
 from tidewire.schema.model import DOUBLE_TYPES, EventType, Field, FieldType, ObjectType
 from tidewire.schema.standard import status_rows
 from tidewire.schema.values import render_value

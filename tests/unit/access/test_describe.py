@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidewire.frontends.rest.describe import (
+from tidewire.access.describe import (
     ChildLink,
     render_describe,
     render_event_describe,
