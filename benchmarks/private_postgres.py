@@ -19,6 +19,7 @@ from pathlib import Path
 _USER = "postgres" if os.getuid() == 0 else None
 _SETTINGS = (
     "listen_addresses = ''",
+    "max_connections = 300",
     "shared_buffers = '256MB'",
     "max_wal_size = '4GB'",
     "jit = off",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.orgs import TestOrg, open_org
+from tests.orgs import Template, TestOrg, make_template, open_copy
 from tests.postgres import PostgresServer, running_postgres
 from tests.running import Rest
 from tidewire.testing import ServerProcess
@@ -78,8 +79,14 @@ def rest(server: ServerProcess, dev_token: str) -> Iterator[Rest]:
     client.close()
 
 
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """What every `org` is a copy of."""
+    return asyncio.run(make_template(tmp_path_factory.mktemp("template") / "org"))
+
+
 @pytest.fixture
-async def org(tmp_path: Path) -> AsyncIterator[TestOrg]:
+async def org(tmp_path: Path, template: Template) -> AsyncIterator[TestOrg]:
     """A development org of this test's own, without sockets."""
-    async with open_org(tmp_path / "org") as opened:
+    async with open_copy(template, tmp_path / "org") as opened:
         yield opened

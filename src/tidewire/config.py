@@ -51,6 +51,11 @@ class Settings:
         0, "where the event log of a new data directory begins; 0 derives it from the clock"
     )
     session_timeout_s: int = _setting(7200, "idle seconds after which a login session ends")
+    jwt_audience: str = _setting(
+        "",
+        "whom a JWT assertion must be meant for, comma-separated; empty accepts the host that the client used and"
+        " the original service's",
+    )
     bayeux_hold_s: float = _setting(110.0, "seconds a long poll is held without an event")
     bayeux_reconnect_s: float = _setting(
         40.0, "seconds a Bayeux client may stay away before its session ends"
@@ -64,6 +69,9 @@ class Settings:
     )
     retain_bus_h: float = _setting(
         72.0, "hours that platform and change events are kept; 0 keeps them for ever"
+    )
+    org_idle_s: float = _setting(
+        900.0, "seconds without use after which an org other than the first is closed until it is used again"
     )
     log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")
 

@@ -4,11 +4,14 @@
       RequestError            the caller's fault; the same request will fail again
         SoqlSyntaxError SearchMalformed FieldUnknown ObjectUnknown FilterInvalid OperatorInvalid
         RequiredFieldMissing TextTooLong NumberOutOfRange PicklistValueInvalid FieldNotWriteable
-        ValueMalformed IdMalformed ReferenceMissing ReferenceWrongType DuplicateValue EmailInvalid
+        ValueMalformed IdMalformed ReferenceMissing ReferenceWrongType ReferenceForbidden DuplicateValue
+        EmailInvalid
         RecordNotFound RecordDeleted DeleteRestricted UndeleteRefused ExternalIdAmbiguous MergeRefused
-        LeadConverted
+        LeadConverted FieldsInconsistent StatusRefused ActivationRefused HierarchyCircular
+        PasswordInvalid
         BodyMalformed BodyTooLarge MethodNotAllowed ResourceUnknown VersionUnsupported MediaTypeUnsupported
-        AccessDenied LimitExceeded
+        PreconditionFailed
+        AccessDenied LimitExceeded LocatorInvalid TooManyRecords WindowInvalid JobInvalid JobStateInvalid
         PushTopicInvalid DefinitionInvalid
         ChannelInvalid ChannelUnknown ChannelForbidden TopicUnknown SchemaUnknown PayloadInvalid
         ReplayIdInvalid ReplayIdExpired DemandInvalid RequestRefused
@@ -138,6 +141,18 @@ class ReferenceWrongType(RequestError):
     code = "reference_wrong_type"
 
 
+class ReferenceForbidden(RequestError):
+    """A lookup that points at a record the user may not use so. Details: `fields`, `entity`."""
+
+    code = "reference_forbidden"
+
+
+class FieldsInconsistent(RequestError):
+    """Values that are each well-formed but cannot stand together. Details: `fields`."""
+
+    code = "fields_inconsistent"
+
+
 class DuplicateValue(RequestError):
     """A unique field would hold one value twice. Details: `fields`, `record_id`."""
 
@@ -192,6 +207,30 @@ class LeadConverted(RequestError):
     code = "lead_converted"
 
 
+class StatusRefused(RequestError):
+    """A status that is not one of those the operation needs. Details: `fields`."""
+
+    code = "status_refused"
+
+
+class ActivationRefused(RequestError):
+    """A contract or order that cannot be activated, or taken back, as it stands. Details: `fields`."""
+
+    code = "activation_refused"
+
+
+class HierarchyCircular(RequestError):
+    """A parent that is the record itself or stands below it. Details: `fields`."""
+
+    code = "hierarchy_circular"
+
+
+class PasswordInvalid(RequestError):
+    """A new password that the rules refuse."""
+
+    code = "password_invalid"
+
+
 class BodyMalformed(RequestError):
     """A request body that cannot be parsed."""
 
@@ -228,6 +267,12 @@ class MediaTypeUnsupported(RequestError):
     code = "media_type_unsupported"
 
 
+class PreconditionFailed(RequestError):
+    """A record or resource that is not in the state the caller made a condition of."""
+
+    code = "precondition_failed"
+
+
 class AccessDenied(RequestError):
     """The user lacks the permission for this. Details: what was asked, never what exists."""
 
@@ -239,6 +284,36 @@ class LimitExceeded(RequestError):
 
     code = "limit_exceeded"
     retryable = True
+
+
+class LocatorInvalid(RequestError):
+    """A query locator that was never given out, has expired, or belongs to another session."""
+
+    code = "locator_invalid"
+
+
+class TooManyRecords(RequestError):
+    """More records than one call may carry or answer. Details: `limit`."""
+
+    code = "too_many_records"
+
+
+class WindowInvalid(RequestError):
+    """A time window that deleted or updated records cannot be told for."""
+
+    code = "window_invalid"
+
+
+class JobInvalid(RequestError):
+    """A bulk job or batch that cannot be as it is asked for. Details: `reason`, a word of the Bulk API."""
+
+    code = "job_invalid"
+
+
+class JobStateInvalid(RequestError):
+    """Something that a bulk job does not take in its state. Details: `job_id`."""
+
+    code = "job_state_invalid"
 
 
 class PushTopicInvalid(RequestError):

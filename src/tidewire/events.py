@@ -57,6 +57,7 @@ class CommitContext:
     commit_ms: int
     user_id: str
     origin: str = ""
+    has_notifications: bool = True  # False: push topics stay silent about it
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,8 @@ from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.testing import ServerProcess
 
 pytestmark = pytest.mark.clients
+
+BULK_ROWS = 20_000
 
 
 @pytest.fixture
@@ -43,6 +46,29 @@ def log_in(server: ServerProcess, tls: requests.Session, password: str = DEV_PAS
 def salesforce(server: ServerProcess, tls: requests.Session) -> Any:
     token, host = log_in(server, tls)
     return Salesforce(instance=host, session_id=token, session=tls)
+
+
+@pytest.fixture(scope="module")
+def shipments(server: ServerProcess) -> str:
+    """An object of this module's own, with an external id."""
+    name = f"S{uuid.uuid4().hex[:8]}__c"
+    fields = {
+        "Key__c": {"type": "Text", "length": 40, "external_id": True, "unique": True},
+        "Weight__c": {"type": "Number", "precision": 18, "scale": 0},
+    }
+    definition = {
+        "label": "Shipment",
+        "plural": "Shipments",
+        "name": {"type": "AutoNumber", "format": "S-{0}"},
+    }
+    answer = requests.post(
+        f"{server.http}/services/tidewire/v1/apply",
+        json={"objects": {name: {**definition, "fields": fields}}},
+        headers={"Authorization": f"Bearer {server.login()}"},
+        timeout=30,
+    )
+    assert answer.status_code == 200, answer.text
+    return name
 
 
 def test_login_returns_this_host(server: ServerProcess, tls: requests.Session) -> None:
@@ -107,3 +133,76 @@ def test_dead_session_is_told_as_such(server: ServerProcess, tls: requests.Sessi
     host = server.https.removeprefix("https://")
     with pytest.raises(SalesforceExpiredSession):
         Salesforce(instance=host, session_id="00D!dead", session=tls).query("SELECT Id FROM Account")
+
+
+def test_upsert_by_external_id_creates_then_updates(salesforce: Any, shipments: str) -> None:
+    key = uuid.uuid4().hex[:12]
+    shipment = getattr(salesforce, shipments)
+    assert shipment.upsert(f"Key__c/{key}", {"Weight__c": 1}) == 201
+    assert shipment.upsert(f"Key__c/{key}", {"Weight__c": 2}) == 200
+    assert shipment.get_by_custom_id("Key__c", key)["Weight__c"] == 2.0
+
+
+def test_relationship_queries_nest_parents_and_children(salesforce: Any) -> None:
+    mark = uuid.uuid4().hex[:12]
+    account_id = salesforce.Account.create({"Name": mark})["id"]
+    salesforce.Contact.create({"LastName": mark, "AccountId": account_id})
+    (contact,) = salesforce.query(f"SELECT Account.Name FROM Contact WHERE LastName = '{mark}'")["records"]
+    assert contact["Account"]["Name"] == mark
+    soql = f"SELECT (SELECT LastName FROM Contacts) FROM Account WHERE Id = '{account_id}'"
+    (account,) = salesforce.query(soql)["records"]
+    assert [c["LastName"] for c in account["Contacts"]["records"]] == [mark]
+
+
+def test_composite_request_uses_what_it_has_just_made(salesforce: Any) -> None:
+    mark = uuid.uuid4().hex[:12]
+    base = f"/services/data/v{salesforce.sf_version}"
+    body = {
+        "allOrNone": True,
+        "compositeRequest": [
+            {
+                "method": "POST",
+                "url": f"{base}/sobjects/Account",
+                "referenceId": "account",
+                "body": {"Name": mark},
+            },
+            {
+                "method": "POST",
+                "url": f"{base}/sobjects/Contact",
+                "referenceId": "contact",
+                "body": {"LastName": mark, "AccountId": "@{account.id}"},
+            },
+        ],
+    }
+    answers = salesforce.restful("composite", method="POST", json=body)["compositeResponse"]
+    assert [answer["httpStatusCode"] for answer in answers] == [201, 201]
+    (contact,) = salesforce.query(f"SELECT Account.Name FROM Contact WHERE LastName = '{mark}'")["records"]
+    assert contact["Account"]["Name"] == mark
+
+
+@pytest.mark.timeout(180)
+def test_bulk_2_carries_twenty_thousand_rows_and_query_all_reads_them(
+    salesforce: Any, shipments: str
+) -> None:
+    rows = [{"Key__c": f"{uuid.uuid4().hex[:10]}{n}", "Weight__c": n} for n in range(BULK_ROWS)]
+    bulk = getattr(salesforce.bulk2, shipments)
+    results = bulk.insert(records=[{k: str(v) for k, v in row.items()} for row in rows])
+    assert sum(job["numberRecordsProcessed"] for job in results) == BULK_ROWS
+    assert sum(job["numberRecordsFailed"] for job in results) == 0
+    read = "".join(bulk.query(f"SELECT Key__c FROM {shipments}"))  # SOQL, of our own name
+    assert len(list(csv.reader(read.splitlines()))) >= BULK_ROWS
+    soql = f"SELECT Id, Weight__c FROM {shipments} WHERE Weight__c < 5000"
+    found = salesforce.query_all(soql)
+    assert found["totalSize"] == len(found["records"]) >= 5000
+
+
+@pytest.mark.timeout(180)
+def test_bulk_1_carries_twenty_thousand_rows(salesforce: Any, shipments: str) -> None:
+    rows = [{"Key__c": f"{uuid.uuid4().hex[:10]}{n}", "Weight__c": n} for n in range(BULK_ROWS)]
+    results = getattr(salesforce.bulk, shipments).insert(rows, batch_size=10_000, use_serial=True)
+    assert len(results) == BULK_ROWS
+    assert all(result["success"] for result in results)
+    first = getattr(salesforce.bulk, shipments).query(
+        f"SELECT Id, Key__c FROM {shipments} WHERE Key__c = '{rows[0]['Key__c']}'"
+    )
+    assert [row["Key__c"] for row in first] == [rows[0]["Key__c"]]

@@ -22,7 +22,7 @@ from tidewire.errors import (
     ValueMalformed,
     WriteConflict,
 )
-from tidewire.server.core import open_core
+from tidewire.server.core import NewOrg, open_core
 from tidewire.storage.migrations import LAYOUT_VERSION
 from tidewire.storage.postgres import PostgresConnection, PostgresStore, parse_store_url
 from tidewire.storage.store import Progress, Reader, Transaction
@@ -339,7 +339,9 @@ async def test_org_is_made_kept_and_read_on_postgresql(postgres: PostgresServer,
         found = await org.gate.query(org.admin, "SELECT Name, Phone FROM Account WHERE Name LIKE 'zo%'")
         assert [(row["Name"], row["Phone"]) for row in found.rows] == [("Zoë", "2")]
     with pytest.raises(ConfigInvalid, match="already"):
-        await open_core(Settings(data=str(tmp_path), store=url), ManualClock(), admin=("a@example.org", "x"))
+        await open_core(
+            Settings(data=str(tmp_path), store=url), ManualClock(), new=NewOrg("a@example.org", "x")
+        )
 
 
 def test_schema_is_taken_out_of_the_address() -> None:

@@ -166,7 +166,8 @@ LITERALS: dict[str, st.SearchStrategy[ast.Literal]] = {
     "Text": string_literals(),
     "Exact": string_literals(),
     "Number": st.sampled_from([*NUMBERS, *EXTREMES]).map(ast.NumberLiteral),
-    "Money": st.sampled_from([*NUMBERS, *EXTREMES]).map(ast.NumberLiteral),
+    "Money": st.sampled_from([*NUMBERS, *EXTREMES]).map(ast.NumberLiteral)
+    | st.sampled_from(["0", "1", "2.5"]).map(partial(ast.CurrencyLiteral, "USD")),
     "Day": st.sampled_from(DAYS).map(ast.DateLiteral),
     "Moment": st.sampled_from(MOMENTS).map(ast.DateTimeLiteral),
     "Choice": st.sampled_from([*CHOICES, "", "not listed"]).map(ast.StringLiteral),
@@ -186,7 +187,9 @@ def comparisons(
         return ast.Comparison(subject, draw(st.sampled_from(EQUALITIES)), truth)
     if kind in ("Day", "Moment") and draw(st.integers(0, 2)) == 0:
         if draw(st.booleans()):
-            call = ast.FunctionCall(draw(st.sampled_from(PARTS)), (subject,))
+            is_converted = kind == "Moment" and draw(st.booleans())
+            moment = ast.FunctionCall("convertTimezone", (subject,)) if is_converted else subject
+            call = ast.FunctionCall(draw(st.sampled_from(PARTS)), (moment,))
             number = draw(st.sampled_from(["1", "7", "12", "53", "366", "1700", "1969", "2000"]))
             return ast.Comparison(
                 call, draw(st.sampled_from(ORDERINGS + EQUALITIES)), ast.NumberLiteral(number)
@@ -319,6 +322,10 @@ def orgs(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> 
             runner.run(stack.enter_async_context(open_org(tmp_path_factory.mktemp("org"), store=store)))
             for store in ("sqlite", postgres.make_url())
         ]
+        for org in opened:
+            # A zone with summer time and half an hour, so that days and hours are its own.
+            zone = {"TimeZoneSidKey": "America/St_Johns"}
+            runner.run(org.gate.update(org.call, "User", org.admin.user_id, zone))
         yield TwoOrgs(runner, *opened)
         runner.run(stack.aclose())
 
@@ -348,10 +355,11 @@ def test_condition_on_one_record_picks_the_same_records_on_every_engine(
     living = orgs.stored(entity)
     catalog = orgs.sqlite.gate.catalog
     now_ms = orgs.sqlite.clock.now_ms()
+    caller = orgs.run(orgs.sqlite.gate.grants(orgs.sqlite.admin)).caller
     for _ in range(QUERIES):
         query = data.draw(queries(shape, entity, data.draw(trees(comparisons(shape, ids)))))
         found = check_paging(orgs, query)
-        bound = bind_query(parse_query(render_query(query)), catalog, now_ms=now_ms)
+        bound = bind_query(parse_query(render_query(query)), catalog, now_ms=now_ms, caller=caller)
         holds = compile_predicate(bound.where, bound.entity)
         assert sorted(found) == [row["Id"] for row in living if holds(row)], render_query(query)
 

@@ -20,6 +20,7 @@ import pytest
 from tests.crash.powercut import PowerCut
 from tests.crash.verdict import find_rewritten_history
 from tests.running import API, InDoubt, Json, Refused, Rest, SeenEvent, call_metadata, read_topic
+from tests.stores import STORES
 from tidewire.testing import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
@@ -330,13 +331,23 @@ def _plain(values: dict[str, Json] | None) -> dict[str, Json] | None:
     return values and {name: value or 0 for name, value in values.items()}
 
 
+@pytest.fixture(params=STORES)
+def stored_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of this test's own, on every store in turn."""
+    options: tuple[str, ...] = ()
+    if request.param == "postgres":
+        options = ("--store", request.getfixturevalue("postgres").make_url())
+    with ServerProcess(tmp_path / "data", options=options) as process:
+        yield process
+
+
 @pytest.mark.timeout(900)
 def test_records_after_kills_are_whole_and_equal_to_their_events(
-    fresh_server: ServerProcess, kills: int, seed: int
+    stored_server: ServerProcess, kills: int, seed: int
 ) -> None:
-    trial = RecordsTrial(fresh_server, seed)
+    trial = RecordsTrial(stored_server, seed)
     for _ in range(kills):
-        assert trial.round(fresh_server.kill) == []
+        assert trial.round(stored_server.kill) == []
     assert trial.acknowledged > 20 * kills
 
 

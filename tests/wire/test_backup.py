@@ -95,6 +95,7 @@ def test_backup_under_load_restores_to_a_server_that_refuses_later_replay_ids(
         assert kept - {before} == set(load.created[: len(kept) - 1])
 
         new = rest.create("Account", {"Name": "New"})
+        assert new not in {before, after, *load.created}
         rest.close()
         second_life = read_accounts(restored, token, new)
         assert second_life[:-1] == first_life[: len(kept)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.testing import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +35,25 @@ def test_example_definition_applies_once(fresh_server: ServerProcess) -> None:
     assert shown.stdout.endswith("not applied (dry run)\n")
     assert "create push topic InvoiceStatementUpdates" in tidewire(*command).stdout
     assert tidewire(*command).stdout == "nothing to do\n"
+
+
+def test_secret_of_a_new_app_is_printed_once_and_works(fresh_server: ServerProcess, tmp_path: Path) -> None:
+    path = tmp_path / "app.yaml"
+    path.write_text("connected_apps: {billing: {label: Billing}}\n")
+    command = ("apply", "-f", str(path), "--url", fresh_server.http)
+    first, told = tidewire(*command).stdout.splitlines()
+    assert first == "create connected app billing"
+    assert told.startswith("secret of billing, not shown again: ")
+    assert tidewire(*command).stdout == "nothing to do\n"
+    form = {
+        "grant_type": "password",
+        "client_id": "billing",
+        "client_secret": told.rpartition(" ")[2],
+        "username": DEV_USERNAME,
+        "password": DEV_PASSWORD,
+    }
+    answer = requests.post(fresh_server.http + "/services/oauth2/token", data=form, timeout=10)
+    assert answer.status_code == 200, answer.text
 
 
 def test_definition_with_a_mistake_is_refused_in_one_line(server: ServerProcess, tmp_path: Path) -> None:

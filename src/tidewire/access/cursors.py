@@ -1,13 +1,15 @@
-"""Query cursors: the rows of a large answer, kept until their reader has fetched them page by page.
+"""Query cursors: what is kept of a large answer until its reader has fetched it page by page.
 
-A cursor belongs to the login session that made it and dies with the process. Three bounds hold memory down:
-cursors of one session, cursors in all, and rows in all; the cursor unused for longest goes first. A page may
-be fetched again, so that a client can repeat a request whose answer it lost.
+A cursor belongs to the login session that made it and dies with the process. Bounds hold memory down: queries
+of one session, cursors of one query, cursors in all, and rows in all; the cursor unused for longest goes
+first. A page may be fetched again, so that a client can repeat a request whose answer it lost. What a cursor
+keeps of its rows, and how pages come from it, is `paging.py`'s.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -27,6 +29,7 @@ class CursorLimits:
     """How much the cursors of one server may hold."""
 
     per_session: int = 10
+    per_query: int = 100  # its own, and those of children that did not fit into their page
     in_all: int = 1_000
     rows_in_all: int = 2_000_000
     idle_s: float = 15 * 60
@@ -35,6 +38,7 @@ class CursorLimits:
 @dataclass
 class _Cursor(Generic[Answer]):
     session_id: str
+    query_id: str
     answer: Answer
     row_count: int
     weight: int
@@ -42,7 +46,11 @@ class _Cursor(Generic[Answer]):
 
 
 class QueryCursors(Generic[Answer]):
-    """Open cursors by id, the one unused for longest first. Not thread-safe: it lives on the core's loop."""
+    """Open cursors by id, the one unused for longest first.
+
+    It lives on the core's loop, but a query inside a transaction opens its cursor on the writer thread; the lock
+    is held for moments and together with no other.
+    """
 
     def __init__(self, clock: Clock, limits: CursorLimits | None = None) -> None:
         self._clock = clock
@@ -50,54 +58,76 @@ class QueryCursors(Generic[Answer]):
         self._cursors: OrderedDict[str, _Cursor[Answer]] = OrderedDict()
         self._next_number = 1
         self._rows_kept = 0
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._cursors)
 
-    def open(self, session_id: str, answer: Answer, row_count: int, weight: int = 0) -> str:
+    def open(
+        self, session_id: str, answer: Answer, row_count: int, weight: int = 0, *, beside: str = ""
+    ) -> str:
         """Keep this answer for the session; returns the cursor's id.
 
-        `weight` is how many rows it holds if that is more than its own, because rows hold others.
+        `weight` is how many rows it holds if that is more than its own, because rows hold others. `beside` is
+        a cursor of the same query, with which it counts as one among those of the session.
         """
-        self._expire()
-        own = [key for key, cursor in self._cursors.items() if cursor.session_id == session_id]
-        for key in own[: max(0, len(own) - self._limits.per_session + 1)]:
+        with self._lock:
+            self._expire()
+            cursor_id = make_id(CURSOR_PREFIX, self._next_number)
+            self._next_number += 1
+            known = self._cursors.get(beside)
+            query_id = cursor_id if known is None else known.query_id
+            self._make_room(session_id, query_id)
+            self._cursors[cursor_id] = _Cursor(
+                session_id, query_id, answer, row_count, max(row_count, weight), self._clock.monotonic_s()
+            )
+            self._rows_kept += max(row_count, weight)
+            # The newest stays even if it alone is over the bound: its rows are already in memory.
+            while len(self._cursors) > 1 and (
+                len(self._cursors) > self._limits.in_all or self._rows_kept > self._limits.rows_in_all
+            ):
+                self._drop(next(iter(self._cursors)))
+            return cursor_id
+
+    def _make_room(self, session_id: str, query_id: str) -> None:
+        """Drop what a session has too much of before it opens one more cursor of this query."""
+        own = [
+            (key, cursor.query_id) for key, cursor in self._cursors.items() if cursor.session_id == session_id
+        ]
+        same = [key for key, query in own if query == query_id]
+        for key in same[: max(0, len(same) - self._limits.per_query + 1)]:
             self._drop(key)
-        cursor_id = make_id(CURSOR_PREFIX, self._next_number)
-        self._next_number += 1
-        self._cursors[cursor_id] = _Cursor(
-            session_id, answer, row_count, max(row_count, weight), self._clock.monotonic_s()
-        )
-        self._rows_kept += max(row_count, weight)
-        # The newest stays even if it alone is over the bound: its rows are already in memory.
-        while len(self._cursors) > 1 and (
-            len(self._cursors) > self._limits.in_all or self._rows_kept > self._limits.rows_in_all
-        ):
-            self._drop(next(iter(self._cursors)))
-        return cursor_id
+        # A query is as old as the last use of any of its cursors, so the latest of them places it.
+        others = list(dict.fromkeys(query for _, query in reversed(own) if query != query_id))[::-1]
+        oldest = set(others[: max(0, len(others) - self._limits.per_session + 1)])
+        for key, query in own:
+            if query in oldest:
+                self._drop(key)
 
     def try_find(self, session_id: str, locator: str) -> tuple[str, Answer, int] | None:
         """The cursor's id, its answer and the offset that a locator such as `01gTW0000000001AAA-2000` names.
 
         None if there is no such cursor, it belongs to another session, or the offset lies outside it.
         """
-        self._expire()
         found = _LOCATOR.fullmatch(locator)
         cursor_id = try_normalise_id(found[1]) if found else None
-        if found is None or cursor_id is None:
-            return None
-        cursor = self._cursors.get(cursor_id)
-        offset = int(found[2])
-        if cursor is None or cursor.session_id != session_id or offset >= cursor.row_count:
-            return None
-        cursor.used_at_s = self._clock.monotonic_s()
-        self._cursors.move_to_end(cursor_id)
-        return cursor_id, cursor.answer, offset
+        with self._lock:
+            self._expire()
+            if found is None or cursor_id is None:
+                return None
+            cursor = self._cursors.get(cursor_id)
+            offset = int(found[2])
+            if cursor is None or cursor.session_id != session_id or offset >= cursor.row_count:
+                return None
+            cursor.used_at_s = self._clock.monotonic_s()
+            self._cursors.move_to_end(cursor_id)
+            return cursor_id, cursor.answer, offset
 
     def drop_session(self, session_id: str) -> None:
         """Forget the cursors of a login session that has ended."""
-        for key in [key for key, cursor in self._cursors.items() if cursor.session_id == session_id]:
-            self._drop(key)
+        with self._lock:
+            for key in [key for key, cursor in self._cursors.items() if cursor.session_id == session_id]:
+                self._drop(key)
 
     def _expire(self) -> None:
         oldest_allowed_s = self._clock.monotonic_s() - self._limits.idle_s

@@ -17,10 +17,26 @@ from tidewire.schema.fields import location
 from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, PicklistValue, RollUp
 from tidewire.schema.values import parse_value
 
-SECTIONS = ("objects", "events", "capture", "permission_sets", "users", "push_topics", "connected_apps")
-_FIELD_KEYS = (
+SECTIONS = (
+    "settings",
+    "objects",
+    "events",
+    "capture",
+    "roles",
+    "permission_sets",
+    "profiles",
+    "users",
+    "groups",
+    "queues",
+    "push_topics",
+    "connected_apps",
+    "remove",
+)
+FIELD_KEYS = (
     "type",
     "label",
+    "description",
+    "help_text",
     "length",
     "precision",
     "scale",
@@ -91,6 +107,7 @@ _LENGTHS = {
     FieldType.REFERENCE: 18,
 }
 _MAX_MASTERS = 2
+_TEXT_LIMITS = {"label": 255, "description": 1000, "help_text": 510}
 _PICKLISTS = frozenset({FieldType.PICKLIST, FieldType.MULTI_PICKLIST})
 
 
@@ -130,7 +147,7 @@ def parse_custom_fields(value: object, path: str, *, for_event: bool = False) ->
 def parse_field(name: str, value: object, path: str, allowed: frozenset[FieldType] = _CUSTOM_TYPES) -> Field:
     """One field. Lengths and digits have the defaults of their type."""
     spec = mapping(value, path)
-    check_keys(spec, _FIELD_KEYS, path)
+    check_keys(spec, FIELD_KEYS, path)
     word = str(spec.get("type", "")).lower()
     field_type = {t.value.lower(): t for t in allowed}.get(word, _ALIASES.get(word))
     if field_type not in allowed:
@@ -143,7 +160,9 @@ def parse_field(name: str, value: object, path: str, allowed: frozenset[FieldTyp
     length = _FORMULA_LENGTH if formula and field_type is FieldType.TEXT else _LENGTHS.get(field_type, 0)
     field = Field(
         name=name,
-        label=str(spec.get("label", _default_label(name))),
+        label=parse_text(spec, "label", _default_label(name), path),
+        description=parse_text(spec, "description", "", path),
+        help_text=parse_text(spec, "help_text", "", path),
         type=field_type,
         length=_whole(spec, "length", length, path),
         precision=_whole(spec, "precision", 18 if is_numeric else 0, path),
@@ -154,7 +173,7 @@ def parse_field(name: str, value: object, path: str, allowed: frozenset[FieldTyp
         case_sensitive=_flag(spec, "case_sensitive", path),
         createable=not is_derived,
         updateable=not is_derived,
-        picklist=_picklist(spec.get("values", ()), spec.get("default"), field_type, path),
+        picklist=parse_picklist(spec.get("values", ()), spec.get("default"), field_type, path),
         restricted=_flag(spec, "restricted", path),
         display_format=str(spec.get("format", "")),
         start_number=_whole(spec, "start", 1, path),
@@ -275,12 +294,12 @@ def _roll_up(spec: Mapping[str, Any], field_type: FieldType, path: str) -> RollU
         child_field=roll_up["child_field"],
         function=function,
         summed_field=summed,
-        filters=tuple(_filter(item, f"{own_path}.filters[{i}]") for i, item in enumerate(filters)),
+        filters=tuple(parse_filter(item, f"{own_path}.filters[{i}]") for i, item in enumerate(filters)),
     )
 
 
-def _filter(item: object, path: str) -> tuple[str, str, str | int | float | bool | None]:
-    """`[Status__c, "=", Open]`: field, operator, literal."""
+def parse_filter(item: object, path: str) -> tuple[str, str, str | int | float | bool | None]:
+    """A condition: `[Status__c, "=", Open]`, that is field, operator, literal."""
     if not isinstance(item, list | tuple) or len(item) != 3:
         _refuse(path, "a filter is a list of field, operator and literal")
     field, operator, literal = item
@@ -301,14 +320,33 @@ def _default(field: Field, value: object, path: str) -> Value:
         raise DefinitionInvalid(f"{path}: default: {error.message}", path=path) from error
 
 
-def _picklist(values: object, default: object, field_type: FieldType, path: str) -> tuple[PicklistValue, ...]:
+def value_name(item: object) -> str:
+    """The name of a picklist value, given as text or as a mapping with `value`."""
+    return str(item.get("value", "")) if isinstance(item, Mapping) else str(item)
+
+
+def value_labels(values: object) -> dict[str, str]:
+    """The labels that a list of picklist values gives, by value."""
+    items = values if isinstance(values, list | tuple) else ()
+    return {value_name(i): str(i["label"]) for i in items if isinstance(i, Mapping) and "label" in i}
+
+
+def parse_picklist(
+    values: object, default: object, field_type: FieldType, path: str
+) -> tuple[PicklistValue, ...]:
+    """The values of a picklist: texts, or mappings with `value` and `label`."""
     if not isinstance(values, list | tuple):
         _refuse(path, "values must be a list")
     if field_type not in _PICKLISTS:
         if values:
             _refuse(path, "only picklists have `values`")
         return ()
-    names = [str(value) for value in values]
+    for i, item in enumerate(values):
+        if isinstance(item, Mapping):
+            check_keys(item, ("value", "label"), f"{path}.values[{i}]")
+        if isinstance(item, list | tuple):
+            _refuse(f"{path}.values[{i}]", "a value is text, or a mapping with `value` and `label`")
+    names = [value_name(item) for item in values]
     if not names:
         _refuse(path, f"a {field_type.value} needs values")
     if len(set(names)) < len(names):
@@ -316,7 +354,19 @@ def _picklist(values: object, default: object, field_type: FieldType, path: str)
     if any(not name or ";" in name for name in names):
         _refuse(path, "a picklist value is not empty and has no `;`")
     chosen = str(default).split(";") if default is not None else []
-    return tuple(PicklistValue(name, name, is_default=name in chosen) for name in names)
+    labels = value_labels(values)
+    if any(not label.strip() or len(label) > 255 for label in labels.values()):
+        _refuse(path, "the label of a value has 1 to 255 characters")
+    return tuple(PicklistValue(name, labels.get(name, name), is_default=name in chosen) for name in names)
+
+
+def parse_text(spec: Mapping[str, Any], key: str, default: str, path: str) -> str:
+    """A label, description or help text, no longer than such a text may be."""
+    value = spec.get(key, default)
+    limit = _TEXT_LIMITS[key]
+    if not isinstance(value, str) or len(value) > limit:
+        _refuse(path, f"{key} must be text of at most {limit} characters")
+    return value
 
 
 def _whole(spec: Mapping[str, Any], key: str, default: int, path: str) -> int:

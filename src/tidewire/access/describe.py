@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tidewire.access.grants import is_permissionable
 from tidewire.events import Value
 from tidewire.names import data_url
+from tidewire.records.merge import MERGEABLE
 from tidewire.schema.model import DOUBLE_TYPES, EventType, Field, FieldType, ObjectType
 from tidewire.schema.standard import status_rows
 from tidewire.schema.values import render_value
@@ -139,7 +140,7 @@ def _entry(
         "label": described.label,
         "labelPlural": described.label_plural,
         "layoutable": layoutable,
-        "mergeable": False,
+        "mergeable": described.name in MERGEABLE,
         "mruEnabled": False,
         "name": described.name,
         "queryable": queryable,
@@ -276,7 +277,7 @@ def render_field(
         "highScaleNumber": False,
         "htmlFormatted": field.type is FieldType.RICH_TEXT,
         "idLookup": field.type is FieldType.ID or field.external_id,
-        "inlineHelpText": None,
+        "inlineHelpText": field.help_text or None,
         "label": field.label,
         "length": length,
         "mask": None,

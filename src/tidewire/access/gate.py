@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypeVar
 
 from tidewire.access.definitions.apply import apply_definition
-from tidewire.access.grants import GRANT_OBJECTS, Grants, read_grants
+from tidewire.access.definitions.plan import Applied
+from tidewire.access.editing import check_editable
+from tidewire.access.grants import GRANT_OBJECTS, Grants, ObjectGrant, read_grants
+from tidewire.access.guard import RecordGuard
 from tidewire.access.logins import end_sessions
 from tidewire.access.principal import Principal
 from tidewire.access.publishing import (
@@ -16,88 +20,71 @@ from tidewire.access.publishing import (
     draft_from_values,
     publishable_event,
 )
+from tidewire.access.reading import narrowed_queries, read_record, readable_columns
+from tidewire.access.requests import Call, Note, Rows, Upsert, Write
+from tidewire.access.sharing import Level, Sharing, forget_manual_shares
+from tidewire.access.usage import ApiUsage
 from tidewire.access.view import View
+from tidewire.access.writing import BinAct, check_allowed, needs_own_group, run_in_bin, run_upsert, run_write
 from tidewire.clock import Clock
 from tidewire.errors import (
     AccessDenied,
-    FieldUnknown,
     ObjectUnknown,
     PlatformError,
     RecordNotFound,
     TopicUnknown,
 )
 from tidewire.eventlog.log import EventLog
-from tidewire.events import Change, CommitContext, Value
+from tidewire.events import Change, CommitContext
 from tidewire.ids import normalise_id
-from tidewire.records.derived import refresh_volatile
 from tidewire.records.leads import Conversion, Converted, convert_lead
 from tidewire.records.merge import Merged, merge
-from tidewire.records.query import Cell, Record, run_query
-from tidewire.records.service import RecordService
-from tidewire.records.table import try_read_row
-from tidewire.records.work import UnitOfWork, living, not_writeable
+from tidewire.records.query import run_query
+from tidewire.records.service import Records
+from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.model import Field, ObjectType
-from tidewire.soql.binder import bind_query
-from tidewire.soql.bound import BoundQuery, Selected
-from tidewire.soql.parser import parse_query
-from tidewire.soql.sosl import narrow, parse_search, searched_fields
+from tidewire.schema.model import ObjectType
+from tidewire.soql.bound import BoundQuery
+from tidewire.soql.sosl import parse_search
 from tidewire.storage.store import Reader, read_progress
 
+__all__ = ["Call", "Gate", "Note", "Rows", "Upsert", "Write"]
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What one API call brings along; `origin` becomes the change events' changeOrigin."""
-
-    principal: Principal
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """One record of a write that covers several: a create without `record_id`, a delete without `values`."""
-
-    entity: str
-    record_id: str | None
-    values: Mapping[str, object] | None
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A query's answer: stored values by field name; a selected compound's parts stand under their own names.
-
-    `position` is the log's head in the snapshot that was read. `columns` are the record's own fields. A query
-    that selects more than those has all of it in `select`; one with `is_aggregate` has groups for rows, whose
-    fields `columns` names as the answer does.
-    """
-
-    entity: ObjectType
-    columns: tuple[Field, ...]
-    rows: list[Record]
-    count: int | None
-    position: int
-    select: tuple[Selected, ...] = ()
-    is_aggregate: bool = False
+T = TypeVar("T")
 
 
 class Gate:
     """One org's records behind its permissions."""
 
-    def __init__(
-        self, records: RecordService, log: EventLog, clock: Clock, generation: Callable[[], int]
-    ) -> None:
+    def __init__(self, records: Records, log: EventLog, clock: Clock, generation: Callable[[], int]) -> None:
         self._records = records
         self._log = log
         self._clock = clock
         self._generation = generation
         self._grants: dict[str, tuple[int, Grants]] = {}
         self._views: dict[str, View] = {}
+        self.usage = ApiUsage(clock)
 
     @property
     def catalog(self) -> Catalog:
         """The current types."""
         return self._records.types.catalog
+
+    @property
+    def records(self) -> Records:
+        """What stands behind the gate: nothing that is done there is checked."""
+        return self._records
+
+    def over(self, records: Records, generation: int, known: Mapping[str, tuple[int, Grants]]) -> Gate:
+        """A gate to other records, such as one transaction's view of these, at one access generation.
+
+        It begins with the grants that are `known`, by user id.
+        """
+        gate = Gate(records, self._log, self._clock, lambda: generation)
+        gate.usage = self.usage
+        gate._grants.update(known)
+        return gate
 
     async def create(self, call: Call, entity: str, values: Mapping[str, object]) -> str:
         """Store a new record; returns its id once it is durable."""
@@ -118,26 +105,31 @@ class Gate:
         return result
 
     async def write_together(
-        self, call: Call, writes: Sequence[Write], *, all_or_none: bool
+        self, call: Call, writes: Sequence[Write], *, all_or_none: bool, note: Note[str] | None = None
     ) -> list[str | PlatformError]:
         """Several writes in one transaction: for each, its record's id or why it failed.
 
         With `all_or_none`, one failure undoes them all; the others then hold the ids they would have had.
+        `note` is told of the results inside the transaction.
         """
+        sharing = await self._sharing(call.principal)
         allowed = [await self._check_write(call.principal, write) for write in writes]
         results: list[str | PlatformError] = []
 
         def work(unit: UnitOfWork) -> None:
+            guard = RecordGuard(unit, sharing)
             results.clear()  # a group that has to run again runs this again
             for write, obj in zip(writes, allowed, strict=True):
-                results.append(obj if isinstance(obj, PlatformError) else _run_write(unit, obj, write))
+                results.append(obj if isinstance(obj, PlatformError) else run_write(unit, guard, obj, write))
             failure = next((r for r in results if isinstance(r, PlatformError)), None)
             if all_or_none and failure is not None:
                 raise failure
+            if note is not None:
+                note(unit, results)
 
-        is_solo = any(isinstance(obj, ObjectType) and _is_solo(obj) for obj in allowed)
+        is_solo = any(isinstance(obj, ObjectType) and needs_own_group(obj) for obj in allowed)
         try:
-            await self._records.write(work, user_id=call.principal.user_id, origin=call.origin, solo=is_solo)
+            await self._commit(call, work, solo=is_solo)
         except PlatformError as error:
             if error not in results:
                 raise
@@ -155,7 +147,10 @@ class Gate:
                 is_allowed = obj.updateable and (grant.can_edit or grant.can_modify_all)
             if not is_allowed:
                 raise AccessDenied("insufficient access rights on object id", entity=obj.name)
-            _check_editable(obj, grants, write.values or {})
+            readable, editable = self._view(principal, grants).field_names(obj)
+            given = write.values or {}
+            if not (readable.issuperset(given) and editable.issuperset(given)):
+                check_editable(self.catalog, obj, grants, given)
         except PlatformError as error:
             return error
         return obj
@@ -166,22 +161,20 @@ class Gate:
         """One living record: the named fields, or all that the user may see."""
         obj, grants = await self._open(principal, entity)
         record_id = normalise_id(record_id)
-        columns = _columns(obj, grants, fields)
-        hidden = self._view(principal, grants).hidden_fields(obj)
+        view = self._view(principal, grants)
+        columns = view.columns(obj) if fields is None else readable_columns(obj, grants, fields)
         now_ms = self._clock.now_ms()
 
         def work(reader: Reader) -> Rows:
-            row = living(try_read_row(reader, obj, record_id), record_id)
-            row |= refresh_volatile(obj, row, now_ms)
-            return Rows(obj, columns, [_without(row, hidden)], None, self._log.read_head(reader))
+            row = read_record(reader, view, obj, record_id, now_ms)
+            return Rows(obj, columns, [row], None, self._log.read_head(reader))
 
-        return await self._records.read(work)
+        return await self._records.read(work, is_brief=True)
 
     async def query(self, principal: Principal, soql: str, *, include_deleted: bool = False) -> Rows:
         """Answer a SOQL query. What the user may not see does not exist for it."""
-        grants = await self.grants(principal)
         now_ms = self._clock.now_ms()
-        bound = self._view(principal, grants).bind(soql, now_ms)
+        bound = await self.bind(principal, soql, now_ms)
 
         def work(reader: Reader) -> Rows:
             found = run_query(reader, bound, now_ms, include_deleted=include_deleted)
@@ -193,24 +186,25 @@ class Gate:
 
         return await self._records.read(work)
 
+    async def bind(self, principal: Principal, soql: str, now_ms: int) -> BoundQuery:
+        """The query tied to what the user sees by now, its dates counted from `now_ms`."""
+        grants = await self.grants(principal)
+        return self._view(principal, grants).bind(soql, now_ms)
+
+    async def read_snapshot(self, work: Callable[[Reader], T]) -> tuple[T, int]:
+        """What `work` reads in one transaction, off the loop, and the log's head in it.
+
+        Nothing is checked here: the work reads what was bound for its user.
+        """
+        return await self._records.read(lambda reader: (work(reader), self._log.read_head(reader)))
+
     async def search(self, principal: Principal, sosl: str) -> list[Rows]:
         """Answer a SOSL search: one answer for each object it returns, in its order, empty ones included."""
         search = parse_search(sosl)
         grants = await self.grants(principal)
         view = self._view(principal, grants)
-        wanted = search.returning or [
-            parse_query(f"SELECT Id FROM {o.name}")  # noqa: S608  # SOQL, and the name is the catalog's
-            for o in view.catalog.objects
-            if not o.is_setup and o.name_field
-        ]
         now_ms = self._clock.now_ms()
-        narrowed: list[BoundQuery] = []
-        for query in wanted:
-            bound = bind_query(query, view.catalog, grants.can_read_field, now_ms=now_ms)
-            hidden = view.hidden_fields(bound.entity)
-            found = narrow(bound, search, searched_fields(bound.entity, search.scope, hidden))
-            if found is not None:
-                narrowed.append(found)
+        narrowed = narrowed_queries(view, search, now_ms)
 
         def work(reader: Reader) -> list[Rows]:
             head = self._log.read_head(reader)
@@ -226,17 +220,39 @@ class Gate:
 
     async def visible_objects(self, principal: Principal) -> list[ObjectType]:
         """The objects whose records the user may read."""
-        grants = await self.grants(principal)
-        return list(self._view(principal, grants).catalog.objects)
+        view = self._view(principal, await self.grants(principal))
+        return [view.described(obj) for obj in view.catalog.objects]
 
     async def visible_fields(
         self, principal: Principal, entity: str
     ) -> tuple[ObjectType, frozenset[str], frozenset[str]]:
         """An object with the names of its fields that the user may read, and edit."""
         obj, grants = await self._open(principal, entity)
-        readable = frozenset(f.name for f in obj.fields if grants.can_read_field(obj, f))
-        editable = frozenset(f.name for f in obj.fields if grants.can_edit_field(obj, f))
-        return obj, readable, editable
+        view = self._view(principal, grants)
+        readable, editable = view.field_names(obj)
+        return view.described(obj), readable, editable
+
+    async def sees_all_records(self, principal: Principal, entity: str) -> bool:
+        """Whether every record of the object is open to the user, whoever owns it."""
+        return (await self._sharing(principal)).sight(self.catalog.object(entity)) is None
+
+    async def visible_record_ids(
+        self, principal: Principal, entity: str, record_ids: Sequence[str]
+    ) -> frozenset[str]:
+        """Those of these records, deleted or not, that the user may read.
+
+        Asks the store once for several hundred, and not at all where every record is to be seen.
+        """
+        grants = await self.grants(principal)
+        obj = self.catalog.object(entity)
+        if not grants.can_read(obj.name):
+            return frozenset()
+        sharing = self._view(principal, grants).sharing
+        if sharing.sight(obj) is None:
+            return frozenset(record_ids)
+        return await self._records.read(
+            lambda reader: frozenset(sharing.reached(reader, obj, record_ids, Level.READ))
+        )
 
     async def grants(self, principal: Principal) -> Grants:
         """What the user may do now."""
@@ -259,6 +275,7 @@ class Gate:
 
     def on_changes(self, unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
         """Follow changes to users and permissions, inside their transaction."""
+        forget_manual_shares(unit, changes)
         relevant = [c for c in changes if c.entity in GRANT_OBJECTS]
         if not relevant:
             return
@@ -286,23 +303,19 @@ class Gate:
             lambda tx: append_submitted(tx, self._log, event_type, submitted, now_ms)
         )
 
-    async def apply_definition(
-        self, call: Call, document: Mapping[str, object], *, dry_run: bool
-    ) -> list[str]:
+    async def apply_definition(self, call: Call, document: Mapping[str, object], *, dry_run: bool) -> Applied:
         """Bring the org to what a definition says; returns the plan. Needs Customize Application."""
         grants = await self.grants(call.principal)
         if not grants.has("CustomizeApplication"):
             raise AccessDenied("applying a definition needs the permission Customize Application")
         records = self._records
-        applied = await records.write(
+        return await self._commit(
+            call,
             lambda unit: apply_definition(
                 unit, records.types, document, is_dry_run=dry_run, on_conversion=records.on_conversion
             ),
-            user_id=call.principal.user_id,
-            origin=call.origin,
             solo=True,
         )
-        return applied.lines
 
     async def schema_json(self, schema_id: str) -> str:
         """An event schema by id. Raises SchemaUnknown."""
@@ -327,6 +340,9 @@ class Gate:
             view = self._views[principal.user_id] = View(grants, self.catalog)
         return view
 
+    async def _sharing(self, principal: Principal) -> Sharing:
+        return self._view(principal, await self.grants(principal)).sharing
+
     async def _open(self, principal: Principal, entity: str) -> tuple[ObjectType, Grants]:
         """An object the user may know of; to anybody else it does not exist."""
         grants = await self.grants(principal)
@@ -339,26 +355,77 @@ class Gate:
         self, call: Call, entity: str, field: str, value: object, values: Mapping[str, object]
     ) -> tuple[str, bool]:
         """Update the record with this external id, or create it; returns its id and whether it is new."""
-        obj, grants = await self._open(call.principal, entity)
-        key = obj.try_field(field)
-        _check_editable(obj, grants, values if key is None else {**values, key.name: value})
-        grant = grants.on(obj.name)
+        (result,) = await self.upsert_together(call, [Upsert(entity, field, value, values)], all_or_none=True)
+        if isinstance(result, PlatformError):
+            raise result
+        return result
 
-        def work(unit: UnitOfWork) -> tuple[str, bool]:
-            record_id, is_new = unit.upsert(obj, field, value, values)
-            if is_new:
-                _check_allowed(obj, obj.createable and grant.can_create)
-            else:
-                _check_allowed(obj, obj.updateable and (grant.can_edit or grant.can_modify_all))
-            return record_id, is_new
+    async def upsert_together(
+        self,
+        call: Call,
+        upserts: Sequence[Upsert],
+        *,
+        all_or_none: bool,
+        note: Note[tuple[str, bool]] | None = None,
+    ) -> list[tuple[str, bool] | PlatformError]:
+        """Several upserts in one transaction: for each, its record's id and whether it is new, or why it failed.
 
+        `all_or_none` and `note` are as for writes.
+        """
+        sharing = await self._sharing(call.principal)
+        allowed = [await self._check_upsert(call.principal, upsert) for upsert in upserts]
+        results: list[tuple[str, bool] | PlatformError] = []
+
+        def work(unit: UnitOfWork) -> None:
+            guard = RecordGuard(unit, sharing)
+            results.clear()  # a group that has to run again runs this again
+            for upsert, found in zip(upserts, allowed, strict=True):
+                results.append(
+                    found if isinstance(found, PlatformError) else run_upsert(unit, guard, *found, upsert)
+                )
+            failure = next((r for r in results if isinstance(r, PlatformError)), None)
+            if all_or_none and failure is not None:
+                raise failure
+            if note is not None:
+                note(unit, results)
+
+        is_solo = any(not isinstance(found, PlatformError) and needs_own_group(found[0]) for found in allowed)
+        try:
+            await self._commit(call, work, solo=is_solo)
+        except PlatformError as error:
+            if error not in results:
+                raise
+        return results
+
+    async def _check_upsert(
+        self, principal: Principal, upsert: Upsert
+    ) -> tuple[ObjectType, ObjectGrant] | PlatformError:
+        try:
+            obj, grants = await self._open(principal, upsert.entity)
+            key = obj.try_field(upsert.field)
+            given = upsert.values if key is None else {**upsert.values, key.name: upsert.value}
+            check_editable(self.catalog, obj, grants, given)
+        except PlatformError as error:
+            return error
+        return obj, grants.on(obj.name)
+
+    async def _commit(self, call: Call, work: Callable[[UnitOfWork], T], *, solo: bool = False) -> T:
         return await self._records.write(
-            work, user_id=call.principal.user_id, origin=call.origin, solo=_is_solo(obj)
+            work,
+            user_id=call.principal.user_id,
+            origin=call.origin,
+            has_notifications=call.has_notifications,
+            solo=solo,
         )
 
-    async def undelete(self, call: Call, record_ids: Sequence[str]) -> list[str | PlatformError]:
-        """Bring records back from the recycle bin in one transaction: for each, its id or why it stays there."""
-        return await self._from_bin(call, record_ids, UnitOfWork.undelete)
+    async def undelete(
+        self, call: Call, record_ids: Sequence[str], *, all_or_none: bool = False
+    ) -> list[str | PlatformError]:
+        """Bring records back from the recycle bin in one transaction: for each, its id or why it stays there.
+
+        With `all_or_none`, one failure leaves them all there.
+        """
+        return await self._from_bin(call, record_ids, UnitOfWork.undelete, all_or_none=all_or_none)
 
     async def purge(self, call: Call, record_ids: Sequence[str]) -> list[str | PlatformError]:
         """Remove records in the recycle bin for good: for each, its id or why it stays there."""
@@ -370,14 +437,19 @@ class Gate:
         """Make one record of up to three, with these values."""
         obj, grants = await self._open(call.principal, entity)
         grant = grants.on(obj.name)
-        _check_allowed(obj, grant.can_modify_all or (grant.can_edit and grant.can_delete))
-        _check_editable(obj, grants, values)
+        check_allowed(obj, grant.can_modify_all or (grant.can_edit and grant.can_delete))
+        check_editable(self.catalog, obj, grants, values)
         master, losers = normalise_id(master_id), [normalise_id(i) for i in loser_ids]
-        return await self._records.write(
-            lambda unit: merge(unit, obj, master, losers, values),
-            user_id=call.principal.user_id,
-            origin=call.origin,
-        )
+        sharing = await self._sharing(call.principal)
+
+        def work(unit: UnitOfWork) -> Merged:
+            guard = RecordGuard(unit, sharing)
+            guard.check_update(obj, master, values)
+            for loser in losers:
+                guard.require(obj, loser, Level.FULL)
+            return merge(unit, obj, master, losers, values)
+
+        return await self._commit(call, work)
 
     async def convert_lead(self, call: Call, conversion: Conversion) -> Converted:
         """Turn a lead into an account, a contact and perhaps an opportunity, in one transaction."""
@@ -387,7 +459,7 @@ class Gate:
         for entity, joined_id in (("Lead", conversion.lead_id), *made):
             obj, grants = await self._open(call.principal, entity)
             grant = grants.on(entity)
-            _check_allowed(obj, grant.can_create if joined_id is None else grant.can_edit)
+            check_allowed(obj, grant.can_create if joined_id is None else grant.can_edit)
         asked = replace(
             conversion,
             lead_id=normalise_id(conversion.lead_id),
@@ -395,33 +467,51 @@ class Gate:
             contact_id=conversion.contact_id and normalise_id(conversion.contact_id),
             opportunity_id=conversion.opportunity_id and normalise_id(conversion.opportunity_id),
         )
-        return await self._records.write(
-            lambda unit: convert_lead(unit, asked), user_id=call.principal.user_id, origin=call.origin
-        )
+        sharing = await self._sharing(call.principal)
+
+        def work(unit: UnitOfWork) -> Converted:
+            guard = RecordGuard(unit, sharing)
+            for entity, record_id in (
+                ("Lead", asked.lead_id),
+                ("Account", asked.account_id),
+                ("Contact", asked.contact_id),
+                ("Opportunity", asked.opportunity_id),
+            ):
+                if record_id is not None:
+                    guard.require(unit.catalog.object(entity), record_id, Level.EDIT)
+            return convert_lead(unit, asked)
+
+        return await self._commit(call, work)
 
     async def _from_bin(
         self,
         call: Call,
         record_ids: Sequence[str],
-        act: Callable[[UnitOfWork, ObjectType, str], None],
+        act: BinAct,
+        *,
+        all_or_none: bool = False,
     ) -> list[str | PlatformError]:
+        sharing = await self._sharing(call.principal)
         allowed = [await self._check_bin(call.principal, record_id) for record_id in record_ids]
         results: list[str | PlatformError] = []
 
         def work(unit: UnitOfWork) -> None:
+            guard = RecordGuard(unit, sharing)
             results.clear()  # a group that has to run again runs this again
-            for found in allowed:
-                if isinstance(found, PlatformError):
-                    results.append(found)
-                    continue
-                try:
-                    act(unit, *found)
-                    results.append(found[1])
-                except PlatformError as error:
-                    results.append(error)
+            results.extend(
+                found if isinstance(found, PlatformError) else run_in_bin(unit, guard, *found, act)
+                for found in allowed
+            )
+            failure = next((r for r in results if isinstance(r, PlatformError)), None)
+            if all_or_none and failure is not None:
+                raise failure
 
-        is_solo = any(not isinstance(found, PlatformError) and _is_solo(found[0]) for found in allowed)
-        await self._records.write(work, user_id=call.principal.user_id, origin=call.origin, solo=is_solo)
+        is_solo = any(not isinstance(found, PlatformError) and needs_own_group(found[0]) for found in allowed)
+        try:
+            await self._commit(call, work, solo=is_solo)
+        except PlatformError as error:
+            if error not in results:
+                raise
         return results
 
     async def _check_bin(
@@ -434,67 +524,7 @@ class Gate:
                 raise RecordNotFound("The requested resource does not exist", record_id=record_id)
             obj, grants = await self._open(principal, known.name)
             grant = grants.on(obj.name)
-            _check_allowed(obj, obj.deletable and (grant.can_delete or grant.can_modify_all))
+            check_allowed(obj, obj.deletable and (grant.can_delete or grant.can_modify_all))
         except PlatformError as error:
             return error
         return obj, record_id
-
-
-def _run_write(unit: UnitOfWork, obj: ObjectType, write: Write) -> str | PlatformError:
-    # A write checks everything before it touches a row, so one that fails has left nothing behind.
-    try:
-        if write.record_id is None:
-            return unit.create(obj, write.values or {})
-        record_id = normalise_id(write.record_id)
-        if write.values is None:
-            unit.delete(obj, record_id)
-        else:
-            unit.update(obj, record_id, write.values)
-    except PlatformError as error:
-        return error
-    return record_id
-
-
-def _check_allowed(obj: ObjectType, is_allowed: bool) -> None:
-    if not is_allowed:
-        raise AccessDenied("insufficient access rights on object id", entity=obj.name)
-
-
-def _without(row: Mapping[str, Value], hidden: frozenset[str]) -> Record:
-    """A record without what the user may not see."""
-    if not hidden:
-        return dict[str, Cell](row)
-    return {name: value for name, value in row.items() if name not in hidden}
-
-
-def _is_solo(obj: ObjectType) -> bool:
-    return obj.is_setup or obj.name in GRANT_OBJECTS
-
-
-def _columns(obj: ObjectType, grants: Grants, fields: Sequence[str] | None) -> tuple[Field, ...]:
-    if fields is None:
-        return tuple(f for f in obj.fields if grants.can_read_field(obj, f))
-    columns = []
-    for name in fields:
-        field = obj.try_field(name)
-        if field is None or not grants.can_read_field(obj, field):
-            raise FieldUnknown(
-                f"No such column '{name}' on sobject of type {obj.name}", field=name, entity=obj.name
-            )
-        columns.append(field)
-    return tuple(columns)
-
-
-def _check_editable(obj: ObjectType, grants: Grants, values: Mapping[str, object]) -> None:
-    refused = []
-    for name in values:
-        field = obj.try_field(name)
-        if field is None or grants.can_edit_field(obj, field):
-            continue
-        if not grants.can_read_field(obj, field):
-            raise FieldUnknown(
-                f"No such column '{name}' on sobject of type {obj.name}", field=name, entity=obj.name
-            )
-        refused.append(field.name)
-    if refused:
-        raise not_writeable(refused)

@@ -1,8 +1,13 @@
 """What a user may do, added up from the profile and every permission set assigned to them.
 
 Objects need a grant each. A field needs one too, unless it is one that everybody who reads the object sees:
-its key and name, what the platform itself
-keeps, and what is required. Modify All Data stands for everything.
+its key and name, what the platform itself keeps, and what is required. Modify All Data stands for
+everything.
+
+What sets up the org goes by system permissions instead: some of it everybody may read, the rest needs View
+Setup; people and what they may do are changed with Manage Users, everything else with Customize
+Application. A share is read and changed by who may read, and edit, the records it opens. Which records that
+are, `sharing.py` says.
 """
 
 from __future__ import annotations
@@ -11,16 +16,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tidewire.access.reach import NO_REACH, Reach, read_reach
 from tidewire.events import Value
-from tidewire.records.table import read_rows
+from tidewire.records.table import read_all_rows, read_rows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.shares import shared_entity
+from tidewire.soql.dates import Calendar
+from tidewire.soql.scope import NOBODY, Caller
+from tidewire.soql.zones import load_zone
 from tidewire.storage.store import Reader
 
 GRANT_OBJECTS = frozenset(
     {"User", "Profile", "PermissionSet", "PermissionSetAssignment", "ObjectPermissions", "FieldPermissions"}
+    | {"Organization", "Group", "GroupMember", "UserRole"}
 )
-"""Objects whose records decide access: a change to one raises the org's access generation."""
+"""Objects whose records decide access, or what a user's queries mean: a change to one raises the org's access
+generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,31 @@ class ObjectGrant:
 
 _NOTHING = ObjectGrant()
 _EVERYTHING = ObjectGrant(True, True, True, True, True, True)
+_EVERYBODY = ""
+_PEOPLE, _TYPES = "ManageUsers", "CustomizeApplication"
+# Which permission it takes to read and to change what sets up the org.
+_SETUP = {
+    "User": (_EVERYBODY, _PEOPLE),
+    "Profile": ("ViewSetup", _PEOPLE),
+    "PermissionSet": ("ViewSetup", _PEOPLE),
+    "PermissionSetAssignment": ("ViewSetup", _PEOPLE),
+    "ObjectPermissions": ("ViewSetup", _PEOPLE),
+    "FieldPermissions": ("ViewSetup", _PEOPLE),
+    "Group": (_EVERYBODY, _PEOPLE),
+    "GroupMember": (_EVERYBODY, _PEOPLE),
+    "QueueSobject": (_EVERYBODY, _PEOPLE),
+    "UserRole": (_EVERYBODY, _PEOPLE),
+    "Organization": (_EVERYBODY, _TYPES),
+    "RecordType": (_EVERYBODY, _TYPES),
+    "LeadStatus": (_EVERYBODY, _TYPES),
+    "CaseStatus": (_EVERYBODY, _TYPES),
+    "TaskStatus": (_EVERYBODY, _TYPES),
+    "OpportunityStage": (_EVERYBODY, _TYPES),
+    "ContractStatus": (_EVERYBODY, _TYPES),
+    "OrderStatus": (_EVERYBODY, _TYPES),
+}
+# What users who may edit their own record must not give themselves.
+_KEPT_OF_USERS = frozenset({"Username", "ProfileId", "UserRoleId", "IsActive", "FederationIdentifier"})
 
 
 @dataclass(frozen=True)
@@ -47,6 +84,8 @@ class Grants:
     objects: Mapping[str, ObjectGrant] = field(default_factory=dict)
     readable: frozenset[tuple[str, str]] = frozenset()
     editable: frozenset[tuple[str, str]] = frozenset()
+    caller: Caller = NOBODY
+    reach: Reach = NO_REACH
 
     @cached_property
     def is_administrator(self) -> bool:
@@ -61,7 +100,19 @@ class Grants:
         """What may be done with records, or platform events, of this name."""
         if self.is_administrator:
             return _EVERYTHING
-        return self.objects.get(entity, _NOTHING)
+        shared = shared_entity(entity)
+        if shared:
+            records = self.on(shared)
+            may = records.can_edit or records.can_modify_all
+            return ObjectGrant(may, self.can_read(shared), may, may, records.can_view_all)
+        granted = self.objects.get(entity, _NOTHING)
+        if entity not in _SETUP:
+            return granted
+        reading, changing = _SETUP[entity]
+        can_change = self.has(changing)
+        can_read = not reading or can_change or self.has(reading) or granted.can_read
+        can_edit = can_change or (entity == "User" and granted.can_edit)
+        return ObjectGrant(can_change, can_read, can_edit, can_change)
 
     def can_read(self, entity: str) -> bool:
         """Whether records of the object may be read at all."""
@@ -75,13 +126,27 @@ class Grants:
         grant = self.on(entity)
         return grant.can_view_all or grant.can_modify_all or self.has("ViewAllData")
 
+    def can_modify_all(self, entity: str) -> bool:
+        """Whether every record of the object may be edited and deleted, whoever owns it."""
+        return self.on(shared_entity(entity) or entity).can_modify_all
+
     def can_read_field(self, obj: ObjectType, f: Field) -> bool:
         """Whether the field may be seen, in queries and in events alike."""
-        return self.is_administrator or not is_permissionable(f) or _is_granted(self.readable, obj, f)
+        if self.is_administrator or not is_permissionable(f) or self._is_set_up(obj):
+            return True
+        return _is_granted(self.readable, obj, f)
 
     def can_edit_field(self, obj: ObjectType, f: Field) -> bool:
         """Whether the field may be set."""
-        return self.is_administrator or not is_permissionable(f) or _is_granted(self.editable, obj, f)
+        if self.is_administrator or self._is_set_up(obj):
+            return True
+        if obj.name == "User" and f.name in _KEPT_OF_USERS:
+            return False
+        return not is_permissionable(f) or _is_granted(self.editable, obj, f)
+
+    def _is_set_up(self, obj: ObjectType) -> bool:
+        """Whether the object itself, and no single field of it, is what a permission is needed for."""
+        return bool(obj.shares) or (obj.name in _SETUP and (obj.is_setup or self.has(_PEOPLE)))
 
     def hidden_fields(self, obj: ObjectType) -> frozenset[str]:
         """The fields of an object that this user must not see, anywhere."""
@@ -130,7 +195,23 @@ def read_grants(reader: Reader, catalog: Catalog, user_id: str) -> Grants:
         for name, value in row.items()
         if name.startswith("Permissions") and value
     )
-    return Grants(permissions, objects, frozenset(readable), frozenset(editable))
+    reach = read_reach(reader, catalog, user)
+    caller = _read_caller(reader, catalog, user, reach.queues)
+    return Grants(permissions, objects, frozenset(readable), frozenset(editable), caller, reach)
+
+
+def _read_caller(
+    reader: Reader, catalog: Catalog, user: Mapping[str, Value], queues: tuple[str, ...]
+) -> Caller:
+    """What queries of the user depend on: their clock, their queues, and the org's fiscal year."""
+    org = next(iter(read_all_rows(reader, catalog.object("Organization"))), {})
+    month = org.get("FiscalYearStartMonth")
+    calendar = Calendar(
+        load_zone(str(user["TimeZoneSidKey"] or "GMT")),
+        month if isinstance(month, int) and 1 <= month <= 12 else 1,
+        bool(org.get("UsesStartDateAsFiscalYearName")),
+    )
+    return Caller(str(user["Id"]), queues, calendar)
 
 
 def _union(grant: ObjectGrant, row: Mapping[str, Value]) -> ObjectGrant:

@@ -1,28 +1,40 @@
-"""Logins: from a password to a session token, and from a token back to a user.
+"""Logins: from a password, or another proof, to a login session; and what a session's user is told of themselves.
 
-A login session is durable: a client that signed in before a crash goes on after it. The token itself is never
-stored. `authenticate` answers from memory;
-how recently a session was used is written back only every few minutes.
+A refused login takes the same time and says the same whatever was wrong. What decides is looked at again in the
+transaction that starts the session, so that a lock, a new password or a deactivation cannot be overtaken.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import uuid
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
 
-from tidewire.access.passwords import draw_token, hash_token, is_password
+from tidewire.access.apps import check_secret, try_read_app
+from tidewire.access.credentials import Caller, Credentials
+from tidewire.access.grants import read_grants
+from tidewire.access.lockout import clear_failures, is_locked, note_failure, purge_failures
+from tidewire.access.passwords import is_password, split_security_token
 from tidewire.access.principal import Principal
+from tidewire.access.scopes import API, FULL, WEB, opens_api
+from tidewire.access.sessions import Origin, Sessions, end_sessions
 from tidewire.clock import Clock
-from tidewire.errors import GrantInvalid, LoginFailed, SessionInvalid
+from tidewire.errors import GrantInvalid, LoginFailed, PlatformError, SessionInvalid
 from tidewire.events import Value
 from tidewire.records.service import RecordService
-from tidewire.records.table import read_rows, try_find_by_value
+from tidewire.records.table import read_rows, try_find_by_value, try_read_row, update_row
 from tidewire.storage.store import Reader, Transaction
 
-_TOUCH_EVERY_MS = 300_000
+__all__ = ["LoginResult", "Logins", "UserInfo", "end_sessions"]
+
 _LOGIN_FAILED = "Invalid username, password, security token; or user locked out."
+_TOKEN_NEEDED = (
+    _LOGIN_FAILED + " Are you at a new location? Outside of the trusted networks,"
+    " add your security token to the end of your password."
+)
+_API_DISABLED = "API is not enabled for this Organization or Partner"
+_EVERYTHING = frozenset({API, FULL, WEB})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +67,15 @@ class UserInfo:
     org_name: str
 
 
-@dataclass(slots=True)
-class _Live:
-    principal: Principal
-    used_ms: int
-    stored_ms: int
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is known of a user name before the password is looked at; all of it empty for a name nobody has."""
+
+    user_id: str = ""
+    username: str = ""
+    password_hash: str | None = None
+    token_hash: str = ""
+    has_api: bool = False
 
 
 class Logins:
@@ -72,81 +88,127 @@ class Logins:
         self._clock = clock
         self._org_name = org_name
         self._idle_timeout_s = idle_timeout_s
-        self._live: dict[str, _Live] = {}
-        self._background: set[asyncio.Future[None]] = set()
         self.org_id = org_id
+        self.sessions = Sessions(records, clock, org_id, lambda: self.seconds_valid)
+        self.credentials = Credentials(records)
 
     @property
     def seconds_valid(self) -> int:
         """How long a session lives without use: what the org says, or else the server."""
         return self._records.types.settings.session_timeout_s or self._idle_timeout_s
 
-    async def login(self, username: str, password: str, peer: str) -> LoginResult:
-        """Start a session. Raises LoginFailed, in the same time and words whatever was wrong."""
-        user, stored = await self._records.read(lambda reader: self._find_user(reader, username))
-        fits = await asyncio.to_thread(is_password, stored, password)
-        if user is None or not fits or not user["IsActive"]:
-            raise LoginFailed(_LOGIN_FAILED)
-        token = draw_token(self.org_id)
-        principal = Principal(self.org_id, str(user["Id"]), str(user["Username"]), str(uuid.uuid4()))
-        now_ms = self._clock.now_ms()
-        token_hash = hash_token(token)
+    async def login(
+        self,
+        username: str,
+        password: str,
+        peer: str,
+        *,
+        kind: str = "SOAP",
+        client_id: str = "",
+        scopes: frozenset[str] = _EVERYTHING,
+    ) -> LoginResult:
+        """Start a session. Raises LoginFailed, in the same time and words whatever was wrong.
 
-        def store(tx: Transaction) -> None:
-            tx.execute(
-                "INSERT INTO login_sessions (session_id, token_hash, user_id, started_ms, used_ms)"
-                " VALUES (?, ?, ?, ?, ?)",
-                (principal.session_id, token_hash, principal.user_id, now_ms, now_ms),
-            )
+        Two reasons are told, to somebody who had the right password: detail `exception_code` is then
+        `LOGIN_MUST_USE_SECURITY_TOKEN` or `API_DISABLED_FOR_ORG`.
+        """
+        found = await self._records.read(lambda reader: self._find(reader, username))
+        given, has_token = split_security_token(password, found.token_hash)
+        fits = await asyncio.to_thread(is_password, found.password_hash, given)
+        lacks_token = bool(found.token_hash) and not has_token and not self._is_trusted(peer)
+        lacks_api = opens_api(scopes) and not found.has_api
 
-        await self._records.write_plain(store)
-        self._live[token_hash] = _Live(principal, now_ms, now_ms)
+        def check(tx: Transaction) -> PlatformError | None:
+            now_ms = self._clock.now_ms()
+            if is_locked(tx, username, now_ms):
+                return LoginFailed(_LOGIN_FAILED)
+            is_right = fits and self._is_current(tx, found)
+            if not is_right or lacks_token:
+                note_failure(tx, username, self._records.types.settings, now_ms)
+                if not is_right:
+                    return LoginFailed(_LOGIN_FAILED)
+                return LoginFailed(_TOKEN_NEEDED, exception_code="LOGIN_MUST_USE_SECURITY_TOKEN")
+            if lacks_api:
+                return LoginFailed(_API_DISABLED, exception_code="API_DISABLED_FOR_ORG")
+            clear_failures(tx, username)
+            self._note_login(tx, found.user_id, now_ms)
+            return None
+
+        origin = Origin(kind, peer, scopes, client_id)
+        token, principal = await self.sessions.start(found.user_id, found.username, origin, check)
+        return LoginResult(token, principal, self.seconds_valid)
+
+    async def start_session(
+        self,
+        user_id: str,
+        origin: Origin,
+        check: Callable[[Transaction], PlatformError | None],
+    ) -> LoginResult:
+        """Start a session for a user who has proved who they are otherwise. Raises GrantInvalid.
+
+        `check` runs in the session's own transaction and may refuse, as `Sessions.start` says.
+        """
+        user, has_api = await self._records.read(lambda reader: self._read_user(reader, user_id))
+        if user is None or not user["IsActive"]:
+            raise GrantInvalid("user is inactive", oauth_error="inactive_user")
+        if opens_api(origin.scopes) and not has_api:
+            raise GrantInvalid(_API_DISABLED, oauth_error="invalid_app_access")
+
+        def check_all(tx: Transaction) -> PlatformError | None:
+            row = try_read_row(tx, self._records.types.catalog.object("User"), user_id)
+            if row is None or not row["IsActive"]:
+                return GrantInvalid("user is inactive", oauth_error="inactive_user")
+            refusal = check(tx)
+            if refusal is None:
+                self._note_login(tx, user_id, self._clock.now_ms())
+            return refusal
+
+        token, principal = await self.sessions.start(user_id, str(user["Username"]), origin, check_all)
         return LoginResult(token, principal, self.seconds_valid)
 
     async def authenticate(self, token: str) -> Principal:
-        """The user behind a token. Raises SessionInvalid."""
-        token_hash = hash_token(token)
-        live = self._live.get(token_hash)
-        if live is None:
-            live = await self._records.read(lambda reader: self._find_session(reader, token_hash))
-            if live is not None:
-                self._live[token_hash] = live
-        now_ms = self._clock.now_ms()
-        if live is None or now_ms - live.used_ms > self.seconds_valid * 1000:
-            self._live.pop(token_hash, None)
-            raise SessionInvalid("Session expired or invalid")
-        live.used_ms = now_ms
-        if now_ms - live.stored_ms > _TOUCH_EVERY_MS:
-            live.stored_ms = now_ms
-            self._touch(live.principal.session_id, now_ms)
-        return live.principal
+        """The user behind a token that may use the data APIs. Raises SessionInvalid."""
+        return await self.sessions.authenticate(token)
+
+    def touch(self, session_ids: Iterable[str]) -> None:
+        """Keep the login sessions of open streams from expiring."""
+        self.sessions.touch(session_ids)
 
     async def check_client(self, client_id: str, client_secret: str) -> None:
         """Whether a connected app is who it says. Raises GrantInvalid."""
-        rows = await self._records.read(
-            lambda reader: reader.execute(
-                "SELECT secret_hash FROM connected_apps WHERE client_id = ?", (client_id,)
-            )
-        )
-        if not rows:
-            raise GrantInvalid("client identifier invalid", oauth_error="invalid_client_id")
-        if not hmac.compare_digest(rows[0][0], hash_token(client_secret)):
-            raise GrantInvalid("invalid client credentials", oauth_error="invalid_client")
+        check_secret(await self._records.read(lambda reader: try_read_app(reader, client_id)), client_secret)
 
     async def logout(self, principal: Principal) -> None:
         """End a session at once, open streams included."""
-        await self._records.write_plain(lambda tx: end_sessions(tx, "session_id", principal.session_id))
+        await self.sessions.revoke(principal.session_id)
+
+    async def set_password(self, call: Caller, user_id: str, new_password: str) -> None:
+        """Give a user a new password; see `Credentials.set_password`."""
+        await self.credentials.set_password(call, user_id, new_password)
+
+    async def reset_password(self, call: Caller, user_id: str) -> str:
+        """Give a user a password drawn at random, and return it."""
+        return await self.credentials.reset_password(call, user_id)
 
     async def user_info(self, principal: Principal) -> UserInfo:
-        """The signed-in user's own data."""
+        """The signed-in user's own data. Raises SessionInvalid if there is no such user any more."""
+        info = await self.try_user_info(principal.user_id)
+        if info is None:
+            raise SessionInvalid("Session expired or invalid")
+        return info
+
+    async def try_user_info(self, user_id: str) -> UserInfo | None:
+        """The data of any user, for whoever may know it."""
         user = self._records.types.catalog.object("User")
-        (row,) = await self._records.read(lambda reader: read_rows(reader, user, "Id", [principal.user_id]))
+        row = await self._records.read(lambda reader: try_read_row(reader, user, user_id))
+        if row is None:
+            return None
 
         def text(name: str) -> str:
             return str(row.get(name) or "")
 
         return UserInfo(
-            user_id=principal.user_id,
+            user_id=user_id,
             username=text("Username"),
             full_name=f"{text('FirstName')} {text('LastName')}".strip(),
             first_name=text("FirstName"),
@@ -165,49 +227,63 @@ class Logins:
 
     def forget_sessions(self, session_ids: tuple[str, ...]) -> None:
         """Drop ended sessions from memory. Called on the loop after the commit that ended them."""
-        ended = set(session_ids)
-        for token_hash in [h for h, live in self._live.items() if live.principal.session_id in ended]:
-            del self._live[token_hash]
+        self.sessions.forget(session_ids)
 
-    def _find_user(self, reader: Reader, username: str) -> tuple[dict[str, Value] | None, str | None]:
+    async def purge(self) -> None:
+        """Remove expired sessions and old failures from the store."""
+        await self.sessions.purge()
+        settings, now_ms = self._records.types.settings, self._clock.now_ms()
+        await self._records.write_plain(lambda tx: purge_failures(tx, settings, now_ms))
+
+    async def try_find_user(self, username: str) -> str | None:
+        """The id of the user with this name."""
+        return (await self._records.read(lambda reader: self._find(reader, username))).user_id or None
+
+    def _find(self, reader: Reader, username: str) -> _Found:
+        if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in username):
+            return _Found()  # no store can hold such a name
         user = self._records.types.catalog.object("User")
         user_id = try_find_by_value(reader, user, user.by_name["username"], username)
         if user_id is None:
-            return None, None
-        (row,) = read_rows(reader, user, "Id", [user_id])
-        stored = reader.execute("SELECT hash FROM passwords WHERE user_id = ?", (user_id,))
-        return row, stored[0][0] if stored else None
-
-    def _find_session(self, reader: Reader, token_hash: str) -> _Live | None:
-        rows = reader.execute(
-            "SELECT session_id, user_id, used_ms FROM login_sessions WHERE token_hash = ?", (token_hash,)
+            return _Found()
+        row, has_api = self._read_user(reader, user_id)
+        if row is None:
+            return _Found()
+        password = reader.execute("SELECT hash FROM passwords WHERE user_id = ?", (user_id,))
+        token = reader.execute("SELECT token_hash FROM security_tokens WHERE user_id = ?", (user_id,))
+        return _Found(
+            user_id,
+            str(row["Username"]),
+            password[0][0] if password else None,
+            token[0][0] if token else "",
+            has_api,
         )
+
+    def _read_user(self, reader: Reader, user_id: str) -> tuple[dict[str, Value] | None, bool]:
+        """A user's row, and whether they may use the APIs."""
+        catalog = self._records.types.catalog
+        rows = read_rows(reader, catalog.object("User"), "Id", [user_id])
         if not rows:
-            return None
-        session_id, user_id, used_ms = rows[0]
+            return None, False
+        is_on = self._records.types.settings.api_enabled
+        return rows[0], is_on and read_grants(reader, catalog, user_id).has("ApiEnabled")
+
+    def _is_current(self, tx: Transaction, found: _Found) -> bool:
+        """Whether the user still is active and has the password that was looked at."""
+        row = try_read_row(tx, self._records.types.catalog.object("User"), found.user_id)
+        stored = tx.execute("SELECT hash FROM passwords WHERE user_id = ?", (found.user_id,))
+        return row is not None and bool(row["IsActive"]) and stored == [(found.password_hash,)]
+
+    def _note_login(self, tx: Transaction, user_id: str, now_ms: int) -> None:
+        # Written past the unit of work on purpose: signing in is no change that subscribers hear of.
         user = self._records.types.catalog.object("User")
-        found = read_rows(reader, user, "Id", [user_id])
-        if not found or not found[0]["IsActive"]:
-            return None
-        return _Live(Principal(self.org_id, user_id, str(found[0]["Username"]), session_id), used_ms, used_ms)
+        update_row(tx, user, user_id, {"LastLoginDate": now_ms - now_ms % 1000})
 
-    def _touch(self, session_id: str, now_ms: int) -> None:
-        def store(tx: Transaction) -> None:
-            tx.execute("UPDATE login_sessions SET used_ms = ? WHERE session_id = ?", (now_ms, session_id))
-
-        task = asyncio.ensure_future(self._records.write_plain(store))
-        self._background.add(task)
-        task.add_done_callback(self._touched)
-
-    def _touched(self, task: asyncio.Future[None]) -> None:
-        self._background.discard(task)
-        if not task.cancelled():
-            task.exception()  # a lost touch costs at most an earlier expiry; the writer has logged it
-
-
-def end_sessions(tx: Transaction, column: str, value: str) -> None:
-    """End the sessions with this `session_id` or `user_id`, as part of a transaction."""
-    where = {"session_id": "session_id = ?", "user_id": "user_id = ?"}[column]
-    rows = tx.execute(f"SELECT session_id FROM login_sessions WHERE {where}", (value,))  # noqa: S608  # one of two constants
-    tx.execute(f"DELETE FROM login_sessions WHERE {where}", (value,))  # noqa: S608
-    tx.ended_sessions.extend(session_id for (session_id,) in rows)
+    def _is_trusted(self, peer: str) -> bool:
+        try:
+            address = ip_address(peer)
+        except ValueError:
+            return False
+        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return any(address in ip_network(block) for block in self._records.types.settings.trusted_ip_ranges)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 import string
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerifyMismatchError
 
+from tidewire.errors import PasswordInvalid
 from tidewire.ids import short_id
 
+MIN_LENGTH = 8
+MAX_LENGTH = 1_000
+SECURITY_TOKEN_LENGTH = 24
 _TOKEN_LETTERS = string.ascii_letters + string.digits + "_"
 _hasher = PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)  # OWASP's minimum for argon2id
 _DECOY = _hasher.hash(secrets.token_hex(16))
@@ -24,7 +29,7 @@ def hash_password(password: str) -> str:
 def is_password(stored: str | None, password: str) -> bool:
     """Whether `password` fits. Takes as long for an unknown user (`stored` None) as for a wrong password."""
     try:
-        _hasher.verify(stored or _DECOY, password)
+        _hasher.verify(stored or _DECOY, password[: MAX_LENGTH + 1])
     except (VerifyMismatchError, InvalidHashError):
         return False
     return stored is not None
@@ -40,3 +45,36 @@ def draw_token(org_id: str) -> str:
 def hash_token(token: str) -> str:
     """The form in which a token or an app secret is stored; it has enough randomness not to need a slow hash."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_new_password(password: str) -> None:
+    """Refuse a password that nobody should have. Raises PasswordInvalid."""
+    if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
+        raise PasswordInvalid(f"Your password must be {MIN_LENGTH} to {MAX_LENGTH} characters long")
+    if not password.strip() or len(set(password)) == 1:
+        raise PasswordInvalid("Your password must not repeat one character")
+    if any("\ud800" <= c <= "\udfff" or c == "\0" for c in password):
+        raise PasswordInvalid("Your password holds a character that cannot be stored")
+
+
+def draw_password() -> str:
+    """A password that a person can copy and nobody can guess."""
+    return secrets.token_urlsafe(15)
+
+
+def draw_security_token() -> str:
+    """What a user appends to the password when signing in from an address that is not trusted."""
+    return "".join(secrets.choice(_TOKEN_LETTERS[:-1]) for _ in range(SECURITY_TOKEN_LENGTH))
+
+
+def split_security_token(given: str, token_hash: str) -> tuple[str, bool]:
+    """What was given as a password without the user's security token, and whether the token was there."""
+    tail = given[-SECURITY_TOKEN_LENGTH:]
+    if token_hash and is_same_hash(token_hash, hash_token(tail)):
+        return given[:-SECURITY_TOKEN_LENGTH], True
+    return given, False
+
+
+def is_same_hash(stored: str, given: str) -> bool:
+    """Whether two hashes are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(stored.encode(), given.encode())

@@ -7,8 +7,8 @@ stored; what a subscriber may not see is cut at delivery.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tidewire.events import Change, ChangeType, CommitContext, EventDraft, Family, Value
@@ -27,14 +27,17 @@ def change_events(
 ) -> list[EventDraft]:
     """The change events of one transaction, in order, for the objects that are selected."""
     drafts = []
+    uuids = _iter_uuids(len(changes))
+    has_persons = catalog.object("Account").try_field("IsPersonAccount") is not None
+    stirred = _stirred(changes) if has_persons else frozenset()
     for change in changes:
         if change.entity not in catalog.captured:
             continue
-        if change.type is ChangeType.UPDATE and AUDIT_STAMPS.issuperset(change.changed):
+        obj = catalog.object(change.entity)
+        if _is_silent(change, obj) and change.record_id not in stirred:
             continue
         topic = change_event_name(change.entity)
         schema = schemas[topic]
-        obj = catalog.object(change.entity)
         drafts.append(
             EventDraft(
                 topic=topic,
@@ -42,10 +45,29 @@ def change_events(
                 payload=schema.encode(_value(change, context, obj, schema)),
                 created_ms=context.commit_ms,
                 schema_id=schema.schema_id,
-                event_uuid=str(uuid.uuid4()),
+                event_uuid=next(uuids),
             )
         )
     return drafts
+
+
+def _is_silent(change: Change, obj: ObjectType) -> bool:
+    """Whether an update has nothing to tell: all that changed are stamps, and fields that events do not carry."""
+    if change.type is not ChangeType.UPDATE:
+        return False
+    paths = event_paths(obj)
+    return not any(name in paths and name not in AUDIT_STAMPS for name in change.changed)
+
+
+def _stirred(changes: Sequence[Change]) -> frozenset[Value]:
+    """The other halves of persons that were updated: their change is told even if they only have new stamps."""
+    halves: set[Value] = set()
+    for change in changes:
+        is_person = change.after is not None and change.after.get("IsPersonAccount")
+        if is_person and change.type is ChangeType.UPDATE and not AUDIT_STAMPS.issuperset(change.changed):
+            twin_field = "PersonContactId" if change.entity == "Account" else "AccountId"
+            halves.add((change.after or {}).get(twin_field))
+    return frozenset(halves)
 
 
 @lru_cache(maxsize=1024)
@@ -58,6 +80,15 @@ def event_paths(obj: ObjectType) -> dict[str, tuple[str, str]]:
         for f in obj.stored_fields
         if f.in_change_events and not f.is_compound  # a stored Name only repeats its parts
     }
+
+
+def _iter_uuids(count: int) -> Iterator[str]:
+    """Random uuids, version 4. One by one, the random bytes of a large transaction would cost a call each."""
+    digits = os.urandom(16 * count).hex()
+    for start in range(0, len(digits), 32):
+        own = digits[start : start + 32]
+        variant = "89ab"[int(own[16], 16) & 3]
+        yield f"{own[:8]}-{own[8:12]}-4{own[13:16]}-{variant}{own[17:20]}-{own[20:]}"
 
 
 def _value(change: Change, context: CommitContext, obj: ObjectType, schema: EventSchema) -> dict[str, object]:
@@ -80,7 +111,7 @@ def _value(change: Change, context: CommitContext, obj: ObjectType, schema: Even
     elif change.type is ChangeType.DELETE:
         names = []
     else:
-        names = [n for n in paths if row.get(n) is not None]
+        names = [name for name, value in row.items() if value is not None and name in paths]
     for name in names:
         top, part = paths[name]
         if not part:
@@ -100,9 +131,9 @@ def _value(change: Change, context: CommitContext, obj: ObjectType, schema: Even
             "commitTimestamp": context.commit_ms,
             "commitNumber": context.commit_number,
             "commitUser": context.user_id,
-            "nulledFields": encode_bitmap(schema, nulled),
+            "nulledFields": encode_bitmap(schema, nulled) if nulled else [],
             "diffFields": [],
-            "changedFields": encode_bitmap(schema, changed),
+            "changedFields": encode_bitmap(schema, changed) if changed else [],
         },
         **body,
     }

@@ -198,7 +198,7 @@ def _unsupported(query: Query) -> str | None:
         return "Aggregate queries are not supported"
     if any(isinstance(c, SemiJoin) for c in conditions):
         return "semi/anti join sub-selects are not supported"
-    if any(isinstance(i, Subquery) for i in items) or any(_is_related(i, query) for i in items):
+    if query.joined or any(isinstance(i, Subquery) or _is_related(i, query) for i in items):
         return "relationships are not supported"
     if any(isinstance(c, Not) for c in conditions):
         return "'NOT' is not supported"
@@ -206,6 +206,10 @@ def _unsupported(query: Query) -> str | None:
         ("'ORDER BY' clause is not allowed", bool(query.order_by)),
         ("'LIMIT' is not allowed", query.limit is not None),
         ("'OFFSET' clause is not allowed", query.offset is not None),
+        ("'USING SCOPE' clause is not allowed", bool(query.scope)),
+        ("'WITH' clause is not allowed", bool(query.security)),
+        ("'FOR' clause is not allowed", bool(query.purposes)),
+        ("'UPDATE' clause is not allowed", bool(query.statistics)),
     ):
         if is_there:
             return clause

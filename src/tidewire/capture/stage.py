@@ -39,7 +39,8 @@ class CaptureStage:
         self._follow_push_topics(unit, changes)
         schemas = self._types.schemas_of(unit.catalog)
         drafts = change_events(changes, context, unit.catalog, schemas)
-        drafts += notifications(changes, context, self.push_topics)
+        if context.has_notifications:
+            drafts += notifications(changes, context, self.push_topics)
         if drafts:
             self._log.append(unit.tx, drafts, context.commit_ms)
 

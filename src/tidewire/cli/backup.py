@@ -10,24 +10,30 @@ import click
 from tidewire.clock import SystemClock
 from tidewire.config import load_settings
 from tidewire.server.backup import make_backup, restore_backup
-from tidewire.server.upgrade import upgrade_org
+from tidewire.server.org_admin import place_for_restore
+from tidewire.server.places import find_settings, list_settings
+from tidewire.server.upgrade import Upgrade, upgrade_org
 
 _DATA = click.option("--data", default=None, help="the server's data directory")
 _STORE = click.option("--store", default=None, help="sqlite or postgresql://..., as `serve` takes it")
+_ORG = click.option(
+    "--org", "org_id", default="", help="the org's id; the data directory's first org if left out"
+)
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
 @_DATA
 @_STORE
+@_ORG
 @click.option("--to", "target", required=True, type=_FILE, help="the file to make; it must not exist")
 @click.option("--with-tls", is_flag=True, help="also keep the certificates and their private keys")
-def backup(data: str | None, store: str | None, target: Path, with_tls: bool) -> None:
+def backup(data: str | None, store: str | None, org_id: str, target: Path, with_tls: bool) -> None:
     """Copy an org into one file. The server may be running.
 
     Example: tidewire backup --data ./data/server --to ./tidewire-monday.backup
     """
-    settings = load_settings({"data": data, "store": store})
+    settings = find_settings(load_settings({"data": data, "store": store}), org_id)
     manifest = make_backup(settings, SystemClock(), target, with_tls=with_tls)
     click.echo(f"org {manifest.org_id}, up to replay id {manifest.head}, is in {target}")
 
@@ -36,14 +42,19 @@ def backup(data: str | None, store: str | None, target: Path, with_tls: bool) ->
 @click.argument("file", type=_FILE)
 @click.option("--data", default=None, help="the data directory to make; it must be empty or missing")
 @_STORE
-def restore(file: Path, data: str | None, store: str | None) -> None:
-    """Make an org again from a backup, in an empty directory.
+@click.option(
+    "--org", "org_id", default="", help="put the org with this id beside the others of the directory"
+)
+def restore(file: Path, data: str | None, store: str | None, org_id: str) -> None:
+    """Make an org again from a backup, in an empty directory or beside other orgs.
 
     Replay ids that were given out after the backup are refused from then on, and everybody signs in again.
 
     Example: tidewire restore ./tidewire-monday.backup --data ./data/restored
     """
     settings = load_settings({"data": data, "store": store})
+    if org_id:
+        settings = place_for_restore(settings, file, org_id)
     restored = restore_backup(file, settings, SystemClock())
     manifest = restored.manifest
     click.echo(f"org {manifest.org_id} is restored up to replay id {manifest.head}")
@@ -53,13 +64,18 @@ def restore(file: Path, data: str | None, store: str | None) -> None:
 @click.command()
 @_DATA
 @_STORE
-def upgrade(data: str | None, store: str | None) -> None:
-    """Bring a stopped server's org to what this release expects, and say what that was. Safe to repeat.
+@click.option("--org", "org_id", default="", help="the id of one org; all orgs if left out")
+def upgrade(data: str | None, store: str | None, org_id: str) -> None:
+    """Bring a stopped server's orgs to what this release expects, and say what that was. Safe to repeat.
 
     Example: tidewire upgrade --data ./data/server
     """
     settings = load_settings({"data": data, "store": store, "dev": False})
-    done = asyncio.run(upgrade_org(settings, SystemClock()))
+    for place in [find_settings(settings, org_id)] if org_id else list_settings(settings):
+        _show_upgrade(asyncio.run(upgrade_org(place, SystemClock())))
+
+
+def _show_upgrade(done: Upgrade) -> None:
     if done.from_layout != done.to_layout:
         click.echo(f"layout {done.from_layout} -> {done.to_layout}")
     for name in done.new_objects:

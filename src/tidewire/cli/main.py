@@ -15,9 +15,11 @@ import uvloop
 import yaml
 
 from tidewire import __version__
+from tidewire.cli.access import app, permset, session, user
 from tidewire.cli.backup import backup, restore, upgrade
 from tidewire.cli.client_options import credentials_options
 from tidewire.cli.demo import run_demo
+from tidewire.cli.org import org
 from tidewire.cli.pipeline import pipeline
 from tidewire.client.login import Credentials
 from tidewire.client.login import login as sign_in
@@ -26,7 +28,7 @@ from tidewire.clock import SystemClock
 from tidewire.config import Settings, load_settings
 from tidewire.errors import PlatformError
 from tidewire.server.bootstrap import draw_password
-from tidewire.server.core import open_core
+from tidewire.server.core import NewOrg, open_core
 from tidewire.server.run import serve as run_server
 from tidewire.telemetry import configure_logging
 
@@ -57,6 +59,8 @@ cli.add_command(pipeline)
 cli.add_command(backup)
 cli.add_command(restore)
 cli.add_command(upgrade)
+for _group in (user, permset, session, app, org):
+    cli.add_command(_group)
 
 
 @cli.command()
@@ -85,7 +89,7 @@ def init(data: str | None, store: str | None, username: str) -> None:
     password = draw_password()
 
     async def make() -> None:
-        core = await open_core(settings, SystemClock(), admin=(username, password))
+        core = await open_core(settings, SystemClock(), new=NewOrg(username, password))
         await core.close()
 
     asyncio.run(make())
@@ -121,6 +125,8 @@ def apply(path: str, dry_run: bool, credentials: Credentials) -> None:
     answer = client.call("POST", "/services/tidewire/v1/apply" + suffix, document)
     for line in answer["plan"]:
         click.echo(line)
+    for client_id, secret in answer["secrets"].items():
+        click.echo(f"secret of {client_id}, not shown again: {secret}")
     if not answer["plan"]:
         click.echo("nothing to do")
     elif dry_run:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 
 from tidewire.access.principal import Principal
 from tidewire.delivery.forms import EncodedEvents, FormKey, WireForm
-from tidewire.delivery.link import CoreLink
+from tidewire.delivery.link import ChannelGrant, CoreLink, LogPage
 from tidewire.delivery.ring import EventRing
+from tidewire.delivery.sifting import sift
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import PlatformError, ReplayIdExpired, ReplayIdInvalid, SessionInvalid
 from tidewire.events import CommittedBatch, Event
@@ -30,6 +31,7 @@ PAGE_EVENTS = 500
 PAGE_BYTES = 256 * 1024
 _PAGES_AT_A_TIME = 2
 _SCHEMA_RETRY_S = 0.2
+_TOUCH_EVERY_S = 15.0  # well below the shortest idle time that an org can choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Hub:
         self._waiting: deque[CommittedBatch] = deque()  # batches behind one whose schema is being fetched
         self._is_started = False
         self._session_watchers: list[Callable[[str], None]] = []
+        self._session_sources: list[Callable[[], Iterable[str]]] = []
         self._unwatch: Callable[[], None] | None = None
         self.head = 0
         self.ring = EventRing(ring_bytes, 0)
@@ -77,6 +80,7 @@ class Hub:
         self.ring = EventRing(self._ring_bytes, self.head)
         self._is_started = True
         self._spawn(self._admit_waiting())
+        self._spawn(self._touch_for_ever())
 
     async def close(self) -> None:
         """Stop following; ends no subscription by itself."""
@@ -86,9 +90,31 @@ class Hub:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions are open."""
+        return len(self._all)
+
     def watch_sessions(self, ended: Callable[[str], None]) -> None:
         """Call `ended(session_id)` whenever a login session ends."""
         self._session_watchers.append(ended)
+
+    def add_session_source(self, open_sessions: Callable[[], Iterable[str]]) -> None:
+        """Ask here too which login sessions have clients connected."""
+        self._session_sources.append(open_sessions)
+
+    def touch_sessions(self) -> None:
+        """Keep the login sessions of everybody connected from expiring."""
+        ids = {s.principal.session_id for s in self._all}
+        for source in self._session_sources:
+            ids.update(source())
+        if ids:
+            self._link.touch_sessions(frozenset(ids))
+
+    async def _touch_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_TOUCH_EVERY_S)
+            self.touch_sessions()
 
     async def subscribe(
         self,
@@ -227,18 +253,26 @@ class Hub:
     async def _fill(self, subscription: Subscription) -> None:
         grant = subscription.grant
         try:
-            async with self._page_turns:
-                page = await self._link.read_log(
-                    grant.family, grant.topics, subscription.position, PAGE_EVENTS, PAGE_BYTES
-                )
+            page = await self._next_page(grant, subscription.position)
+            if grant.sifted:
+                events = await sift(self._link, subscription.principal, grant, page.events)
+                page = LogPage(events, page.through)
             await self._load_schemas(page.events)
         except PlatformError as error:
             subscription.is_filling = False
             subscription.end(error)
             return
-        subscription.offer_page(page.events, page.through)
+        if not (grant.sifted and subscription.grant is not grant):
+            subscription.offer_page(page.events, page.through)
         subscription.is_filling = False
         subscription.wake()
+
+    async def _next_page(self, grant: ChannelGrant, position: int) -> LogPage:
+        if self.ring.covers(grant.topics, position):
+            events = tuple(self.ring.read_after(grant.topics, position, PAGE_EVENTS))
+            return LogPage(events, events[-1].position if len(events) == PAGE_EVENTS else self.head)
+        async with self._page_turns:
+            return await self._link.read_log(grant.family, grant.topics, position, PAGE_EVENTS, PAGE_BYTES)
 
     async def _load_schemas(self, events: tuple[Event, ...]) -> None:
         for event in events:

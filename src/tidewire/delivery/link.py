@@ -34,6 +34,8 @@ class ChannelGrant:
     topics: frozenset[str]
     hidden: tuple[tuple[str, frozenset[str]], ...]
     generation: int
+    sifted: tuple[tuple[str, str], ...] = ()
+    """Topics, with their objects, of which this user gets the events on records they may see, and no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,9 @@ class CoreLink(Protocol):
     async def authenticate(self, token: str) -> Principal:
         """The user behind a session token. Raises SessionInvalid. Cheap enough for every request."""
 
+    def touch_sessions(self, session_ids: frozenset[str]) -> None:
+        """Keep these login sessions from expiring: their clients have streams open."""
+
     async def call_http(self, request: HttpRequest) -> HttpResponse:
         """Answer a REST, SOAP, OAuth or page request. Never raises; errors are responses."""
 
@@ -101,6 +106,11 @@ class CoreLink(Protocol):
         self, principal: Principal, grant: ChannelGrant, api_version: float
     ) -> ChannelGrant:
         """A grant for the same channel under today's permissions; a renamed push topic keeps its subscribers."""
+
+    async def visible_record_ids(
+        self, principal: Principal, entity: str, record_ids: tuple[str, ...]
+    ) -> frozenset[str]:
+        """Those of these records, deleted or not, that the user may read by now."""
 
     async def log_head(self) -> int:
         """The last position the log has given out."""

@@ -96,6 +96,10 @@ class Subscription:
 
     def regrant(self, grant: ChannelGrant) -> None:
         """Go on under a newer grant. Called by the hub."""
+        if grant.sifted or self.grant.sifted:
+            # What was sifted for older rights is read again.
+            self._page.clear()
+            self._page_through = self.position
         self.grant = grant
         hidden = dict(grant.hidden)
         self._keys = {
@@ -166,10 +170,13 @@ class Subscription:
             return [self._page.popleft() for _ in range(min(max_events, len(self._page)))]
         if self._page_through > self.position:
             self.position = self._page_through
-        if not self._hub.ring.covers(self.grant.topics, self.position):
+        ring, topics = self._hub.ring, self.grant.topics
+        is_covered = ring.covers(topics, self.position)
+        if is_covered and not self.grant.sifted:
+            return ring.read_after(topics, self.position, max_events)
+        if not is_covered or ring.read_after(topics, self.position, 1):
             self._hub.fill(self)
-            return []
-        return self._hub.ring.read_after(self.grant.topics, self.position, max_events)
+        return []
 
     def _give_back(self, events: list[Event], first_left: Event) -> None:
         # Only a page must be refilled; the ring is read again from the position.

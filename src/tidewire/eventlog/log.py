@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 
 from tidewire.errors import SchemaUnknown
@@ -76,11 +77,11 @@ class EventLog:
             )
             for index, draft in enumerate(drafts)
         ]
-        by_table: dict[str, list[tuple[int, int, int, str, str, int, bytes]]] = {}
         for event in events:
-            table = self._ensure_partition(tx, event.family, event.position, now_ms)
+            insert = _insert_sql(self._ensure_partition(tx, event.family, event.position, now_ms))
             topic = self._ensure_topic(tx, event.topic, event.family)
-            by_table.setdefault(table, []).append(
+            tx.insert_later(
+                insert,
                 (
                     event.position,
                     topic,
@@ -89,10 +90,8 @@ class EventLog:
                     event.event_uuid,
                     last,
                     event.payload,
-                )
+                ),
             )
-        for table, rows in by_table.items():
-            tx.execute_many(f"INSERT INTO {table} ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)  # noqa: S608  # table is ours
         tx.progress.next_position = last + 1
         tx.events.extend(events)
         return events
@@ -254,6 +253,11 @@ class EventLog:
             )
         rows.sort(key=lambda row: int(row[0]))
         return rows[:limit]
+
+
+@lru_cache(maxsize=64)
+def _insert_sql(table: str) -> str:
+    return f"INSERT INTO {table} ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608  # table is ours
 
 
 def _table(family: Family, hour: int) -> str:

@@ -1,86 +1,74 @@
-"""What follows from a write to a task, an event or an invitation. Plans only: reading, checking, never writing.
+"""What follows from a write to a task, an event or a relation of one. Plans only: reading, checking, never writing.
 
 A recurring event is a series, with GroupEventType 3, and one more event for each occurrence; recurring tasks and
 classic recurring events name their series in RecurrenceActivityId. A change of the pattern, its start or its
-zone deletes the occurrences and makes new ones; any other change reaches those still to come. An invitee is an
-EventRelation; one who is a user also gets an event of their own, the child, that mirrors the one they are
-invited to.
+zone deletes the occurrences and makes new ones, but what is over stays as it was; any other change reaches
+those still to come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
-from tidewire.errors import (
-    DuplicateValue,
-    FieldNotWriteable,
-    NumberOutOfRange,
-    ReferenceWrongType,
-)
+from tidewire.errors import FieldNotWriteable
 from tidewire.events import Value
-from tidewire.records.bin import BinStep
-from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete
+from tidewire.records.activity_accounts import find_account
+from tidewire.records.activity_plan import (
+    ActivityPlan,
+    NewRow,
+    Row,
+    group_by,
+    is_occurrence,
+    is_series,
+    join_deletes,
+    join_edits,
+    read_by,
+    read_occurrences,
+)
+from tidewire.records.cascade import RowEdit, plan_delete
+from tidewire.records.event_times import EVENT_TIMES, align_times
+from tidewire.records.invitees import (
+    MIRRORED,
+    PATTERN_FIELDS,
+    child_edits,
+    group_edits,
+    invite,
+    plan_answer,
+    plan_relation,
+)
 from tidewire.records.numbers import take_record_id
 from tidewire.records.recurrence import PATTERN
-from tidewire.records.series import (
-    CLASSIC_FIELDS,
-    EVENT_TIMES,
-    SERIES,
-    SERIES_PREFIX,
-    Row,
-    align_times,
-    copy_values,
-    expand_series,
+from tidewire.records.regeneration import check_regeneration, regenerate
+from tidewire.records.series import CLASSIC_FIELDS, SERIES_PREFIX, expand_series
+from tidewire.records.shared_activities import (
+    LINK_OF,
+    Relinked,
+    copy_people,
+    count_first,
+    is_related,
+    is_shared,
+    refresh,
+    relate,
+    relink,
 )
-from tidewire.records.table import read_rows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
 from tidewire.schema.values import DAY_MS
 from tidewire.storage.store import Transaction
 
-MAX_INVITATIONS = 20_000
-"""How many invitations to single occurrences a series may have."""
-
-_CHUNK = 500  # ids in one statement
-_PATTERN_FIELDS = frozenset(
-    {PATTERN, "Recurrence2PatternTimeZone", "Recurrence2PatternVersion", *CLASSIC_FIELDS}
-)
+_RELATIONS = ("EventRelation", "TaskRelation")
 _CRITICAL = frozenset({PATTERN, "Recurrence2PatternTimeZone", *CLASSIC_FIELDS, "IsAllDayEvent"})
-_MIRRORED = frozenset(
-    {"Subject", "Location", "Description", "WhoId", "WhatId", "IsAllDayEvent", *EVENT_TIMES, *_PATTERN_FIELDS}
-)
-"""What a child has from its event. The rest, such as reminders, is the invitee's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class ActivityPlan:
-    """What a write leads to, in the order in which it is carried out.
-
-    `values` join those of the written record. `created` rows have their ids; a new record's plan has it among
-    them, at its place. What is `gone` is kept in the recycle bin under `bin_root`.
-    """
-
-    values: Row = field(default_factory=dict)
-    gone: tuple[RowEdit, ...] = ()
-    cleared: tuple[RowEdit, ...] = ()
-    edited: tuple[RowEdit, ...] = ()
-    created: tuple[tuple[ObjectType, Row], ...] = ()
-    bin_root: str = ""
-
-    def steps(self) -> Iterator[BinStep]:
-        """What is gone, as the recycle bin keeps it."""
-        return DeletePlan(self.gone, self.cleared).steps()
+_TIMES = frozenset({*EVENT_TIMES, "IsAllDayEvent"})
 
 
 def plan_create(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) -> ActivityPlan | None:
     """What creating this record, checked and with its id, means; None if nothing but its row.
 
-    Raises ValueMalformed, RequiredFieldMissing or NumberOutOfRange for a recurrence, DuplicateValue or
-    ReferenceWrongType for an invitation.
+    Raises ValueMalformed, RequiredFieldMissing, FieldsInconsistent or NumberOutOfRange for a time or a
+    recurrence; DuplicateValue, ReferenceWrongType or FieldNotWriteable for a relation.
     """
-    if obj.name == "EventRelation":
-        return _plan_invitation(tx, catalog, obj, row)
+    if obj.name in _RELATIONS:
+        return plan_relation(tx, catalog, obj, row)
     if obj.name not in ("Event", "Task"):
         return None
     if obj.name == "Event":
@@ -88,11 +76,22 @@ def plan_create(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) ->
             row["StartDateTime"] = row.get("RecurrenceStartDateTime")
         row |= align_times(row, [name for name in EVENT_TIMES if row.get(name) is not None])
         row["GroupEventType"] = "0"
-    if not row.get("IsRecurrence") and row.get(PATTERN) is None:
-        return ActivityPlan(created=((obj, row),))
-    values, occurrences = expand_series(tx, obj, row)
-    row |= values
-    return ActivityPlan(created=((obj, row), *((obj, occurrence) for occurrence in occurrences)))
+    else:
+        check_regeneration(row)
+    has_relations = is_related(row) and is_shared(tx)
+    if is_related(row):
+        row["AccountId"] = find_account(tx, catalog, row)
+    if has_relations:
+        row |= count_first(row)
+    activities = [row]
+    if row.get("IsRecurrence") or row.get(PATTERN) is not None:
+        values, occurrences = expand_series(tx, obj, row)
+        row |= values
+        activities += occurrences
+    created: list[NewRow] = [(obj, activity) for activity in activities]
+    if has_relations:
+        created += relate(tx, catalog, obj, activities)
+    return ActivityPlan(created=tuple(created))
 
 
 def plan_update(
@@ -102,9 +101,9 @@ def plan_update(
     FieldNotWriteable for what an occurrence has from its series or a child from its event.
     """
     if obj.name == "EventRelation":
-        has_answered = "Status" in changed and changed["Status"] not in (None, "New", "Uninvited")
-        is_dated = not has_answered or "RespondedDate" in changed
-        return None if is_dated else ActivityPlan({"RespondedDate": now_ms - now_ms % 1000})
+        return plan_answer(tx, catalog, obj, before, changed, now_ms)
+    if obj.name == "TaskRelation" and "IsWhat" in changed:
+        raise FieldNotWriteable("Unable to create/update fields: IsWhat.", fields=["IsWhat"])
     if obj.name not in ("Event", "Task") or not changed:
         return None
     _check_own(before, changed)
@@ -112,70 +111,64 @@ def plan_update(
     if obj.name == "Event":
         if before.get("IsRecurrence") and "RecurrenceStartDateTime" in changed:
             values["StartDateTime"] = changed.get("StartDateTime", changed["RecurrenceStartDateTime"])
-        values |= align_times({**before, **changed, **values}, {*changed, *values})
+        if _TIMES & {*changed, *values}:
+            values |= align_times({**before, **changed, **values}, {*changed, *values})
+    else:
+        check_regeneration(before | changed)
+    relinked = Relinked()
+    if changed.keys() & {"WhoId", "WhatId"}:
+        if is_shared(tx):
+            relinked = relink(tx, catalog, obj, [(before, before | changed)])
+            values |= relinked.values.get(str(before["Id"]), {})
+        values["AccountId"] = find_account(tx, catalog, before | changed | values)
     after = before | changed | values
-    fresh = {name for name in after if after[name] != before.get(name)}
-    was_series = before.get("GroupEventType") == SERIES or bool(before.get("IsRecurrence"))
-    has_pattern = after.get(PATTERN) is not None and (was_series or PATTERN in fresh)
-    is_series = has_pattern or bool(after.get("IsRecurrence"))
-    critical = _CRITICAL | {"StartDateTime"} if has_pattern else _CRITICAL
-    if (was_series or is_series) and fresh & critical:
-        return _plan_anew(tx, catalog, obj, before, after, values, is_series=is_series)
-    if is_series:
-        edits = _future_edits(tx, obj, after, fresh, now_ms)
-        return ActivityPlan(values, edited=tuple(edits))
-    if _is_occurrence(before) and "isrecurrence2exception" in obj.by_name and before.get("IsRecurrence2"):
-        values["IsRecurrence2Exception"] = True
-    if obj.name == "Task":
-        return None
-    return ActivityPlan(values, edited=tuple(_child_edits(tx, obj, [after], fresh)))
-
-
-def with_invitations(tx: Transaction, catalog: Catalog, plan: DeletePlan) -> DeletePlan:
-    """A delete, with what goes along if it is an invitation: the invitee's child and, in a series, the
-    invitations to its occurrences.
-    """
-    relation = plan.gone[0]
-    if relation.obj.name != "EventRelation" or not relation.row.get("IsInvitee"):
-        return plan
-    event = catalog.object("Event")
-    invitee = relation.row["RelationId"]
-    events = read_rows(tx, event, "Id", [relation.row["EventId"]])
-    events += [one for series in events if _is_series(series) for one in _occurrences(tx, event, series)]
-    ids = [str(one["Id"]) for one in events]
-    gone = {edit.record_id: edit for edit in plan.gone}
-    for row in _read_by(tx, relation.obj, "EventId", ids):
-        if row["RelationId"] == invitee:
-            gone.setdefault(str(row["Id"]), RowEdit(relation.obj, row, {"IsDeleted": True}))
-    cleared = list(plan.cleared)
-    for child in _read_by(tx, event, "ParentEventId", ids):
-        if child.get("IsChild") and child["OwnerId"] == invitee:
-            below = plan_delete(tx, catalog, event, child)
-            gone |= {edit.record_id: edit for edit in below.gone}
-            cleared += below.cleared
-    return DeletePlan(tuple(gone.values()), tuple(cleared))
+    plan = _plan_series(tx, catalog, obj, before, after, values, relinked, now_ms)
+    if plan is None:
+        plan = _plan_single(tx, catalog, obj, before, after, values, now_ms)
+    return _with_relinked(tx, plan, relinked)
 
 
 def plan_regroup(tx: Transaction, catalog: Catalog, edits: Iterable[RowEdit]) -> tuple[RowEdit, ...]:
-    """The events that became or ceased to be group events because these invitations went or came back."""
-    relations = [edit for edit in edits if edit.obj.name == "EventRelation"]
+    """The activities that differ because these relations went or came back: group events, and those whose first
+    person or record it was.
+    """
+    relations = [edit for edit in edits if edit.obj.name in _RELATIONS]
+    found: list[RowEdit] = []
+    for name in _RELATIONS:
+        found += _regroup(tx, catalog, [edit for edit in relations if edit.obj.name == name])
+    return join_edits(found)
+
+
+def _regroup(tx: Transaction, catalog: Catalog, relations: list[RowEdit]) -> Iterator[RowEdit]:
     if not relations:
-        return ()
-    ids = list(dict.fromkeys(str(edit.row["EventId"]) for edit in relations))
-    invited = {
-        row["EventId"] for row in _read_by(tx, relations[0].obj, "EventId", ids) if row.get("IsInvitee")
-    }
-    event = catalog.object("Event")
-    rows = _read_by(tx, event, "Id", ids)
-    return tuple(_group_edits(event, rows, invited))
+        return
+    obj = relations[0].obj
+    link = LINK_OF[obj.name]
+    activity = catalog.object(link.removesuffix("Id"))
+    ids = list(dict.fromkeys(str(edit.row[link]) for edit in relations))
+    held = read_by(tx, obj, link, ids)
+    rows = read_by(tx, activity, "Id", ids)
+    if activity.name == "Event":
+        yield from group_edits(activity, rows, {row[link] for row in held if row.get("IsInvitee")})
+    if is_shared(tx):
+        after: list[Row] = []
+        now, touched = group_by(held, link), group_by([edit.row for edit in relations], link)
+        for row in rows:
+            lost = {relation["RelationId"] for relation in touched[row["Id"]]}
+            values = refresh(tx, catalog, activity, row, now[row["Id"]], lost)
+            if values:
+                after.append(row | values)
+                yield RowEdit(activity, row, values)
+        if activity.name == "Event":
+            yield from child_edits(tx, activity, after, MIRRORED)
 
 
 def _check_own(before: Row, changed: Mapping[str, Value]) -> None:
     refused: list[str] = []
     if before.get("IsChild"):
-        refused = [name for name in changed if name in _MIRRORED or name == "OwnerId"]
-    elif _is_occurrence(before):
-        refused = [name for name in changed if name in _PATTERN_FIELDS]
+        refused = [name for name in changed if name in MIRRORED or name == "OwnerId"]
+    elif is_occurrence(before):
+        refused = [name for name in changed if name in PATTERN_FIELDS]
     if refused:
         whose = "the event that they are invited to" if before.get("IsChild") else "the series"
         raise FieldNotWriteable(
@@ -184,24 +177,70 @@ def _check_own(before: Row, changed: Mapping[str, Value]) -> None:
         )
 
 
-def _is_series(row: Mapping[str, Value]) -> bool:
-    return row.get("GroupEventType") == SERIES or bool(row.get("IsRecurrence"))
+def _plan_series(
+    tx: Transaction,
+    catalog: Catalog,
+    obj: ObjectType,
+    before: Row,
+    after: Row,
+    values: Row,
+    relinked: Relinked,
+    now_ms: int,
+) -> ActivityPlan | None:
+    """What an update of a series means; None if the record is and was none. Adds to `relinked` what it means for
+    the relations of occurrences.
+    """
+    fresh = {name for name in after if after[name] != before.get(name)}
+    has_pattern = after.get(PATTERN) is not None and (is_series(before) or PATTERN in fresh)
+    is_still_series = has_pattern or bool(after.get("IsRecurrence"))
+    critical = _CRITICAL | {"StartDateTime"} if has_pattern else _CRITICAL
+    if (is_series(before) or is_still_series) and fresh & critical:
+        return _plan_anew(tx, catalog, obj, before, after, values, now_ms, is_still_series=is_still_series)
+    if not is_still_series:
+        return None
+    edits = join_edits(_future_edits(tx, obj, after, fresh, now_ms))
+    if fresh & {"WhoId", "WhatId"} and is_shared(tx):
+        of_occurrences = relink(
+            tx, catalog, obj, [(e.row, e.row | e.values) for e in edits if not e.row.get("IsChild")]
+        )
+        for edit in edits:
+            edit.values.update(of_occurrences.values.get(edit.record_id, {}))
+        relinked.gone += of_occurrences.gone
+        relinked.edited += of_occurrences.edited
+        relinked.created += of_occurrences.created
+    return ActivityPlan(values, edited=edits)
 
 
-def _is_occurrence(row: Mapping[str, Value]) -> bool:
-    series = row.get("ParentEventId") or row.get("RecurrenceActivityId")
-    return not row.get("IsChild") and series is not None and series != row["Id"]
+def _plan_single(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, before: Row, after: Row, values: Row, now_ms: int
+) -> ActivityPlan:
+    """What an update of an activity that is no series means."""
+    if obj.name == "Event":
+        if is_occurrence(before) and before.get("IsRecurrence2"):
+            values["IsRecurrence2Exception"] = True
+        fresh = {name for name in after if after[name] != before.get(name)}
+        return ActivityPlan(values, edited=tuple(child_edits(tx, obj, [after], fresh)))
+    successor = regenerate(tx, obj, before, after, now_ms)
+    if successor is None:
+        return ActivityPlan(values)
+    done, row = successor
+    created: list[NewRow] = [(obj, row)]
+    if is_related(row) and is_shared(tx):
+        created += copy_people(tx, catalog, obj, after, [row])
+    return ActivityPlan(values | done, created=tuple(created))
 
 
-def _occurrences(tx: Transaction, obj: ObjectType, series: Row) -> list[Row]:
-    link = "RecurrenceActivityId" if series.get("IsRecurrence") else "ParentEventId"
-    found = read_rows(tx, obj, link, [series["Id"]])
-    return [row for row in found if not row.get("IsChild") and row["Id"] != series["Id"]]
-
-
-def _read_by(tx: Transaction, obj: ObjectType, name: str, ids: list[str]) -> list[Row]:
-    chunks = (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
-    return [row for chunk in chunks for row in read_rows(tx, obj, name, chunk)]
+def _with_relinked(tx: Transaction, plan: ActivityPlan, relinked: Relinked) -> ActivityPlan:
+    gone = tuple(edit for edit in relinked.gone if edit.record_id not in {e.record_id for e in plan.gone})
+    return ActivityPlan(
+        plan.values,
+        gone=(*plan.gone, *gone),
+        cleared=plan.cleared,
+        edited=join_edits((*plan.edited, *relinked.edited)),
+        created=(*plan.created, *relinked.created),
+        # Not the id of a record: nobody can take back such a delete as a whole.
+        bin_root=plan.bin_root or (take_record_id(tx, SERIES_PREFIX) if gone else ""),
+    )
 
 
 def _plan_anew(
@@ -211,45 +250,54 @@ def _plan_anew(
     before: Row,
     after: Row,
     values: Row,
+    now_ms: int,
     *,
-    is_series: bool,
+    is_still_series: bool,
 ) -> ActivityPlan:
-    """The old occurrences go, and new ones come if the record is still a series."""
+    """The occurrences to come go, and new ones come if the record is still a series. Those that are over stay:
+    past events, which with a pattern are marked as not following it any more, and closed tasks.
+    """
     values = values | {"RecurrenceActivityId": None}
-    occurrences: list[Row] = []
-    if obj.name == "Event":
+    is_event = obj.name == "Event"
+    if is_event:
         values |= {
             "GroupEventType": "1" if before.get("IsGroupEvent") else "0",
             "IsRecurrence2": False,
             "Recurrence2PatternStartDate": None,
             "ActivityRecurrence2Id": None,
         }
-    if is_series:
-        fresh, occurrences = expand_series(tx, obj, after | values)
+    old = read_occurrences(tx, obj, before)
+    over = [row for row in old if _is_over(obj, row, now_ms)]
+    occurrences: list[Row] = []
+    if is_still_series:
+        taken = {row.get("StartDateTime" if is_event else "ActivityDate") for row in over}
+        fresh, occurrences = expand_series(
+            tx, obj, after | values, after_ms=now_ms if is_event and over else None, taken=taken
+        )
         values |= fresh
-    gone: dict[str, RowEdit] = {}
-    cleared: dict[str, RowEdit] = {}
-    for row in _occurrences(tx, obj, before) if _is_series(before) else ():
-        plan = plan_delete(tx, catalog, obj, row)
-        gone |= {edit.record_id: edit for edit in plan.gone}
-        for edit in plan.cleared:
-            cleared.setdefault(edit.record_id, edit).values.update(edit.values)
-    created = [(obj, row) for row in occurrences]
-    if obj.name == "Event":
-        relation = catalog.object("EventRelation")
-        invited = [row for row in read_rows(tx, relation, "EventId", [before["Id"]]) if row.get("IsInvitee")]
-        _check_invitations(len(invited) * len(occurrences))
-        for one in invited:
-            for row in occurrences:
-                created += _invitation(tx, catalog, one, row)
+    coming = [row for row in old if not _is_over(obj, row, now_ms)]
+    gone, cleared = join_deletes(plan_delete(tx, catalog, obj, row) for row in coming)
+    created: list[NewRow] = [(obj, row) for row in occurrences]
+    if is_related(after) and is_shared(tx):
+        created += copy_people(tx, catalog, obj, after, occurrences)
+    if is_event:
+        created += invite(tx, catalog, before, occurrences)
+    historical = [row for row in over if row.get("IsRecurrence2") and not row.get("IsRecurrence2Exclusion")]
     return ActivityPlan(
         values,
-        gone=tuple(gone.values()),
-        cleared=tuple(edit for edit in cleared.values() if edit.record_id not in gone),
+        gone=gone,
+        cleared=cleared,
+        edited=tuple(RowEdit(obj, row, {"IsRecurrence2Exclusion": True}) for row in historical),
         created=tuple(created),
-        # Not the id of a record: nobody can take this delete back as a whole.
         bin_root=str(before.get("ActivityRecurrence2Id") or take_record_id(tx, SERIES_PREFIX)),
     )
+
+
+def _is_over(obj: ObjectType, row: Mapping[str, Value], now_ms: int) -> bool:
+    if obj.name == "Task":
+        return bool(row.get("IsClosed"))
+    start = row.get("StartDateTime")
+    return isinstance(start, int) and start < now_ms
 
 
 def _future_edits(
@@ -257,14 +305,15 @@ def _future_edits(
 ) -> Iterator[RowEdit]:
     """A series' new values in the occurrences still to come that follow it, and in their children."""
     names = [f.name for f in obj.stored_fields if f.name in fresh and not f.unique]
-    values = {name: series[name] for name in names if name not in EVENT_TIMES and name not in _PATTERN_FIELDS}
+    values = {name: series[name] for name in names if name not in EVENT_TIMES and name not in PATTERN_FIELDS}
     values.pop("ReminderDateTime", None)
     is_longer = "DurationInMinutes" in fresh
     first_ms = now_ms if obj.name == "Event" else now_ms - now_ms % DAY_MS
     coming: list[Row] = []
-    for row in _occurrences(tx, obj, series):
+    for row in read_occurrences(tx, obj, series):
         start = row.get("StartDateTime" if obj.name == "Event" else "ActivityDate")
-        if not isinstance(start, int) or start < first_ms or row.get("IsRecurrence2Exception"):
+        is_past = not isinstance(start, int) or start < first_ms or _is_over(obj, row, now_ms)
+        if is_past or row.get("IsRecurrence2Exception"):
             continue
         own = dict(values)
         if is_longer:
@@ -274,83 +323,4 @@ def _future_edits(
             yield RowEdit(obj, row, own)
             coming.append(row | own)
     if obj.name == "Event":
-        yield from _child_edits(tx, obj, coming, {*values, *(EVENT_TIMES if is_longer else ())})
-
-
-def _child_edits(
-    tx: Transaction, obj: ObjectType, events: list[Row], fresh: Collection[str]
-) -> Iterator[RowEdit]:
-    names = _MIRRORED & set(fresh)
-    by_id = {str(event["Id"]): event for event in events if event.get("IsGroupEvent")}
-    for child in _read_by(tx, obj, "ParentEventId", list(by_id)) if names else ():
-        if child.get("IsChild"):
-            event = by_id[str(child["ParentEventId"])]
-            yield RowEdit(obj, child, {name: event[name] for name in names})
-
-
-def _plan_invitation(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) -> ActivityPlan | None:
-    if row.get("IsParent") or row.get("IsWhat"):
-        return None
-    event = catalog.object("Event")
-    (invited_to,) = read_rows(tx, event, "Id", [row["EventId"]])
-    if invited_to.get("IsChild"):
-        raise ReferenceWrongType("an invitee's own event has no invitees", fields=["EventId"])
-    row["IsInvitee"] = True
-    occurrences = _occurrences(tx, event, invited_to) if _is_series(invited_to) else []
-    ids = [str(one["Id"]) for one in (invited_to, *occurrences)]
-    relations = _read_by(tx, obj, "EventId", ids)
-    _check_invitations(len(relations) + len(occurrences))
-    taken = {held["EventId"]: held for held in relations if held["RelationId"] == row["RelationId"]}
-    if (held := taken.get(invited_to["Id"])) is not None:
-        raise DuplicateValue(
-            f"duplicate value found: RelationId duplicates value on record with id: {str(held['Id'])[:15]}",
-            fields=["RelationId"],
-            record_id=held["Id"],
-        )
-    created: list[tuple[ObjectType, Row]] = []
-    if not _is_series(invited_to):
-        created += _child(tx, catalog, row, invited_to)
-    created.append((obj, row))
-    for one in occurrences:
-        if one["Id"] not in taken:
-            created += _invitation(tx, catalog, row, one)
-    edits = _group_edits(event, [invited_to, *occurrences], ids)
-    return ActivityPlan(edited=tuple(edits), created=tuple(created))
-
-
-def _invitation(tx: Transaction, catalog: Catalog, relation: Row, event: Row) -> list[tuple[ObjectType, Row]]:
-    """The child and the relation that invite to an occurrence whom `relation` invites to its series."""
-    obj = catalog.object("EventRelation")
-    row = copy_values(obj, relation) | {"Id": take_record_id(tx, obj.key_prefix), "EventId": event["Id"]}
-    return [*_child(tx, catalog, relation, event), (obj, row)]
-
-
-def _child(tx: Transaction, catalog: Catalog, relation: Row, event: Row) -> list[tuple[ObjectType, Row]]:
-    invitee = str(relation["RelationId"])
-    if not invitee.startswith(catalog.object("User").key_prefix) or invitee == event.get("OwnerId"):
-        return []
-    obj = catalog.object("Event")
-    own: Row = {
-        "Id": take_record_id(tx, obj.key_prefix),
-        "OwnerId": invitee,
-        "ParentEventId": event["Id"],
-        "IsChild": True,
-        "IsGroupEvent": True,
-        "GroupEventType": "1",
-    }
-    return [(obj, copy_values(obj, event) | own)]
-
-
-def _group_edits(obj: ObjectType, events: Iterable[Row], invited: Collection[Value]) -> Iterator[RowEdit]:
-    for row in events:
-        is_group = row["Id"] in invited
-        if bool(row.get("IsGroupEvent")) != is_group:
-            kind: Row = {} if row.get("GroupEventType") == SERIES else {"GroupEventType": str(int(is_group))}
-            yield RowEdit(obj, row, {"IsGroupEvent": is_group, **kind})
-
-
-def _check_invitations(count: int) -> None:
-    if count > MAX_INVITATIONS:
-        raise NumberOutOfRange(
-            f"the series has more than {MAX_INVITATIONS} invitations to its occurrences", fields=[PATTERN]
-        )
+        yield from child_edits(tx, obj, coming, {*values, *(EVENT_TIMES if is_longer else ())})

@@ -1,7 +1,10 @@
 """Groups records and adds them up: GROUP BY, its roll-ups, HAVING and the order of the answer.
 
-Records are read page by page and folded into their groups at once, so memory holds groups, not records. Sums
-are exact: every number is added as the decimal that was stored, whatever order the records come in.
+The database groups wherever it gives the answer that we would: groups and measures of the record's own
+fields, no roll-ups, no functions of dates, no smallest or largest text. Otherwise records are read page by
+page and folded into their groups at once, so memory holds groups, not records. Sums are exact either way:
+every number is added as the decimal that was stored, whatever order the records come in. A group shows the
+spelling of its first record.
 """
 
 from __future__ import annotations
@@ -10,19 +13,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import combinations
+from typing import Any
 
-from tidewire.errors import LimitExceeded
+from tidewire.errors import TooManyRecords
 from tidewire.events import Value
 from tidewire.schema.folding import fold_key
-from tidewire.schema.model import Field, FieldType
+from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType
 from tidewire.soql.ast import Grouping
-from tidewire.soql.bound import BoundAggregate, BoundOrder, BoundQuery, Measure
+from tidewire.soql.bound import BoundAggregate, BoundOrder, BoundQuery, Column, Measure, Operand
 from tidewire.soql.compile_predicate import compile_predicate
-from tidewire.soql.compile_sql import compile_scan
-from tidewire.storage.store import Reader
+from tidewire.soql.compile_sql import compile_groups, compile_scan
+from tidewire.storage.store import Reader, Row
 
 MAX_GROUPS = 2_000
 _PAGE_ROWS = 2_000
+_MAX_SCALE = 9  # decimal places; more would leave too few digits of a double before the point
+_TIMES = frozenset({FieldType.DATE, FieldType.DATETIME, FieldType.TIME})
 
 SortKey = tuple[bool, int, Value]
 
@@ -30,23 +36,85 @@ SortKey = tuple[bool, int, Value]
 def run_aggregate(
     reader: Reader, bound: BoundQuery, aggregate: BoundAggregate, *, include_deleted: bool
 ) -> list[dict[str, Value]]:
-    """The rows of an aggregate query under the names of its SELECT. Raises LimitExceeded for too many groups."""
-    groups = _Groups(aggregate)
-    for record in _iter_records(reader, bound, aggregate, include_deleted=include_deleted):
-        groups.add(record)
+    """The rows of an aggregate query under the names of its SELECT. Raises TooManyRecords for too many groups."""
+    first = bound.offset or 0
+    # Without HAVING and LIMIT every group is a row of the answer, so counting on would be in vain.
+    is_whole = aggregate.having is None and bound.limit is None
+    most = first + MAX_GROUPS if is_whole else None
+    groups = try_grouped(reader, bound, aggregate, most, include_deleted=include_deleted)
+    if groups is None:
+        groups = _fold(reader, bound, aggregate, most, include_deleted=include_deleted)
     rows = groups.rows()
     if aggregate.having is not None:
         holds = compile_predicate(aggregate.having, bound.entity)
         rows = [row for row in rows if holds(row)]
     for item in reversed(aggregate.order):
         _sort(rows, item)
-    first = bound.offset or 0
     rows = rows[first:] if bound.limit is None else rows[first : first + bound.limit]
     if len(rows) > MAX_GROUPS:
-        raise LimitExceeded(
-            "Aggregate query does not support queryMore(), use LIMIT to restrict the results to a single batch"
-        )
+        raise _too_many()
     return [{name: row[slot.name] for name, slot in aggregate.select} for row in rows]
+
+
+def _too_many() -> TooManyRecords:
+    return TooManyRecords(
+        "Aggregate query does not support queryMore(), use LIMIT to restrict the results to a single batch",
+        limit=MAX_GROUPS,
+    )
+
+
+def _fold(
+    reader: Reader, bound: BoundQuery, aggregate: BoundAggregate, most: int | None, *, include_deleted: bool
+) -> _Groups:
+    """The groups made of records one by one; raises TooManyRecords for more than `most`."""
+    groups = _Groups(aggregate)
+    for record in _iter_records(reader, bound, aggregate, include_deleted=include_deleted):
+        groups.add(record)
+        if most is not None and groups.count > most:
+            raise _too_many()
+    return groups
+
+
+def try_grouped(
+    reader: Reader, bound: BoundQuery, aggregate: BoundAggregate, most: int | None, *, include_deleted: bool
+) -> _Groups | None:
+    """The groups as the database makes them, or None if it might make others than we do.
+
+    Raises TooManyRecords for more than `most`.
+    """
+    is_plain = aggregate.grouping is Grouping.PLAIN or not aggregate.groups
+    if not is_plain or not all(_is_own(group.operand) for group in aggregate.groups):
+        return None
+    if not all(_is_measurable(measure) for measure in aggregate.measures):
+        return None
+    row_count = None if most is None else most + 1
+    sql = compile_groups(bound, aggregate, row_count=row_count, include_deleted=include_deleted)
+    found = reader.execute(sql.text, sql.params)
+    if most is not None and len(found) > most:
+        raise _too_many()
+    groups = _Groups(aggregate)
+    for row in found:
+        if not groups.add_group(row):
+            return None
+    return groups
+
+
+def _is_own(operand: Operand) -> bool:
+    if not isinstance(operand, Column) or operand.steps or operand.others:
+        return False
+    return bool(operand.field.column) or operand.field.type is FieldType.ID
+
+
+def _is_measurable(measure: Measure) -> bool:
+    described = measure.operand.field
+    is_number = described.type is FieldType.INTEGER or described.type in DOUBLE_TYPES
+    match measure.function:
+        case "COUNT" | "COUNT_DISTINCT":
+            return _is_own(measure.operand)
+        case "MIN" | "MAX":
+            return _is_own(measure.operand) and (is_number or described.type in _TIMES)
+        case _:
+            return _is_own(measure.operand) and is_number and described.scale <= _MAX_SCALE
 
 
 def _iter_records(
@@ -79,6 +147,11 @@ class _Groups:
         if not aggregate.groups:
             self._groups[()] = _Group((), aggregate.measures)
 
+    @property
+    def count(self) -> int:
+        """How many groups there are, subtotals included."""
+        return len(self._groups)
+
     def add(self, record: tuple[Value, ...]) -> None:
         width = len(self._fields)
         values = [_shown(f, v) for f, v in zip(self._fields, record[:width], strict=True)]
@@ -90,6 +163,19 @@ class _Groups:
                 kept = tuple(v if place in level else None for place, v in enumerate(values))
                 group = self._groups[key] = _Group(kept, self._aggregate.measures)
             group.add(record[width:])
+
+    def add_group(self, row: Row) -> bool:
+        """Take over a group as `compile_groups` gives it; false if its sums are not exact."""
+        width = len(self._fields)
+        values = tuple(_shown(f, v) for f, v in zip(self._fields, row[:width], strict=True))
+        group = _Group(values, self._aggregate.measures)
+        columns = iter(row[width:])
+        for tally in group.tallies:
+            if not tally.take(columns):
+                return False
+        keys = tuple(sort_key(f, v) for f, v in zip(self._fields, values, strict=True))
+        self._groups[keys] = group
+        return True
 
     def rows(self) -> list[dict[str, Value]]:
         """One row per group, in the order of its values, a subtotal after what it adds up."""
@@ -143,15 +229,16 @@ class _Tally:
     count: int = 0
     total: Decimal = Decimal(0)
     best: tuple[SortKey, Value] | None = None
-    seen: set[SortKey] = field(default_factory=set)
+    seen: set[SortKey] = field(default_factory=set)  # of what was added one by one
 
     def add(self, value: Value) -> None:
-        self.count += 1
+        self.count += self.function != "COUNT_DISTINCT"
         match self.function:
             case "SUM" | "AVG":
                 self.total += Decimal(repr(value))
             case "COUNT_DISTINCT":
                 self.seen.add(sort_key(self.described, value))
+                self.count = len(self.seen)
             case "MIN" | "MAX":
                 key = sort_key(self.described, value)
                 is_better = self.best is None or (key < self.best[0]) is (self.function == "MIN")
@@ -160,12 +247,25 @@ class _Tally:
             case _:
                 pass
 
+    def take(self, columns: Iterator[Any]) -> bool:
+        """Take over what the database found; false if it is not exact."""
+        match self.function:
+            case "SUM" | "AVG":
+                self.count, odd, millions, rest = (int(next(columns) or 0) for _ in range(4))
+                scale = 0 if self.described.type is FieldType.INTEGER else self.described.scale
+                self.total = Decimal(millions * 1_000_000 + rest).scaleb(-scale)
+                return odd == 0
+            case "MIN" | "MAX":
+                value = next(columns)
+                self.best = None if value is None else (sort_key(self.described, value), value)
+            case _:
+                self.count = int(next(columns))
+        return True
+
     def result(self) -> Value:
         match self.function:
-            case "COUNT":
+            case "COUNT" | "COUNT_DISTINCT":
                 return self.count
-            case "COUNT_DISTINCT":
-                return len(self.seen)
             case "MIN" | "MAX":
                 return None if self.best is None else self.best[1]
             case _ if self.count == 0:

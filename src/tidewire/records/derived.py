@@ -65,9 +65,9 @@ def compute_derived(
     if before is None:
         derived |= {f.name: fit_number(f, 0) for f in plan.counted if row.get(f.name) is None}
     if (rule := STAGE_RULES.get(obj.name)) is not None:
-        for name, value in rule(row, before, now_ms).items():
+        for name, value in rule(obj, row, before, now_ms).items():
             if (known := obj.try_field(name)) is not None and known.column:
-                derived[name] = _fit(known, value)
+                derived[name] = fit_value(known, value)
     if not plan.formulas:
         return derived
     return derived | _run(plan.formulas, {**row, **derived}, now_ms)
@@ -106,7 +106,8 @@ def fit_number(field: Field, value: float) -> int | float | None:
     return int(number) if field.type is FieldType.INTEGER else float(number) + 0.0  # no negative zero
 
 
-def _fit(field: Field, value: Value) -> Value:
+def fit_value(field: Field, value: Value) -> Value:
+    """A computed value as the field can hold it: text is cut, numbers are rounded."""
     if isinstance(value, str):
         return value[: field.length or _FORMULA_TEXT_CHARS] or None
     is_number = field.type in DOUBLE_TYPES or field.type is FieldType.INTEGER
@@ -117,7 +118,7 @@ def _run(steps: tuple[_Step, ...], row: dict[str, Value], now_ms: int) -> dict[s
     """Compute the steps in order; `row` takes each value, for those that come later."""
     values: dict[str, Value] = {}
     for step in steps:
-        value = _fit(step.field, evaluate(step.formula, row, now_ms))
+        value = fit_value(step.field, evaluate(step.formula, row, now_ms))
         row[step.field.name] = values[step.field.name] = value
     return values
 

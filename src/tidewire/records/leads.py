@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tidewire.errors import LeadConverted, PicklistValueInvalid, ReferenceMissing
+from tidewire.errors import LeadConverted, ReferenceMissing, RequiredFieldMissing, StatusRefused
 from tidewire.events import Value
+from tidewire.records import persons
 from tidewire.records.table import read_rows
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import ObjectType
-from tidewire.schema.standard import LEAD_STATUSES, OPPORTUNITY_STAGES
+from tidewire.schema.standard.meanings import meanings_of
 from tidewire.schema.values import DAY_MS, render_value
 
 _ADDRESS_PARTS = (
@@ -53,7 +54,12 @@ _TO_CONTACT = {
     "LeadSource": "LeadSource",
     **{part: "Mailing" + part for part in _ADDRESS_PARTS},
 }
-_FOLLOWERS = (("Task", "WhoId"), ("Event", "WhoId"))
+_FOLLOWERS = (
+    ("Task", "WhoId"),
+    ("Event", "WhoId"),
+    ("TaskRelation", "RelationId"),
+    ("EventRelation", "RelationId"),
+)
 """Lookups that move from the lead to its contact."""
 
 
@@ -83,15 +89,16 @@ class Converted:
 
 
 def convert_lead(unit: UnitOfWork, conversion: Conversion) -> Converted:
-    """Convert a living lead. Raises LeadConverted, PicklistValueInvalid, or what its creates and updates raise.
+    """Convert a living lead. Raises LeadConverted, StatusRefused, RequiredFieldMissing, ReferenceMissing, or what
+    its creates and updates raise.
 
     A raise may leave a part of the conversion behind, so the transaction must fail with it.
     """
     lead = unit.catalog.object("Lead")
     row = unit.read(lead, conversion.lead_id)
     if row.get("IsConverted"):
-        raise LeadConverted("cannot convert a lead that is already converted", record_id=conversion.lead_id)
-    _check_status(conversion.converted_status)
+        raise LeadConverted("cannot reference converted lead", record_id=conversion.lead_id)
+    _check_status(lead, conversion.converted_status)
     account_id, contact_id = _join_account_and_contact(unit, conversion, lead, row)
     opportunity_id = _join_opportunity(unit, conversion, row, account_id)
     unit.store(
@@ -118,32 +125,83 @@ def quarter_end(now_ms: int) -> str:
     return f"{now.year:04}-{month:02}-{day:02}"
 
 
-def _check_status(status: str) -> None:
-    if not any(known.name == status and known.is_converted for known in LEAD_STATUSES):
-        raise PicklistValueInvalid(f"invalid convertedStatus: {status}", fields=["convertedStatus"])
+def _check_status(lead: ObjectType, status: str) -> None:
+    meaning = meanings_of(lead).get(status)
+    if meaning is None or not meaning.is_converted:
+        raise StatusRefused(f"invalid convertedStatus: {status}", fields=["Status"])
+
+
+def _first_open_stage(opportunity: ObjectType) -> str | None:
+    meanings = meanings_of(opportunity)
+    values = opportunity.by_name["stagename"].picklist
+    return next((v.value for v in values if v.is_active and not meanings[v.value].is_closed), None)
 
 
 def _join_account_and_contact(
     unit: UnitOfWork, conversion: Conversion, lead: ObjectType, row: Mapping[str, Value]
 ) -> tuple[str, str]:
     account, contact = unit.catalog.object("Account"), unit.catalog.object("Contact")
-    owner = {"OwnerId": conversion.owner_id} if conversion.owner_id else {"OwnerId": row.get("OwnerId")}
-    if str(owner["OwnerId"])[:3] != unit.catalog.object("User").key_prefix:
-        owner = {}  # a queue owns leads, not what becomes of them
+    owner = {"OwnerId": _owner(unit, conversion, row)}
     to_account = _mapped(lead, row, account, _TO_ACCOUNT)
     to_contact = _mapped(lead, row, contact, _TO_CONTACT)
     if conversion.account_id is None:
+        if conversion.contact_id is not None:
+            raise RequiredFieldMissing("a contact needs its accountId beside it", fields=["accountId"])
+        if row.get("Company") is None:
+            return _make_person(unit, {**to_account, **_of_person(account, contact, to_contact), **owner})
         account_id = unit.create(account, {**to_account, **owner})
     else:
         account_id = conversion.account_id
+        joined = unit.read(account, account_id)
+        if persons.is_person(account, joined):
+            return account_id, _join_person(unit, conversion, joined, to_contact)
         _fill(unit, account, account_id, to_account)
     if conversion.contact_id is None:
         return account_id, unit.create(contact, {**to_contact, **owner, "AccountId": account_id})
     if unit.read(contact, conversion.contact_id).get("AccountId") != account_id:
         raise ReferenceMissing("the contact does not belong to the account", fields=["contactId"])
-    replaced = {"LeadSource"} if conversion.overwrites_lead_source else set()
-    _fill(unit, contact, conversion.contact_id, to_contact, replaced)
+    _fill(unit, contact, conversion.contact_id, to_contact, _replaced(conversion))
     return account_id, conversion.contact_id
+
+
+def _owner(unit: UnitOfWork, conversion: Conversion, row: Mapping[str, Value]) -> str:
+    owner_id = conversion.owner_id or str(row.get("OwnerId"))
+    if conversion.owner_id is None and not owner_id.startswith(unit.catalog.object("User").key_prefix):
+        raise RequiredFieldMissing(
+            "A lead that belongs to a queue is converted for a user: give ownerId.", fields=["ownerId"]
+        )
+    return owner_id
+
+
+def _of_person(account: ObjectType, contact: ObjectType, values: Mapping[str, object]) -> dict[str, object]:
+    """A contact's values under the names that a person's account has for them, cut to what it holds."""
+    names = {theirs: own for own, theirs in persons.shared_fields(account, contact).items()}
+    out: dict[str, object] = {}
+    for name in values.keys() & names.keys():
+        length = account.by_name[names[name].lower()].length
+        value = values[name]
+        out[names[name]] = value[:length] if isinstance(value, str) and length else value
+    return out
+
+
+def _make_person(unit: UnitOfWork, values: Mapping[str, object]) -> tuple[str, str]:
+    account = unit.catalog.object("Account")
+    account_id = unit.create(account, values)
+    return account_id, str(unit.read(account, account_id)["PersonContactId"])
+
+
+def _join_person(
+    unit: UnitOfWork, conversion: Conversion, joined: Mapping[str, Value], values: Mapping[str, object]
+) -> str:
+    contact_id = str(joined["PersonContactId"])
+    if conversion.contact_id not in (None, contact_id):
+        raise ReferenceMissing("the contact does not belong to the account", fields=["contactId"])
+    _fill(unit, unit.catalog.object("Contact"), contact_id, values, _replaced(conversion))
+    return contact_id
+
+
+def _replaced(conversion: Conversion) -> frozenset[str]:
+    return frozenset({"LeadSource"}) if conversion.overwrites_lead_source else frozenset()
 
 
 def _join_opportunity(
@@ -156,16 +214,17 @@ def _join_opportunity(
         return conversion.opportunity_id
     if not conversion.makes_opportunity:
         return None
-    owner = unit.read(unit.catalog.object("Account"), account_id)["OwnerId"]
+    account = unit.read(unit.catalog.object("Account"), account_id)
+    company = row.get("Company") or account.get("Name")
     return unit.create(
         opportunity,
         {
             "AccountId": account_id,
-            "Name": conversion.opportunity_name or f"{row.get('Company')}"[:119] + "-",
-            "StageName": next(stage.name for stage in OPPORTUNITY_STAGES if not stage.is_closed),
+            "Name": conversion.opportunity_name or f"{company}"[:119] + "-",
+            "StageName": _first_open_stage(opportunity),
             "CloseDate": quarter_end(unit.now_ms),
             "LeadSource": row.get("LeadSource"),
-            "OwnerId": conversion.owner_id or owner,
+            "OwnerId": conversion.owner_id or account["OwnerId"],
         },
     )
 
@@ -187,7 +246,7 @@ def _fill(
     obj: ObjectType,
     record_id: str,
     values: Mapping[str, object],
-    replaced: set[str] | frozenset[str] = frozenset(),
+    replaced: frozenset[str] = frozenset(),
 ) -> None:
     """Give an existing record what it lacks."""
     before = unit.read(obj, record_id)

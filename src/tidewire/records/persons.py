@@ -18,6 +18,7 @@ from tidewire.schema.values import join_person_name
 _NAME_PARTS = ("Salutation", "FirstName", "LastName")
 _SHARED = (*_NAME_PARTS, "Phone", "Fax", "OwnerId")
 _PREFIX = "Person"
+PERSON_SUFFIX = "__pc"
 
 
 @lru_cache(maxsize=64)
@@ -27,8 +28,8 @@ def shared_fields(account: ObjectType, contact: ObjectType) -> dict[str, str]:
     for field in account.stored_fields:
         if field.name == "PersonContactId":
             continue
-        if field.name.endswith("__pc"):
-            twin = field.name.removesuffix("__pc") + "__c"
+        if field.name.endswith(PERSON_SUFFIX):
+            twin = field.name.removesuffix(PERSON_SUFFIX) + "__c"
         elif field.name.startswith(_PREFIX):
             twin = field.name.removeprefix(_PREFIX)
         else:

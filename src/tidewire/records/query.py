@@ -3,6 +3,8 @@
 Records are read by one statement, sorted and cut by the database. Parents and children are then read for all
 of them together, a few hundred ids at a time, so a query costs a statement per relationship and chunk, not per
 record. Distances are computed here, after a statement without them: no SQL of both databases has the functions.
+
+A parent in the recycle bin counts as none, unless deleted records are asked for.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tidewire.errors import TooManyRecords
 from tidewire.events import Value
-from tidewire.records.aggregate import run_aggregate
+from tidewire.records.aggregate import run_aggregate, sort_key
 from tidewire.records.derived import refresh_volatile, volatile_inputs
 from tidewire.records.table import decode_row
-from tidewire.schema.model import Field, ObjectType
+from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.soql.bound import (
     BoundAnd,
     BoundCondition,
@@ -33,13 +36,31 @@ from tidewire.soql.bound import (
     iter_operands,
 )
 from tidewire.soql.compile_predicate import compile_predicate
-from tidewire.soql.compile_sql import Among, compile_sql
+from tidewire.soql.compile_sql import Among, compile_child_counts, compile_children, compile_sql
 from tidewire.soql.condition_binder import conjuncts
 from tidewire.soql.distance import distance_between
 from tidewire.soql.presentation import present
 from tidewire.storage.store import Reader, Row
 
+MAX_ROWS = 10_000_000  # of one answer; their ids take 180 MB
 _CHUNK = 500  # ids in one statement, well inside what either database takes
+_ID_SLICE = 200_000  # ids that a driver hands over at once, about 25 MB
+_ID_LENGTH = 18
+
+
+@dataclass(frozen=True, slots=True)
+class RowIds:
+    """The ids of an answer's records in its order, 18 bytes each."""
+
+    packed: bytes
+
+    def __len__(self) -> int:
+        return len(self.packed) // _ID_LENGTH
+
+    def between(self, first: int, end: int) -> list[str]:
+        """The ids from place `first` up to, and without, place `end`."""
+        text = self.packed[first * _ID_LENGTH : end * _ID_LENGTH].decode("ascii")
+        return [text[start : start + _ID_LENGTH] for start in range(0, len(text), _ID_LENGTH)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +74,18 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The records that point at a record, inside its row; never none."""
+    """The records that point at a record, inside its row; there is at least one.
+
+    Where not all of the `total` are in `rows`, `ids` are those of all, and `locator` is where the next ones
+    are to be had, once somebody keeps them.
+    """
 
     entity: ObjectType
     select: tuple[Selected, ...]
     rows: list[Record]
+    total: int
+    ids: RowIds | None = None
+    locator: str = ""
 
 
 Cell = Value | Related | Children
@@ -82,7 +110,7 @@ def run_query(
     """
     if bound.aggregate is not None:
         return QueryAnswer(_aggregate(reader, bound, include_deleted=include_deleted))
-    runner = _Runner(reader, include_deleted, now_ms)
+    runner = QueryRunner(reader, include_deleted, now_ms)
     if bound.is_count:
         return QueryAnswer([], runner.count(bound))
     rows = runner.read(bound)
@@ -104,27 +132,62 @@ def _aggregate(reader: Reader, bound: BoundQuery, *, include_deleted: bool) -> l
 
 
 @dataclass(frozen=True, slots=True)
-class _Runner:
+class QueryRunner:
+    """The steps of answering a query, in one read transaction."""
+
     reader: Reader
     include_deleted: bool
     now_ms: int
 
     def count(self, bound: BoundQuery) -> int:
+        """How many records the query finds."""
         if bound.where is not None and is_measured(bound.where):
             return len(self.read(replace(bound, is_count=False)))
         sql = compile_sql(bound, include_deleted=self.include_deleted)
         ((count,),) = self.reader.execute(sql.text, sql.params)
         return int(count)
 
-    def read(self, bound: BoundQuery) -> list[Record]:
+    def read(self, bound: BoundQuery, among: Among | None = None) -> list[Record]:
         """The records themselves, without what is related to them."""
         if _has_distance(bound):
-            return self.read_measured(bound)
-        return self.execute(bound, _with_id(bound.entity, flat_columns(bound.select)))
+            return self.read_measured(bound, among)
+        return self.execute(bound, _with_id(bound.entity, flat_columns(bound.select)), among)
+
+    def read_ids(self, bound: BoundQuery, among: Among | None = None) -> RowIds:
+        """The ids of all records that the query finds, in its order. Raises TooManyRecords for too many."""
+        if _has_distance(bound):
+            found = self.read_measured(replace(bound, select=()), among)
+            return RowIds("".join(str(row["Id"]) for row in found).encode("ascii"))
+        packed = bytearray()
+        first, left = bound.offset or 0, MAX_ROWS + 1 if bound.limit is None else bound.limit
+        while left > 0:
+            part = replace(bound, limit=min(left, _ID_SLICE), offset=first)
+            columns = (bound.entity.by_name["id"],)
+            sql = compile_sql(part, include_deleted=self.include_deleted, among=among, columns=columns)
+            rows = self.reader.execute(sql.text, sql.params)
+            packed += "".join([row[0] for row in rows]).encode("ascii")
+            if len(packed) > MAX_ROWS * _ID_LENGTH:
+                raise TooManyRecords(
+                    f"The query finds more than {MAX_ROWS} records: use LIMIT", limit=MAX_ROWS
+                )
+            if len(rows) < _ID_SLICE:
+                break
+            first, left = first + _ID_SLICE, left - _ID_SLICE
+        return RowIds(bytes(packed))
+
+    def read_again(self, bound: BoundQuery, ids: Sequence[str]) -> list[Record]:
+        """Those of these records that the query still finds, in the order of the ids."""
+        unordered = replace(bound, order=(), limit=None, offset=None)
+        found: dict[str, Record] = {}
+        for chunk in _chunks(ids):
+            rows = self.read(unordered, Among(bound.entity.by_name["id"], chunk))
+            found |= {str(row["Id"]): row for row in rows}
+        return [found[record_id] for record_id in ids if record_id in found]
 
     def execute(
         self, bound: BoundQuery, columns: tuple[Field, ...], among: Among | None = None
     ) -> list[Record]:
+        """The fields of the records that a query without distances finds."""
         sql = compile_sql(bound, include_deleted=self.include_deleted, among=among, columns=columns)
         return self.decode(bound.entity, sql.columns, self.reader.execute(sql.text, sql.params))
 
@@ -137,7 +200,7 @@ class _Runner:
                 record.update({name: value for name, value in fresh.items() if name in record})
         return [dict[str, Cell](record) for record in records]
 
-    def read_measured(self, bound: BoundQuery) -> list[Record]:
+    def read_measured(self, bound: BoundQuery, among: Among | None = None) -> list[Record]:
         """A query whose WHERE or ORDER BY measures distances: the database answers all the rest of it."""
         parts = conjuncts(bound.where)
         measured = [part for part in parts if is_measured(part)]
@@ -149,14 +212,16 @@ class _Runner:
             offset=None,
         )
         looked_at = [operand for part in measured for operand in iter_operands(part)]
-        looked_at += [item.operand for item in bound.order if isinstance(item.operand, Distance)]
+        measures = [place for place, item in enumerate(bound.order) if isinstance(item.operand, Distance)]
+        # The database sorts by what comes after the last distance, and everything up to it is sorted here.
+        sorted_here = bound.order[: measures[-1] + 1] if measures else ()
+        looked_at += [item.operand for item in sorted_here]
         needed = tuple(column.field for operand in looked_at for column in columns_of(operand))
-        rows = self.execute(plain, _with_id(bound.entity, (*flat_columns(bound.select), *needed)))
+        rows = self.execute(plain, _with_id(bound.entity, (*flat_columns(bound.select), *needed)), among)
         tests = [compile_predicate(part, bound.entity) for part in measured]
         found = [row for row in rows if all(holds(_values(row)) for holds in tests)]
-        for item in bound.order[:1]:
-            if isinstance(item.operand, Distance):
-                _sort_by_distance(found, item, item.operand)
+        for item in reversed(sorted_here):
+            _sort(found, item)
         first = bound.offset or 0
         return found[first:] if bound.limit is None else found[first : first + bound.limit]
 
@@ -169,7 +234,8 @@ class _Runner:
                 case SelectedField():
                     if item.function:
                         for row in rows:
-                            row[item.name] = present(item.function, item.field, _value(row, item.field))
+                            value = _value(row, item.field)
+                            row[item.name] = present(item.function, item.field, value, item.zone)
                 case SelectedDistance(name, distance):
                     for row in rows:
                         row[name] = _measure(row, distance)
@@ -192,11 +258,8 @@ class _Runner:
             parents: list[Record] = []
             for chunk in _chunks(own):
                 among = Among(entity.by_name["id"], chunk)
-                # A record in the recycle bin is still what its children point at.
-                sql = compile_sql(
-                    BoundQuery(entity, branch.select), include_deleted=True, among=among, columns=columns
-                )
-                parents += self.decode(entity, columns, self.reader.execute(sql.text, sql.params))
+                every = BoundQuery(entity, branch.select, sight=branch.sight)
+                parents += self.execute(every, columns, among)
             self.complete(parents, branch.select, entity)
             found |= {str(row["Id"]): Related(entity, branch.select, row) for row in parents}
         for row in rows:
@@ -204,21 +267,43 @@ class _Runner:
             row[item.name] = None if record_id is None else found.get(str(record_id))
 
     def add_children(self, rows: list[Record], item: SelectedChildren) -> None:
+        """Add to each row all of its children."""
         query, entity = item.query, item.query.entity
         columns = _with_id(entity, (*flat_columns(query.select), item.lookup))
-        first = query.offset or 0
-        end = None if query.limit is None else first + query.limit
         by_parent: dict[str, list[Record]] = {}
         for chunk in _chunks([str(row["Id"]) for row in rows]):
-            # Each parent's children are all in one chunk, so the order of the statement is theirs.
-            unpaged = replace(query, limit=None, offset=None)
-            for child in self.execute(unpaged, columns, Among(item.lookup, chunk)):
+            among = Among(item.lookup, chunk)
+            sql = compile_children(query, among, columns, include_deleted=self.include_deleted)
+            found = self.decode(entity, columns, self.reader.execute(sql.text, sql.params))
+            for child in found:
                 by_parent.setdefault(str(child[item.lookup.name]), []).append(child)
-        kept = {parent: children[first:end] for parent, children in by_parent.items()}
-        self.complete([child for children in kept.values() for child in children], query.select, entity)
+        self.complete([child for found in by_parent.values() for child in found], query.select, entity)
         for row in rows:
-            children = kept.get(str(row["Id"]))
-            row[item.name] = Children(entity, query.select, children) if children else None
+            children = by_parent.get(str(row["Id"]))
+            row[item.name] = Children(entity, query.select, children, len(children)) if children else None
+
+    def count_children(self, parent_ids: Sequence[str], item: SelectedChildren) -> dict[str, int]:
+        """How many children each of these records has, if any."""
+        first, limit = item.query.offset or 0, item.query.limit
+        counts: dict[str, int] = {}
+        for chunk in _chunks(parent_ids):
+            sql = compile_child_counts(
+                item.query, Among(item.lookup, chunk), include_deleted=self.include_deleted
+            )
+            for parent_id, found in self.reader.execute(sql.text, sql.params):
+                count = max(0, int(found) - first)
+                counts[str(parent_id)] = count if limit is None else min(count, limit)
+        return counts
+
+    def read_child_ids(self, parent_ids: Sequence[str], item: SelectedChildren) -> list[tuple[str, str]]:
+        """The ids of parents and children, a pair for each child."""
+        columns = (item.lookup, item.query.entity.by_name["id"])
+        pairs: list[tuple[str, str]] = []
+        for chunk in _chunks(parent_ids):
+            among = Among(item.lookup, chunk)
+            sql = compile_children(item.query, among, columns, include_deleted=self.include_deleted)
+            pairs += [(str(p), str(c)) for p, c in self.reader.execute(sql.text, sql.params)]
+        return pairs
 
 
 def _has_distance(bound: BoundQuery) -> bool:
@@ -264,10 +349,16 @@ def _measure(row: Record, distance: Distance) -> float | None:
     )
 
 
-def _sort_by_distance(rows: list[Record], item: BoundOrder, distance: Distance) -> None:
-    def key(row: Record) -> float:
-        return _measure(row, distance) or 0.0
+def _sort(rows: list[Record], item: BoundOrder) -> None:
+    """Sort by one key. Python's sort is stable, so rows that are equal in it keep the order they had."""
+    operand = item.operand
+    described = operand.field
 
-    # Python's sort is stable, so what the database sorted by stays the order of equal distances.
-    rows.sort(key=key, reverse=item.is_descending)
-    rows.sort(key=lambda row: (_measure(row, distance) is None) is item.has_nulls_last)
+    def value(row: Record) -> Value:
+        if isinstance(operand, Distance):
+            return _measure(row, operand)
+        found = _value(row, described)
+        return bool(found) if described.type is FieldType.CHECKBOX else found
+
+    rows.sort(key=lambda row: sort_key(described, value(row)), reverse=item.is_descending)
+    rows.sort(key=lambda row: (value(row) is None) is item.has_nulls_last)

@@ -1,20 +1,23 @@
 """Roll-up summaries: what a record says about the records that have it as their master.
 
+The totals of standard objects, such as the leads of a campaign, are kept in the same way.
+
 They are counted anew from the children rather than kept by differences: one indexed read per touched parent and
 field, and no way to drift. A parent whose roll-up changes may itself be a child, so the work goes on upward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
 from tidewire.errors import DefinitionInvalid, RequestError
-from tidewire.events import Change, Value
+from tidewire.events import Value
 from tidewire.records.derived import compute_derived, fit_number
 from tidewire.records.table import try_read_row
+from tidewire.records.totals import SET_BY_HAND, roll_up_of
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.folding import fold_key
 from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType, RollUp
@@ -50,8 +53,8 @@ class Unit(Protocol):
     catalog: Catalog
     now_ms: int
 
-    def changes(self) -> list[Change]:
-        """The changes so far."""
+    def touched(self, entities: Collection[str]) -> list[Touched]:
+        """The records of these entities that were written, each before the unit and now."""
 
     def store_derived(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
         """Store computed values of a living record."""
@@ -63,9 +66,8 @@ def apply_roll_ups(unit: Unit) -> None:
     Called once, after the last statement: it looks at what the whole unit adds up to. Formulas over a roll-up
     are computed with it.
     """
-    if not _by_child(unit.catalog.objects):
-        return
-    touched: list[Touched] = [(c.entity, c.before, c.after) for c in unit.changes()]
+    objects = unit.catalog.objects
+    touched = unit.touched(_rolled_entities(objects))
     for _ in range(_MAX_LEVELS):
         parents = affected_parents(unit.catalog, touched)
         if not parents:
@@ -85,6 +87,10 @@ def affected_parents(
     rules = _by_child(catalog.objects)
     for entity, before, after in changes:
         old, new = _living(before), _living(after)
+        if before is not None and old is None and new is not None:
+            # Back from the recycle bin: some of its children may be gone for good meanwhile.
+            for field in _by_parent(catalog.objects).get(entity, ()):
+                found.setdefault((entity, str(new["Id"])), {})[field.name] = field
         for rule in rules.get(entity, ()):
             if old is not None and new is not None and all(old.get(n) == new.get(n) for n in rule.inputs):
                 continue
@@ -109,7 +115,7 @@ def compute_roll_up(
         conditions.append(f"{deleted.column} = 0")
     for name, operator, literal in roll_up.filters:
         tested = child.by_name[name.lower()]
-        conditions.append(_condition(tested, operator, _literal(tested, literal), values))
+        conditions.append(_condition(tested, operator, parse_literal(tested, literal), values))
     if roll_up.function == "COUNT":
         counted = "COUNT(*)"
     else:
@@ -120,8 +126,11 @@ def compute_roll_up(
     ((found,),) = reader.execute(sql, values)
     if field.type in _NUMBER_TYPES:
         if found is None:
-            return fit_number(field, 0) if roll_up.function == "SUM" else None
+            is_sum = roll_up.function == "SUM" and (parent.name, field.name) not in SET_BY_HAND
+            return fit_number(field, 0) if is_sum else None
         return fit_number(field, found if isinstance(found, int) else float(found))
+    if field.type is FieldType.CHECKBOX:
+        return bool(found)
     return None if found is None else int(found)
 
 
@@ -165,7 +174,7 @@ def _filter_fault(child: ObjectType, roll_up: RollUp) -> str:
         if operator not in OPERATORS:
             return f"the operator of a filter is one of {' '.join(OPERATORS)}"
         try:
-            value = _literal(tested, literal)
+            value = parse_literal(tested, literal)
         except RequestError as error:
             return f"filter on {name}: {error.message}"
         if operator not in ("=", "!=") and (value is None or tested.type is FieldType.CHECKBOX):
@@ -179,6 +188,7 @@ def _refresh(unit: Unit, obj: ObjectType, record_id: str, fields: Sequence[Field
     if before is None or before.get("IsDeleted"):
         return None
     values = {f.name: compute_roll_up(unit.tx, unit.catalog, obj, f, record_id) for f in fields}
+    values = {n: v for n, v in values.items() if v is not None or (obj.name, n) not in SET_BY_HAND}
     if all(before.get(name) == value for name, value in values.items()):
         return None
     values |= compute_derived(obj, before | values, unit.now_ms, before)
@@ -203,7 +213,8 @@ def _condition(field: Field, operator: str, value: Value, values: list[Value]) -
     return f"{column} {OPERATORS[OPERATORS.index(operator)]} ?"
 
 
-def _literal(field: Field, literal: object) -> Value:
+def parse_literal(field: Field, literal: object) -> Value:
+    """The value that a filter's literal stands for. Raises what parsing a value raises."""
     # A picklist may lose a value that a filter still asks for, so text is not held against the choices.
     if field.is_text and isinstance(literal, str):
         return literal.strip() or None
@@ -215,11 +226,18 @@ def _living(row: Row | None) -> Row | None:
 
 
 def _roll_up_of(parent: ObjectType, field: Field) -> RollUp:
-    if field.roll_up is None:
+    roll_up = roll_up_of(parent, field)
+    if roll_up is None:
         raise DefinitionInvalid(
             f"{parent.name}.{field.name} is no roll-up", path=f"{parent.name}.{field.name}"
         )
-    return field.roll_up
+    return roll_up
+
+
+@lru_cache(maxsize=16)
+def _rolled_entities(objects: tuple[ObjectType, ...]) -> frozenset[str]:
+    """The entities on either side of a roll-up."""
+    return frozenset(_by_child(objects)) | frozenset(_by_parent(objects))
 
 
 @lru_cache(maxsize=16)
@@ -229,10 +247,21 @@ def _by_child(objects: tuple[ObjectType, ...]) -> dict[str, tuple[_Rule, ...]]:
     found: dict[str, list[_Rule]] = {}
     for obj in objects:
         for field in obj.fields:
-            child = None if field.roll_up is None else children.get(field.roll_up.child.lower())
-            if field.roll_up is not None and child is not None and child.try_field(field.roll_up.child_field):
-                found.setdefault(child.name, []).append(_rule(obj, field, field.roll_up, child))
+            roll_up = roll_up_of(obj, field)
+            child = None if roll_up is None else children.get(roll_up.child.lower())
+            if roll_up is not None and child is not None and child.try_field(roll_up.child_field):
+                found.setdefault(child.name, []).append(_rule(obj, field, roll_up, child))
     return {entity: tuple(rules) for entity, rules in found.items()}
+
+
+@lru_cache(maxsize=16)
+def _by_parent(objects: tuple[ObjectType, ...]) -> dict[str, tuple[Field, ...]]:
+    """The fields that hold roll-ups, by the entity that has them."""
+    found: dict[str, list[Field]] = {}
+    for rules in _by_child(objects).values():
+        for rule in rules:
+            found.setdefault(rule.parent, []).append(rule.field)
+    return {entity: tuple(fields) for entity, fields in found.items()}
 
 
 def _rule(parent: ObjectType, field: Field, roll_up: RollUp, child: ObjectType) -> _Rule:

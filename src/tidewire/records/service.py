@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from tidewire.clock import Clock
 from tidewire.events import Change, CommitContext
+from tidewire.records.activity_accounts import apply_last_activity
+from tidewire.records.brief_reads import BriefReads
 from tidewire.records.conversion import ConversionNote
+from tidewire.records.copies import apply_copies
 from tidewire.records.rollups import apply_roll_ups
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
@@ -25,11 +28,46 @@ ChangeHook = Callable[[UnitOfWork, Sequence[Change], CommitContext], None]
 ConversionHook = Callable[[UnitOfWork, ConversionNote], None]
 
 
+class Records(Protocol):
+    """What calls need of an org's records: all of them, or one transaction's view of them."""
+
+    types: Types
+
+    async def write(
+        self,
+        work: Callable[[UnitOfWork], T],
+        *,
+        user_id: str,
+        origin: str = "",
+        has_notifications: bool = True,
+        solo: bool = False,
+    ) -> T:
+        """Run `work` in one transaction."""
+
+    async def write_plain(self, work: Callable[[Transaction], T], *, solo: bool = False) -> T:
+        """Run `work` that touches no records in one transaction."""
+
+    async def read(self, work: Callable[[Reader], T], *, is_brief: bool = False) -> T:
+        """Run `work` in one snapshot; `is_brief` promises that it is a few statements by key."""
+
+    def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
+        """Tell whom it concerns of a converted field."""
+
+
+def settle(unit: UnitOfWork) -> None:
+    """Bring other records up to date with what was written since the last time: roll-ups, copies, last activities."""
+    apply_roll_ups(unit)
+    apply_copies(unit)
+    apply_last_activity(unit)
+    unit.mark_settled()
+
+
 class RecordService:
     """One org's records."""
 
     def __init__(self, store: Store, writer: GroupWriter, types: Types, clock: Clock) -> None:
         self._store = store
+        self._brief_reads = BriefReads(store)
         self._writer = writer
         self._clock = clock
         self._hooks: list[ChangeHook] = []
@@ -50,24 +88,39 @@ class RecordService:
             hook(unit, note)
 
     async def write(
-        self, work: Callable[[UnitOfWork], T], *, user_id: str, origin: str = "", solo: bool = False
+        self,
+        work: Callable[[UnitOfWork], T],
+        *,
+        user_id: str,
+        origin: str = "",
+        has_notifications: bool = True,
+        solo: bool = False,
     ) -> T:
         """Run `work` in one transaction; returns its result once it is durable."""
-        return await self._writer.submit(lambda tx: self._run(tx, work, user_id, origin), solo=solo)
+        return await self._writer.submit(
+            lambda tx: self._run(tx, work, user_id, origin, has_notifications), solo=solo
+        )
 
     async def write_plain(self, work: Callable[[Transaction], T], *, solo: bool = False) -> T:
         """Run `work` that touches no records, such as a login or a publish, in one transaction."""
         return await self._writer.submit(work, solo=solo)
 
-    async def read(self, work: Callable[[Reader], T]) -> T:
-        """Run `work` in one read transaction, off the loop."""
-        return await self._store.read(work)
+    async def read(self, work: Callable[[Reader], T], *, is_brief: bool = False) -> T:
+        """Run `work` in one read transaction, off the loop. Brief work shares one with other such work."""
+        return await (self._brief_reads.read(work) if is_brief else self._store.read(work))
 
-    def _run(self, tx: Transaction, work: Callable[[UnitOfWork], T], user_id: str, origin: str) -> T:
+    def _run(
+        self,
+        tx: Transaction,
+        work: Callable[[UnitOfWork], T],
+        user_id: str,
+        origin: str,
+        has_notifications: bool,
+    ) -> T:
         now_ms = self._clock.now_ms()
         unit = UnitOfWork(tx, self.types.catalog, user_id, now_ms)
         result = work(unit)
-        apply_roll_ups(unit)
+        settle(unit)
         changes = unit.changes()
         if changes:
             tx.progress.commit_number += 1
@@ -77,6 +130,7 @@ class RecordService:
                 commit_ms=now_ms,
                 user_id=user_id,
                 origin=origin,
+                has_notifications=has_notifications,
             )
             for hook in self._hooks:
                 hook(unit, changes, context)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from tidewire.storage.store import Reader, Transaction
 
@@ -15,7 +16,11 @@ _ROW = "org_settings"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrgSettings:
-    """`session_timeout_s` of 0 leaves the idle limit to the server; `trusted_ip_ranges` are CIDR blocks."""
+    """`session_timeout_s` of 0 leaves the idle limit to the server; `trusted_ip_ranges` are CIDR blocks;
+    `cors_allowed_origins` are origins such as `https://app.example.org`, with `*` for one or more host labels.
+    After `lockout_attempts` failed logins (0: never) a user is locked out for `lockout_minutes` (0: until
+    unlocked). Without `api_enabled` nobody signs in to an API.
+    """
 
     streaming_api: bool = True
     dynamic_channels: bool = True
@@ -24,6 +29,10 @@ class OrgSettings:
     person_accounts: bool = False
     session_timeout_s: int = 0
     trusted_ip_ranges: tuple[str, ...] = ()
+    cors_allowed_origins: tuple[str, ...] = ()
+    lockout_attempts: int = 10
+    lockout_minutes: int = 15
+    api_enabled: bool = True
 
 
 def read_settings(reader: Reader | Transaction) -> OrgSettings:
@@ -33,8 +42,8 @@ def read_settings(reader: Reader | Transaction) -> OrgSettings:
         return OrgSettings()
     known = {f.name for f in fields(OrgSettings)}
     stored = {name: value for name, value in json.loads(rows[0][0]).items() if name in known}
-    ranges = tuple(stored.pop("trusted_ip_ranges", ()))
-    return OrgSettings(**stored, trusted_ip_ranges=ranges)
+    values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in stored.items()}
+    return OrgSettings(**values)
 
 
 def write_settings(tx: Transaction, settings: OrgSettings) -> None:

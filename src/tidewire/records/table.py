@@ -32,9 +32,11 @@ def create_table(tx: Transaction, obj: ObjectType) -> None:
     if present >= wanted.keys():
         return
     for field in obj.stored_fields:
-        if _is_indexed(field):
+        if is_indexed(field):
             key = field.key_column if field.is_text else field.column
-            tx.execute(f"CREATE INDEX IF NOT EXISTS {obj.table}_{key} ON {obj.table} ({key})")
+            # Most lookups are empty in most records: an entry for each would cost more than it finds.
+            filled = "" if field.name == "Name" else f" WHERE {key} IS NOT NULL"
+            tx.execute(f"CREATE INDEX IF NOT EXISTS {obj.table}_{key} ON {obj.table} ({key}){filled}")
     _write_columns(tx, obj.table, present | wanted.keys())
 
 
@@ -46,7 +48,7 @@ def insert_row(tx: Transaction, obj: ObjectType, row: Mapping[str, Value]) -> No
     for name, is_case_sensitive in texts:
         value = row[name]
         params += (value, fold_key(str(value), case_sensitive=is_case_sensitive))
-    tx.execute(sql, params)
+    tx.insert_later(sql, params)
 
 
 def update_row(tx: Transaction, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
@@ -139,7 +141,8 @@ def _params(field: Field, value: Value) -> list[Value]:
     return [value]
 
 
-def _is_indexed(field: Field) -> bool:
+def is_indexed(field: Field) -> bool:
+    """Whether records are found by this field without looking at all of them."""
     # Who made and last changed a record is in every row and nearly always the same few: not worth an index.
     is_lookup = field.type is FieldType.REFERENCE and not field.is_system
     is_key = field.unique or field.external_id or is_lookup or field.name == "Name"

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from tidewire.eventlog.log import EventLog
+from tidewire.records.person_fields import lost_contact_fields, with_contact_fields
 from tidewire.records.settings import OrgSettings, read_settings, write_settings
 from tidewire.records.table import create_table
 from tidewire.schema.avro import change_event_schema, platform_event_schema
@@ -20,13 +22,18 @@ from tidewire.schema.documents import (
     parse_event,
     parse_fields,
     parse_object,
+    render_changes,
     render_event,
     render_fields,
     render_object,
+    with_changes,
 )
 from tidewire.schema.layout import add_fields
 from tidewire.schema.model import EventType, ObjectType
+from tidewire.schema.shares import with_shares
+from tidewire.schema.sharing import SharingRule, parse_sharing_rule, render_sharing_rule
 from tidewire.schema.standard import STANDARD_OBJECTS
+from tidewire.schema.standard.people import PERSON_OBJECTS
 from tidewire.storage.store import Reader, Transaction
 
 
@@ -35,16 +42,21 @@ class Types:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self.catalog = Catalog(version=0, objects=STANDARD_OBJECTS)
+        self.catalog = Catalog(version=0, objects=with_shares(STANDARD_OBJECTS))
         self.schemas: dict[str, EventSchema] = {}
         self.settings = OrgSettings()
+        self.sharing_rules: tuple[SharingRule, ...] = ()
 
     def load(self, reader: Reader) -> None:
         """Read what the org has added to the standard types."""
+        self.settings = read_settings(reader)
         objects = {o.name: o for o in STANDARD_OBJECTS}
+        if self.settings.person_accounts:
+            objects |= {o.name: o for o in PERSON_OBJECTS}
         events: list[EventType] = []
         captured: list[str] = []
         removed: list[tuple[str, str]] = []
+        rules: list[SharingRule] = []
         for kind, name, definition in reader.execute(
             "SELECT kind, name, definition FROM types ORDER BY kind, name"
         ):
@@ -58,11 +70,21 @@ class Types:
                 captured = json.loads(definition)
             elif kind == "removed":
                 removed += [(name, field_name) for field_name in json.loads(definition)]
+            elif kind == "standard":
+                objects[name] = with_changes(objects[name], definition)
+            elif kind == "sharing rule":
+                rules.append(parse_sharing_rule(definition))
         ((version,),) = reader.execute("SELECT catalog_version FROM progress")
         self._set(
-            Catalog(version, tuple(objects.values()), tuple(events), frozenset(captured), frozenset(removed))
+            Catalog(
+                version,
+                with_shares(objects.values()),
+                tuple(events),
+                frozenset(captured),
+                frozenset(removed),
+            )
         )
-        self.settings = read_settings(reader)
+        self.sharing_rules = tuple(sorted(rules, key=lambda rule: rule.key))
 
     def ensure_stored(self, tx: Transaction) -> None:
         """Make or widen every object's table and keep every event schema: a new release may have brought
@@ -82,12 +104,18 @@ class Types:
         captured: Iterable[str] | None = None,
         removed_objects: Iterable[str] = (),
         removed_fields: Iterable[tuple[str, str]] = (),
+        removed_events: Iterable[str] = (),
+        base: Catalog | None = None,
     ) -> Catalog:
         """Add, replace or remove types, tables included. Returns the new catalog, which becomes current at
-        commit. An object that loses a field is among `objects`, without it.
+        commit. An object that loses a field is among `objects`, without it. `base` is what an earlier change
+        of the same transaction returned.
         """
-        standard = {o.name: o for o in STANDARD_OBJECTS}
-        objects, events = tuple(objects), tuple(events)
+        base = base or self.catalog
+        removed_events = tuple(removed_events)
+        standard = {o.name: o for o in (*STANDARD_OBJECTS, *PERSON_OBJECTS)}
+        objects, events = with_contact_fields(tx, base, tuple(objects)), tuple(events)
+        removed_fields = (*removed_fields, *lost_contact_fields(base, objects))
         for obj in objects:
             create_table(tx, obj)
             if obj.name in standard:
@@ -95,15 +123,23 @@ class Types:
                 _store(
                     tx, "fields", obj.name, render_fields(tuple(f for f in obj.fields if f.name not in own))
                 )
+                _store(tx, "standard", obj.name, render_changes(standard[obj.name], obj))
             else:
                 _store(tx, "object", obj.name, render_object(obj))
         for event in events:
             _store(tx, "event", event.name, render_event(event))
-        catalog = self.catalog.with_objects(objects).with_events(events)
+        catalog = base.with_objects(objects).with_events(events)
+        for obj in catalog.objects:
+            if obj.shares and base.try_object(obj.name) is None:
+                create_table(tx, obj)
         catalog = self._without(tx, catalog, tuple(removed_objects), removed_fields)
+        if removed_events:
+            catalog = catalog.without_events(removed_events)
+            for name in removed_events:
+                _store(tx, "event", name, "")
         if captured is not None:
             catalog = catalog.with_captured(captured)
-        if catalog.captured != self.catalog.captured:
+        if catalog.captured != base.captured:
             _store(tx, "captured", "ChangeEvents", json.dumps(sorted(catalog.captured)))
         tx.progress.catalog_version += 1
         catalog = replace(catalog, version=tx.progress.catalog_version)
@@ -117,6 +153,21 @@ class Types:
         write_settings(tx, settings)
         tx.after_commit(lambda: setattr(self, "settings", settings))
 
+    def change_sharing_rules(
+        self, tx: Transaction, rules: Iterable[SharingRule] = (), removed: Iterable[str] = ()
+    ) -> None:
+        """Add, replace or remove sharing rules, the latter by key; they become current at commit."""
+        stored = {rule.key: rule for rule in read_sharing_rules(tx)}
+        for rule in rules:
+            stored[rule.key] = rule
+            _store(tx, "sharing rule", rule.key, render_sharing_rule(rule))
+        for key in removed:
+            stored.pop(key, None)
+            _store(tx, "sharing rule", key, "")
+        tx.progress.access_generation += 1  # what people see was worked out from the rules
+        current = tuple(stored[key] for key in sorted(stored))
+        tx.after_commit(lambda: setattr(self, "sharing_rules", current))
+
     def schemas_of(self, catalog: Catalog) -> dict[str, EventSchema]:
         """The schemas of a catalog, also of one that only the running transaction knows yet."""
         return self.schemas if catalog.version == self.catalog.version else _event_schemas(catalog)
@@ -129,7 +180,8 @@ class Types:
         fields: Iterable[tuple[str, str]],
     ) -> Catalog:
         """The catalog without these types; their records are dropped with the objects."""
-        for name in objects:
+        shares = [o.name for o in catalog.objects if o.shares in objects]
+        for name in (*objects, *shares):
             table = catalog.object(name).table
             tx.execute(f"DROP TABLE {table}")
             tx.execute("DELETE FROM types WHERE kind IN ('object', 'removed') AND name = ?", (name,))
@@ -155,10 +207,26 @@ class Types:
 def _event_schemas(catalog: Catalog) -> dict[str, EventSchema]:
     definitions = [platform_event_schema(event) for event in catalog.events]
     definitions += [change_event_schema(catalog.object(name)) for name in sorted(catalog.captured)]
-    return {str(d["name"]): EventSchema(json.dumps(d)) for d in definitions}
+    return {str(d["name"]): _compiled(json.dumps(d)) for d in definitions}
+
+
+@lru_cache(maxsize=2048)
+def _compiled(schema_json: str) -> EventSchema:
+    """The schema of a text. Orgs share most of theirs, and a change of types leaves all but a few as they were."""
+    return EventSchema(schema_json)
+
+
+def read_sharing_rules(reader: Reader | Transaction) -> list[SharingRule]:
+    """Every sharing rule, as of this reader or the running transaction."""
+    rows = reader.execute("SELECT definition FROM types WHERE kind = 'sharing rule' ORDER BY name")
+    return [parse_sharing_rule(definition) for (definition,) in rows]
 
 
 def _store(tx: Transaction, kind: str, name: str, definition: str) -> None:
+    """Keep a definition; an empty one is taken away."""
+    if not definition:
+        tx.execute("DELETE FROM types WHERE kind = ? AND name = ?", (kind, name))
+        return
     tx.execute(
         "INSERT INTO types (kind, name, definition) VALUES (?, ?, ?)"
         " ON CONFLICT (kind, name) DO UPDATE SET definition = excluded.definition",

@@ -8,7 +8,7 @@ has to check before it writes its first row, so one that fails leaves nothing be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,12 +23,17 @@ from tidewire.errors import (
     UndeleteRefused,
 )
 from tidewire.events import Change, ChangeType, Value
-from tidewire.records import activities, persons
+from tidewire.records import activities, invitees, persons
+from tidewire.records.activity_plan import ActivityPlan
 from tidewire.records.bin import append_steps, purge, remove_steps
 from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete, plan_undelete
-from tidewire.records.checks import check_reference, check_unique
+from tidewire.records.checks import KeyChecks, ReferenceWatch
+from tidewire.records.copies import copied_values
 from tidewire.records.derived import compute_derived
+from tidewire.records.families import is_person_type, plan_switch, try_person_type
 from tidewire.records.numbers import render_auto_number, take_number, take_record_id
+from tidewire.records.references import find_referenced, parse_reference, try_lookup
+from tidewire.records.rules import check_rules, ignored_fields, plan_rivals
 from tidewire.records.table import find_by_value, insert_row, try_read_row, update_row
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType, ObjectType
@@ -63,6 +68,9 @@ class UnitOfWork:
         self.now_ms = now_ms
         self._second_ms = now_ms - now_ms % 1000
         self._touched: dict[str, _Touched] = {}
+        self._unsettled: dict[str, Mapping[str, Value] | None] = {}
+        self._unsettled_entities: set[str] = set()
+        self._keys = KeyChecks(tx, catalog)
 
     def create(self, obj: ObjectType, values: Mapping[str, object]) -> str:
         """Store a new record from JSON-decoded values; returns its id."""
@@ -79,7 +87,9 @@ class UnitOfWork:
         if missing:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(missing)}]", fields=missing)
         row["Id"] = take_record_id(self.tx, obj.key_prefix)
-        self._check_keys(obj, given, row)
+        self._keys.check(obj, given, str(row["Id"]))
+        check_rules(self.tx, self.catalog, obj, row)
+        rivals = plan_rivals(self.tx, obj, row)
         activity = activities.plan_create(self.tx, self.catalog, obj, row)
         if activity is not None:
             self._carry_out(activity)
@@ -90,16 +100,23 @@ class UnitOfWork:
             row["PersonContactId"] = take_record_id(self.tx, contact.key_prefix)
             self._insert(obj, row)
             self._insert(contact, _defaults(contact) | persons.contact_values(self.catalog, row))
+        for edit in rivals:
+            self.store(edit.obj, edit.row, edit.values)
         return str(row["Id"])
 
     def upsert(
-        self, obj: ObjectType, field_name: str, value: object, values: Mapping[str, object]
+        self,
+        obj: ObjectType,
+        field_name: str,
+        value: object,
+        values: Mapping[str, object],
+        check: Callable[[str | None], None] = lambda record_id: None,
     ) -> tuple[str, bool]:
         """Update the one record whose external id is `value`, or create it; returns its id and whether it is
         new.
 
-        The field may also be Id: without a value that creates, with one it updates. Raises
-        ExternalIdAmbiguous.
+        The field may also be Id: without a value that creates, with one it updates. `check` hears the id of
+        the record, None for a new one, before anything is written, and may raise. Raises ExternalIdAmbiguous.
         """
         field = obj.try_field(field_name)
         if field is None or not (field.external_id or field.type is FieldType.ID):
@@ -116,6 +133,7 @@ class UnitOfWork:
             )
         key = parse_value(field, value)
         if field.type is FieldType.ID:
+            check(None if key is None else str(key))
             if key is None:
                 return self.create(obj, values), True
             self.update(obj, str(key), values)
@@ -130,6 +148,7 @@ class UnitOfWork:
                 entity=obj.name,
                 record_ids=holders,
             )
+        check(holders[0] if holders else None)
         if holders:
             self.update(obj, holders[0], values)
             return holders[0], False
@@ -139,13 +158,21 @@ class UnitOfWork:
         """Store new values of some fields of a living record."""
         before = self.read(obj, record_id)
         if obj.name == "Lead" and before.get("IsConverted"):
-            raise LeadConverted("cannot update converted lead", record_id=record_id)
+            raise LeadConverted("cannot reference converted lead", record_id=record_id)
         fresh = self._parse(obj, values, is_create=False)
         nulled = [n for n, v in fresh.items() if v is None and obj.by_name[n.lower()].required]
         if nulled:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(nulled)}]", fields=nulled)
-        changed = {n: v for n, v in fresh.items() if v != before.get(n)}
-        self._check_keys(obj, changed, before | changed)
+        ignored = ignored_fields(obj, before)
+        changed = {n: v for n, v in fresh.items() if v != before.get(n) and n not in ignored}
+        self._keys.check(obj, changed, str(before["Id"]))
+        check_rules(self.tx, self.catalog, obj, before | changed, before)
+        rivals = plan_rivals(self.tx, obj, before | changed, before)
+        switch = plan_switch(self.tx, self.catalog, obj, before, changed)
+        if switch is not None:
+            self.store(obj, before, switch.account)
+            self._switch_contact(switch.contact)
+            return
         if persons.is_person(obj, before):
             self._update_person(obj, before, changed)
             return
@@ -155,6 +182,8 @@ class UnitOfWork:
                 raise not_writeable(refused)
         activity = activities.plan_update(self.tx, self.catalog, obj, before, changed, self.now_ms)
         self.store(obj, before, changed | activity.values if activity is not None else changed)
+        for edit in rivals:
+            self.store(edit.obj, edit.row, edit.values)
         if activity is not None:
             self._carry_out(activity)
 
@@ -162,7 +191,7 @@ class UnitOfWork:
         """Put a living record into the recycle bin, with what goes along. Raises DeleteRestricted."""
         before = self.read(obj, record_id)
         plan = plan_delete(self.tx, self.catalog, obj, before)
-        self.recycle(activities.with_invitations(self.tx, self.catalog, plan))
+        self.recycle(invitees.with_relations(self.tx, self.catalog, plan))
 
     def undelete(self, obj: ObjectType, record_id: str) -> None:
         """Bring a record back from the recycle bin, with all that its delete took along.
@@ -197,6 +226,7 @@ class UnitOfWork:
         """
         after = before | dict(values) | self._stamps(obj, is_edit=is_edit)
         if not after.get("IsDeleted"):
+            after |= copied_values(self.tx, self.catalog, obj, after, before)
             after |= compute_derived(obj, after, self.now_ms, before)
         changed = {n: v for n, v in after.items() if v != before.get(n)}
         record_id = str(before["Id"])
@@ -212,12 +242,23 @@ class UnitOfWork:
         if any(before.get(name) != value for name, value in values.items()):
             self.store(obj, before, values, is_edit=False)
 
+    def store_copies(self, obj: ObjectType, row: dict[str, Value], values: Mapping[str, Value]) -> None:
+        """Store values that a record takes over from others. That is no change of the record."""
+        update_row(self.tx, obj, str(row["Id"]), values)
+        touched = self._touched.get(str(row["Id"]))
+        if touched is not None and touched.after is not None:
+            touched.after = touched.after | dict(values)
+
     def recycle(self, plan: DeletePlan) -> None:
         """Carry out a delete and keep its steps in the recycle bin."""
         for edit in (*plan.gone, *plan.cleared):
             self.store(edit.obj, edit.row, edit.values)
         self._regroup(plan.gone)
         append_steps(self.tx, plan.gone[0].record_id, plan.steps(), self.now_ms)
+
+    def watch_references(self, watch: ReferenceWatch) -> None:
+        """Tell `watch` of every lookup that a create or update sets from now on; it may raise."""
+        self._keys.watch = watch
 
     def changes(self) -> list[Change]:
         """What the work adds up to, in the order in which records were first touched."""
@@ -239,7 +280,23 @@ class UnitOfWork:
             )
         return out
 
-    def _carry_out(self, plan: activities.ActivityPlan) -> None:
+    def touched(
+        self, entities: Collection[str]
+    ) -> list[tuple[str, Mapping[str, Value] | None, Mapping[str, Value] | None]]:
+        """The records of these entities that were written and are not settled yet: the entity, the row as it was
+        when all was settled, and now.
+        """
+        if self._unsettled_entities.isdisjoint(entities):
+            return []
+        unsettled = ((self._touched[record_id], before) for record_id, before in self._unsettled.items())
+        return [(t.obj.name, before, t.after) for t, before in unsettled if t.obj.name in entities]
+
+    def mark_settled(self) -> None:
+        """Note that what follows for other records from all that was written has been stored too."""
+        self._unsettled.clear()
+        self._unsettled_entities.clear()
+
+    def _carry_out(self, plan: ActivityPlan) -> None:
         for edit in (*plan.gone, *plan.cleared, *plan.edited):
             self.store(edit.obj, edit.row, edit.values)
         if plan.gone:
@@ -258,15 +315,25 @@ class UnitOfWork:
         for field in _auto_numbers(obj):
             number = take_number(self.tx, f"auto:{obj.name}.{field.name}", field.start_number)
             row[field.name] = render_auto_number(field.display_format or "{0}", number)
+        row |= copied_values(self.tx, self.catalog, obj, row, None)
         row |= compute_derived(obj, row, self.now_ms)
         insert_row(self.tx, obj, row)
         self._touched[str(row["Id"])] = _Touched(obj, None, row)
+        self._unsettled[str(row["Id"])] = None
+        self._unsettled_entities.add(obj.name)
+        self._keys.note(obj, str(row["Id"]), row)
 
     def _make_person(self, obj: ObjectType, given: Mapping[str, Value], row: dict[str, Value]) -> bool:
         """Turn an account that is given a last name instead of a name into a person's."""
         if not persons.has_person_accounts(obj):
             return False
         is_person = given.get("LastName") is not None
+        if row.get("RecordTypeId") is not None:
+            is_person = is_person_type(self.tx, self.catalog, row["RecordTypeId"])
+        elif is_person:
+            row["RecordTypeId"] = try_person_type(self.tx, self.catalog)
+        if is_person and given.get("LastName") is None:
+            raise RequiredFieldMissing("Required fields are missing: [LastName]", fields=["LastName"])
         names = [name for name, value in given.items() if value is not None and value is not False]
         if is_person:
             refused = persons.fixed_fields(obj, names)
@@ -293,11 +360,21 @@ class UnitOfWork:
         self.store(obj, before, changed)
         self.store(twin, twin_before, persons.twin_values(self.catalog, obj, after, changed))
 
+    def _switch_contact(self, edit: RowEdit) -> None:
+        """Let a contact join or leave its account. Alone that is told by the account's change."""
+        if len(edit.values) > 1 and any(edit.row.get(n) != v for n, v in edit.values.items() if n != _FLAG):
+            self.store(edit.obj, edit.row, edit.values)
+        else:
+            self.store_copies(edit.obj, edit.row, {_FLAG: edit.values[_FLAG]})
+
     def _note(
         self, obj: ObjectType, record_id: str, before: dict[str, Value], after: dict[str, Value] | None
     ) -> None:
         touched = self._touched.setdefault(record_id, _Touched(obj, before, after))
         touched.after = after
+        self._unsettled.setdefault(record_id, before)
+        self._unsettled_entities.add(obj.name)
+        self._keys.note(obj, record_id, after)
 
     def _parse(self, obj: ObjectType, values: Mapping[str, object], *, is_create: bool) -> dict[str, Value]:
         parsed: dict[str, Value] = {}
@@ -306,38 +383,33 @@ class UnitOfWork:
             if name.lower() == "attributes":  # the record's own label, which clients send back to us
                 continue
             field = obj.try_field(name)
-            if field is None:
+            lookup = None if field is not None else try_lookup(obj, name)
+            known = field or lookup
+            if known is None:
                 raise FieldUnknown(
                     f"No such column '{name}' on sobject of type {obj.name}", field=name, entity=obj.name
                 )
-            if not (field.createable if is_create else field.updateable) or not field.column:
-                refused.append(field.name)
-                continue
-            parsed[field.name] = parse_value(field, raw)
+            if not (known.createable if is_create else known.updateable) or not known.column:
+                refused.append(known.name)
+            elif lookup is not None and raw is not None:
+                reference = parse_reference(self.catalog, lookup, name, raw)
+                parsed[lookup.name] = find_referenced(self.tx, reference, lookup)
+            else:
+                parsed[known.name] = parse_value(known, raw)
         if refused:
             raise not_writeable(refused)
         return parsed
 
     def _stamps(self, obj: ObjectType, *, is_edit: bool, is_create: bool = False) -> dict[str, Value]:
-        stamps: dict[str, Value] = {"SystemModstamp": self._second_ms}
-        if is_edit:
-            stamps |= {"LastModifiedDate": self._second_ms, "LastModifiedById": self.user_id}
-        if is_create:
-            stamps |= {"CreatedDate": self._second_ms, "CreatedById": self.user_id}
-        return {name: value for name, value in stamps.items() if name.lower() in obj.by_name}
-
-    def _check_keys(self, obj: ObjectType, fresh: Mapping[str, Value], row: Mapping[str, Value]) -> None:
-        for name, value in fresh.items():
-            field = obj.by_name[name.lower()]
-            if value is None:
-                continue
-            if field.unique:
-                check_unique(self.tx, obj, field, value, str(row["Id"]))
-            if field.type is FieldType.REFERENCE and not field.is_system:
-                check_reference(self.tx, self.catalog, field, str(value), str(row["Id"]))
+        dates, people = _stamp_names(obj, is_edit, is_create)
+        stamps: dict[str, Value] = dict.fromkeys(dates, self._second_ms)
+        for name in people:
+            stamps[name] = self.user_id
+        return stamps
 
 
 _MAX_SHOWN_HOLDERS = 10
+_FLAG = "IsPersonAccount"
 
 
 def not_writeable(names: list[str]) -> FieldNotWriteable:
@@ -373,6 +445,19 @@ def _defaults(obj: ObjectType) -> dict[str, Value]:
 @lru_cache(maxsize=1024)
 def _required(obj: ObjectType) -> tuple[Field, ...]:
     return tuple(f for f in obj.stored_fields if f.required)
+
+
+@lru_cache(maxsize=1024)
+def _stamp_names(obj: ObjectType, is_edit: bool, is_create: bool) -> tuple[list[str], list[str]]:
+    """The object's own fields for when, and by whom, a record was made or changed."""
+    dates, people = ["SystemModstamp"], []
+    if is_edit:
+        dates.append("LastModifiedDate")
+        people.append("LastModifiedById")
+    if is_create:
+        dates.append("CreatedDate")
+        people.append("CreatedById")
+    return [n for n in dates if obj.try_field(n)], [n for n in people if obj.try_field(n)]
 
 
 @lru_cache(maxsize=1024)

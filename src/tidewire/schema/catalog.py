@@ -8,6 +8,7 @@ from functools import cached_property
 
 from tidewire.errors import ObjectUnknown
 from tidewire.schema.model import EventType, ObjectType
+from tidewire.schema.shares import with_shares
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Catalog:
     def with_objects(self, objects: Iterable[ObjectType]) -> Catalog:
         """A new version in which these objects are added or replaced."""
         merged = {o.name: o for o in self.objects} | {o.name: o for o in objects}
-        return replace(self, version=self.version + 1, objects=tuple(merged.values()))
+        return replace(self, version=self.version + 1, objects=with_shares(merged.values()))
 
     def with_events(self, events: Iterable[EventType]) -> Catalog:
         """A new version in which these platform events are added or replaced."""
@@ -70,8 +71,14 @@ class Catalog:
     def without(self, objects: Iterable[str]) -> Catalog:
         """A new version without these objects, which are captured no more."""
         gone = frozenset(objects)
-        kept = tuple(o for o in self.objects if o.name not in gone)
+        kept = tuple(o for o in self.objects if o.name not in gone and o.shares not in gone)
         return replace(self, version=self.version + 1, objects=kept, captured=self.captured - gone)
+
+    def without_events(self, events: Iterable[str]) -> Catalog:
+        """A new version without these platform events."""
+        gone = frozenset(events)
+        kept = tuple(e for e in self.events if e.name not in gone)
+        return replace(self, version=self.version + 1, events=kept)
 
     def removed_from(self, entity: str) -> frozenset[str]:
         """The names of fields that an object once had: nobody may see their values any more."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from tidewire.errors import PayloadInvalid
 from tidewire.schema.avro import schema_id
-from tidewire.schema.compiler import MISFITS, compile_reader, compile_writer
+from tidewire.schema.compiler import MISFITS, compile_reader
+from tidewire.schema.sparse import SparseWriter
 
 
 class EventSchema:
@@ -32,7 +34,7 @@ class EventSchema:
             self.field_names: tuple[str, ...] = tuple(f["name"] for f in raw["fields"])
             self._components = _components(parsed, named)
             self._read = compile_reader(parsed, named)
-            self._write = compile_writer(parsed, named)
+            self._parts = parsed, named
         # SyntaxError: Python refuses code as deeply nested as some schemas may be.
         except (SchemaParseException, UnknownType, SyntaxError, *MISFITS) as e:
             raise PayloadInvalid("The event schema is not an Avro schema that this server reads.") from e
@@ -64,12 +66,15 @@ class EventSchema:
 
         Raises PayloadInvalid for a value that its field cannot hold.
         """
-        parts: list[bytes] = []
         try:
-            self._write(value, parts.append)
+            return self._writer.write(value)
         except MISFITS as e:
             raise PayloadInvalid(f"The event's values do not fit schema {self.name} {self.schema_id}.") from e
-        return b"".join(parts)
+
+    @cached_property
+    def _writer(self) -> SparseWriter:
+        # Made when first needed: most schemas are only ever read by.
+        return SparseWriter(*self._parts)
 
 
 def _components(record: Any, named: dict[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType, PicklistValue, RollUp
+from tidewire.schema.model import EventType, Field, FieldType, Meaning, ObjectType, PicklistValue, RollUp
 
 
 def render_object(obj: ObjectType) -> str:
@@ -29,6 +29,41 @@ def render_fields(fields: tuple[Field, ...]) -> str:
 def parse_fields(text: str) -> tuple[Field, ...]:
     """Fields from their JSON text."""
     return tuple(_field(f) for f in json.loads(text))
+
+
+_CHANGEABLE = ("picklist", "default", "help_text", "description")
+"""What an org may change about a standard field."""
+_CHANGEABLE_OF_OBJECT = ("description", "internal_sharing")
+
+
+def render_changes(standard: ObjectType, obj: ObjectType) -> str:
+    """What an org has changed about a standard object, as JSON text; empty if nothing."""
+    changed: dict[str, Any] = {
+        name: getattr(obj, name)
+        for name in _CHANGEABLE_OF_OBJECT
+        if getattr(obj, name) != getattr(standard, name)
+    }
+    fields: dict[str, dict[str, Any]] = {}
+    for f in standard.fields:
+        own = obj.try_field(f.name)
+        names = [n for n in _CHANGEABLE if own is not None and getattr(own, n) != getattr(f, n)]
+        if own is not None and names:
+            whole = asdict(own)
+            fields[f.name] = {n: whole[n] for n in names}
+    if fields:
+        changed["fields"] = fields
+    return json.dumps(changed) if changed else ""
+
+
+def with_changes(standard: ObjectType, text: str) -> ObjectType:
+    """A standard object with what an org has changed about it."""
+    document = json.loads(text)
+    changed: dict[str, dict[str, Any]] = document.pop("fields", {})
+    for attributes in changed.values():
+        if "picklist" in attributes:
+            attributes["picklist"] = parse_picklist(attributes["picklist"])
+    fields = tuple(replace(f, **changed[f.name]) if f.name in changed else f for f in standard.fields)
+    return replace(standard, fields=fields, **document)
 
 
 def render_event(event: EventType) -> str:
@@ -54,10 +89,18 @@ def _field(document: dict[str, Any]) -> Field:
         **document
         | {
             "type": FieldType(document["type"]),
-            "picklist": tuple(PicklistValue(**v) for v in document["picklist"]),
+            "picklist": parse_picklist(document["picklist"]),
             "reference_to": tuple(document["reference_to"]),
             "roll_up": _roll_up(document.get("roll_up")),
         }
+    )
+
+
+def parse_picklist(values: list[dict[str, Any]]) -> tuple[PicklistValue, ...]:
+    """Picklist values from their JSON form."""
+    return tuple(
+        PicklistValue(**v | {"meaning": Meaning(**v["meaning"]) if v.get("meaning") else None})
+        for v in values
     )
 
 

@@ -74,7 +74,7 @@ def audit_fields() -> tuple[Field, ...]:
     )
 
 
-def _with_columns(fields: Iterable[Field], first: int = 1) -> tuple[Field, ...]:
+def with_columns(fields: Iterable[Field], first: int = 1) -> tuple[Field, ...]:
     """Give each field that stores something and has no column yet the next one."""
     placed = []
     number = first
@@ -91,7 +91,7 @@ def _with_columns(fields: Iterable[Field], first: int = 1) -> tuple[Field, ...]:
 
 def added_from(first_column: int, *fields: Field) -> tuple[Field, ...]:
     """Standard fields that joined an object after its first release, with columns from this number on."""
-    return _with_columns(fields, first_column)
+    return with_columns(fields, first_column)
 
 
 def standard_object(
@@ -113,7 +113,7 @@ def standard_object(
         label=label or name,
         label_plural=plural,
         key_prefix=key_prefix,
-        fields=_with_columns(fields),
+        fields=with_columns(fields),
         table=f"o{table_number}_0",
         is_setup=is_setup,
         createable=createable,
@@ -138,7 +138,7 @@ def add_fields(obj: ObjectType, fields: Iterable[Field]) -> ObjectType:
         replace(f, custom=True, in_change_events=f.in_change_events and not f.formula) for f in fields
     )
     known = replace(obj, fields=obj.fields + tuple(f for f in added if f.column))
-    merged = obj.fields + _with_columns(added, _next_column(known))
+    merged = obj.fields + with_columns(added, _next_column(known))
     names: set[str] = set()
     columns: set[str] = set()
     for f in merged:
@@ -165,14 +165,14 @@ def custom_object(
     Without `name_field`, Name is Text(80). A detail has no owner: it is its master's.
     """
     fields = tuple(fields)
-    owner = () if any(f.is_master_detail for f in fields) else (owner_field(),)
+    owner = () if any(f.is_master_detail for f in fields) else (owner_field("Group", "User"),)
     named = name_field or text("Name", f"{label} Name", 80)
     own = ObjectType(
         name=name,
         label=label,
         label_plural=label_plural,
         key_prefix=key_prefix,
-        fields=_with_columns(
+        fields=with_columns(
             (*identity_fields(), *owner, replace(named, name="Name", custom=False), *audit_fields())
         ),
         table=f"o{table_number}_0",

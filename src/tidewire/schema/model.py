@@ -40,6 +40,9 @@ class FieldType(Enum):
     LOCATION = "Geolocation"
     PERSON_NAME = "PersonName"
 
+    # Types are looked up on every value's way; Enum's own hash is Python code.
+    __hash__ = object.__hash__
+
 
 TEXT_TYPES = frozenset(
     {
@@ -99,13 +102,30 @@ _NAME_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a status or stage says about the records that have it.
+
+    `code` groups the statuses of contracts and orders; `probability` and `forecast_category_name` belong to
+    the stages of opportunities.
+    """
+
+    is_closed: bool = False
+    is_won: bool = False
+    is_converted: bool = False
+    code: str = ""
+    probability: float = 0.0
+    forecast_category_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PicklistValue:
-    """One choice of a picklist."""
+    """One choice of a picklist. `meaning` is what the org itself says of a status; None is the standard one."""
 
     value: str
     label: str
     is_default: bool = False
     is_active: bool = True
+    meaning: Meaning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +184,8 @@ class Field:
     in_change_events: bool = True
     column: str = ""
     field_id: str = ""
+    help_text: str = ""  # for people who fill the field in
+    description: str = ""  # for administrators
 
     @property
     def is_compound(self) -> bool:
@@ -205,11 +227,14 @@ class ObjectType:
     updateable: bool = True
     deletable: bool = True
     is_setup: bool = False  # metadata-like objects: never captured, writes commit alone
+    description: str = ""
+    internal_sharing: str = "ReadWrite"  # the org-wide default, one of sharing.SHARING_MODELS
+    uses_hierarchy: bool = True  # whether people above a record's owner have the owner's access
+    shares: str = ""  # of share objects: the entity whose records their rows open
 
-    def __hash__(self) -> int:
-        # Types key caches on hot paths: hashing every field, or comparing them with an older version of the same
-        # type, would cost more than what is cached. Equal types that are not the same object may hash apart.
-        return object.__hash__(self)
+    # Types key caches on hot paths: hashing every field, or comparing them with an older version of the same
+    # type, would cost more than what is cached. Equal types that are not the same object may hash apart.
+    __hash__ = object.__hash__
 
     @cached_property
     def by_name(self) -> dict[str, Field]:
@@ -244,3 +269,4 @@ class EventType:
     label_plural: str
     key_prefix: str
     fields: tuple[Field, ...]
+    description: str = ""

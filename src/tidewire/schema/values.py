@@ -7,7 +7,7 @@ already rounded to their scale; see `tidewire.events.Value`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
@@ -23,7 +23,15 @@ from tidewire.errors import (
 )
 from tidewire.events import Value
 from tidewire.ids import try_normalise_id
-from tidewire.schema.model import DOUBLE_TYPES, ID_TYPES, TYPE_WORDS, Field, FieldType, ObjectType
+from tidewire.schema.model import (
+    COMPOUND_TYPES,
+    DOUBLE_TYPES,
+    ID_TYPES,
+    TYPE_WORDS,
+    Field,
+    FieldType,
+    ObjectType,
+)
 
 DAY_MS = 86_400_000
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
@@ -55,27 +63,7 @@ def parse_value(field: Field, raw: object) -> Value:
     """
     if raw is None or raw == "":
         return False if field.type is FieldType.CHECKBOX else None
-    if field.type in DOUBLE_TYPES:
-        return _parse_double(field, raw)
-    if field.type in ID_TYPES:
-        return _parse_id(field, raw)
-    match field.type:
-        case FieldType.INTEGER:
-            return _parse_integer(field, raw)
-        case FieldType.CHECKBOX:
-            return _parse_checkbox(field, raw)
-        case FieldType.DATE:
-            return _parse_date(field, raw)
-        case FieldType.DATETIME:
-            return _parse_datetime(field, raw)
-        case FieldType.TIME:
-            return _parse_time(field, raw)
-        case FieldType.MULTI_PICKLIST:
-            return _parse_choices(field, raw)
-        case FieldType.ADDRESS | FieldType.PERSON_NAME | FieldType.LOCATION:
-            _refuse(field, raw)
-        case _:
-            return _parse_text(field, raw)
+    return _PARSERS[field.type](field, raw)
 
 
 def render_value(field: Field, value: Value, datetime_suffix: str) -> Value:
@@ -348,3 +336,17 @@ def _parse_time(field: Field, raw: object) -> int:
     if clock_ms is None:
         _refuse(field, raw)
     return clock_ms
+
+
+_PARSERS: dict[FieldType, Callable[[Field, object], Value]] = {
+    **dict.fromkeys(FieldType, _parse_text),
+    **dict.fromkeys(DOUBLE_TYPES, _parse_double),
+    **dict.fromkeys(ID_TYPES, _parse_id),
+    **dict.fromkeys(COMPOUND_TYPES, _refuse),
+    FieldType.INTEGER: _parse_integer,
+    FieldType.CHECKBOX: _parse_checkbox,
+    FieldType.DATE: _parse_date,
+    FieldType.DATETIME: _parse_datetime,
+    FieldType.TIME: _parse_time,
+    FieldType.MULTI_PICKLIST: _parse_choices,
+}

@@ -1,7 +1,8 @@
 """Backup and restore of one org, whichever store it lives in.
 
 A backup needs no running server and disturbs none. A restore begins a new incarnation of the event log (see
-`eventlog.incarnations`) and drops the login sessions of the copy, in the same transaction that makes it an org.
+`eventlog.incarnations`), lifts the numbers of which record ids are made (see `records.numbers`) and drops the login
+sessions and tokens of the copy, in the same transaction that makes it an org.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tidewire.clock import Clock
 from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid
 from tidewire.eventlog.incarnations import first_position_after, incarnation_statements
+from tidewire.records.numbers import restore_statements
 from tidewire.server.bootstrap import try_read_identity
 from tidewire.storage.archive import (
     FORMAT,
@@ -40,6 +42,8 @@ from tidewire.storage.backup import (
 )
 from tidewire.storage.migrations import LAYOUT_VERSION
 from tidewire.storage.store import Reader, read_progress
+
+_OAUTH_LAYOUT = 4  # the first layout with tokens other than those of login sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +101,24 @@ def restore_backup(file: Path, settings: Settings, clock: Clock) -> Restored:
         manifest = archive.manifest
         _check_fits(manifest, settings, file)
         first = first_position_after(manifest.head, manifest.created_ms, clock.now_ms())
-        statements = (*incarnation_statements(manifest.head, first), "DELETE FROM login_sessions")
+        statements = (
+            *incarnation_statements(manifest.head, first),
+            *restore_statements(manifest.created_ms, clock.now_ms()),
+            *_token_statements(manifest.layout),
+        )
         if settings.store == "sqlite":
             restore_database(archive, data, statements)
         else:
             _restore_postgres(archive, data, settings.store, statements)
     return Restored(manifest, first)
+
+
+def _token_statements(layout: int) -> tuple[str, ...]:
+    """SQL that ends every sign-in of the copy: one that was revoked since it was taken must not come alive."""
+    tables: tuple[str, ...] = ("login_sessions",)
+    if layout >= _OAUTH_LAYOUT:
+        tables += ("refresh_tokens", "authorization_codes", "device_codes")
+    return tuple(f"DELETE FROM {table}" for table in tables)  # noqa: S608  # constants
 
 
 def load_postgres() -> ModuleType:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
+from tidewire.access.apps import DEVICE, PASSWORD, USER_AGENT, WEB_SERVER, ConnectedApp, store_app
 from tidewire.access.definitions.apply import apply_definition, set_password
+from tidewire.access.passwords import hash_token
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
 from tidewire.events import Value
 from tidewire.ids import POD, make_id
@@ -24,6 +26,8 @@ _ADMIN_PERMISSIONS = (
     "CustomizeApplication",
     "AuthorApex",
     "ApiEnabled",
+    "ManageUsers",
+    "ManageEncryptionKeys",
 )
 # What a development org starts with: something to watch, and somebody who may not see all of it.
 _DEV_DEFINITION: dict[str, object] = {
@@ -39,7 +43,6 @@ _DEV_DEFINITION: dict[str, object] = {
             },
         }
     },
-    "connected_apps": {DEV_CLIENT_ID: {"secret": DEV_CLIENT_SECRET, "label": "Development"}},
     "permission_sets": {
         "Account_Reader": {
             "label": "Account Reader",
@@ -78,11 +81,23 @@ def try_read_identity(reader: Reader) -> OrgIdentity | None:
     return OrgIdentity(found["org_id"], found["org_name"]) if found else None
 
 
+def draw_org_id() -> str:
+    """An id for a new org."""
+    return make_id("00D", secrets.randbelow(62**6))
+
+
 async def create_org(
-    records: RecordService, types: Types, *, username: str, password: str, org_name: str, is_dev: bool
+    records: RecordService,
+    types: Types,
+    *,
+    username: str,
+    password: str,
+    org_name: str,
+    org_id: str,
+    is_dev: bool,
 ) -> OrgIdentity:
     """Make the org and its administrator, in one transaction."""
-    identity = OrgIdentity(make_id("00D", secrets.randbelow(62**6)), org_name)
+    identity = OrgIdentity(org_id, org_name)
     admin_id = make_id("005", 1)
 
     def work(unit: UnitOfWork) -> None:
@@ -111,9 +126,22 @@ async def create_org(
                 unit.create(unit.catalog.object(name), row)
         if is_dev:
             apply_definition(unit, types, _DEV_DEFINITION, is_dry_run=False)
+            store_app(unit.tx, _dev_app())
 
     await records.write(work, user_id=admin_id, solo=True)
     return identity
+
+
+def _dev_app() -> ConnectedApp:
+    """An app whose secret everybody knows, for every flow that needs nothing more."""
+    return ConnectedApp(
+        DEV_CLIENT_ID,
+        "Development",
+        hash_token(DEV_CLIENT_SECRET),
+        callback_urls=("http://localhost/callback",),
+        scopes=frozenset({"api", "refresh_token", "openid", "id", "profile", "email", "web", "full"}),
+        flows=frozenset({PASSWORD, WEB_SERVER, USER_AGENT, DEVICE}),
+    )
 
 
 def _store_organization(unit: UnitOfWork, identity: OrgIdentity) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from tidewire.access.cursors import QueryCursors
-from tidewire.access.gate import Gate, Rows
+from tidewire.access.gate import Gate
+from tidewire.access.jobs.runner import JobRunner
+from tidewire.access.jobs.service import BulkJobs
 from tidewire.access.logins import Logins
+from tidewire.access.oauth import OAuth
+from tidewire.access.paging import Kept
 from tidewire.capture.stage import CaptureStage
 from tidewire.clock import Clock
 from tidewire.config import Settings
@@ -20,7 +25,7 @@ from tidewire.events import CommittedBatch, Family
 from tidewire.records.bin import purge_expired
 from tidewire.records.service import RecordService
 from tidewire.records.types import Types
-from tidewire.server.bootstrap import DEV_LOGIN, create_org, try_read_identity
+from tidewire.server.bootstrap import DEV_LOGIN, create_org, draw_org_id, try_read_identity
 from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import Progress, Store, Transaction
 from tidewire.storage.writer import GroupWriter
@@ -41,8 +46,11 @@ class Core:
         capture: CaptureStage,
         gate: Gate,
         logins: Logins,
-        cursors: QueryCursors[Rows],
+        oauth: OAuth,
+        cursors: QueryCursors[Kept],
         commits: CommitFeed,
+        jobs: BulkJobs,
+        job_runner: JobRunner,
     ) -> None:
         self.store = store
         self.writer = writer
@@ -51,8 +59,12 @@ class Core:
         self.capture = capture
         self.gate = gate
         self.logins = logins
+        self.oauth = oauth
         self.cursors = cursors
         self.commits = commits
+        self.jobs = jobs
+        self.job_runner = job_runner
+        self._running_jobs = asyncio.create_task(job_runner.run_for_ever())
 
     @property
     def failure(self) -> PlatformError | None:
@@ -79,6 +91,14 @@ class Core:
                 except PlatformError as error:
                     log.warning("eventlog.trim_failed", extra={"code": error.code})
             await self._empty_old_bin(clock)
+            try:
+                await self.logins.purge()
+            except PlatformError as error:
+                log.warning("access.purge_failed", extra={"code": error.code})
+            try:
+                await self.jobs.purge()
+            except PlatformError as error:
+                log.warning("jobs.purge_failed", extra={"code": error.code})
             await asyncio.sleep(_TRIM_EVERY_S)
 
     async def _empty_old_bin(self, clock: Clock) -> None:
@@ -95,7 +115,9 @@ class Core:
                 return
 
     async def close(self) -> None:
-        """Finish what is queued, then let go of the store."""
+        """Finish what is queued, then let go of the store. Jobs go on at the next start."""
+        self._running_jobs.cancel()
+        await asyncio.wait([self._running_jobs])
         await asyncio.to_thread(self.writer.stop)
         await asyncio.to_thread(self.store.close)
 
@@ -127,16 +149,29 @@ class CommitFeed:
             deliver(batch)
 
 
-async def open_core(settings: Settings, clock: Clock, *, admin: tuple[str, str] | None = None) -> Core:
+@dataclass(frozen=True, slots=True)
+class NewOrg:
+    """What an org is made with."""
+
+    username: str
+    password: str = field(repr=False)
+    name: str = "Tidewire"
+    org_id: str = field(default_factory=draw_org_id)
+
+
+async def open_core(
+    settings: Settings, clock: Clock, *, new: NewOrg | None = None, key_file: Path | None = None
+) -> Core:
     """Open a store, making its org first if it has none.
 
-    A new org gets `admin` (username, password), or the development login in development mode; with neither it
-    is refused, and so is `admin` for an org that is there already.
+    A new org is `new`, or has the development login in development mode; with neither it is refused, and so is
+    `new` for an org that is there already. `key_file` signs id tokens; without one it is the data directory's.
     """
     first_position = settings.first_replay_id or first_position_at(clock.now_ms())
     store = await asyncio.to_thread(_open_store, settings, first_position)
     try:
-        return await _open(store, settings, clock, admin)
+        key_file = key_file or Path(settings.data) / "tls" / "token-key.pem"
+        return await _open(store, settings, clock, new, key_file)
     except BaseException:
         store.close()
         raise
@@ -157,22 +192,22 @@ def _open_store(settings: Settings, first_position: int) -> Store:
     return PostgresStore(settings.store, first_position)
 
 
-async def _open(store: Store, settings: Settings, clock: Clock, admin: tuple[str, str] | None) -> Core:
+async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | None, key_file: Path) -> Core:
     event_log = EventLog()
     types = Types(event_log)
     commits = CommitFeed(asyncio.get_running_loop())
     writer = GroupWriter(store, commits.on_commit)
     identity = await store.read(try_read_identity)
     place = settings.data if settings.store == "sqlite" else "this schema of the store"
-    if identity is not None and admin is not None:
+    if identity is not None and new is not None:
         raise ConfigInvalid(f"{place} holds an org already", setting="data")
-    if identity is None and admin is None:
+    if identity is None and new is None:
         if not settings.dev:
             raise ConfigInvalid(
                 f"{place} holds no org yet; run `tidewire init` first, or serve with --dev",
                 setting="data",
             )
-        admin = DEV_LOGIN
+        new = NewOrg(*DEV_LOGIN)
     await store.read(types.load)
     writer.start()
     records = RecordService(store, writer, types, clock)
@@ -180,16 +215,24 @@ async def _open(store: Store, settings: Settings, clock: Clock, admin: tuple[str
     capture = CaptureStage(event_log, types)
     records.add_hook(gate.on_changes)
     records.add_hook(capture.on_changes)
-    if identity is None and admin is not None:
+    if identity is None and new is not None:
         identity = await create_org(
-            records, types, username=admin[0], password=admin[1], org_name="Tidewire", is_dev=settings.dev
+            records,
+            types,
+            username=new.username,
+            password=new.password,
+            org_name=new.name,
+            org_id=new.org_id,
+            is_dev=settings.dev,
         )
     else:
         await records.write_plain(types.ensure_stored, solo=True)
     assert identity is not None  # noqa: S101  # one of the two branches above made or found it
     await store.read(capture.load)
     logins = Logins(records, clock, identity.org_id, identity.name, idle_timeout_s=settings.session_timeout_s)
-    cursors: QueryCursors[Rows] = QueryCursors(clock)
+    audiences = [a.strip() for a in settings.jwt_audience.split(",") if a.strip()]
+    oauth = OAuth(records, logins, clock, key_file, audiences)
+    cursors: QueryCursors[Kept] = QueryCursors(clock)
 
     def end_sessions(batch: CommittedBatch) -> None:
         if not batch.ended_sessions:
@@ -199,4 +242,8 @@ async def _open(store: Store, settings: Settings, clock: Clock, admin: tuple[str
             cursors.drop_session(session_id)
 
     commits.watch(end_sessions)
-    return Core(store, writer, records, event_log, capture, gate, logins, cursors, commits)
+    job_runner = JobRunner(gate, clock, identity.org_id)
+    jobs = BulkJobs(gate, clock, job_runner)
+    return Core(
+        store, writer, records, event_log, capture, gate, logins, oauth, cursors, commits, jobs, job_runner
+    )

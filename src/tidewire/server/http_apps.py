@@ -29,7 +29,7 @@ class CoreHttp:
 
     def __init__(self, core: Core, clock: Clock, *, is_dev: bool) -> None:
         self._core = core
-        self._rest = RestApp(core.gate, core.logins, core.cursors, clock)
+        self._rest = RestApp(core.gate, core.logins, core.cursors, clock, core.oauth, core.jobs)
         self._soap = SoapApp(core.gate, core.logins, core.cursors, clock)
         login = DevLogin(DEV_USERNAME, DEV_PASSWORD, client_id=DEV_CLIENT_ID, client_secret=DEV_CLIENT_SECRET)
         self._dev_login = login if is_dev else None

@@ -33,13 +33,16 @@ class LocalLink:
     async def authenticate(self, token: str) -> Principal:
         return await self._core.logins.authenticate(token)
 
+    def touch_sessions(self, session_ids: frozenset[str]) -> None:
+        self._core.logins.touch(session_ids)
+
     async def call_http(self, request: HttpRequest) -> HttpResponse:
         return await self._answer_http(request)
 
     async def open_channel(self, principal: Principal, channel: str, api_version: float) -> ChannelGrant:
         generation, grants = await self._core.gate.current_grants(principal)
         view = view_channel(channel, self._core.gate.catalog, self._core.capture.push_topics, grants)
-        return _grant(channel, view, generation)
+        return await self._grant(principal, channel, view, generation)
 
     async def renew_channel(
         self, principal: Principal, grant: ChannelGrant, api_version: float
@@ -49,11 +52,31 @@ class LocalLink:
         generation, grants = await self._core.gate.current_grants(principal)
         for topic in self._core.capture.push_topics.by_name.values():
             if topic.record_id in grant.topics:
-                return _grant(grant.channel, view_push_topic(topic, grants, grant.channel), generation)
+                view = view_push_topic(topic, grants, grant.channel)
+                return await self._grant(principal, grant.channel, view, generation)
         raise ChannelUnknown(
             f"The channel you requested to subscribe to does not exist {{{grant.channel}}}",
             channel=grant.channel,
         )
+
+    async def visible_record_ids(
+        self, principal: Principal, entity: str, record_ids: tuple[str, ...]
+    ) -> frozenset[str]:
+        return await self._core.gate.visible_record_ids(principal, entity, record_ids)
+
+    async def _grant(
+        self, principal: Principal, channel: str, view: ChannelView, generation: int
+    ) -> ChannelGrant:
+        topics = self._core.capture.push_topics.by_name.values() if view.family is Family.PUSH_TOPIC else ()
+        sifted = tuple(
+            [
+                (topic.record_id, topic.obj.name)
+                for topic in topics
+                if topic.record_id in view.topics
+                and not await self._core.gate.sees_all_records(principal, topic.obj.name)
+            ]
+        )
+        return ChannelGrant(channel, view.family, view.topics, view.hidden, generation, sifted)
 
     async def log_head(self) -> int:
         return await self._core.records.read(self._core.log.read_head)
@@ -116,10 +139,6 @@ class LocalLink:
 
     def watch_commits(self, deliver: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         return self._core.commits.watch(deliver)
-
-
-def _grant(channel: str, view: ChannelView, generation: int) -> ChannelGrant:
-    return ChannelGrant(channel, view.family, view.topics, view.hidden, generation)
 
 
 def _topic_name(topic: str) -> ChannelName:

@@ -1,28 +1,25 @@
-"""A running server: core and edge in one process, joined by `LocalLink` and committed batches alone."""
+"""A running server: core and edge in one process, and any number of orgs."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 
+from tidewire.access.jobs.model import MAX_UPLOAD_BYTES
 from tidewire.clock import Clock, SystemClock
 from tidewire.config import Settings, parse_address
-from tidewire.delivery.hub import Hub
 from tidewire.errors import ConfigInvalid
-from tidewire.frontends.bayeux.serve import BayeuxApp
-from tidewire.frontends.bayeux.settings import BayeuxSettings
-from tidewire.frontends.pubsub.serve import PubSubApp
-from tidewire.frontends.pubsub.session import PubSubSettings
-from tidewire.server.core import Core, open_core
-from tidewire.server.http_apps import CoreHttp
-from tidewire.server.link import LocalLink
-from tidewire.transport.http_server import HttpListener, Route, Router, serve_http
+from tidewire.frontends.pubsub.listener import PubSubListener
+from tidewire.frontends.rest.bulk.jobs import UPLOAD_PATHS
+from tidewire.server.orgs import Orgs, pubsub_settings
+from tidewire.server.routing import OrgRouter
+from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http
 from tidewire.transport.tls import ensure_certificates, server_ssl_context
 
 log = logging.getLogger(__name__)
@@ -36,73 +33,55 @@ class Server:
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._core: Core | None = None
-        self._hub: Hub | None = None
-        self._bayeux: BayeuxApp | None = None
-        self._pubsub: PubSubApp | None = None
         self._listeners: list[HttpListener] = []
-        self._trimmer: asyncio.Task[None] | None = None
+        self._pubsub: PubSubListener | None = None
+        self.orgs = Orgs(settings, self._clock)
         self.ready: dict[str, str] = {}
-        self.failed = asyncio.Event()  # the writer has stopped for good; a restart is the only way on
+
+    @property
+    def failed(self) -> asyncio.Event:
+        """Set when the only org's writer has stopped for good; a restart is the only way on."""
+        return self.orgs.failed
 
     async def start(self) -> None:
-        """Open the store, then every listener. Raises ConfigInvalid, StoreLocked or OSError."""
+        """Open the first org, then every listener. Raises ConfigInvalid, StoreLocked or OSError."""
         settings, clock = self._settings, self._clock
-        core = self._core = await open_core(settings, clock)
-        loop = asyncio.get_running_loop()
-        core.writer.watch_failure(partial(loop.call_soon_threadsafe, self.failed.set))
-        core_http = CoreHttp(core, clock, is_dev=settings.dev)
-        link = LocalLink(core, core_http.answer)
-        hub = self._hub = Hub(link)
-        await hub.start()
-        bayeux = self._bayeux = BayeuxApp(link, hub, clock, self._bayeux_settings())
-        router = Router([Route("/", handle=link.call_http), core_http.guard(bayeux.route)])
+        await self.orgs.start()
+        org_router = OrgRouter(self.orgs)
+        (first,) = (org for org in self.orgs.open_orgs if org.org_id == self.orgs.first_id)
+        uploads = UploadRule(UPLOAD_PATHS, Path(settings.data), MAX_UPLOAD_BYTES)
+        router = Router(
+            [Route("/", handle=org_router.answer, uploads=uploads), org_router.bayeux_route(first)]
+        )
         hosts = [h.strip() for h in settings.tls_host.split(",") if h.strip()]
         files = ensure_certificates(Path(settings.data) / "tls", hosts, clock.now_ms())
         http = await self._listen(router, settings.http, "http", None)
         https = await self._listen(router, settings.https, "https", server_ssl_context(files))
-        pubsub = self._pubsub = PubSubApp(
-            link, hub, clock, PubSubSettings(keepalive_s=settings.pubsub_keepalive_s)
-        )
+        pubsub = self._pubsub = PubSubListener(org_router.find_pubsub, pubsub_settings(settings))
         grpc_host, grpc_port = parse_address(settings.grpc, "grpc")
         tls_host, tls_port = parse_address(settings.grpc_tls, "grpc_tls")
         plain, tls = await pubsub.start(
             (grpc_host, grpc_port),
             (tls_host, tls_port, files.server_key.read_bytes(), files.server.read_bytes()),
         )
-        self._trimmer = asyncio.create_task(core.trim_for_ever(settings, clock))
         self.ready = {
             "event": "ready",
             "http": f"http://{_shown(http.host)}:{http.port}",
             "https": f"https://{_shown(https.host)}:{https.port}",
             "grpc": f"{_shown(grpc_host)}:{plain}",
             "grpc_tls": f"{_shown(tls_host)}:{tls}",
-            "org_id": core.logins.org_id,
+            "org_id": self.orgs.first_id,
             "data": settings.data,
         }
 
     async def close(self) -> None:
         """Answer what is held, finish what is queued, and let go of everything."""
-        if self._trimmer is not None:
-            self._trimmer.cancel()
-        if self._bayeux is not None:
-            await self._bayeux.close()
+        await self.orgs.end_clients()
         closing = [listener.close(_DRAIN_S) for listener in self._listeners]
         if self._pubsub is not None:
             closing.append(self._pubsub.close(_DRAIN_S))
         await asyncio.gather(*closing)
-        if self._hub is not None:
-            await self._hub.close()
-        if self._core is not None:
-            await self._core.close()
-
-    def _bayeux_settings(self) -> BayeuxSettings:
-        settings = self._settings
-        return BayeuxSettings(
-            hold_s=settings.bayeux_hold_s,
-            reconnect_window_s=settings.bayeux_reconnect_s,
-            requires_cookie=settings.bayeux_require_cookie,
-        )
+        await self.orgs.close()
 
     async def _listen(
         self, router: Router, address: str, setting: str, ssl: SSLContext | None
@@ -128,6 +107,11 @@ async def serve(settings: Settings) -> int:
     server = Server(settings)
     try:
         await server.start()
+        # Types and code stay for good, and a request leaves hardly any cycles: looking through all of it after each
+        # few hundred new objects would take a tenth of the time.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 50)
         sys.stdout.write(json.dumps(server.ready) + "\n")
         sys.stdout.flush()
         waits = [asyncio.create_task(event.wait()) for event in (stop, server.failed)]

@@ -28,7 +28,14 @@ from tidewire.soql.bound import (
     iter_conditions,
 )
 from tidewire.soql.condition_binder import bind_condition
-from tidewire.soql.functions import AGGREGATES, bind_operand, function_name, only_argument, result_field
+from tidewire.soql.functions import (
+    AGGREGATES,
+    bind_operand,
+    converted_name,
+    function_name,
+    only_argument,
+    result_field,
+)
 from tidewire.soql.scope import Scope, is_type_of, relationship_of
 from tidewire.soql.typing_rules import is_groupable, is_sortable
 
@@ -174,6 +181,6 @@ def _shown(operand: Operand) -> str:
         case Column(field, steps):
             return ".".join([*(relationship_of(step.lookup) for step in steps), field.name])
         case DatePart(function, column):
-            return f"{function}({_shown(column)})"
+            return f"{function}({converted_name(_shown(column), operand.is_converted)})"
         case Distance():
             return operand.field.name

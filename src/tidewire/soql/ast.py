@@ -54,6 +54,15 @@ class NumberLiteral:
 
 
 @dataclass(frozen=True, slots=True)
+class CurrencyLiteral:
+    """An amount with the code of its currency in front, `USD5000.5`."""
+
+    code: str
+    text: str
+    position: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class BooleanLiteral:
     """TRUE or FALSE."""
 
@@ -104,6 +113,7 @@ class RelativeDate:
 Literal = (
     StringLiteral
     | NumberLiteral
+    | CurrencyLiteral
     | BooleanLiteral
     | NullLiteral
     | DateLiteral
@@ -259,25 +269,42 @@ class OrderItem:
 
 
 @dataclass(frozen=True, slots=True)
+class FromAlias:
+    """A further name in FROM for what a relationship leads to: `c.Account a`."""
+
+    path: tuple[str, ...]
+    alias: str
+    position: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """One SELECT. `is_count` is `SELECT COUNT()`, which selects nothing else; `select` is then empty.
 
-    `purposes` are VIEW and REFERENCE, in the order of their FOR clauses.
+    `entity_prefix` is what stands before the dot in the FROM of a child subquery, `Account.Contacts`. `scope` is
+    the name after USING SCOPE in its documented spelling, `security` the word after WITH. `purposes` are VIEW,
+    REFERENCE and UPDATE, in the order of their FOR clauses; `statistics` are what UPDATE names.
     """
 
     select: tuple[SelectItem, ...]
     entity: str
     alias: str = ""
+    entity_prefix: str = ""
+    joined: tuple[FromAlias, ...] = ()
     is_count: bool = False
+    scope: str = ""
     where: Condition | None = None
+    security: str = ""
     group_by: GroupBy | None = None
     order_by: tuple[OrderItem, ...] = ()
     limit: int | None = None
     offset: int | None = None
     purposes: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
     text: str = field(default="", compare=False, repr=False)
     position: int = field(default=0, compare=False)
     entity_position: int = field(default=0, compare=False)
+    scope_position: int = field(default=0, compare=False)
 
 
 def walk_conditions(condition: Condition | None) -> Iterator[Condition]:

@@ -8,28 +8,34 @@ about it is looked at; so is an object that the catalog handed in leaves out. Th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tidewire.errors import NumberOutOfRange, ObjectUnknown, SoqlSyntaxError
 from tidewire.schema.catalog import Catalog
 from tidewire.soql.aggregate_binder import bind_aggregate, is_aggregate
-from tidewire.soql.ast import OrderItem, Query
+from tidewire.soql.ast import Operator, OrderItem, Query
 from tidewire.soql.bound import (
+    BoundCompare,
+    BoundCondition,
+    BoundIn,
     BoundOrder,
     BoundQuery,
     Column,
     DatePart,
     Distance,
     Operand,
+    Selected,
+    SelectedParent,
     columns_of,
     is_measured,
     iter_operands,
     nesting_depth,
 )
 from tidewire.soql.caret import pointing_error
-from tidewire.soql.condition_binder import bind_condition
+from tidewire.soql.condition_binder import bind_condition, conjuncts, join
 from tidewire.soql.functions import bind_operand
-from tidewire.soql.scope import Readable, Scope, is_type_of
+from tidewire.soql.scope import NOBODY, Caller, Readable, Scope, is_type_of
 from tidewire.soql.select_binder import MAX_PARENTS, bind_select
 from tidewire.soql.typing_rules import is_sortable
 
@@ -44,18 +50,23 @@ _ENTITY_HINT = (
 
 
 def bind_query(
-    query: Query, catalog: Catalog, readable: Readable | None = None, *, now_ms: int | None = None
+    query: Query,
+    catalog: Catalog,
+    readable: Readable | None = None,
+    *,
+    now_ms: int | None = None,
+    caller: Caller = NOBODY,
 ) -> BoundQuery:
     """The query tied to the catalog.
 
     `readable` says which fields the caller may see; without it, all. `now_ms` is the moment that relative
-    dates count from; without it they are refused. Raises ObjectUnknown, FieldUnknown, FilterInvalid,
-    OperatorInvalid, NumberOutOfRange, or SoqlSyntaxError for what is not supported.
+    dates count from, in the caller's time zone; without it they are refused. Raises ObjectUnknown, FieldUnknown,
+    FilterInvalid, OperatorInvalid, NumberOutOfRange, or SoqlSyntaxError for what is not supported.
     """
     entity = catalog.try_object(query.entity)
     if entity is None:
         raise _object_error(query)
-    return _bind(Scope(query, entity, catalog, readable, now_ms, _bind_inner))
+    return _bind(Scope(query, entity, catalog, readable, now_ms, _bind_inner, caller=caller))
 
 
 def _object_error(query: Query) -> ObjectUnknown:
@@ -77,6 +88,9 @@ def _bind_inner(query: Query, outer: Scope) -> BoundQuery:
 
 def _bind(scope: Scope) -> BoundQuery:
     query = scope.query
+    scope.check_aliases()
+    if "UPDATE" in query.purposes and query.order_by:
+        raise scope.syntax_error(query.order_by[0].position, "ORDER BY can not be combined with FOR UPDATE")
     if query.is_count and query.order_by:
         raise scope.syntax_error(query.order_by[0].position, "COUNT() can not be combined with ORDER BY")
     if query.is_count and query.group_by is not None:
@@ -90,6 +104,8 @@ def _bind(scope: Scope) -> BoundQuery:
     aggregate = bind_aggregate(scope) if is_grouped else None
     select = () if aggregate is not None else bind_select(scope, query.select)
     where = None if query.where is None else bind_condition(scope, query.where)
+    if query.scope:
+        where = _narrowed(scope, where)
     if where is not None and nesting_depth(where) > MAX_ALTERNATIONS:
         raise scope.syntax_error(query.position, f"AND and OR alternate more than {MAX_ALTERNATIONS} deep")
     order = () if aggregate is not None else _bind_order(scope, query.order_by)
@@ -98,33 +114,73 @@ def _bind(scope: Scope) -> BoundQuery:
         operands += aggregate.operands
         if where is not None and is_measured(where):
             raise scope.syntax_error(query.position, "DISTANCE is not supported in aggregate queries")
-    _check_joins(scope, operands)
+    _check_joins(scope, operands, select)
     return BoundQuery(
-        scope.entity, select, where, order, query.limit, query.offset, query.is_count, aggregate
+        scope.entity,
+        select,
+        where,
+        order,
+        query.limit,
+        query.offset,
+        query.is_count,
+        aggregate,
+        scope.caller.sight,
     )
 
 
-def _check_joins(scope: Scope, operands: list[Operand]) -> None:
+def _narrowed(scope: Scope, where: BoundCondition | None) -> BoundCondition | None:
+    """The condition with what USING SCOPE adds to it."""
+    wanted = scope.query.scope
+    if wanted == "everything":
+        return where
+    owner = scope.entity.try_field("OwnerId")
+    if wanted not in ("mine", "mine_and_my_groups") or owner is None or not scope.is_readable(owner):
+        reason = f"scope '{wanted}' is not supported for entity '{scope.entity.name}'"
+        raise scope.syntax_error(scope.query.scope_position, reason)
+    if not scope.caller.user_id:
+        raise scope.syntax_error(scope.query.scope_position, f"scope '{wanted}' needs a user")
+    own: BoundCondition = BoundCompare(Column(owner), Operator.EQ, scope.caller.user_id)
+    if wanted == "mine_and_my_groups":
+        own = BoundIn(Column(owner), (scope.caller.user_id, *scope.caller.queue_ids))
+    return own if where is None else join([own, *conjuncts(where)], is_all=True)
+
+
+def _check_joins(scope: Scope, operands: list[Operand], select: tuple[Selected, ...]) -> None:
+    """A relationship counts once, wherever in the query it stands."""
     paths = {
-        column.steps[:end]
+        tuple(step.lookup.name for step in column.steps[:end])
         for operand in operands
         for column in columns_of(operand)
         for end in range(1, len(column.steps) + 1)
     }
+    paths.update(_selected_paths(select))
     if len(paths) > MAX_PARENTS:
         reason = f"more than {MAX_PARENTS} relationships in one query"
         raise scope.syntax_error(scope.query.position, reason)
 
 
+def _selected_paths(select: tuple[Selected, ...], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for item in select:
+        if isinstance(item, SelectedParent):
+            path = (*above, item.lookup.name)
+            yield path
+            for branch in item.branches:
+                yield from _selected_paths(branch.select, path)
+
+
 def _bind_order(scope: Scope, items: tuple[OrderItem, ...]) -> tuple[BoundOrder, ...]:
-    bound = []
-    for place, item in enumerate(items):
+    bound: list[BoundOrder] = []
+    for item in items:
         operand = bind_operand(scope, item.subject)
         field = operand.field
         if isinstance(operand, DatePart):
             raise scope.syntax_error(item.position, "date functions in ORDER BY need GROUP BY")
-        if isinstance(operand, Distance) and (place > 0 or scope.is_inner):
-            raise scope.syntax_error(item.position, "DISTANCE must be the first key of ORDER BY")
+        if isinstance(operand, Distance):
+            if scope.is_inner:
+                raise scope.syntax_error(item.position, "DISTANCE is not supported in subqueries")
+            if any(column.steps for each in bound for column in columns_of(each.operand)):
+                reason = "DISTANCE must come before fields of related records in ORDER BY"
+                raise scope.syntax_error(item.position, reason)
         is_type = isinstance(operand, Column) and is_type_of(operand)
         if is_type or not is_sortable(field):
             reason = f"field '{field.name}' can not be sorted in a query call"

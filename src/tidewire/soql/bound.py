@@ -11,13 +11,15 @@ is every field beyond it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from tidewire.events import Value
 from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.ast import Grouping, Operator
+from tidewire.soql.dates import UTC_CALENDAR, Calendar
 from tidewire.soql.like import LikePart
+from tidewire.soql.zones import UTC, Zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class DatePart:
-    """A date function of a column; `field` describes what it gives."""
+    """A date function of a column; `field` describes what it gives. `is_converted` says that the query converts
+    the moment to the caller's time zone, which is then the calendar's."""
 
     function: str
     column: Column
     field: Field
+    calendar: Calendar = UTC_CALENDAR
+    is_converted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,9 @@ BoundCondition = (
     BoundCompare | BoundIn | BoundLike | BoundIncludes | BoundSemiJoin | BoundNot | BoundAnd | BoundOr
 )
 
+Sight = Callable[[ObjectType], BoundCondition | None]
+"""Which records of an object somebody may see: those that meet a condition on the record, None for all."""
+
 
 @dataclass(frozen=True, slots=True)
 class BoundOrder:
@@ -150,13 +158,14 @@ class SelectedField:
     """A field of the record under the name that the answer gives it.
 
     `parts` are the fields that must be read for it: itself, or of a compound the components that the caller
-    may read. `function` is empty, `TOLABEL` or `FORMAT`.
+    may read. `function` is empty, `TOLABEL` or `FORMAT`, which shows moments by the clocks of `zone`.
     """
 
     name: str
     field: Field
     parts: tuple[Field, ...]
     function: str = ""
+    zone: Zone = UTC
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +185,11 @@ class SelectedType:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What to read of a related record if it is an `entity`."""
+    """What to read of a related record if it is an `entity` and in sight."""
 
     entity: ObjectType
     select: tuple[Selected, ...]
+    sight: Sight | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +259,10 @@ class BoundAggregate:
 
 @dataclass(frozen=True)
 class BoundQuery:
-    """What to read. `select` is empty for a count and for an aggregate."""
+    """What to read. `select` is empty for a count and for an aggregate.
+
+    Records out of sight, related ones included, count as if they were not there; without `sight` all are seen.
+    """
 
     entity: ObjectType
     select: tuple[Selected, ...]
@@ -259,6 +272,7 @@ class BoundQuery:
     offset: int | None = None
     is_count: bool = False
     aggregate: BoundAggregate | None = None
+    sight: Sight | None = field(default=None, compare=False, repr=False)
 
     @property
     def columns(self) -> tuple[Field, ...]:

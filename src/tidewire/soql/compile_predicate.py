@@ -100,9 +100,10 @@ class _Writer:
                 if steps or operand.others:
                     raise FilterInvalid("relationships are not supported here", field=column.name)
                 return f"record.get({self.put(column.name)})"
-            case DatePart(function, column):
+            case DatePart(function, column, _, calendar):
                 local = self.load(column)
-                return f"None if {local} is None else {self.put(partial(part_of, function))}({local})"
+                part = partial(part_of, function, calendar=calendar)
+                return f"None if {local} is None else {self.put(part)}({local})"
             case Distance():
                 latitude, longitude = self.load(operand.latitude), self.load(operand.longitude)
                 measure = partial(distance_between, point=operand.point, is_in_miles=operand.is_in_miles)

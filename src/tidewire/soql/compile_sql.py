@@ -4,8 +4,9 @@ SQL has three truth values, our conditions two. Because the tree is in negation 
 are needed: a plain comparison, whose NULL counts as false wherever no NOT is above it, and for what is true
 of nulls `(x IS NULL OR ...)`. No NOT is ever written around a comparison.
 
-Fields of related records are read through outer joins, one for each different path; a query without paths
-has neither joins nor aliases. Distances are not written as SQL: whoever runs a query takes them out first.
+Fields of related records are read through outer joins, one for each different path, which leave out what is
+not in sight; a query without paths has neither joins nor aliases. Distances are not written as SQL: whoever
+runs a query takes them out first.
 
 The text of the SQL is made of words, column and table names from the catalog, and placeholders; whatever a
 user wrote is a parameter. Text is compared by its folded key, never by its value.
@@ -23,6 +24,7 @@ from tidewire.schema.folding import fold_key
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
+    BoundAggregate,
     BoundAnd,
     BoundCompare,
     BoundCondition,
@@ -37,7 +39,9 @@ from tidewire.soql.bound import (
     Column,
     DatePart,
     Distance,
+    Measure,
     Operand,
+    Sight,
     Step,
     columns_of,
     iter_operands,
@@ -47,6 +51,9 @@ from tidewire.soql.dates import render_part
 from tidewire.soql.like import Wildcard, render_sql_pattern, successor, try_exact, try_prefix
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+ARCHIVED = frozenset({"Event", "Task"})
+"""The objects whose old records only those see who ask for all."""
+
 _NO_LIMIT = 2**63 - 1  # SQLite has no OFFSET without LIMIT
 # SQLite refuses expressions more than 1,000 deep, and a chain of n terms is n deep.
 _CHAIN = 64
@@ -81,8 +88,8 @@ def compile_sql(
 
     `columns` are the fields of the record to read, without it those that the query selects.
     """
-    tables = _Tables(bound.entity, is_joined=_is_joined(bound.where, bound.order, ()))
-    writer = _Writer([], tables, include_deleted)
+    tables = _tables(bound, bound.order, (), include_deleted=include_deleted)
+    writer = _Writer([], tables)
     filters = writer.filters(bound.where)
     if among is not None:
         filters.append(writer.among(among))
@@ -92,14 +99,14 @@ def compile_sql(
         # A limit bounds what is counted, so it belongs inside.
         if page:
             rows = ["FROM (SELECT 1", *rows, *page, ") AS counted"]
-        return CompiledSql(" ".join(["SELECT COUNT(*)", *rows]), tuple(writer.params), ())
+        return CompiledSql(" ".join(["SELECT COUNT(*)", *rows]), writer.all_params(), ())
     order = writer.order_by(bound.order)
     page = writer.page(bound.limit, bound.offset)
     chosen = bound.flat_columns if columns is None else columns
     listed = ", ".join(writer.selected(Column(each)) for each in chosen) or "NULL"
     rows = [*tables.words(), *_where(filters)]
     words = ["SELECT", listed, *rows, "ORDER BY", order, *page]
-    return CompiledSql(" ".join(words), tuple(writer.params), chosen)
+    return CompiledSql(" ".join(words), writer.all_params(), chosen)
 
 
 def compile_scan(
@@ -111,18 +118,91 @@ def compile_scan(
     include_deleted: bool = False,
 ) -> CompiledSql:
     """A page of the records that a query's WHERE picks, in the order of their ids: id, then each operand."""
-    tables = _Tables(bound.entity, is_joined=_is_joined(bound.where, (), operands))
-    writer = _Writer([], tables, include_deleted)
+    tables = _tables(bound, (), operands, include_deleted=include_deleted)
+    writer = _Writer([], tables)
     filters = writer.filters(bound.where)
     filters.append(f"{tables.column('id')} > {writer.put(after_id)}")
     listed = [tables.column("id"), *(writer.selected(operand) for operand in operands)]
     page = writer.page(row_count, None)
     rows = [*tables.words(), *_where(filters), "ORDER BY", tables.column("id"), *page]
-    return CompiledSql(" ".join(["SELECT", ", ".join(listed), *rows]), tuple(writer.params), ())
+    return CompiledSql(" ".join(["SELECT", ", ".join(listed), *rows]), writer.all_params(), ())
+
+
+def compile_children(
+    bound: BoundQuery, among: Among, columns: tuple[Field, ...], *, include_deleted: bool = False
+) -> CompiledSql:
+    """The statement for the children of several records: LIMIT and OFFSET hold for those of each record."""
+    if bound.limit is None and bound.offset is None:
+        return compile_sql(bound, include_deleted=include_deleted, among=among, columns=columns)
+    tables = _tables(bound, bound.order, (), include_deleted=include_deleted)
+    writer = _Writer([], tables)
+    listed = ", ".join(f"{writer.selected(Column(each))} AS v{n}" for n, each in enumerate(columns))
+    parent = tables.column(column_of(among.field))
+    place = f"ROW_NUMBER() OVER (PARTITION BY {parent} ORDER BY {writer.order_by(bound.order)}) AS place"
+    before_joins = len(writer.params)
+    filters = [*writer.filters(bound.where), writer.among(among)]
+    ranked = " ".join([f"SELECT {listed}, {place}", *tables.words(), *_where(filters)])
+    first = bound.offset or 0
+    kept = f"place > {writer.put(first)}"
+    if bound.limit is not None:
+        kept += f" AND place <= {writer.put(first + bound.limit)}"
+    names = ", ".join(f"v{n}" for n in range(len(columns)))
+    text = f"SELECT {names} FROM ({ranked}) AS ranked WHERE {kept} ORDER BY place"  # noqa: S608
+    return CompiledSql(text, writer.all_params(before_joins), columns)
+
+
+def compile_child_counts(bound: BoundQuery, among: Among, *, include_deleted: bool = False) -> CompiledSql:
+    """The ids of those records that have children, and how many before LIMIT and OFFSET."""
+    tables = _tables(bound, (), (), include_deleted=include_deleted)
+    writer = _Writer([], tables)
+    filters = [*writer.filters(bound.where), writer.among(among)]
+    parent = tables.column(column_of(among.field))
+    words = [f"SELECT {parent}, COUNT(*)", *tables.words(), *_where(filters), f"GROUP BY {parent}"]
+    return CompiledSql(" ".join(words), writer.all_params(), ())
+
+
+def compile_groups(
+    bound: BoundQuery,
+    aggregate: BoundAggregate,
+    *,
+    row_count: int | None = None,
+    include_deleted: bool = False,
+) -> CompiledSql:
+    """One row for each of any `row_count` groups: its values as the record with the lowest id has them, then
+    the measures.
+
+    Only for groups and measures of stored fields of the record itself. A sum is four columns: how many values
+    there are, how many of them are no decimal of the field's scale, and the sums of millions and of the rest
+    of them all, counted in units of the last decimal place, so that no float is ever added to another.
+    """
+    tables = _tables(bound, (), (), include_deleted=include_deleted)
+    writer = _Writer([], tables)
+    measures = [each for measure in aggregate.measures for each in writer.measure(measure)]
+    keys = [writer.group_key(group.operand) for group in aggregate.groups]
+    filters = writer.filters(bound.where)
+    listed = [f"{each} AS m{number}" for number, each in enumerate(measures)]
+    listed.append(f"MIN({tables.column('id')}) AS first_id")
+    words = ["SELECT", ", ".join(listed), *tables.words(), *_where(filters)]
+    names = [f"m{number}" for number in range(len(measures))]
+    if not keys:
+        return CompiledSql(" ".join(words), writer.all_params(), ())
+    inner = " ".join([*words, "GROUP BY", ", ".join(keys), *writer.page(row_count, None)])
+    shown = [f"shown.{column_of(group.operand.field)}" for group in aggregate.groups]
+    table = _identifier(bound.entity.table)
+    join = f"JOIN {table} AS shown ON shown.id = found.first_id"
+    text = f"SELECT {', '.join([*shown, *names])} FROM ({inner}) AS found {join}"  # noqa: S608
+    return CompiledSql(text, writer.all_params(), ())
 
 
 def _where(filters: list[str]) -> list[str]:
     return ["WHERE", " AND ".join(filters)] if filters else []
+
+
+def _tables(
+    bound: BoundQuery, order: tuple[BoundOrder, ...], operands: Iterable[Operand], *, include_deleted: bool
+) -> _Tables:
+    is_joined = _is_joined(bound.where, order, operands)
+    return _Tables(bound.entity, is_joined, include_deleted, sight=bound.sight)
 
 
 def _is_joined(
@@ -160,9 +240,12 @@ class _Tables:
 
     entity: ObjectType
     is_joined: bool
+    include_deleted: bool
     level: int = 0  # of SELECTs inside each other, so that no alias is used twice
     aliases: dict[tuple[Step, ...], str] = field(default_factory=dict)
     joins: list[str] = field(default_factory=list)
+    join_params: list[Value] = field(default_factory=list)
+    sight: Sight | None = None
 
     def alias(self, steps: tuple[Step, ...]) -> str:
         known = self.aliases.get(steps)
@@ -173,9 +256,26 @@ class _Tables:
         alias = f"t{self.level}_{len(self.aliases)}"
         if steps:
             target = _identifier(steps[-1].target.table)
-            self.joins.append(f"LEFT JOIN {target} AS {alias} ON {alias}.id = {lookup}")
+            deleted = self.try_deleted(steps[-1].target)
+            alive = f" AND {alias}.{deleted} = 0" if deleted else ""
+            seen = self.try_seen(steps[-1].target, alias)
+            self.joins.append(f"LEFT JOIN {target} AS {alias} ON {alias}.id = {lookup}{alive}{seen}")
         self.aliases[steps] = alias
         return alias
+
+    def try_seen(self, entity: ObjectType, alias: str) -> str:
+        """What keeps a joined record that is out of sight away, or nothing."""
+        rule = None if self.sight is None else self.sight(entity)
+        if rule is None:
+            return ""
+        own = _Tables(entity, True, self.include_deleted, self.level, {(): alias})
+        return f" AND {_Writer(self.join_params, own).condition(rule)}"
+
+    def try_deleted(self, entity: ObjectType) -> str | None:
+        """The column that says whether a record of this type is deleted, if that matters here."""
+        deleted = entity.try_field("IsDeleted")
+        is_stored = deleted is not None and bool(deleted.column)
+        return column_of(deleted) if deleted is not None and is_stored and not self.include_deleted else None
 
     def column(self, name: str, steps: tuple[Step, ...] = ()) -> str:
         return f"{self.alias(steps)}.{name}" if self.is_joined else name
@@ -191,11 +291,14 @@ class _Writer:
 
     params: list[Value]
     tables: _Tables
-    include_deleted: bool
 
     def put(self, value: Value) -> str:
         self.params.append(int(value) if isinstance(value, bool) else value)
         return "?"
+
+    def all_params(self, before_joins: int = 0) -> tuple[Value, ...]:
+        """The parameters in the order of the text, in which those of joins come after the first few."""
+        return (*self.params[:before_joins], *self.tables.join_params, *self.params[before_joins:])
 
     def page(self, limit: int | None, offset: int | None) -> list[str]:
         if limit is None and offset is None:
@@ -205,9 +308,15 @@ class _Writer:
 
     def filters(self, where: BoundCondition | None) -> list[str]:
         filters = []
-        deleted = self.tables.entity.try_field("IsDeleted")
-        if not self.include_deleted and deleted is not None and deleted.column:
-            filters.append(f"{self.tables.column(column_of(deleted))} = 0")
+        deleted = self.tables.try_deleted(self.tables.entity)
+        if deleted:
+            filters.append(f"{self.tables.column(deleted)} = 0")
+        archived = self.tables.entity.try_field("IsArchived")
+        if archived is not None and self.tables.entity.name in ARCHIVED and not self.tables.include_deleted:
+            filters.append(f"{self.tables.column(column_of(archived))} = 0")
+        rule = None if self.tables.sight is None else self.tables.sight(self.tables.entity)
+        if rule is not None:
+            filters.append(self.condition(rule))
         if where is not None:
             filters.append(self.condition(where))
         return filters
@@ -238,10 +347,42 @@ class _Writer:
                     for each in _alternatives(operand)
                 ]
                 return names[0] if len(names) == 1 else f"COALESCE({', '.join(names)})"
-            case DatePart(function, column):
-                return render_part(function, self.compared(column))
+            case DatePart(function, column, _, calendar):
+                return render_part(function, self.compared(column), calendar)
             case Distance():
                 raise InternalError("a distance was left in what should become SQL")
+
+    # groups
+
+    def group_key(self, operand: Operand) -> str:
+        column = self.compared(operand)
+        return f"COALESCE({column}, 0)" if operand.field.type is FieldType.CHECKBOX else column
+
+    def measure(self, measure: Measure) -> list[str]:
+        field = measure.operand.field
+        column = self.selected(measure.operand)
+        match measure.function:
+            case "COUNT":
+                return [f"COUNT({column})"]
+            case "COUNT_DISTINCT":
+                return [f"COUNT(DISTINCT {self.compared(measure.operand)})"]
+            case "MIN" | "MAX":
+                return [f"{measure.function}({column})"]
+            case _:
+                return self.exact_sum(field, column)
+
+    def exact_sum(self, field: Field, column: str) -> list[str]:
+        if field.type is FieldType.INTEGER:
+            units, is_odd = column, "0"
+        else:
+            # Fifteen digits are what a double surely keeps, so dividing the units again must give the value.
+            unit = f"{10**field.scale}.0"
+            largest = f"{10 ** (15 - field.scale)}.0"
+            units = f"CASE WHEN ABS({column}) < {largest} THEN CAST(ROUND({column} * {unit}) AS INTEGER) END"
+            is_exact = f"ABS({column}) < {largest} AND CAST({units} AS REAL) / {unit} = {column}"
+            is_odd = f"SUM(CASE WHEN {column} IS NULL OR ({is_exact}) THEN 0 ELSE 1 END)"
+        parts = [f"SUM(({units}) {operator} 1000000)" for operator in ("/", "%")]
+        return [f"COUNT({column})", is_odd, *parts]
 
     # ORDER BY
 
@@ -369,12 +510,16 @@ class _Writer:
     def semi_join(self, item: BoundSemiJoin) -> str:
         column = self.compared(item.operand)
         inner = item.query
-        tables = _Tables(inner.entity, is_joined=_is_joined(inner.where, (), ()), level=self.tables.level + 1)
-        writer = _Writer(self.params, tables, self.include_deleted)
+        is_joined = _is_joined(inner.where, (), ())
+        level = self.tables.level + 1
+        tables = _Tables(inner.entity, is_joined, self.tables.include_deleted, level, sight=inner.sight)
+        writer = _Writer(self.params, tables)
+        before_joins = len(self.params)
         filters = writer.filters(inner.where)
         selected = writer.selected(item.selected)
         # A null among the ids would make NOT IN unknown for every other one.
         filters.append(f"{selected} IS NOT NULL")
+        self.params[before_joins:before_joins] = tables.join_params
         query = " ".join(["SELECT", selected, *tables.words(), *_where(filters)])
         if item.is_negated:
             return f"({column} IS NULL OR {column} NOT IN ({query}))"

@@ -63,7 +63,8 @@ def bind_condition(scope: Scope, condition: Condition, subject: BindSubject = bi
     bound = _Binder(scope, subject).condition(condition, is_negated=False)
     found = list(iter_conditions(bound))
     if sum(isinstance(each, BoundSemiJoin) for each in found) > MAX_SEMI_JOINS:
-        raise scope.syntax_error(condition.position, f"more than {MAX_SEMI_JOINS} semi-joins in one query")
+        reason = f"Maximum {MAX_SEMI_JOINS} semi join sub-selects are allowed"
+        raise scope.syntax_error(condition.position, reason)
     for part in conjuncts(bound):
         if is_measured(part) and not isinstance(part, BoundCompare | BoundNot) and _reaches_out(part):
             reason = "DISTANCE can not be joined to a relationship by OR"
@@ -174,7 +175,7 @@ class _Binder:
             raise self.operator_error(field, position)
         if operator is Operator.LIKE and not (field.is_text and isinstance(operand, Column)):
             raise self.operator_error(field, position)
-        if isinstance(operand, Distance) and operator in _EQUALITY:
+        if isinstance(operand, Distance) and operator not in (Operator.LT, Operator.GT):
             raise self.scope.error(
                 OperatorInvalid, position, "DISTANCE can only be compared by < and >", field=field.name
             )
@@ -185,7 +186,13 @@ class _Binder:
     def ranged(
         self, operand: Operand, operator: Operator, literal: RelativeDate, *, is_negated: bool
     ) -> BoundCondition:
-        start, end = relative_range(literal.name, literal.count, self.scope.now_ms or 0)
+        start, end = relative_range(
+            literal.name,
+            literal.count,
+            self.scope.now_ms or 0,
+            self.scope.caller.calendar,
+            of_days=operand.field.type is FieldType.DATE,
+        )
         match operator:
             case Operator.LT | Operator.GE:
                 bound = BoundCompare(operand, operator, start)
@@ -308,7 +315,8 @@ class _Binder:
         if not isinstance(operand, Column) or operand.field.type not in ID_TYPES:
             raise self.scope.syntax_error(condition.position, "semi-joins need an ID or reference field")
         if self.scope.is_inner:
-            raise self.scope.syntax_error(condition.position, "semi-joins can not be nested")
+            reason = "Nesting of semi join sub-selects is not supported"
+            raise self.scope.syntax_error(condition.position, reason)
         for is_there, clause in (
             (inner.is_count, "COUNT()"),
             (inner.group_by is not None, "GROUP BY"),

@@ -11,6 +11,7 @@ from tidewire.soql.ast import (
     BooleanLiteral,
     Comparison,
     Condition,
+    CurrencyLiteral,
     DateLiteral,
     DateTimeLiteral,
     FieldPath,
@@ -48,7 +49,7 @@ COUNTED_DATES = frozenset(
 """Date ranges named by a word, a colon and a count."""
 
 _OPERATORS = {op.value: op for op in Operator if op is not Operator.LIKE} | {"<>": Operator.NE}
-_CURRENCY = re.compile(r"[A-Za-z]{3}\d+", re.ASCII)
+_CURRENCY = re.compile(r"([A-Za-z]{3})(\d+)", re.ASCII)
 _CONDITION_WORDS = frozenset({"AND", "OR", "NOT", "NULL", "SELECT", "FROM", "WHERE", "IN", "LIKE"})
 
 QueryRule = Callable[[Cursor], Query]
@@ -84,6 +85,7 @@ def _parse_simple(cursor: Cursor, parse_select: QueryRule) -> Condition:
 
 def _parse_test(cursor: Cursor, parse_select: QueryRule) -> Condition:
     position = cursor.position
+    _refuse_formula(cursor)
     subject = parse_subject(cursor, _CONDITION_WORDS)
     if cursor.is_at(TokenKind.SYMBOL) and cursor.word in _OPERATORS:
         operator = _OPERATORS[cursor.advance().text]
@@ -103,6 +105,11 @@ def _parse_test(cursor: Cursor, parse_select: QueryRule) -> Condition:
         values.append(parse_literal(cursor))
     cursor.expect_symbol(")")
     return Membership(subject, membership, tuple(values), position)
+
+
+def _refuse_formula(cursor: Cursor) -> None:
+    if cursor.is_at_word("FORMULA") and cursor.is_next_symbol("("):
+        raise cursor.refused("FORMULA is not supported")
 
 
 def _parse_set_operator(cursor: Cursor) -> SetOperator:
@@ -191,8 +198,20 @@ def _parse_word_literal(cursor: Cursor) -> Literal:
         cursor.advance()
         cursor.expect_symbol(":")
         return RelativeDate(word, cursor.expect_count(), at)
-    if _CURRENCY.fullmatch(cursor.token.text):
-        raise cursor.refused("currency literals are not supported")
+    if match := _CURRENCY.fullmatch(word):
+        return _parse_currency(cursor, match[1], match[2])
+    _refuse_formula(cursor)
     if word in _CONDITION_WORDS:
         raise cursor.unexpected()
     raise cursor.bind_variable()
+
+
+def _parse_currency(cursor: Cursor, code: str, whole: str) -> CurrencyLiteral:
+    token = cursor.advance()
+    fraction = cursor.token
+    # `USD5000.5` reaches us as a name and the number `.5` right after it.
+    is_joined = fraction.position == token.position + len(token.text)
+    if fraction.kind is TokenKind.NUMBER and is_joined and fraction.text.startswith("."):
+        cursor.advance()
+        return CurrencyLiteral(code, whole + fraction.text, token.position)
+    return CurrencyLiteral(code, whole, token.position)

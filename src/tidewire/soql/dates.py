@@ -1,16 +1,18 @@
 """Date ranges relative to today, and the parts of a moment: its year, its week, its hour.
 
-All in UTC. A day begins at midnight UTC and a week on Sunday; the fiscal year is the calendar year. Parts are
-computed from the Julian day number by integer arithmetic alone, which SQL can do alike: `part_of` and
+A day begins at midnight of the calendar's time zone, a week on Sunday, and a fiscal year with the calendar's month.
+Parts are computed from the Julian day number by integer arithmetic alone, which SQL can do alike: `part_of` and
 `render_part` are the same formulas, once over numbers and once as SQL text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
 
-DAY_MS = 86_400_000
+from tidewire.soql.zones import DAY_MS, UTC, Zone
+
 _HOUR_MS = 3_600_000
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH_JULIAN = 2_440_588
@@ -26,28 +28,54 @@ _NAMED_DAYS = {
 }
 
 
-def relative_range(name: str, count: int | None, now_ms: int) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """How days and years are told: whose midnight, and which month a fiscal year begins with.
+
+    A fiscal year bears the number of the year it ends in, or, with `is_named_by_start`, of the one it begins in.
+    """
+
+    zone: Zone = UTC
+    fiscal_month: int = 1
+    is_named_by_start: bool = False
+
+
+UTC_CALENDAR = Calendar()
+
+
+def relative_range(
+    name: str, count: int | None, now_ms: int, calendar: Calendar = UTC_CALENDAR, *, of_days: bool = False
+) -> tuple[int, int]:
     """The first moment of a range such as `LAST_N_DAYS:5`, and the first after it, in epoch ms.
 
     LAST_N_DAYS goes on to the end of today; all other ranges are whole periods before, around or after it.
-    Months before year 1 or after year 9999 count as the first or last there is.
+    Months before year 1 or after year 9999 count as the first or last there is. With `of_days`, the range is of
+    dates as they are stored, at midnight UTC, and the zone only says which day is today.
     """
-    today = now_ms // DAY_MS
+    today = calendar.zone.local_ms(now_ms) // DAY_MS
+    first, end = _relative_days(name, count, today, calendar.fiscal_month)
+    if of_days:
+        return first * DAY_MS, end * DAY_MS
+    return calendar.zone.day_start(first), calendar.zone.day_start(end)
+
+
+def _relative_days(name: str, count: int | None, today: int, fiscal_month: int) -> tuple[int, int]:
     if name in _NAMED_DAYS:
         first, end = _NAMED_DAYS[name]
-        return (today + first) * DAY_MS, (today + end) * DAY_MS
+        return today + first, today + end
     period, first, end = _periods(name, count or 0)
     if period == "DAY":
         # Only here does the range reach up to now instead of ending before the current period.
         end = 1 if name.startswith("LAST_N_") else end
-        return (today + first) * DAY_MS, (today + end) * DAY_MS
+        return today + first, today + end
     if period == "WEEK":
         sunday = today - (today + 4) % 7
-        return (sunday + 7 * first) * DAY_MS, (sunday + 7 * end) * DAY_MS
+        return sunday + 7 * first, sunday + 7 * end
     months = _MONTHS_OF[period]
+    shift = fiscal_month - 1 if period.startswith("FISCAL_") else 0
     day = date.fromordinal(today + _EPOCH_DAY)
-    index = (day.year * 12 + day.month - 1) // months
-    return _month_ms((index + first) * months), _month_ms((index + end) * months)
+    index = (day.year * 12 + day.month - 1 - shift) // months
+    return _month_day((index + first) * months + shift), _month_day((index + end) * months + shift)
 
 
 def _periods(name: str, count: int) -> tuple[str, int, int]:
@@ -63,9 +91,9 @@ def _periods(name: str, count: int) -> tuple[str, int, int]:
     return period, first, first + 1
 
 
-def _month_ms(index: int) -> int:
+def _month_day(index: int) -> int:
     year, month = divmod(min(max(index, _FIRST_MONTH), _LAST_MONTH), 12)
-    return (date(year, month + 1, 1).toordinal() - _EPOCH_DAY) * DAY_MS
+    return date(year, month + 1, 1).toordinal() - _EPOCH_DAY
 
 
 # Richards' algorithm: `e` carries the year, `h` the day inside a year that begins in March.
@@ -98,9 +126,6 @@ _PARTS: dict[str, Callable[[int], int]] = {
     "CALENDAR_YEAR": _year,
     "CALENDAR_QUARTER": lambda julian: (_month(julian) + 2) // 3,
     "CALENDAR_MONTH": _month,
-    "FISCAL_YEAR": _year,
-    "FISCAL_QUARTER": lambda julian: (_month(julian) + 2) // 3,
-    "FISCAL_MONTH": _month,
     "DAY_IN_YEAR": _day_in_year,
     "DAY_IN_MONTH": _day,
     "DAY_IN_WEEK": lambda julian: (julian + 1) % 7 + 1,
@@ -110,15 +135,35 @@ _PARTS: dict[str, Callable[[int], int]] = {
 }
 CLOCK_FUNCTIONS = frozenset({"HOUR_IN_DAY", "DAY_ONLY"})
 """Functions that only a datetime has an answer to."""
-DATE_FUNCTIONS = frozenset(_PARTS) | CLOCK_FUNCTIONS
+_FISCAL_FUNCTIONS = frozenset({"FISCAL_YEAR", "FISCAL_QUARTER", "FISCAL_MONTH"})
+DATE_FUNCTIONS = frozenset(_PARTS) | CLOCK_FUNCTIONS | _FISCAL_FUNCTIONS
 """Functions from a date or datetime to a whole number, or to a date for DAY_ONLY."""
 
 
-def part_of(function: str, epoch_ms: int) -> int:
+def part_of(function: str, epoch_ms: int, calendar: Calendar = UTC_CALENDAR) -> int:
     """What a date function says of a moment."""
+    local_ms = calendar.zone.local_ms(epoch_ms)
     if function == "HOUR_IN_DAY":
-        return epoch_ms % DAY_MS // _HOUR_MS
-    return _PARTS[function](epoch_ms // DAY_MS + _EPOCH_JULIAN)
+        return local_ms % DAY_MS // _HOUR_MS
+    julian = local_ms // DAY_MS + _EPOCH_JULIAN
+    if function in _FISCAL_FUNCTIONS:
+        return _fiscal_part(function, julian, calendar)
+    return _PARTS[function](julian)
+
+
+def _fiscal_part(function: str, julian: int, calendar: Calendar) -> int:
+    first = calendar.fiscal_month
+    month = (_month(julian) - first + 12) % 12 + 1
+    if function == "FISCAL_MONTH":
+        return month
+    if function == "FISCAL_QUARTER":
+        return (month + 2) // 3
+    return _year(julian) + (_month(julian) + 12 - first) // 12 - _years_back(calendar)
+
+
+def _years_back(calendar: Calendar) -> int:
+    """What the year loses again that a fiscal year gains when its first month comes."""
+    return 1 if calendar.is_named_by_start or calendar.fiscal_month == 1 else 0
 
 
 def _modulo(text: str, divisor: int) -> str:
@@ -126,8 +171,18 @@ def _modulo(text: str, divisor: int) -> str:
     return f"({text} - {text} / {divisor} * {divisor})"
 
 
-def render_part(function: str, column: str) -> str:
+def render_part(function: str, column: str, calendar: Calendar = UTC_CALENDAR) -> str:
     """SQL for a date function of a column; null for null."""
+    if calendar.zone == UTC:
+        return _render_part(function, column, calendar)
+    # What clocks show is worked out once, in a row of its own, because the formulas name it many times.
+    local = calendar.zone.render_local("instant.at_ms")
+    part = _render_part(function, "clock.local_ms", calendar)
+    instant = f"(SELECT {column} AS at_ms) AS instant"
+    return " ".join(["(SELECT", part, "FROM (SELECT", local, "AS local_ms FROM", instant, ") AS clock)"])
+
+
+def _render_part(function: str, column: str, calendar: Calendar) -> str:
     shifted = f"({column} + {_SHIFT_MS})"
     if function == "HOUR_IN_DAY":
         return f"({_modulo(shifted, DAY_MS)} / {_HOUR_MS})"
@@ -138,13 +193,21 @@ def render_part(function: str, column: str) -> str:
     month = f"({march} + 3 - {march} / 10 * 12)"
     day = f"({_modulo(h, 153)} / 5 + 1)"
     year = f"({e} / 1461 - 4716 + {march} / 10)"
+    since = f"({month} + {12 - calendar.fiscal_month})"  # months since the fiscal year before began
+    fiscal_month = f"({_modulo(since, 12)} + 1)"
     match function:
-        case "CALENDAR_YEAR" | "FISCAL_YEAR":
+        case "CALENDAR_YEAR":
             return year
-        case "CALENDAR_QUARTER" | "FISCAL_QUARTER":
+        case "CALENDAR_QUARTER":
             return f"(({month} + 2) / 3)"
-        case "CALENDAR_MONTH" | "FISCAL_MONTH":
+        case "CALENDAR_MONTH":
             return month
+        case "FISCAL_YEAR":
+            return f"({year} + {since} / 12 - {_years_back(calendar)})"
+        case "FISCAL_QUARTER":
+            return f"(({fiscal_month} + 2) / 3)"
+        case "FISCAL_MONTH":
+            return fiscal_month
         case "DAY_IN_MONTH":
             return day
         case "DAY_IN_WEEK":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidewire.errors import FieldUnknown
 from tidewire.schema.model import Field, FieldType
 from tidewire.soql.ast import FieldPath, FunctionCall, NumberLiteral, StringLiteral, Subject
@@ -9,6 +11,7 @@ from tidewire.soql.bound import Column, DatePart, Distance, Operand
 from tidewire.soql.dates import CLOCK_FUNCTIONS, DATE_FUNCTIONS
 from tidewire.soql.scope import Scope
 from tidewire.soql.typing_rules import DATE_TYPES
+from tidewire.soql.zones import UTC
 
 AGGREGATES = frozenset({"COUNT", "COUNT_DISTINCT", "SUM", "AVG", "MIN", "MAX"})
 PRESENTATIONS = frozenset({"TOLABEL", "FORMAT", "CONVERTCURRENCY"})
@@ -53,7 +56,6 @@ def only_argument(scope: Scope, call: FunctionCall) -> FieldPath:
 
 def _date_part(scope: Scope, call: FunctionCall, name: str) -> DatePart:
     inner = call.arguments[0]
-    # Every user's time zone is UTC, so converting to it changes nothing.
     is_converted = function_name(inner) == "CONVERTTIMEZONE" and len(call.arguments) == 1
     path = only_argument(scope, inner if is_converted and isinstance(inner, FunctionCall) else call)
     column = scope.column(path)
@@ -62,7 +64,16 @@ def _date_part(scope: Scope, call: FunctionCall, name: str) -> DatePart:
         reason = f"function '{call.name}' can not be applied to field '{column.field.name}'"
         raise scope.syntax_error(call.position, reason)
     kind = FieldType.DATE if name == "DAY_ONLY" else FieldType.INTEGER
-    return DatePart(name, column, result_field(f"{name}({column.field.name})", kind))
+    calendar = scope.caller.calendar
+    if not is_converted:
+        calendar = replace(calendar, zone=UTC)
+    described = result_field(f"{name}({converted_name(column.field.name, is_converted)})", kind)
+    return DatePart(name, column, described, calendar, is_converted)
+
+
+def converted_name(name: str, is_converted: bool) -> str:
+    """How a moment is written inside a date function."""
+    return f"convertTimezone({name})" if is_converted else name
 
 
 def bind_distance(scope: Scope, call: FunctionCall) -> Distance:

@@ -1,9 +1,8 @@
 """Reads a query into its tree. One method per rule of the grammar, in the order in which the clauses stand.
 
-Rules that the grammar has and this parser does not read (USING SCOPE, WITH, FOR UPDATE, UPDATE TRACKING,
-several objects in FROM, currency literals) are refused by name. What it reads but nobody can run is the
-binder's to refuse. Conditions are in `tidewire.soql.condition_parser`, the cursor over tokens in
-`tidewire.soql.cursor`.
+Rules that the grammar has and this parser does not read (WITH DATA CATEGORY, FORMULA) are refused by name. What it
+reads but nobody can run is the binder's to refuse. Conditions are in `tidewire.soql.condition_parser`, the cursor
+over tokens in `tidewire.soql.cursor`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from tidewire.soql.ast import (
     Aliased,
     FieldPath,
+    FromAlias,
     FunctionCall,
     GroupBy,
     Grouping,
@@ -53,14 +53,25 @@ RESERVED = frozenset(
     ]
 )
 """Words that cannot be aliases, nor stand alone as a field."""
-_PURPOSES = ("VIEW", "REFERENCE")
-_CLAUSE_STARTS = frozenset(["ORDER", "OFFSET", "FOR", "UPDATE", "ALL"])
-_REFUSED_CLAUSES = {
-    "USING": "USING SCOPE is not supported",
-    "WITH": "WITH is not supported",
-    "FOR": "FOR UPDATE is not supported",
-    "UPDATE": "UPDATE TRACKING and UPDATE VIEWSTAT are not supported",
+_PURPOSES = ("VIEW", "REFERENCE", "UPDATE")
+_STATISTICS = ("TRACKING", "VIEWSTAT")
+_SECURITY = ("SECURITY_ENFORCED", "USER_MODE", "SYSTEM_MODE")
+_SCOPES = {
+    scope.replace("_", "").upper(): scope
+    for scope in (
+        "delegated",
+        "everything",
+        "mine",
+        "mine_and_my_groups",
+        "my_territory",
+        "my_team_territory",
+        "team",
+        "allPrivate",
+        "mru",
+        "scopingRule",
+    )
 }
+_CLAUSE_STARTS = frozenset(["ORDER", "OFFSET", "FOR", "UPDATE", "ALL"])
 
 
 def parse_query(text: str) -> Query:
@@ -72,16 +83,21 @@ def parse_query(text: str) -> Query:
     return query
 
 
-def _parse_select(cursor: Cursor) -> Query:
+def _parse_select(cursor: Cursor, *, is_child: bool = False) -> Query:
     position = cursor.expect_word("SELECT").position
     with cursor.nested():
         is_count, select = _parse_select_list(cursor)
         cursor.expect_word("FROM")
         entity = cursor.expect_kind(TokenKind.NAME)
+        prefix = ""
+        if is_child and cursor.take_symbol("."):
+            prefix, entity = entity.text, cursor.expect_kind(TokenKind.NAME)
         alias = _parse_from_alias(cursor)
-        _refuse_clause(cursor, "USING")
+        joined = _parse_joined(cursor)
+        scope_position = cursor.position
+        scope = _parse_scope(cursor)
         where = parse_condition(cursor, _parse_select) if cursor.take_word("WHERE") else None
-        _refuse_clause(cursor, "WITH")
+        security = _parse_security(cursor)
         group_by = _parse_group_by(cursor)
         order_by = _parse_order_by(cursor)
         limit = cursor.expect_count() if cursor.take_word("LIMIT") else None
@@ -89,41 +105,71 @@ def _parse_select(cursor: Cursor) -> Query:
         if cursor.is_at_word("ALL") and cursor.is_next_word("ROWS"):
             raise cursor.refused("ALL ROWS not allowed in this context")
         purposes = _parse_purposes(cursor)
-        _refuse_clause(cursor, "UPDATE")
+        statistics = _parse_words(cursor, _STATISTICS) if cursor.take_word("UPDATE") else ()
     return Query(
         select,
         entity.text,
         alias,
+        prefix,
+        joined,
         is_count,
+        scope,
         where,
+        security,
         group_by,
         order_by,
         limit,
         offset,
         purposes,
+        statistics,
         cursor.text,
         position,
         entity.position,
+        scope_position,
     )
 
 
+def _parse_scope(cursor: Cursor) -> str:
+    if not cursor.take_word("USING"):
+        return ""
+    cursor.expect_word("SCOPE")
+    if not cursor.is_at(TokenKind.NAME):
+        raise cursor.unexpected()
+    scope = _SCOPES.get(cursor.word.replace("_", ""))
+    if scope is None:
+        raise cursor.refused(f"unknown scope: '{cursor.token.text}'")
+    cursor.advance()
+    return scope
+
+
+def _parse_security(cursor: Cursor) -> str:
+    """WITH and the mode of its permission checks."""
+    if not cursor.take_word("WITH"):
+        return ""
+    if cursor.is_at_word("DATA") and cursor.is_next_word("CATEGORY"):
+        raise cursor.refused("WITH DATA CATEGORY is not supported")
+    (mode,) = _parse_words(cursor, _SECURITY, at_most=1)
+    return mode
+
+
 def _parse_purposes(cursor: Cursor) -> tuple[str, ...]:
-    """FOR VIEW and FOR REFERENCE, which only say why somebody asks."""
+    """FOR VIEW and FOR REFERENCE, which say why somebody asks, and FOR UPDATE."""
     purposes: list[str] = []
-    while cursor.is_at_word("FOR"):
-        if cursor.is_next_word("UPDATE"):
-            _refuse_clause(cursor, "FOR")
-        cursor.advance()
-        if not any(cursor.is_at_word(purpose) for purpose in _PURPOSES) or cursor.word in purposes:
+    while cursor.take_word("FOR"):
+        if cursor.word in purposes:
             raise cursor.unexpected()
-        purposes.append(cursor.advance().word)
+        purposes += _parse_words(cursor, _PURPOSES, at_most=1)
     return tuple(purposes)
 
 
-def _refuse_clause(cursor: Cursor, *words: str) -> None:
-    for word in words:
-        if cursor.is_at_word(word):
-            raise cursor.refused(_REFUSED_CLAUSES[word])
+def _parse_words(cursor: Cursor, words: tuple[str, ...], at_most: int | None = None) -> tuple[str, ...]:
+    """Some of these words, each once, with commas between them."""
+    found: list[str] = []
+    while not found or (len(found) != at_most and cursor.take_symbol(",")):
+        if not any(cursor.is_at_word(word) for word in words) or cursor.word in found:
+            raise cursor.unexpected()
+        found.append(cursor.advance().word)
+    return tuple(found)
 
 
 def _parse_select_list(cursor: Cursor) -> tuple[bool, tuple[SelectItem, ...]]:
@@ -138,7 +184,7 @@ def _parse_select_list(cursor: Cursor) -> tuple[bool, tuple[SelectItem, ...]]:
 def _parse_select_item(cursor: Cursor) -> SelectItem:
     position = cursor.position
     if cursor.take_symbol("("):
-        query = _parse_select(cursor)
+        query = _parse_select(cursor, is_child=True)
         cursor.expect_symbol(")")
         return Subquery(query, position)
     if (
@@ -188,15 +234,24 @@ def _parse_path(cursor: Cursor) -> FieldPath:
 
 
 def _parse_from_alias(cursor: Cursor) -> str:
-    if cursor.take_word("AS"):
-        alias = _try_alias(cursor)
-        if not alias:
-            raise cursor.unexpected()
-    else:
-        alias = _try_alias(cursor)
-    if cursor.is_at_symbol(","):
-        raise cursor.refused("several objects in FROM are not supported")
+    if not cursor.take_word("AS"):
+        return _try_alias(cursor)
+    alias = _try_alias(cursor)
+    if not alias:
+        raise cursor.unexpected()
     return alias
+
+
+def _parse_joined(cursor: Cursor) -> tuple[FromAlias, ...]:
+    """The further entries of FROM, each a relationship of what an earlier one names, and its own name."""
+    joined: list[FromAlias] = []
+    while cursor.take_symbol(","):
+        path = _parse_path(cursor)
+        alias = _parse_from_alias(cursor)
+        if not alias or len(path.names) == 1:
+            raise cursor.unexpected()
+        joined.append(FromAlias(path.names, alias, path.position))
+    return tuple(joined)
 
 
 def _parse_group_by(cursor: Cursor) -> GroupBy | None:

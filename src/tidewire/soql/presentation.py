@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC as UTC_TIME
+from datetime import datetime, timedelta
 
 from tidewire.events import Value
 from tidewire.schema.folding import fold_key
 from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType
+from tidewire.soql.zones import UTC, Zone
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC_TIME)
 
 
-def present(function: str, field: Field, value: Value) -> Value:
-    """A stored value as TOLABEL or FORMAT shows it; null stays null."""
+def present(function: str, field: Field, value: Value, zone: Zone = UTC) -> Value:
+    """A stored value as TOLABEL or FORMAT shows it, moments by the clocks of `zone`; null stays null."""
     if value is None:
         return None
-    return _label(field, str(value)) if function == "TOLABEL" else _formatted(field, value)
+    return _label(field, str(value)) if function == "TOLABEL" else _formatted(field, value, zone)
 
 
 def _label(field: Field, value: str) -> str:
@@ -25,7 +27,7 @@ def _label(field: Field, value: str) -> str:
     return labels.get(fold_key(value), value)
 
 
-def _formatted(field: Field, value: Value) -> Value:
+def _formatted(field: Field, value: Value, zone: Zone) -> Value:
     if isinstance(value, str | None):
         return value
     if field.type in DOUBLE_TYPES:
@@ -40,7 +42,8 @@ def _formatted(field: Field, value: Value) -> Value:
         case FieldType.DATE:
             return _day(int(value))
         case FieldType.DATETIME:
-            return f"{_day(int(value))}, {_clock(int(value))}"
+            local_ms = zone.local_ms(int(value))
+            return f"{_day(local_ms)}, {_clock(local_ms)}"
         case FieldType.TIME:
             return _clock(int(value))
         case _:

@@ -9,6 +9,7 @@ from tidewire.soql.ast import (
     BooleanLiteral,
     Comparison,
     Condition,
+    CurrencyLiteral,
     DateLiteral,
     DateTimeLiteral,
     FieldPath,
@@ -38,11 +39,17 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f", "'"
 def render_query(query: Query) -> str:
     """The query as text: keywords upper case, single blanks, defaults left out, no needless parentheses."""
     items = "COUNT()" if query.is_count else ", ".join(_select_item(item) for item in query.select)
-    clauses = ["SELECT", items, "FROM", query.entity]
+    source = f"{query.entity_prefix}.{query.entity}" if query.entity_prefix else query.entity
     if query.alias:
-        clauses.append(query.alias)
+        source += f" {query.alias}"
+    source = ", ".join([source, *(f"{'.'.join(each.path)} {each.alias}" for each in query.joined)])
+    clauses = ["SELECT", items, "FROM", source]
+    if query.scope:
+        clauses.append(f"USING SCOPE {query.scope}")
     if query.where is not None:
         clauses.append(f"WHERE {render_condition(query.where)}")
+    if query.security:
+        clauses.append(f"WITH {query.security}")
     if query.group_by is not None:
         clauses.append(_group_by(query.group_by))
     if query.order_by:
@@ -52,6 +59,8 @@ def render_query(query: Query) -> str:
     if query.offset is not None:
         clauses.append(f"OFFSET {query.offset}")
     clauses += [f"FOR {purpose}" for purpose in query.purposes]
+    if query.statistics:
+        clauses.append(f"UPDATE {', '.join(query.statistics)}")
     return " ".join(clauses)
 
 
@@ -82,6 +91,8 @@ def render_literal(literal: Literal) -> str:
             return "TRUE" if value else "FALSE"
         case NullLiteral():
             return "NULL"
+        case CurrencyLiteral(code, text):
+            return code + text
         case RelativeDate(name, count):
             return name if count is None else f"{name}:{count}"
         case NumberLiteral(text) | DateLiteral(text) | DateTimeLiteral(text) | TimeLiteral(text):

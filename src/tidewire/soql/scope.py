@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tidewire.errors import FieldUnknown, RequestError, SoqlSyntaxError
+from tidewire.errors import FieldUnknown, ObjectUnknown, RequestError, SoqlSyntaxError
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType, ObjectType
-from tidewire.soql.ast import FieldPath, Query
-from tidewire.soql.bound import BoundQuery, Column, Step
+from tidewire.soql.ast import FieldPath, FromAlias, Query
+from tidewire.soql.bound import BoundQuery, Column, Sight, Step
 from tidewire.soql.caret import ErrorT, pointing_error
+from tidewire.soql.dates import UTC_CALENDAR, Calendar
 
 MAX_STEPS = 5
 _FIELD_HINT = (
@@ -44,6 +45,23 @@ def children_name_of(lookup: Field) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, as far as the meaning of a query depends on it.
+
+    `queue_ids` are the queues they belong to; without `sight` they see every record.
+    """
+
+    user_id: str = ""
+    queue_ids: tuple[str, ...] = ()
+    calendar: Calendar = UTC_CALENDAR
+    sight: Sight | None = None
+
+
+NOBODY = Caller()
+"""For queries that the platform asks itself: days are those of UTC, and no record is their own."""
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """One query's names. `bind_inner` binds a query inside this one, on an object of its own."""
 
@@ -54,6 +72,8 @@ class Scope:
     now_ms: int | None
     bind_inner: Callable[[Query, Scope], BoundQuery]
     is_inner: bool = False
+    child_level: int = 0  # how many child subqueries this one stands in, itself included
+    caller: Caller = NOBODY
 
     def error(
         self,
@@ -82,17 +102,76 @@ class Scope:
 
     def at(self, entity: ObjectType) -> Scope:
         """The same scope as seen from a related record, which no alias names."""
-        return replace(self, entity=entity, query=replace(self.query, alias=""))
+        return replace(self, entity=entity, query=replace(self.query, alias="", joined=()))
 
     def is_readable(self, field: Field) -> bool:
         """Whether the caller may see a field of this scope's object."""
         return self.readable is None or self.readable(self.entity, field)
 
     def own_names(self, path: FieldPath) -> tuple[str, ...]:
-        """The names of a path without the object's own name or alias in front."""
-        own = {self.entity.name.lower(), self.query.alias.lower()}
-        is_prefixed = len(path.names) > 1 and path.names[0].lower() in own
-        return path.names[1:] if is_prefixed else path.names
+        """The names of a path without the object's own name or alias in front, and with the relationships that
+        further aliases stand for."""
+        names = path.names
+        aliases = {each.alias.lower(): each.path for each in self.query.joined}
+        for _ in aliases:  # each leads to an earlier one
+            if len(names) == 1 or names[0].lower() not in aliases:
+                break
+            names = (*aliases[names[0].lower()], *names[1:])
+        is_prefixed = len(names) > 1 and names[0].lower() in self._own
+        return names[1:] if is_prefixed else names
+
+    @property
+    def _own(self) -> set[str]:
+        return {self.entity.name.lower(), self.query.alias.lower()} - {""}
+
+    def check_aliases(self) -> None:
+        """Raises ObjectUnknown for an entry of FROM that leads nowhere, SoqlSyntaxError for a name used twice."""
+        known = set(self._own)
+        for each in self.query.joined:
+            if each.alias.lower() in known:
+                raise self.syntax_error(each.position, f"duplicate alias: {each.alias}")
+            is_known = each.path[0].lower() in known
+            if not is_known or not (self._is_parent(each) or self._is_children(each)):
+                raise self.from_error(each.path[-1], each.position)
+            known.add(each.alias.lower())
+
+    def _is_parent(self, alias: FromAlias) -> bool:
+        path = FieldPath((*alias.path, "Id"), alias.position)
+        try:
+            self.column(path)
+        except FieldUnknown:
+            return False
+        return True
+
+    def _is_children(self, alias: FromAlias) -> bool:
+        is_own = len(alias.path) == 2 and alias.path[0].lower() in self._own
+        return is_own and self.try_children(alias.path[1]) is not None
+
+    def child_relationship(self, query: Query) -> str:
+        """The relationship that a child subquery names, by an alias perhaps. Raises ObjectUnknown."""
+        if query.entity_prefix:
+            if query.entity_prefix.lower() not in self._own:
+                raise self.from_error(query.entity_prefix, query.entity_position)
+            return query.entity
+        aliased = [each.path for each in self.query.joined if each.alias.lower() == query.entity.lower()]
+        return aliased[0][-1] if aliased else query.entity
+
+    def try_children(self, name: str) -> tuple[ObjectType, Field] | None:
+        """The object of a child relationship and its lookup to this one, if the caller may see both."""
+        wanted = name.lower()
+        for entity in self.catalog.objects:
+            for field in entity.fields:
+                is_meant = self.entity.name in field.reference_to
+                if not is_meant or children_name_of(field).lower() != wanted:
+                    continue
+                if self.at(entity).is_readable(field):
+                    return entity, field
+        return None
+
+    def from_error(self, name: str, position: int) -> ObjectUnknown:
+        """The error for a name in FROM that is no relationship here."""
+        reason = f"Didn't understand relationship '{name}' in FROM part of query call. {_RELATIONSHIP_HINT}"
+        return self.error(ObjectUnknown, position, reason)
 
     def field(self, name: str, position: int) -> Field:
         """A field of the object itself. Raises FieldUnknown."""

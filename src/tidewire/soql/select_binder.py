@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tidewire.errors import FilterInvalid, ObjectUnknown
+from tidewire.errors import FilterInvalid, SoqlSyntaxError
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.soql.ast import Aliased, FieldPath, FunctionCall, Query, SelectItem, Subquery, TypeOf
 from tidewire.soql.bound import (
@@ -18,6 +18,7 @@ from tidewire.soql.bound import (
     SelectedParent,
     SelectedType,
 )
+from tidewire.soql.caret import pointing_error
 from tidewire.soql.dates import DATE_FUNCTIONS
 from tidewire.soql.functions import (
     PRESENTATIONS,
@@ -27,8 +28,11 @@ from tidewire.soql.functions import (
     unknown_function,
 )
 from tidewire.soql.scope import Scope, children_name_of, relationship_of
+from tidewire.soql.zones import UTC
 
 MAX_CHILDREN = 20
+MAX_CHILD_LEVELS = 5
+NESTED_CHILDREN_VERSION = 58  # older versions have children of the queried object only
 MAX_PARENTS = 55
 MAX_ALL_FIELDS = 200
 _FIELD_SETS = frozenset({"ALL", "STANDARD", "CUSTOM"})
@@ -39,13 +43,45 @@ def bind_select(scope: Scope, items: Iterable[SelectItem]) -> tuple[Selected, ..
     shape = _Shape(scope)
     for item in items:
         shape.add(item)
-    if sum(isinstance(item, Subquery) for item in items) > MAX_CHILDREN:
+    if scope.child_level == 0 and _count_children(items) > MAX_CHILDREN:
         reason = f"more than {MAX_CHILDREN} child relationships in one query"
         raise scope.syntax_error(scope.query.position, reason)
     if shape.count_parents() > MAX_PARENTS:
         reason = f"more than {MAX_PARENTS} relationships in one query"
         raise scope.syntax_error(scope.query.position, reason)
     return shape.selected()
+
+
+def check_child_levels(query: Query, version: int) -> None:
+    """Raises SoqlSyntaxError for child subqueries deeper than this API version has them."""
+    levels = MAX_CHILD_LEVELS if version >= NESTED_CHILDREN_VERSION else 1
+    deep = _try_deep(query.select, levels)
+    if deep is not None:
+        raise pointing_error(SoqlSyntaxError, query.text, deep, _deep_reason(levels))
+
+
+def _try_deep(items: Iterable[SelectItem], levels: int) -> int | None:
+    """Where the first child subquery begins that stands in more others than allowed."""
+    for item in items:
+        if isinstance(item, Subquery):
+            deep = item.position if levels == 0 else _try_deep(item.query.select, levels - 1)
+            if deep is not None:
+                return deep
+    return None
+
+
+def _deep_reason(levels: int) -> str:
+    plural = "" if levels == 1 else "s"
+    return (
+        f"SOQL statements cannot query aggregate relationships more than {levels} level{plural} away "
+        "from the root entity object."
+    )
+
+
+def _count_children(items: Iterable[SelectItem]) -> int:
+    """How many child subqueries there are, those inside others included."""
+    inner = [item.query.select for item in items if isinstance(item, Subquery)]
+    return len(inner) + sum(_count_children(select) for select in inner)
 
 
 @dataclass(slots=True)
@@ -142,9 +178,10 @@ class _Shape:
         return known
 
     def add_field(self, found: Field, position: int, name: str = "", function: str = "") -> None:
+        zone = self.scope.caller.calendar.zone if function == "FORMAT" else UTC
         self.put(
             name or found.name,
-            SelectedField(name or found.name, found, self.parts(found), function),
+            SelectedField(name or found.name, found, self.parts(found), function, zone),
             position,
         )
 
@@ -215,8 +252,13 @@ class _Shape:
     # children and TYPEOF
 
     def add_children(self, query: Query, position: int) -> None:
-        if self.scope.is_inner:
-            raise self.scope.syntax_error(position, "subqueries can not be nested")
+        level = self.scope.child_level
+        if self.scope.is_inner and level == 0:
+            raise self.scope.syntax_error(
+                position, "a semi-join must select exactly one ID or reference field"
+            )
+        if level >= MAX_CHILD_LEVELS:
+            raise self.scope.syntax_error(position, _deep_reason(MAX_CHILD_LEVELS))
         if query.is_count or query.group_by is not None:
             raise self.scope.syntax_error(query.position, "aggregates are not supported in subqueries")
         if query.offset is not None and self.scope.query.limit != 1:
@@ -226,24 +268,15 @@ class _Shape:
         child, lookup = self.child(query)
         name = children_name_of(lookup)
         inner = replace(query, entity=child.name, alias=query.alias or query.entity)
-        bound: BoundQuery = self.scope.bind_inner(inner, self.scope)
+        bound: BoundQuery = self.scope.bind_inner(inner, replace(self.scope, child_level=level + 1))
         self.put(name, SelectedChildren(name, lookup, bound), position)
 
     def child(self, query: Query) -> tuple[ObjectType, Field]:
-        wanted = query.entity.lower()
-        for entity in self.scope.catalog.objects:
-            for each in entity.fields:
-                is_meant = self.scope.entity.name in each.reference_to
-                if not is_meant or children_name_of(each).lower() != wanted:
-                    continue
-                if self.scope.at(entity).is_readable(each):
-                    return entity, each
-        reason = (
-            f"Didn't understand relationship '{query.entity}' in FROM part of query call. If you are "
-            "attempting to use a custom relationship, be sure to append the '__r' after the custom "
-            "relationship name. Please reference your WSDL or the describe call for the appropriate names."
-        )
-        raise self.scope.error(ObjectUnknown, query.entity_position, reason)
+        name = self.scope.child_relationship(query)
+        found = self.scope.try_children(name)
+        if found is None:
+            raise self.scope.from_error(name, query.entity_position)
+        return found
 
     def add_type_of(self, item: TypeOf) -> None:
         path = item.relationship
@@ -282,5 +315,7 @@ class _Shape:
 def _frozen(item: Selected | _Parent) -> Selected:
     if not isinstance(item, _Parent):
         return item
-    branches = tuple(Branch(shape.scope.entity, shape.selected()) for shape in item.shapes)
+    branches = tuple(
+        Branch(shape.scope.entity, shape.selected(), shape.scope.caller.sight) for shape in item.shapes
+    )
     return SelectedParent(relationship_of(item.lookup), item.lookup, branches)

@@ -1,11 +1,12 @@
 """SOSL, the search language, as far as searching by words needs it.
 
     FIND {words} [IN ALL|NAME|EMAIL|PHONE|SIDEBAR FIELDS]
-    [RETURNING Object [(fields [WHERE ...] [ORDER BY ...] [LIMIT n])], ...] [LIMIT n]
+    [RETURNING Object [(fields [WHERE ...] [ORDER BY ...] [LIMIT n] [OFFSET n])], ...]
+    [WITH ...] [LIMIT n] [UPDATE TRACKING|VIEWSTAT]
 
-Words are held against the text fields of a record: each word of a phrase in some field, `*` and `?` as wildcards, a
-quoted phrase as it stands, OR between alternatives. What stands in brackets after an object is SOQL's own, and
-is parsed as such.
+What the braces hold is in `search_words.py`; what stands in brackets after an object is SOQL's own, and is parsed as
+such. Of the WITH clauses those are accepted that only ask for more than the records, or that say what holds anyway;
+those that would leave records out are refused.
 """
 
 from __future__ import annotations
@@ -14,33 +15,43 @@ import re
 from dataclasses import dataclass, replace
 
 from tidewire.errors import SearchMalformed
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.soql.ast import Query
-from tidewire.soql.bound import BoundAnd, BoundCondition, BoundLike, BoundOr, BoundQuery, Column
-from tidewire.soql.condition_binder import conjuncts
-from tidewire.soql.like import LikePart, Wildcard
+from tidewire.soql.bound import BoundQuery
+from tidewire.soql.condition_binder import conjuncts, join
 from tidewire.soql.parser import parse_query
+from tidewire.soql.search_words import SearchWords, bind_words, parse_words
+from tidewire.soql.tokens import UNSTORABLE
 
 MAX_SEARCH_CHARS = 20_000
 DEFAULT_LIMIT = 2_000
-_SHORTEST_WORD = 2
 
 _FIND = re.compile(r"\s*FIND\s*\{((?:[^{}\\]|\\.)*)\}\s*", re.IGNORECASE | re.DOTALL)
 _SCOPE = re.compile(r"IN\s+(ALL|NAME|EMAIL|PHONE|SIDEBAR)\s+FIELDS\b\s*", re.IGNORECASE)
 _RETURNING = re.compile(r"RETURNING\s+", re.IGNORECASE)
 _OBJECT = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*")
 _LIMIT = re.compile(r"LIMIT\s+(\d{1,9})\s*", re.IGNORECASE)
-_FIELD_LIST_END = re.compile(r"\s+(?=(?:WHERE|ORDER|LIMIT|OFFSET)\b)", re.IGNORECASE)
-_WORD = re.compile(r'"([^"]*)"|(\S+)')
+_FIELD_LIST_END = re.compile(r"\s+(?=(?:USING|WHERE|ORDER|LIMIT|OFFSET)\b)", re.IGNORECASE)
+_WITH = re.compile(r"WITH\s+([A-Za-z_]+)\s*", re.IGNORECASE)
+_ACCEPTED_WITH = {
+    "SNIPPET": re.compile(r"(?:\(\s*target_length\s*=\s*\d{1,4}\s*\)\s*)?", re.IGNORECASE),
+    "HIGHLIGHT": re.compile(""),
+    "SPELL_CORRECTION": re.compile(r"=\s*(?:TRUE|FALSE)\b\s*", re.IGNORECASE),
+    "USER_MODE": re.compile(""),
+    "SYSTEM_MODE": re.compile(""),
+}
+_REFUSED_WITH = frozenset({"DIVISION", "DATA", "NETWORK", "PRICEBOOKID", "METADATA", "RECOMMENDED"})
+_STATISTICS = re.compile(
+    r"UPDATE\s+(?:TRACKING(?:\s*,\s*VIEWSTAT)?|VIEWSTAT(?:\s*,\s*TRACKING)?)\b\s*", re.IGNORECASE
+)
 _SCOPE_TYPES = {"EMAIL": FieldType.EMAIL, "PHONE": FieldType.PHONE}
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search: alternatives of words, where to look, and what to return; no object means every one."""
+    """A search: its words, where to look, and what to return; no object means every one."""
 
-    alternatives: tuple[tuple[str, ...], ...]
+    words: SearchWords
     scope: str = "ALL"
     returning: tuple[Query, ...] = ()
     limit: int = DEFAULT_LIMIT
@@ -50,6 +61,8 @@ def parse_search(text: str) -> Search:
     """Take a search apart. Raises SearchMalformed, or SOQL's own error for what stands in brackets."""
     if len(text) > MAX_SEARCH_CHARS:
         raise SearchMalformed(f"SOSL statements can not be longer than {MAX_SEARCH_CHARS} characters")
+    if UNSTORABLE.search(text):
+        raise SearchMalformed("a search can not hold NUL or half of a surrogate pair")
     found = _FIND.match(text)
     if found is None:
         raise SearchMalformed("No search term found. The search term must be enclosed in braces.")
@@ -60,22 +73,25 @@ def parse_search(text: str) -> Search:
     returning: tuple[Query, ...] = ()
     if match := _RETURNING.match(rest):
         returning, rest = _parse_returning(rest[match.end() :])
+    rest = _skip_with(rest)
     limit = DEFAULT_LIMIT
     if match := _LIMIT.match(rest):
         limit, rest = min(int(match[1]), DEFAULT_LIMIT), rest[match.end() :]
+    if match := _STATISTICS.match(rest):
+        rest = rest[match.end() :]
     if rest.strip():
         raise SearchMalformed(f"unexpected text in search: {rest.strip()[:40]}")
-    return Search(_parse_words(re.sub(r"\\(.)", r"\1", found[1])), scope, returning, limit)
+    if len(returning) > 1 and any(query.offset is not None for query in returning):
+        raise SearchMalformed("OFFSET needs a search that returns one object")
+    return Search(parse_words(found[1]), scope, returning, limit)
 
 
 def narrow(bound: BoundQuery, search: Search, searched: tuple[Field, ...]) -> BoundQuery | None:
     """A query that finds only records which match the search, or None if there is nothing to look in."""
     if not searched:
         return None
-    matches = [_all_words(words, searched) for words in search.alternatives]
-    found: BoundCondition = matches[0] if len(matches) == 1 else BoundOr(tuple(matches))
-    others = conjuncts(bound.where)
-    where = found if not others else BoundAnd((*conjuncts(found), *others))
+    found = bind_words(search.words, searched)
+    where = found if bound.where is None else join([found, *conjuncts(bound.where)], is_all=True)
     limit = search.limit if bound.limit is None else min(bound.limit, search.limit)
     return replace(bound, where=where, limit=limit)
 
@@ -91,6 +107,20 @@ def searched_fields(obj: ObjectType, scope: str, hidden: frozenset[str]) -> tupl
         for f in obj.stored_fields
         if f.is_text and f.name not in hidden and not f.is_system and (wanted is None or f.type is wanted)
     )
+
+
+def _skip_with(text: str) -> str:
+    """What follows the WITH clauses."""
+    while match := _WITH.match(text):
+        name = match[1].upper()
+        value = _ACCEPTED_WITH[name].match(text, match.end()) if name in _ACCEPTED_WITH else None
+        if value is None:
+            is_known = name in _REFUSED_WITH
+            raise SearchMalformed(
+                f"WITH {name} is not supported" if is_known else f"unexpected text in search: {text[:40]}"
+            )
+        text = text[value.end() :]
+    return text
 
 
 def _parse_returning(text: str) -> tuple[tuple[Query, ...], str]:
@@ -129,43 +159,3 @@ def _take_brackets(text: str) -> tuple[str, str]:
             if depth == 0:
                 return text[1:place], text[place + 1 :].lstrip()
     raise SearchMalformed("a bracket is not closed")
-
-
-def _parse_words(text: str) -> tuple[tuple[str, ...], ...]:
-    alternatives: list[list[str]] = [[]]
-    for quoted, plain in _WORD.findall(text):
-        if plain.upper() == "OR":
-            alternatives.append([])
-        elif plain.upper() == "NOT":
-            raise SearchMalformed("NOT is not supported in searches")
-        elif plain.upper() != "AND":
-            alternatives[-1].append(quoted or plain)
-    for words in alternatives:
-        if not words or any(len(word.strip("*?")) < _SHORTEST_WORD for word in words):
-            raise SearchMalformed("search term must be longer than one character")
-    return tuple(tuple(words) for words in alternatives)
-
-
-def _all_words(words: tuple[str, ...], searched: tuple[Field, ...]) -> BoundCondition:
-    conditions = [_any_field(word, searched) for word in words]
-    return conditions[0] if len(conditions) == 1 else BoundAnd(tuple(conditions))
-
-
-def _any_field(word: str, searched: tuple[Field, ...]) -> BoundCondition:
-    conditions = [BoundLike(Column(f), _parts(word, case_sensitive=f.case_sensitive)) for f in searched]
-    return conditions[0] if len(conditions) == 1 else BoundOr(tuple(conditions))
-
-
-def _parts(word: str, *, case_sensitive: bool) -> tuple[LikePart, ...]:
-    parts: list[LikePart] = [Wildcard.ANY]
-    for run in re.split(r"([*?])", word):
-        if run == "?":
-            parts.append(Wildcard.ONE)
-        elif run == "*":
-            if parts[-1] is not Wildcard.ANY:
-                parts.append(Wildcard.ANY)
-        elif run:
-            parts.append(fold_key(run, case_sensitive=case_sensitive))
-    if parts[-1] is not Wildcard.ANY:
-        parts.append(Wildcard.ANY)
-    return tuple(parts)

@@ -44,7 +44,7 @@ class Token:
 
 _PATTERN = re.compile(
     r"""
-    (?P<space>[ \t\r\n\f]+)
+    (?P<space>[ \t\r\n\f]+|//[^\r\n]*|/\*.*?\*/)
   | (?P<NAME>[A-Za-z][A-Za-z0-9_]*)
   | (?P<STRING>'(?:[^'\\]|\\.)*')
   | (?P<DATETIME>\d{4}-\d\d-\d\d[Tt][0-9:.]*(?:[Zz]|[+-]\d\d:?\d\d)?)
@@ -55,8 +55,8 @@ _PATTERN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
-# NUL and lone surrogates can be kept in no database, so no text may hold them, not even to compare with.
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+"""NUL and lone surrogates can be kept in no database, so no text may hold them, not even to compare with."""
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
 
 
@@ -70,7 +70,7 @@ def parse_tokens(text: str) -> list[Token]:
             f"SOQL statements can not be longer than {MAX_QUERY_CHARS} characters",
             shows_place=False,
         )
-    if unstorable := _UNSTORABLE.search(text):
+    if unstorable := UNSTORABLE.search(text):
         raise _no_alternative(text, unstorable.start())
     tokens: list[Token] = []
     position = 0

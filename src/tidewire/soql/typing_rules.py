@@ -10,6 +10,7 @@ from tidewire.ids import try_normalise_id
 from tidewire.schema.model import DOUBLE_TYPES, ID_TYPES, TYPE_WORDS, Field, FieldType
 from tidewire.soql.ast import (
     BooleanLiteral,
+    CurrencyLiteral,
     DateLiteral,
     DateTimeLiteral,
     Literal,
@@ -81,6 +82,10 @@ def _try_value(query: str, position: int, field: Field, literal: Literal) -> Val
             if field.type is FieldType.INTEGER or field.type in DOUBLE_TYPES:
                 return _number_value(query, position, field, text)
             return None
+        case CurrencyLiteral(_, text):
+            # An org has one currency, so an amount in any is the number itself.
+            is_amount = field.type is FieldType.CURRENCY
+            return _number_value(query, position, field, text) if is_amount else None
         case BooleanLiteral(truth):
             return truth if field.type is FieldType.CHECKBOX else None
         case DateLiteral(text):

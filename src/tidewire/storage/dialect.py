@@ -15,6 +15,7 @@ from itertools import count
 _TOKEN = re.compile(r"'[^']*'|\"[^\"]*\"|\?|\b(?:INTEGER|REAL|BLOB|TEXT)\b")
 _TABLE_STATEMENT = re.compile(r"\s*(?:CREATE|ALTER)\s+TABLE\b")
 _TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA", "TEXT": "TEXT"}
+_PLAIN_INSERT = re.compile(r"INSERT INTO (\w+ \([a-z0-9_, ]+\)) VALUES \(\?(?:, \?)*\)")
 _COLUMN_TYPES = {**_TYPES, "TEXT": 'TEXT COLLATE "C"'}
 
 
@@ -30,3 +31,10 @@ def render_postgres(sql: str) -> str:
         return f"${next(numbers)}" if found == "?" else types.get(found, found)
 
     return _TOKEN.sub(replace, sql)
+
+
+@lru_cache(maxsize=4096)
+def try_render_copy(sql: str) -> str | None:
+    """The COPY that stores rows as this INSERT of nothing but placeholders does; None for any other statement."""
+    match = _PLAIN_INSERT.fullmatch(sql)
+    return None if match is None else f"COPY {match[1]} FROM STDIN"

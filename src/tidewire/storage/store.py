@@ -17,6 +17,7 @@ from tidewire.events import Event, Value
 T = TypeVar("T")
 Row = tuple[Any, ...]
 SqlValue = Value | bytes
+_MAX_WAITING_ROWS = 2000  # more at once would only take memory
 
 
 class Reader(Protocol):
@@ -30,7 +31,7 @@ class Connection(Reader, Protocol):
     """The writer's connection. Only the writer thread touches it."""
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[SqlValue]]) -> None:
-        """Run one statement for each row."""
+        """Run one statement for each row. What goes into an INTEGER column must be an int or a bool."""
 
     def begin(self) -> None:
         """Start a transaction that will write."""
@@ -83,6 +84,7 @@ class Progress:
     """The org's counters, one row in the database, written in every commit.
 
     `group_number` tells after a failed COMMIT whether it happened. `next_position` is the next replay id.
+    `numbers` are the next ones of the table of that name, as far as the running group has taken any.
     """
 
     group_number: int
@@ -90,6 +92,7 @@ class Progress:
     commit_number: int
     access_generation: int
     catalog_version: int
+    numbers: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Progress:
         """A value that later work cannot change."""
@@ -99,35 +102,175 @@ class Progress:
             self.commit_number,
             self.access_generation,
             self.catalog_version,
+            self.numbers.copy(),
         )
 
 
-@dataclass(slots=True)
+class WaitingRows:
+    """New rows that have not reached the database yet, by their INSERT."""
+
+    __slots__ = ("_by_statement", "_count")
+
+    def __init__(self) -> None:
+        self._by_statement: dict[str, list[Sequence[SqlValue]]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, sql: str, params: Sequence[SqlValue]) -> None:
+        """One more row."""
+        self._by_statement.setdefault(sql, []).append(params)
+        self._count += 1
+
+    def extend(self, others: WaitingRows) -> None:
+        """The rows of somebody else, behind those that are here."""
+        for sql, rows in others._by_statement.items():
+            self._by_statement.setdefault(sql, []).extend(rows)
+        self._count += others._count
+
+    def insert(self, connection: Connection) -> None:
+        """Put all of them into the database."""
+        waiting, self._by_statement, self._count = self._by_statement, {}, 0
+        for sql, rows in waiting.items():
+            connection.execute_many(sql, rows)
+
+
 class Transaction:
-    """One member of a group commit: a savepoint's worth of work.
+    """One member of a group commit: what can be undone without undoing the others.
 
     Work reads and writes through `execute`, takes numbers from `progress`, and leaves in-memory effects to
-    `after_commit`
-    callbacks, which run on the writer thread once the commit is durable and before anyone is told.
+    `after_commit` callbacks, which run on the writer thread once the commit is durable and before anyone is
+    told. New rows may be handed to `insert_later`: they reach the database many at a time, and before any other
+    statement does, so that no statement can tell. Rows of `earlier` members of the group may still wait as well.
+
+    A member that has only read, and left rows to be inserted later, is undone by forgetting them. Its first other
+    statement is preceded by a SAVEPOINT: from then on it `is_guarded`. A statement that fails before leaves the
+    group in doubt, and `has_broken_group` set.
     """
 
-    connection: Connection
-    progress: Progress
-    events: list[Event] = field(default_factory=list)
-    ended_sessions: list[str] = field(default_factory=list)
-    callbacks: list[Callable[[], None]] = field(default_factory=list)
+    __slots__ = (
+        "_earlier",
+        "_rows",
+        "callbacks",
+        "connection",
+        "ended_sessions",
+        "events",
+        "has_broken_group",
+        "is_guarded",
+        "progress",
+        "undo_callbacks",
+    )
+
+    def __init__(self, connection: Connection, progress: Progress, earlier: WaitingRows) -> None:
+        self.connection = connection
+        self._earlier = earlier
+        self._rows = WaitingRows()
+        self.progress = progress
+        self.events: list[Event] = []
+        self.ended_sessions: list[str] = []
+        self.callbacks: list[Callable[[], None]] = []
+        self.undo_callbacks: list[Callable[[], None]] = []
+        self.is_guarded = False
+        self.has_broken_group = False
+
+    @property
+    def stored(self) -> Reader:
+        """What the transaction sees, but for the rows that it has waiting itself."""
+        return _PastOwnRows(self)
 
     def execute(self, sql: str, params: Sequence[SqlValue] = ()) -> list[Row]:
         """Run one statement and return all its rows."""
-        return self.connection.execute(sql, params)
+        try:
+            self._reach(is_read=sql.startswith("SELECT"))
+            return self.connection.execute(sql, params)
+        except Exception:
+            self._note_failure()
+            raise
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[SqlValue]]) -> None:
         """Run one statement for each row."""
-        self.connection.execute_many(sql, rows)
+        try:
+            self._reach(is_read=False)
+            self.connection.execute_many(sql, rows)
+        except Exception:
+            self._note_failure()
+            raise
+
+    def execute_past(self, sql: str, params: Sequence[SqlValue] = ()) -> list[Row]:
+        """Run a SELECT that need not see the rows which this transaction itself has waiting."""
+        try:
+            if self._earlier:
+                self._earlier.insert(self.connection)
+            return self.connection.execute(sql, params)
+        except Exception:
+            self._note_failure()
+            raise
+
+    def insert_later(self, sql: str, params: Sequence[SqlValue]) -> None:
+        """Run an INSERT before the next other statement, or at the end."""
+        self._rows.append(sql, params)
+        if len(self._rows) >= _MAX_WAITING_ROWS:
+            try:
+                self._reach(is_read=False)
+            except Exception:
+                self._note_failure()
+                raise
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Run `callback` if, and only after, this transaction is durable. It must not fail."""
         self.callbacks.append(callback)
+
+    def after_undo(self, callback: Callable[[], None]) -> None:
+        """Run `callback`, on the writer thread, whenever what this transaction did is undone. It must not fail."""
+        self.undo_callbacks.append(callback)
+
+    # called by the writer
+
+    def guard(self) -> None:
+        """Make sure that whatever this transaction does from now on can be undone alone."""
+        if self._earlier:
+            self._earlier.insert(self.connection)
+        if not self.is_guarded:
+            self.connection.execute("SAVEPOINT member")
+            self.is_guarded = True
+
+    def finish(self) -> None:
+        """Carry out what was left for the end, inside the savepoint, or leave it to the group if there is none."""
+        if self.is_guarded:
+            self._rows.insert(self.connection)
+            return
+        self._earlier.extend(self._rows)
+        if len(self._earlier) >= _MAX_WAITING_ROWS:
+            try:
+                self._earlier.insert(self.connection)
+            except Exception:
+                self._note_failure()
+                raise
+
+    def _note_failure(self) -> None:
+        if not self.is_guarded:
+            self.has_broken_group = True
+
+    def _reach(self, *, is_read: bool) -> None:
+        """Bring the database to where the next statement must find it."""
+        if not is_read or self._rows:
+            self.guard()
+            self._rows.insert(self.connection)
+        elif self._earlier:
+            self._earlier.insert(self.connection)
+
+
+class _PastOwnRows:
+    """`Transaction.execute_past` as a Reader."""
+
+    __slots__ = ("_tx",)
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def execute(self, sql: str, params: Sequence[SqlValue] = ()) -> list[Row]:
+        return self._tx.execute_past(sql, params)
 
 
 PROGRESS_COLUMNS = "group_number, next_position, commit_number, access_generation, catalog_version"
@@ -152,3 +295,8 @@ def write_progress(connection: Connection, progress: Progress) -> None:
             progress.catalog_version,
         ),
     )
+    if progress.numbers:
+        connection.execute_many(
+            "INSERT INTO numbers (name, next) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET next = excluded.next",
+            list(progress.numbers.items()),
+        )

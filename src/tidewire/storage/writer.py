@@ -1,10 +1,14 @@
 """The one writer of an org, and its group commit.
 
 Theory of operation. Callers hand in *work*: a function of a Transaction. The writer thread drains whatever
-has queued, runs each piece in
-a SAVEPOINT, commits them all with one fsync, and only then lets anyone know. Failure rules:
+has queued, runs one piece after the other, commits them all with one fsync, and only then lets anyone know. Failure
+rules:
 
-- Work that raises is rolled back to its savepoint and fails alone. Its numbers are given back.
+- Work that raises is undone and fails alone: rolled back to its savepoint if it has written anything, forgotten if
+  it has only left rows to be inserted. Its numbers are given back.
+- A statement that fails outside of any savepoint, or an insert of the rows that the members have left, does not tell
+  whose fault it is. Nothing was acknowledged: the whole group is rolled back and runs again, each piece in a
+  savepoint from its start to its end.
 - Some database errors (a full disk, an interrupt) roll back the whole transaction. Then nothing was
   acknowledged: the piece that
   hit it fails, the others run again in a new group.
@@ -34,7 +38,15 @@ from typing import Any, Generic, TypeVar
 
 from tidewire.errors import InternalError, OutcomeUnknown, PlatformError, StoreClosed
 from tidewire.faults import crash_point
-from tidewire.storage.store import Connection, Progress, Store, Transaction, read_progress, write_progress
+from tidewire.storage.store import (
+    Connection,
+    Progress,
+    Store,
+    Transaction,
+    WaitingRows,
+    read_progress,
+    write_progress,
+)
 from tidewire.telemetry import counters
 
 T = TypeVar("T")
@@ -52,6 +64,7 @@ class _Member(Generic[T]):
     result: Any = None
     error: BaseException | None = None
     transaction: Transaction | None = None
+    is_guarded: bool = False  # runs in a savepoint from start to end
 
 
 CommitListener = Callable[[list[Transaction], Progress], None]
@@ -68,6 +81,7 @@ class GroupWriter:
         self._connection: Connection = store.connect_writer()
         self._progress = read_progress(self._connection)
         self._held_back: _Member[Any] | None = None
+        self._handed_in: dict[asyncio.AbstractEventLoop, list[_Member[Any]]] = {}
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._is_closed = False
         self._failure_watchers: list[Callable[[], object]] = []
@@ -89,6 +103,9 @@ class GroupWriter:
     def stop(self) -> None:
         """Finish what is queued, then stop. Later submissions are refused."""
         self._is_closed = True
+        for loop in tuple(self._handed_in):
+            for member in self._handed_in.pop(loop, ()):
+                self._queue.put(member)
         self._queue.put(None)
         self._thread.join()
         self._connection.close()
@@ -101,9 +118,25 @@ class GroupWriter:
         future: asyncio.Future[T] = loop.create_future()
         if self._is_closed or self.failure is not None:
             future.set_exception(StoreClosed("the server is not taking writes now; try again later"))
+            return future
+        member = _Member(work, solo, loop, future)
+        waiting = self._handed_in.get(loop)
+        if waiting is None:
+            # What one turn of the loop hands in goes over at its end, in one piece: the writer's thread would
+            # otherwise begin with the first of it and contend with the loop for the interpreter over the rest.
+            self._handed_in[loop] = [member]
+            loop.call_soon(self._hand_over, loop)
         else:
-            self._queue.put(_Member(work, solo, loop, future))
+            waiting.append(member)
         return future
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        members = self._handed_in.pop(loop, [])
+        if self._is_closed:
+            self._refuse(members)
+            return
+        for member in members:
+            self._queue.put(member)
 
     def _run(self) -> None:
         stopping = False
@@ -171,8 +204,13 @@ class GroupWriter:
             self._reopen(self._progress)
             return group
         done: list[_Member[Any]] = []
+        rows = WaitingRows()
         for index, member in enumerate(group):
-            if self._run_member(member, progress):
+            transaction = member.transaction = Transaction(connection, progress, rows)
+            is_whole = self._run_member(member, transaction, progress)
+            if transaction.has_broken_group and not member.is_guarded:
+                return self._guard(group)
+            if is_whole:
                 if member.error is None:
                     done.append(member)
                 continue
@@ -185,6 +223,11 @@ class GroupWriter:
             self._roll_back()
             self._settle(failed)
             return []
+        try:
+            rows.insert(connection)
+        except Exception as error:  # whatever a value of one member made the driver say
+            log.warning("storage.statement_failed", exc_info=error)
+            return self._guard(group)
         progress.group_number += 1
         try:
             write_progress(connection, progress)
@@ -199,17 +242,27 @@ class GroupWriter:
         self._settle(failed + done)
         return []
 
-    def _run_member(self, member: _Member[Any], progress: Progress) -> bool:
-        """Run one piece in its savepoint. False means that the whole transaction is gone."""
+    def _guard(self, group: list[_Member[Any]]) -> list[_Member[Any]]:
+        """Undo a group of which nobody knows what broke it; returns it, to be run again piece by piece."""
+        self._roll_back()
+        counters["storage.groups_rerun"] += 1
+        for member in group:
+            member.is_guarded = True
+        return group
+
+    def _run_member(self, member: _Member[Any], transaction: Transaction, progress: Progress) -> bool:
+        """Run one piece. False means that the whole transaction is gone."""
         connection = self._connection
-        transaction = member.transaction = Transaction(connection, progress)
         member.result, member.error = None, None
         before = progress.copy()
         try:
-            connection.execute("SAVEPOINT member")
+            if member.is_guarded:
+                transaction.guard()
             member.result = member.work(transaction)
+            transaction.finish()
             if connection.is_in_transaction():
-                connection.execute("RELEASE member")
+                if transaction.is_guarded:
+                    connection.execute("RELEASE member")
                 return True
             member.error = InternalError("the transaction ended early")
         except PlatformError as error:
@@ -222,11 +275,13 @@ class GroupWriter:
             log.exception("storage.work_failed")
             member.error = InternalError("internal error")
             member.error.__cause__ = error
+        _undo(member)
         if not connection.is_in_transaction():
             return False
         try:
-            connection.execute("ROLLBACK TO member")
-            connection.execute("RELEASE member")
+            if transaction.is_guarded:
+                connection.execute("ROLLBACK TO member")
+                connection.execute("RELEASE member")
         except self._store.driver_errors as error:
             log.warning("storage.savepoint_lost", exc_info=error)
             self._roll_back()
@@ -237,6 +292,7 @@ class GroupWriter:
 
     def _announce(self, done: list[_Member[Any]], progress: Progress) -> None:
         self._progress = progress.copy()
+        self._progress.numbers.clear()
         transactions = [m.transaction for m in done if m.transaction is not None]
         for transaction in transactions:
             for callback in transaction.callbacks:
@@ -260,6 +316,8 @@ class GroupWriter:
                 return
         for member in done:
             member.error = kind(message) if self.failure is None else OutcomeUnknown(self.failure.message)
+            if self.failure is None:
+                _undo(member)
         self._settle(done)
 
     def _reopen(self, *expected: Progress) -> Progress | None:
@@ -320,6 +378,13 @@ class GroupWriter:
             except RuntimeError:
                 # The loop is closed: nobody waits there any more, and the commit stands all the same.
                 continue
+
+
+def _undo(member: _Member[Any]) -> None:
+    """Tell whom it concerns that a piece of work came to nothing."""
+    if member.transaction is not None:
+        for callback in member.transaction.undo_callbacks:
+            callback()
 
 
 def _resolve(members: list[_Member[Any]]) -> None:

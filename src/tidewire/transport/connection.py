@@ -16,10 +16,13 @@ from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.request_reader import HttpLimits, RequestReader
 from tidewire.transport.responses import (
     CLOSE_LINE,
+    HTML_HEADERS,
     JSON_HEADERS,
     TEXT_HEADERS,
+    render_chunk,
     render_header_lines,
     render_response,
+    render_stream_head,
 )
 from tidewire.transport.routes import AsyncHandler, Exchange, Router
 
@@ -78,6 +81,27 @@ class ConnectionExchange:
         """Send a response value; see `Exchange`."""
         return self.respond(response.status, response.body, render_header_lines(response))
 
+    async def stream_with(self, response: HttpResponse) -> None:
+        """Send a response in pieces; see `Exchange`."""
+        connection = self._connection
+        if connection is None or response.pieces is None:
+            return
+        headers = render_header_lines(response)
+        connection.begin_stream(response.status, headers, self._tail)
+        if not self._is_head:
+            try:
+                async for piece in response.pieces:
+                    await connection.drained()
+                    if self._connection is None:
+                        return
+                    connection.send_piece(piece, self._tail)
+            except BaseException:
+                connection.abort()  # what the peer has got so far must not pass for the whole
+                raise
+        if self._connection is not None:
+            self._connection = None
+            connection.end_stream(self._tail, self._is_head)
+
     def drop(self) -> None:
         """The peer is gone. Called by the connection."""
         self._connection = None
@@ -91,6 +115,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_discarded_bytes",
+        "_drain_waiter",
         "_exchange",
         "_is_deaf",
         "_is_pumping",
@@ -114,6 +139,7 @@ class Connection(asyncio.Protocol):
         self._is_write_paused = False
         self._is_winding_down = False
         self._discarded_bytes = 0
+        self._drain_waiter: asyncio.Future[None] | None = None  # of the stream that waits for the peer
         self.deadline_s = _NEVER
 
     # called by the loop
@@ -134,8 +160,9 @@ class Connection(asyncio.Protocol):
         """The socket is gone, by whoever's doing."""
         self._transport = None
         self._is_deaf = True
-        self._reader.ready.clear()
+        self._reader.drop()
         self._owner.forget(self)
+        self._wake_stream()
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.drop()
@@ -171,8 +198,9 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer caught up."""
         self._is_write_paused = False
-        if not self._is_deaf:
+        if not self._is_deaf or self._exchange is not None:
             self._restart_deadline()
+        self._wake_stream()
         self._pump()
 
     # called by the listener
@@ -221,6 +249,47 @@ class Connection(asyncio.Protocol):
         # Before the write, which may call `pause_writing` and with it set a deadline of its own.
         self._restart_deadline()
         transport.write(render_response(status, body, headers, self._owner.date_line, tail, is_head))
+        self._go_on(transport, tail)
+
+    def begin_stream(self, status: int, headers: bytes, tail: bytes) -> None:
+        """Write the head of a response in pieces. A peer of HTTP/1.0 is told its end by closing."""
+        if self._transport is not None:
+            shown_tail = tail if tail == b"" else CLOSE_LINE
+            is_chunked = tail == b""
+            date_line = self._owner.date_line
+            self._transport.write(
+                render_stream_head(status, headers, date_line, shown_tail, is_chunked=is_chunked)
+            )
+
+    def send_piece(self, piece: bytes, tail: bytes) -> None:
+        """Write one piece of the body."""
+        if self._transport is not None and piece:
+            self._transport.write(render_chunk(piece) if tail == b"" else piece)
+
+    def end_stream(self, tail: bytes, is_head: bool) -> None:
+        """End the open exchange's response and go on with the next request."""
+        self._exchange = None
+        transport = self._transport
+        if transport is None:
+            return
+        self._restart_deadline()
+        if tail == b"" and not is_head:
+            transport.write(render_chunk(b""))
+        self._go_on(transport, CLOSE_LINE if tail or self._is_winding_down else b"")
+
+    async def drained(self) -> None:
+        """Return once the peer takes more, or has gone."""
+        while self._is_write_paused and self._transport is not None:
+            self._drain_waiter = asyncio.get_running_loop().create_future()
+            await self._drain_waiter
+
+    def _wake_stream(self) -> None:
+        waiter, self._drain_waiter = self._drain_waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _go_on(self, transport: asyncio.Transport, tail: bytes) -> None:
+        """After a response: close if it was the last one, or start what waits."""
         reader = self._reader
         if tail is CLOSE_LINE:
             self._is_deaf = True
@@ -272,10 +341,12 @@ class Connection(asyncio.Protocol):
             return
         self._owner.refused_count += 1
         self.deadline_s = self._owner.now_s + self._owner.limits.linger_s
-        body = text.encode() + b"\n"
+        headers, body = TEXT_HEADERS, text.encode() + b"\n"
+        if status == 414:  # clients know the words of the original's page
+            headers, body = HTML_HEADERS, b"<h1>Bad Message 414</h1><pre>reason: URI Too Long</pre>"
         date_line = self._owner.date_line
         transport.write(
-            render_response(status, body, TEXT_HEADERS, date_line, CLOSE_LINE, reader.is_head_request())
+            render_response(status, body, headers, date_line, CLOSE_LINE, reader.is_head_request())
         )
         if transport.can_write_eof():
             transport.write_eof()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from urllib.parse import parse_qsl, unquote
+
+from tidewire.transport.uploads import Upload
 
 
 @dataclass(frozen=True)
@@ -12,7 +15,8 @@ class HttpRequest:
     """One request, body complete and de-chunked. `headers` has lower-case names; a repeated header is joined
     by `, `.
 
-    `target` is the raw request target; `scheme` is what the listener speaks; `peer` is the client's address.
+    `target` is the raw request target; `scheme` is what the listener speaks; `peer` is the client's address. Where
+    the route takes uploads, the body is in `upload` and `body` is empty.
     """
 
     method: str
@@ -21,6 +25,7 @@ class HttpRequest:
     body: bytes = b""
     scheme: str = "http"
     peer: str = ""
+    upload: Upload | None = None
 
     @cached_property
     def raw_path(self) -> str:
@@ -36,6 +41,8 @@ class HttpRequest:
     def query(self) -> dict[str, str]:
         """Decoded query parameters; the last one of a name counts."""
         _, _, text = self.target.partition("?")
+        if not text:
+            return {}
         return dict(parse_qsl(text, keep_blank_values=True))
 
     @property
@@ -51,9 +58,13 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One whole response. The transport adds Content-Length, Date and Connection."""
+    """One whole response. The transport adds Content-Length, Date and Connection.
+
+    A body that is too large to be held at once comes as `pieces` instead, read as fast as the peer takes them.
+    """
 
     status: int
     body: bytes = b""
     content_type: str = "application/json;charset=UTF-8"
     headers: tuple[tuple[str, str], ...] = field(default=())
+    pieces: AsyncIterator[bytes] | None = None

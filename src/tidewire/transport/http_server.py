@@ -17,6 +17,9 @@ import asyncio
 import logging
 import socket
 import ssl as ssl_module
+import zlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from tidewire.clock import Clock
 from tidewire.transport.connection import Connection
@@ -27,9 +30,9 @@ from tidewire.transport.responses import (
     render_date_line,
     wants_gzip,
 )
-from tidewire.transport.routes import AsyncHandler, Exchange, Route, Router
+from tidewire.transport.routes import AsyncHandler, Exchange, Route, Router, UploadRule
 
-__all__ = ["Exchange", "HttpLimits", "HttpListener", "Route", "Router", "serve_http"]
+__all__ = ["Exchange", "HttpLimits", "HttpListener", "Route", "Router", "UploadRule", "serve_http"]
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +115,14 @@ class HttpListener:
         task.add_done_callback(lambda done: self._finish(done, exchange))
 
     async def _answer(self, handle: AsyncHandler, request: HttpRequest, exchange: Exchange) -> None:
-        response = await handle(request)
+        try:
+            response = await handle(request)
+        finally:
+            if request.upload is not None:
+                request.upload.close()
+        if response.pieces is not None:
+            await exchange.stream_with(_packed(response) if wants_gzip(request, response) else response)
+            return
         if wants_gzip(request, response):
             body = response.body
             packed = (
@@ -141,6 +151,20 @@ class HttpListener:
 
     def _sockets(self) -> tuple[socket.socket, ...]:
         return tuple(self._server.sockets) if self._server is not None else ()
+
+
+def _packed(response: HttpResponse) -> HttpResponse:
+    extra = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
+    pieces = None if response.pieces is None else _iter_packed(response.pieces)
+    return replace(response, headers=response.headers + extra, pieces=pieces)
+
+
+async def _iter_packed(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    async for piece in pieces:
+        if packed := await asyncio.to_thread(packer.compress, piece):
+            yield packed
+    yield packer.flush()
 
 
 async def serve_http(

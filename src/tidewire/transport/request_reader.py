@@ -19,7 +19,8 @@ import httptools
 from tidewire.errors import BodyMalformed, BodyTooLarge
 from tidewire.transport.http import HttpRequest
 from tidewire.transport.responses import CLOSE_LINE, KEEP_LINE, decompress_body
-from tidewire.transport.routes import Route, Router
+from tidewire.transport.routes import Route, Router, UploadRule
+from tidewire.transport.uploads import Upload
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class HttpLimits:
     """
 
     head_bytes: int = 32 * 1024
+    target_bytes: int = 16 * 1024
     head_timeout_s: float = 10.0
     body_timeout_s: float = 10.0
     body_rate_bytes: int = 16 * 1024
@@ -102,6 +104,8 @@ class RequestReader:
         "_scheme",
         "_tail",
         "_target",
+        "_upload",
+        "_upload_rule",
         "begun_s",
         "has_head",
         "is_last",
@@ -145,6 +149,8 @@ class RequestReader:
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._route: Route | None = None
+        self._upload: Upload | None = None
+        self._upload_rule: UploadRule | None = None
         self._tail = b""
 
     def feed(self, data: bytes, now_s: float) -> None:
@@ -203,6 +209,8 @@ class RequestReader:
         if self._is_resumed:
             return
         self._target += url
+        if len(self._target) > self._limits.target_bytes:
+            self._refuse(414, "URI Too Long")
         self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -239,7 +247,10 @@ class RequestReader:
             self._tail = CLOSE_LINE
         else:
             self._tail = b"" if version == "1.1" else KEEP_LINE
-        self._route = route = self._router.find(self._normalise_target())
+        path = self._normalise_target()
+        self._route = route = self._router.find(path)
+        self._upload_rule = rule = route.try_upload(self._method, path)
+        self._upload = None if rule is None else Upload(rule.directory)
         self._has_body = self._expects_body(route, version)
         expectation = self._headers.get("expect")
         if expectation is not None and version == "1.1":
@@ -252,9 +263,16 @@ class RequestReader:
         self.owes_continue = False
         self._body_bytes += len(body)
         route = self._route
-        if route is not None and self._body_bytes > route.body_limit_bytes:
+        if route is not None and self._body_bytes > self._body_limit(route):
             self._refuse(413, route.too_large_text)
-        self._body.append(body)
+        if self._upload is None:
+            self._body.append(body)
+            return
+        try:
+            self._upload.append(body)
+        except OSError:
+            log.exception("transport.upload_failed")
+            self._refuse(503, "The upload cannot be stored now")
 
     def on_message_complete(self) -> None:
         """The request is complete."""
@@ -275,10 +293,13 @@ class RequestReader:
         if route is None or len(self.ready) >= _READY_LIMIT:
             self._refuse(429, "Too many requests in one go")
         headers = self._headers
-        if body and "content-encoding" in headers:
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            upload.is_packed = self._is_packed(headers.get("content-encoding", "identity"))
+        elif body and "content-encoding" in headers:
             body = self._decode(body, headers["content-encoding"], route)
         target = self._target.decode("ascii")
-        request = HttpRequest(self._method, target, headers, body, self._scheme, self._peer)
+        request = HttpRequest(self._method, target, headers, body, self._scheme, self._peer, upload)
         self.ready.append((route, request, self._tail))
         if self._tail is CLOSE_LINE:
             self.is_last = True
@@ -301,6 +322,7 @@ class RequestReader:
             and self._completed == 1
             and self.refusal is None
             and not self._tail
+            and self._upload_rule is None
             and _NEVER_KEPT.isdisjoint(self._headers)
         ):
             self._kept_head = data[:head_bytes]
@@ -347,7 +369,20 @@ class RequestReader:
         if rest:
             self._feed(rest)
 
+    def drop(self) -> None:
+        """Let go of what waits or is being read: nobody will handle it."""
+        for _, request, _ in self.ready:
+            if request.upload is not None:
+                request.upload.close()
+        self.ready.clear()
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            upload.close()
+
     def _refuse(self, status: int, text: str) -> NoReturn:
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            upload.close()
         self.refusal = (status, text)
         raise _Refused
 
@@ -377,16 +412,23 @@ class RequestReader:
             return False
         if not (length.isascii() and length.isdigit()):
             self._refuse(400, "Malformed Content-Length")
-        if len(length) > 18 or int(length) > route.body_limit_bytes:
+        if len(length) > 18 or int(length) > self._body_limit(route):
             self._refuse(413, route.too_large_text)
         return int(length) > 0
 
-    def _decode(self, body: bytes, encoding: str, route: Route) -> bytes:
+    def _body_limit(self, route: Route) -> int:
+        rule = self._upload_rule
+        return route.body_limit_bytes if rule is None else rule.limit_bytes
+
+    def _is_packed(self, encoding: str) -> bool:
         coding = encoding.strip().lower()
-        if coding == "identity":
-            return body
-        if coding not in ("gzip", "x-gzip"):
+        if coding not in ("identity", "gzip", "x-gzip"):
             self._refuse(415, "Content-Encoding not supported")
+        return coding != "identity"
+
+    def _decode(self, body: bytes, encoding: str, route: Route) -> bytes:
+        if not self._is_packed(encoding):
+            return body
         try:
             return decompress_body(body, route.body_limit_bytes)
         except BodyTooLarge:

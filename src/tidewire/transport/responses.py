@@ -11,6 +11,7 @@ from tidewire.transport.http import HttpRequest, HttpResponse
 
 _SAFE = b"Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
 JSON_HEADERS = b"Content-Type: application/json;charset=UTF-8\r\n" + _SAFE
+HTML_HEADERS = b"Content-Type: text/html;charset=UTF-8\r\n" + _SAFE
 TEXT_HEADERS = b"Content-Type: text/plain;charset=UTF-8\r\n" + _SAFE
 CLOSE_LINE = b"Connection: close\r\n"
 KEEP_LINE = b"Connection: keep-alive\r\n"
@@ -40,22 +41,35 @@ def render_response(
     return b"".join((line, date_line, headers, tail, length, b"" if is_head else body))
 
 
+def render_stream_head(
+    status: int, headers: bytes, date_line: bytes, tail: bytes, *, is_chunked: bool
+) -> bytes:
+    """The head of a response whose length is not known yet: it ends with its last chunk, or with the connection."""
+    line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+    framing = b"Transfer-Encoding: chunked\r\n" if is_chunked else b""
+    return b"".join((line, date_line, headers, tail, framing, b"\r\n"))
+
+
+def render_chunk(piece: bytes) -> bytes:
+    """A piece of a chunked body; an empty one ends it."""
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
 def render_header_lines(response: HttpResponse) -> bytes:
     """The header lines of a response value. Raises InternalError if a value would split the response."""
     pairs = [("Content-Type", response.content_type)] if response.content_type else []
     pairs.extend(response.headers)
-    lines = []
-    for name, value in pairs:
-        line = f"{name}: {value}"
-        if "\r" in line or "\n" in line or "\0" in line:
-            raise InternalError(f"response header {name.strip()[:40]!r} holds a control character")
-        lines.append(line.encode("latin-1", "replace") + b"\r\n")
-    return b"".join(lines)
+    lines = "".join([f"{name}: {value}\r\n" for name, value in pairs])
+    if lines.count("\r") != len(pairs) or lines.count("\n") != len(pairs) or "\0" in lines:
+        names = ", ".join(name.strip()[:40] for name, _ in pairs)
+        raise InternalError(f"one of the response headers {names!r} holds a control character")
+    return lines.encode("latin-1", "replace")
 
 
 def wants_gzip(request: HttpRequest, response: HttpResponse) -> bool:
     """Whether compressing this response is possible and worth it."""
-    if len(response.body) < GZIP_WORTHWHILE_BYTES or not response.content_type.startswith(_COMPRESSIBLE):
+    is_small = response.pieces is None and len(response.body) < GZIP_WORTHWHILE_BYTES
+    if is_small or not response.content_type.startswith(_COMPRESSIBLE):
         return False
     if any(name.lower() == "content-encoding" for name, _ in response.headers):
         return False

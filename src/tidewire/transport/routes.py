@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from tidewire.errors import ConfigInvalid
@@ -34,11 +36,26 @@ class Exchange(Protocol):
     def respond_with(self, response: HttpResponse) -> bool:
         """Like `respond`, from a response value."""
 
+    async def stream_with(self, response: HttpResponse) -> None:
+        """Send a response whose body comes in pieces; returns once the last one is written or the peer has gone."""
+
 
 AsyncHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 """Answers in a task of its own. It must not raise: a raise is logged and becomes a bare 500."""
 ParkingHandler = Callable[[HttpRequest, Exchange], None]
 """Called on the loop, must return at once; answers through the exchange when it is ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRule:
+    """Bodies of PUT requests to these paths go to files in `directory` instead of into memory.
+
+    `limit_bytes` bounds them as sent; what they are once unpacked is for whoever reads them to bound.
+    """
+
+    paths: re.Pattern[str]
+    directory: Path
+    limit_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +71,12 @@ class Route:
     park: ParkingHandler | None = None
     body_limit_bytes: int = DEFAULT_BODY_LIMIT_BYTES
     too_large_text: str = "Request body too large"
+    uploads: UploadRule | None = None
+
+    def try_upload(self, method: str, raw_path: str) -> UploadRule | None:
+        """The rule for the body of this request, or None if it is an ordinary one."""
+        rule = self.uploads
+        return rule if rule is not None and method == "PUT" and rule.paths.fullmatch(raw_path) else None
 
     def __post_init__(self) -> None:
         if (self.handle is None) == (self.park is None) or not self.prefix.startswith("/"):

@@ -53,7 +53,7 @@ async def test_definition_makes_everything_and_a_second_run_nothing(org: TestOrg
 
 
 async def test_dry_run_shows_the_plan_and_changes_nothing(org: TestOrg) -> None:
-    plan = await org.gate.apply_definition(org.call, INVOICES, dry_run=True)
+    plan = (await org.gate.apply_definition(org.call, INVOICES, dry_run=True)).lines
     assert len(plan) == 7
     assert org.gate.catalog.try_object("Invoice_Statement__c") is None
     assert await org.apply(**INVOICES) == plan

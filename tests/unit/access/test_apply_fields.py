@@ -293,7 +293,7 @@ async def test_dry_run_of_a_conversion_changes_nothing(org: TestOrg) -> None:
     await define(org, type="Text")
     account = await org.make_account(Tier__c="x")
     document = {"objects": {"Account": {"fields": {"Tier__c": {"type": "Number"}}}}}
-    plan = await org.gate.apply_definition(org.call, document, dry_run=True)
+    plan = (await org.gate.apply_definition(org.call, document, dry_run=True)).lines
     assert await read(org, account, "Tier__c") == "x"
     assert await org.apply(**document) == plan
 

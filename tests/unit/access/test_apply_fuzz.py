@@ -31,11 +31,18 @@ _KEYS = st.sampled_from(
         "capture",
         "permission_sets",
         "users",
+        "roles",
+        "profiles",
+        "groups",
+        "queues",
         "push_topics",
         "connected_apps",
         "settings",
         "remove",
         "Account",
+        "Opportunity",
+        "StageName",
+        "Rating",
         "Thing__c",
         "Order__e",
         "Tier__c",
@@ -46,6 +53,20 @@ _KEYS = st.sampled_from(
         "name",
         "fields",
         "record_types",
+        "sharing",
+        "sharing_rules",
+        "criteria",
+        "share_with",
+        "owned_by",
+        "members",
+        "parent",
+        "value",
+        "closed",
+        "probability",
+        "scopes",
+        "flows",
+        "cors_allowed_origins",
+        "fiscal_year_start_month",
         "type",
         "values",
         "length",
@@ -144,6 +165,78 @@ def _fields(draw: st.DrawFn) -> dict[str, object]:
     return spec
 
 
+_STANDARD_VALUES = st.lists(
+    st.sampled_from(["Hot", "Icy", "Prospecting"])
+    | st.fixed_dictionaries(
+        {"value": st.sampled_from(["Icy", "Shaken"])},
+        optional={"label": st.sampled_from(["L", ""]), "closed": st.booleans(), "won": st.booleans()},
+    ),
+    max_size=2,
+)
+_STANDARD_FIELD = st.fixed_dictionaries(
+    {},
+    optional={
+        "values": _STANDARD_VALUES,
+        "rename": st.dictionaries(
+            st.sampled_from(["Hot", "Icy"]), st.sampled_from(["Warm", "Red"]), max_size=1
+        ),
+        "replace": st.dictionaries(st.sampled_from(["Cold", "Icy"]), st.sampled_from(["Warm"]), max_size=1),
+        "deactivate": st.lists(st.sampled_from(["Hot", "Closed Won", "Closed Lost"]), max_size=2),
+        "default": st.sampled_from(["Hot", "Icy", None]),
+        "help_text": st.text(max_size=3),
+    },
+)
+_PEOPLE = st.fixed_dictionaries(
+    {},
+    optional={
+        "roles": st.dictionaries(
+            st.sampled_from("AB"),
+            st.fixed_dictionaries({}, optional={"parent": st.sampled_from(["A", "B", ""])}),
+        ),
+        "groups": st.dictionaries(
+            st.sampled_from("GH"),
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "members": st.lists(
+                        st.sampled_from(["everyone", "role:A", "group:G", "reader@tidewire.local"]),
+                        max_size=2,
+                    )
+                },
+            ),
+        ),
+        "objects": st.fixed_dictionaries(
+            {},
+            optional={
+                "Account": st.fixed_dictionaries(
+                    {"fields": st.fixed_dictionaries({"Rating": _STANDARD_FIELD})},
+                    optional={
+                        "sharing": st.sampled_from(["private", "read"]),
+                        "sharing_rules": st.fixed_dictionaries(
+                            {
+                                "R": st.fixed_dictionaries(
+                                    {"share_with": st.sampled_from(["group:G", "role:A", "everyone"])},
+                                    optional={"owned_by": st.just("role:B"), "criteria": st.just([])},
+                                )
+                            }
+                        ),
+                    },
+                ),
+                "Opportunity": st.fixed_dictionaries(
+                    {"fields": st.fixed_dictionaries({"StageName": _STANDARD_FIELD})}
+                ),
+            },
+        ),
+        "remove": st.fixed_dictionaries(
+            {},
+            optional={
+                "roles": st.lists(st.sampled_from("AB"), max_size=1),
+                "groups": st.lists(st.sampled_from("GH"), max_size=1),
+                "sharing_rules": st.just(["Account.R"]),
+            },
+        ),
+    },
+)
 _OBJECT = st.fixed_dictionaries(
     {"fields": st.dictionaries(_NAMES, _fields(), max_size=2)},
     optional={"label": st.text(max_size=5), "capture": st.booleans()},
@@ -185,10 +278,10 @@ def apply(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 async def _apply_twice(org: TestOrg, document: dict[str, object]) -> None:
     try:
-        plan = await org.gate.apply_definition(org.call, document, dry_run=True)
-        assert await org.gate.apply_definition(org.call, document, dry_run=False) == plan
-        assert await org.gate.apply_definition(org.call, document, dry_run=False) == []
-        await org.make_account(Tier__c="a")
+        shown = await org.gate.apply_definition(org.call, document, dry_run=True)
+        assert await org.apply(**document) == shown.lines
+        assert await org.apply(**document) == []
+        await org.make_account(Tier__c="a", Rating="Hot")
     except PlatformError as error:
         assert error.code != "internal", document  # noqa: PT017  # any other refusal is right
 
@@ -196,6 +289,14 @@ async def _apply_twice(org: TestOrg, document: dict[str, object]) -> None:
 @settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
 @given(_WILD)
 def test_any_document_is_applied_or_refused(
+    apply: Callable[[dict[str, object]], None], document: dict[str, object]
+) -> None:
+    apply(document)
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@given(_PEOPLE)
+def test_document_about_people_and_statuses_is_applied_once_or_refused(
     apply: Callable[[dict[str, object]], None], document: dict[str, object]
 ) -> None:
     apply(document)

@@ -10,8 +10,9 @@ import yaml
 from tests.orgs import READER, TestOrg, open_org
 from tidewire.config import DEV_PASSWORD
 from tidewire.errors import DefinitionInvalid, LoginFailed, SessionInvalid
-from tidewire.records.settings import OrgSettings
+from tidewire.records.settings import OrgSettings, read_settings
 from tidewire.records.table import read_all_rows, read_rows
+from tidewire.server.bootstrap import try_read_identity
 from tidewire.server.http_apps import CoreHttp
 from tidewire.transport.http import HttpRequest
 
@@ -29,6 +30,58 @@ async def test_settings_are_stored_and_said_once(tmp_path: Path) -> None:
         assert org.core.records.types.settings == OrgSettings(
             session_timeout_s=600, trusted_ip_ranges=("10.0.0.0/8",), person_accounts=True
         )
+
+
+async def test_login_and_origin_settings_are_stored_and_read_back(tmp_path: Path) -> None:
+    settings = {
+        "cors_allowed_origins": ["https://App.example.org:8443", "https://*.example.org"],
+        "lockout_attempts": 3,
+        "lockout_minutes": 0,
+        "api_enabled": False,
+    }
+    async with open_org(tmp_path) as org:
+        assert await org.apply(settings=settings) == [
+            "set cors_allowed_origins = https://app.example.org:8443 https://*.example.org,"
+            " lockout_attempts = 3, lockout_minutes = 0, api_enabled = false"
+        ]
+        assert await org.apply(settings=settings) == []
+        stored = org.core.records.types.settings
+        assert await org.core.records.read(read_settings) == stored
+    assert stored == OrgSettings(
+        cors_allowed_origins=("https://app.example.org:8443", "https://*.example.org"),
+        lockout_attempts=3,
+        lockout_minutes=0,
+        api_enabled=False,
+    )
+
+
+async def test_settings_of_the_organization_are_kept_in_its_record(org: TestOrg) -> None:
+    settings = {
+        "org_name": "Harbour",
+        "time_zone": "Europe/Berlin",
+        "locale": "de_DE",
+        "language": "de",
+        "fiscal_year_start_month": 4,
+    }
+    assert await org.apply(settings=settings) == [
+        "set org_name = Harbour, time_zone = Europe/Berlin, locale = de_DE, language = de,"
+        " fiscal_year_start_month = 4"
+    ]
+    assert await org.apply(settings=settings) == []
+    organization = org.gate.catalog.object("Organization")
+    (row,) = await org.core.records.read(lambda r: read_all_rows(r, organization))
+    assert (row["Name"], row["FiscalYearStartMonth"], row["TimeZoneSidKey"]) == (
+        "Harbour",
+        4,
+        "Europe/Berlin",
+    )
+    identity = await org.core.records.read(try_read_identity)
+    assert identity is not None
+    assert identity.name == "Harbour"
+    await org.apply(users={"new@example.org": {}})
+    users = org.gate.catalog.object("User")
+    created = (await org.core.records.read(lambda r: read_all_rows(r, users)))[-1]
+    assert (created["TimeZoneSidKey"], created["LocaleSidKey"]) == ("Europe/Berlin", "de_DE")
 
 
 async def test_session_timeout_of_the_org_counts_at_once(org: TestOrg) -> None:
@@ -53,6 +106,22 @@ async def test_session_timeout_of_the_org_counts_at_once(org: TestOrg) -> None:
         {"session_timeout_s": 1e3},
         {"trusted_ip_ranges": ["somewhere"]},
         {"trusted_ip_ranges": [5]},
+        {"cors_allowed_origins": ["*"]},
+        {"cors_allowed_origins": ["https://a.example.org/path"]},
+        {"cors_allowed_origins": ["ftp://a.example.org"]},
+        {"lockout_attempts": -1},
+        {"lockout_minutes": 20_000},
+        {"lockout_minutes": "5"},
+        {"api_enabled": 1},
+        {"fiscal_year_start_month": 0},
+        {"fiscal_year_start_month": 13},
+        {"fiscal_year_start_month": None},
+        {"time_zone": "Mars/Olympus"},
+        {"time_zone": 5},
+        {"locale": "english"},
+        {"language": "xx"},
+        {"org_name": ""},
+        {"org_name": "x" * 81},
     ],
 )
 async def test_bad_setting_is_refused(org: TestOrg, settings: dict[str, object]) -> None:

@@ -110,3 +110,31 @@ def test_rows_inside_rows_count_towards_the_bound() -> None:
     second = cursors.open("s1", "rows", 10, 60)
     assert cursors.try_find("s1", f"{first}-1") is None
     assert cursors.try_find("s1", f"{second}-9") is not None
+
+
+def test_cursors_of_one_query_count_as_one_of_the_session() -> None:
+    cursors = make(per_session=2)
+    first, second = cursors.open("s1", "a", 10), cursors.open("s1", "b", 10)
+    inner = [cursors.open("s1", "child", 10, beside=first) for _ in range(5)]
+    assert all(cursors.try_find("s1", f"{each}-1") for each in (second, first, *inner))
+    third = cursors.open("s1", "c", 10)  # the second query was used least lately
+    assert cursors.try_find("s1", f"{second}-1") is None
+    assert all(cursors.try_find("s1", f"{each}-1") for each in (third, first, *inner))
+
+
+def test_query_that_goes_takes_all_its_cursors_along() -> None:
+    cursors = make(per_session=1)
+    first = cursors.open("s1", "a", 10)
+    cursors.open("s1", "child", 10, beside=first)
+    cursors.open("s1", "b", 10)
+    assert len(cursors) == 1
+
+
+def test_query_over_its_bound_loses_the_cursor_unused_for_longest() -> None:
+    cursors = make(per_query=3)
+    root = cursors.open("s1", "a", 10)
+    inner = []
+    for _ in range(5):
+        inner.append(cursors.open("s1", "child", 10, beside=root))
+        assert cursors.try_find("s1", f"{root}-1") is not None
+    assert [cursors.try_find("s1", f"{each}-1") is not None for each in inner] == [False] * 3 + [True] * 2

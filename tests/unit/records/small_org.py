@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TypeVar
 
+from tests.stores import OpenStore
 from tidewire.clock import ManualClock
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Change, CommitContext, Value
@@ -16,7 +16,6 @@ from tidewire.records.table import try_read_row
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import ObjectType
-from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import Progress, Transaction
 from tidewire.storage.writer import GroupWriter
 
@@ -30,11 +29,11 @@ def ignore_commits(transactions: list[Transaction], progress: Progress) -> None:
 
 
 class Org:
-    """Records on a real SQLite file, remembering what its hook was told."""
+    """Records on a real store, remembering what its hook was told."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, place: OpenStore) -> None:
         self.clock = ManualClock(NOW_MS)
-        self.store = SqliteStore(path, 1)
+        self.store = place(1)
         self.writer = GroupWriter(self.store, ignore_commits)
         self.writer.start()
         self.types = Types(EventLog())
@@ -84,9 +83,9 @@ class Org:
 
 
 @asynccontextmanager
-async def open_records(path: Path) -> AsyncIterator[Org]:
+async def open_records(place: OpenStore) -> AsyncIterator[Org]:
     """Records in a new database."""
-    opened = Org(path)
+    opened = Org(place)
     await opened.records.write_plain(opened.types.ensure_stored)
     try:
         yield opened

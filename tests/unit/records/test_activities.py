@@ -4,91 +4,55 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from tests.unit.records.small_org import NOW_MS, USER, Org, open_records
+from tests.stores import OpenStore
+from tests.unit.records.activity_org import (
+    DAILY,
+    START,
+    children,
+    find,
+    make_event,
+    make_guest,
+    make_recurring_task,
+    make_series,
+    make_user,
+    moment,
+    occurrences,
+    open_activities,
+    tasks_of,
+    told,
+    update,
+)
+from tests.unit.records.small_org import NOW_MS, USER, Org
 from tidewire.capture.change_events import change_events
 from tidewire.errors import (
     DuplicateValue,
     FieldNotWriteable,
+    FieldsInconsistent,
     NumberOutOfRange,
     ReferenceWrongType,
     RequiredFieldMissing,
     ValueMalformed,
 )
-from tidewire.events import ChangeType, CommitContext, Value
-from tidewire.records.table import read_rows
+from tidewire.events import ChangeType, CommitContext
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.avro import change_event_schema
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.standard import STANDARD_OBJECTS
 
-DAILY = "RRULE:FREQ=DAILY;INTERVAL=1;COUNT=3"
-START = "2023-11-20T09:00:00.000Z"  # after the clock's 2023-11-14
-Row = dict[str, Value]
-
-
-def moment(text: str) -> int:
-    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
-
-
-async def make_user(org: Org, name: str, profile: str) -> str:
-    return await org.make(
-        "User",
-        Username=f"{name}@example.com",
-        LastName=name,
-        Alias=name,
-        Email=f"{name}@example.com",
-        CommunityNickname=name,
-        ProfileId=profile,
-        TimeZoneSidKey="GMT",
-        LocaleSidKey="en_US",
-        EmailEncodingKey="UTF-8",
-        LanguageLocaleKey="en_US",
-    )
-
 
 @pytest.fixture
-async def org(tmp_path: Path) -> AsyncIterator[Org]:
-    async with open_records(tmp_path / "org.db") as opened:
-        profile = await opened.make("Profile", Name="Standard")
-        assert await make_user(opened, "u", profile) == USER
+async def org(place: OpenStore) -> AsyncIterator[Org]:
+    async with open_activities(place) as opened:
         yield opened
 
 
 @pytest.fixture
 async def guest(org: Org) -> str:
-    profile = await org.make("Profile", Name="Guests")
-    return await make_user(org, "guest", profile)
-
-
-async def make_series(org: Org, pattern: str = DAILY, **values: object) -> str:
-    given = {"Subject": "Planning", "StartDateTime": START, "DurationInMinutes": 60, **values}
-    return await org.make("Event", Recurrence2PatternText=pattern, **given)
-
-
-async def update(org: Org, entity: str, record_id: str, **values: object) -> None:
-    await org.write(lambda unit: unit.update(org.obj(entity), record_id, values))
-
-
-async def find(org: Org, entity: str, field: str, value: str) -> list[Row]:
-    return await org.store.read(lambda reader: read_rows(reader, org.obj(entity), field, [value]))
-
-
-async def occurrences(org: Org, series: str) -> list[Row]:
-    return [row for row in await find(org, "Event", "ParentEventId", series) if not row["IsChild"]]
-
-
-async def children(org: Org, event: str) -> list[Row]:
-    return [row for row in await find(org, "Event", "ParentEventId", event) if row["IsChild"]]
-
-
-def told(org: Org) -> list[tuple[str, ChangeType]]:
-    return [(change.entity, change.type) for change in org.changes]
+    return await make_guest(org)
 
 
 async def test_event_times_given_in_part_are_completed(org: Org) -> None:
@@ -116,7 +80,7 @@ async def test_event_moved_keeps_its_duration(org: Org) -> None:
 
 
 async def test_event_that_ends_before_it_starts_is_refused(org: Org) -> None:
-    with pytest.raises(ValueMalformed):
+    with pytest.raises(FieldsInconsistent):
         await org.make("Event", StartDateTime=START, EndDateTime="2023-11-19T09:00:00.000Z")
 
 
@@ -148,13 +112,13 @@ async def test_series_is_created_with_its_occurrences_in_one_transaction(org: Or
         ({"Recurrence2PatternText": "RRULE:FREQ=DAILY;COUNT=1001"}, NumberOutOfRange),
         ({"Recurrence2PatternTimeZone": "Mars/Base"}, ValueMalformed),
         ({"StartDateTime": None}, RequiredFieldMissing),
-        ({"IsRecurrence": True}, ValueMalformed),
+        ({"IsRecurrence": True}, FieldsInconsistent),
     ],
 )
 async def test_series_that_cannot_be_expanded_is_refused_and_leaves_nothing(
     org: Org, values: dict[str, object], error: type[Exception]
 ) -> None:
-    good = {"Recurrence2PatternText": DAILY, "StartDateTime": START}
+    good = {"Recurrence2PatternText": DAILY, "StartDateTime": START, "DurationInMinutes": 60}
 
     def work_around(unit: UnitOfWork) -> None:
         with pytest.raises(error):
@@ -286,20 +250,13 @@ async def test_invited_contact_gets_a_relation_and_no_event(org: Org) -> None:
 
 
 async def test_second_invitation_of_the_same_person_is_refused(org: Org, guest: str) -> None:
-    event = await org.make("Event", StartDateTime=START)
+    event = await org.make("Event", StartDateTime=START, DurationInMinutes=60)
     await org.make("EventRelation", EventId=event, RelationId=guest)
     with pytest.raises(DuplicateValue):
         await org.make("EventRelation", EventId=event, RelationId=guest)
     (child,) = await children(org, event)
     with pytest.raises(ReferenceWrongType):
         await org.make("EventRelation", EventId=child["Id"], RelationId=USER)
-
-
-async def test_parent_relation_invites_nobody(org: Org) -> None:
-    event = await org.make("Event", StartDateTime=START)
-    contact = await org.make("Contact", LastName="C")
-    await org.make("EventRelation", EventId=event, RelationId=contact, IsParent=True)
-    assert told(org) == [("EventRelation", ChangeType.CREATE)]
 
 
 async def test_child_mirrors_its_event_and_keeps_its_own_reminder(org: Org, guest: str) -> None:
@@ -318,7 +275,7 @@ async def test_child_mirrors_its_event_and_keeps_its_own_reminder(org: Org, gues
 async def test_withdrawn_invitation_takes_the_child_and_undelete_brings_both_back(
     org: Org, guest: str
 ) -> None:
-    event = await org.make("Event", StartDateTime=START)
+    event = await org.make("Event", StartDateTime=START, DurationInMinutes=60)
     relation = await org.make("EventRelation", EventId=event, RelationId=guest)
     await org.delete("EventRelation", relation)
     assert await children(org, event) == []
@@ -330,7 +287,7 @@ async def test_withdrawn_invitation_takes_the_child_and_undelete_brings_both_bac
 
 
 async def test_answer_to_an_invitation_is_dated(org: Org, guest: str) -> None:
-    event = await org.make("Event", StartDateTime=START)
+    event = await org.make("Event", StartDateTime=START, DurationInMinutes=60)
     relation = await org.make("EventRelation", EventId=event, RelationId=guest)
     await update(org, "EventRelation", relation, Status="Accepted")
     assert (await org.row("EventRelation", relation))["RespondedDate"] == NOW_MS - NOW_MS % 1000
@@ -415,3 +372,127 @@ async def test_change_events_of_a_series_are_one_for_it_and_one_for_each_occurre
     assert {event["ActivityRecurrence2Id"] for event in others} == {series["ActivityRecurrence2Id"]}
     assert series["ActivityDateTime"] == others[0]["ActivityDateTime"] == moment("2023-11-20T09:00")
     assert "ParentEventId" not in series
+
+
+async def test_pattern_changed_midway_leaves_what_is_over_as_it_was(org: Org, guest: str) -> None:
+    series = await make_series(org)
+    await org.make("EventRelation", EventId=series, RelationId=guest)
+    past, *_ = await occurrences(org, series)
+    org.clock.advance((moment("2023-11-20T12:00") - NOW_MS) / 1000)
+    await update(org, "Event", series, Recurrence2PatternText="RRULE:FREQ=DAILY;INTERVAL=2;COUNT=3")
+    gone = [("Event", ChangeType.DELETE)] * 2 + [("EventRelation", ChangeType.DELETE)]
+    invited = [("Event", ChangeType.CREATE), ("EventRelation", ChangeType.CREATE)]
+    assert (
+        told(org)
+        == [("Event", ChangeType.UPDATE)]
+        + gone * 2
+        + [("Event", ChangeType.UPDATE)]
+        + [("Event", ChangeType.CREATE)] * 2
+        + invited * 2
+    )
+    found = await occurrences(org, series)
+    assert [row["StartDateTime"] for row in found] == [moment(f"2023-11-{day}T09:00") for day in (20, 22, 24)]
+    assert [row["IsRecurrence2Exclusion"] for row in found] == [True, False, False]
+    assert found[0]["Id"] == past["Id"]
+    assert len(await children(org, str(past["Id"]))) == 1
+
+
+async def test_new_pattern_of_a_recurring_task_leaves_its_closed_tasks(org: Org) -> None:
+    series = await make_recurring_task(org)
+    first, *_ = await tasks_of(org, series)
+    await update(org, "Task", first["Id"], Status="Completed")
+    await update(org, "Task", series, RecurrenceEndDateOnly="2023-11-23")
+    assert (
+        told(org)
+        == [("Task", ChangeType.UPDATE)]
+        + [("Task", ChangeType.DELETE)] * 2
+        + [("Task", ChangeType.CREATE)] * 3
+    )
+    found = await tasks_of(org, series)
+    assert [row["ActivityDate"] for row in found] == [moment(f"2023-11-{day}") for day in (20, 21, 22, 23)]
+    assert found[0]["Id"] == first["Id"]
+    await update(org, "Task", series, Subject="Other")
+    assert [row["Subject"] for row in await tasks_of(org, series)] == ["Call", "Other", "Other", "Other"]
+    await org.delete("Task", series)
+    assert told(org) == [("Task", ChangeType.DELETE)] * 5
+
+
+async def test_one_occurrence_is_deleted_and_brought_back_alone(org: Org) -> None:
+    series = await make_series(org)
+    _, second, _ = await occurrences(org, series)
+    await org.delete("Event", str(second["Id"]))
+    assert told(org) == [("Event", ChangeType.DELETE)]
+    assert len(await occurrences(org, series)) == 2
+    await org.undelete("Event", str(second["Id"]))
+    assert told(org) == [("Event", ChangeType.UNDELETE)]
+    assert len(await occurrences(org, series)) == 3
+
+
+async def test_series_leaves_out_the_days_its_pattern_excludes(org: Org) -> None:
+    series = await make_series(org, DAILY + "\nEXDATE:20231121T090000Z")
+    found = await occurrences(org, series)
+    assert [row["StartDateTime"] for row in found] == [moment(f"2023-11-{day}T09:00") for day in (20, 22)]
+
+
+@pytest.mark.parametrize(
+    "recurrence",
+    [
+        {
+            "Recurrence2PatternText": "RRULE:FREQ=DAILY;COUNT=2",
+            "Recurrence2PatternTimeZone": "America/New_York",
+        },
+        {
+            "IsRecurrence": True,
+            "RecurrenceType": "RecursDaily",
+            "RecurrenceInterval": 1,
+            "RecurrenceEndDateOnly": "2024-03-10",
+            "RecurrenceTimeZoneSidKey": "America/New_York",
+        },
+    ],
+)
+async def test_occurrences_keep_their_local_time_when_clocks_change(
+    org: Org, recurrence: dict[str, object]
+) -> None:
+    series = await make_event(org, StartDateTime="2024-03-09T14:00:00.000Z", **recurrence)
+    made = [change.after for change in org.changes if change.record_id != series]
+    starts = [row["StartDateTime"] for row in made if row is not None]
+    assert starts == [moment("2024-03-09T14:00"), moment("2024-03-10T13:00")]
+
+
+async def test_event_keeps_its_times_when_something_else_changes(org: Org) -> None:
+    event = await make_event(org)
+    before = await org.row("Event", event)
+    await update(org, "Event", event, Subject="Other")
+    assert org.changes[0].changed == ("Subject",)
+    assert await org.row("Event", event) == before | {"Subject": "Other"}
+
+
+@pytest.mark.parametrize(
+    "values, error",
+    [
+        ({"Subject": "Never"}, RequiredFieldMissing),
+        ({"StartDateTime": START}, RequiredFieldMissing),
+        (
+            {"StartDateTime": START, "DurationInMinutes": 5, "EndDateTime": "2023-11-20T10:00:00.000Z"},
+            FieldsInconsistent,
+        ),
+    ],
+)
+async def test_event_with_times_missing_or_in_conflict_is_refused(
+    org: Org, values: dict[str, object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await org.make("Event", **values)
+    assert org.changes == []
+
+
+async def test_task_says_whether_it_is_closed_and_urgent(org: Org) -> None:
+    task = await org.make("Task", Priority="High")
+    row = await org.row("Task", task)
+    assert (row["IsClosed"], row["IsHighPriority"], row["CompletedDateTime"]) == (False, True, None)
+    await update(org, "Task", task, Status="Completed", Priority="Low")
+    row = await org.row("Task", task)
+    assert (row["IsClosed"], row["IsHighPriority"]) == (True, False)
+    assert row["CompletedDateTime"] == NOW_MS - NOW_MS % 1000
+    await update(org, "Task", task, Status="In Progress")
+    assert (await org.row("Task", task))["CompletedDateTime"] is None

@@ -38,6 +38,80 @@ def test_what_the_guide_calls_compatible_with_text_makes_no_event(kind: FieldTyp
     assert try_effect(kind, F.TEXT) is ConversionEffect.NONE
 
 
+# The guide's table, row by row: every pair that it names, and what each one means to subscribers.
+_CONVERTIBLE = tuple(
+    t for t in FieldType if t not in COMPOUND_TYPES and t not in (F.ID, F.REFERENCE, F.INTEGER)
+)
+_TEXTS = (F.TEXT, F.TEXT_AREA, F.EMAIL, F.URL, F.PHONE)
+_GUIDE: dict[str, tuple[ConversionEffect, list[tuple[FieldType, FieldType]]]] = {
+    "a Date or DateTime to any other type": (
+        ConversionEffect.WILDCARD,
+        [(a, b) for a in (F.DATE, F.DATETIME) for b in _CONVERTIBLE if a is not b],
+    ),
+    "any other type to a Date or DateTime": (
+        ConversionEffect.WILDCARD,
+        [(a, b) for a in _CONVERTIBLE for b in (F.DATE, F.DATETIME) if a is not b],
+    ),
+    "a Checkbox to any other type": (
+        ConversionEffect.WILDCARD,
+        [(F.CHECKBOX, b) for b in _CONVERTIBLE if b is not F.CHECKBOX],
+    ),
+    "a MultiselectPicklist to any other type": (
+        ConversionEffect.WILDCARD,
+        [(F.MULTI_PICKLIST, b) for b in _CONVERTIBLE if b is not F.MULTI_PICKLIST],
+    ),
+    "a Picklist to a Checkbox": (ConversionEffect.GAP, [(F.PICKLIST, F.CHECKBOX)]),
+    "a Picklist to a MultiselectPicklist": (ConversionEffect.GAP, [(F.PICKLIST, F.MULTI_PICKLIST)]),
+    "what holds text or digits to a Text": (
+        ConversionEffect.NONE,
+        [
+            (a, F.TEXT)
+            for a in (F.TEXT_AREA, F.EMAIL, F.URL, F.PHONE, F.AUTO_NUMBER, F.NUMBER, F.PERCENT, F.CURRENCY)
+        ],
+    ),
+    "a Text to another kind of text": (
+        ConversionEffect.NONE,
+        [(F.TEXT, b) for b in (F.TEXT_AREA, F.LONG_TEXT, F.EMAIL, F.URL, F.PHONE, F.AUTO_NUMBER)],
+    ),
+    "a Picklist to a Text": (ConversionEffect.NONE, [(F.PICKLIST, F.TEXT)]),
+    "a Text to a Picklist": (ConversionEffect.NONE, [(F.TEXT, F.PICKLIST)]),
+    "a LongTextArea to shorter text": (ConversionEffect.NONE, [(F.LONG_TEXT, b) for b in _TEXTS]),
+}
+
+
+@pytest.mark.parametrize("row", _GUIDE)
+def test_row_of_the_guide_has_its_effect(row: str) -> None:
+    effect, pairs = _GUIDE[row]
+    assert {pair: try_effect(*pair) for pair in pairs} == dict.fromkeys(pairs, effect)
+
+
+_SAMPLES: dict[FieldType, Value] = {
+    F.NUMBER: 5.0,
+    F.CURRENCY: 5.0,
+    F.PERCENT: 5.0,
+    F.CHECKBOX: True,
+    F.DATE: 86_400_000,
+    F.DATETIME: 86_400_000,
+    F.TIME: 1000,
+}
+
+
+@pytest.mark.parametrize("old", _CONVERTIBLE)
+@pytest.mark.parametrize("new", _CONVERTIBLE)
+def test_value_goes_the_way_that_the_effect_says(old: FieldType, new: FieldType) -> None:
+    converted = convert_value(field(old), field(new), _SAMPLES.get(old, "5"))
+    if try_effect(old, new) is ConversionEffect.WILDCARD:
+        assert converted is (False if new is F.CHECKBOX else None)
+    else:
+        assert converted is not None
+
+
+@pytest.mark.parametrize("kind", [*COMPOUND_TYPES, F.ID, F.REFERENCE, F.INTEGER])
+def test_what_is_no_column_of_its_own_does_not_convert(kind: FieldType) -> None:
+    assert {try_effect(kind, other) for other in F} == {None}
+    assert {try_effect(other, kind) for other in F} == {None}
+
+
 def test_only_picklists_make_gap_events() -> None:
     gaps = {(a, b) for a in F for b in F if try_effect(a, b) is ConversionEffect.GAP}
     assert gaps == {(F.PICKLIST, F.CHECKBOX), (F.PICKLIST, F.MULTI_PICKLIST)}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
+from tests.stores import OpenStore
 from tests.unit.records.small_org import NOW_MS, Org, open_records
 from tidewire.errors import DefinitionInvalid
 from tidewire.events import Value
@@ -35,8 +35,8 @@ def made(*fields: Field) -> ObjectType:
 
 
 @pytest.fixture
-async def org(tmp_path: Path) -> AsyncIterator[Org]:
-    async with open_records(tmp_path / "org.db") as opened:
+async def org(place: OpenStore) -> AsyncIterator[Org]:
+    async with open_records(place) as opened:
         yield opened
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
+from tests.stores import OpenStore
 from tests.unit.records.small_org import USER, Org, open_records
 from tidewire.errors import (
     ExternalIdAmbiguous,
     FieldUnknown,
     LeadConverted,
-    PicklistValueInvalid,
     RecordNotFound,
     ReferenceMissing,
     RequiredFieldMissing,
+    StatusRefused,
 )
 from tidewire.events import ChangeType
 from tidewire.ids import make_id
@@ -27,8 +27,8 @@ CONVERTED = "Closed - Converted"
 
 
 @pytest.fixture
-async def org(tmp_path: Path) -> AsyncIterator[Org]:
-    async with open_records(tmp_path / "org.db") as opened:
+async def org(place: OpenStore) -> AsyncIterator[Org]:
+    async with open_records(place) as opened:
         code = Field(name="Code__c", label="Code", type=FieldType.TEXT, length=20, external_id=True)
         number = Field(
             name="Number__c",
@@ -87,7 +87,7 @@ async def test_conversion_makes_three_records_and_changes_the_lead_last(org: Org
     ]
     account = await org.row("Account", made.account_id)
     assert (account["Name"], account["BillingState"], account["AccountSource"]) == ("Cardinal", "IL", "Web")
-    assert (account["Phone"], account["NumberOfEmployees"], account["IsPersonAccount"]) == ("7", 5, False)
+    assert (account["Phone"], account["NumberOfEmployees"]) == ("7", 5)
     contact = await org.row("Contact", made.contact_id)
     assert (contact["Name"], contact["AccountId"]) == ("Brenda Mcclure", made.account_id)
     assert (contact["MailingState"], contact["Title"], contact["LeadSource"]) == ("IL", "CFO", "Web")
@@ -144,9 +144,60 @@ async def test_activities_and_campaigns_follow_the_lead_to_its_contact(org: Org)
     assert (await org.row("Task", task))["WhoId"] == made.contact_id
 
 
+async def test_campaign_counts_the_lead_as_converted_and_as_a_contact(org: Org) -> None:
+    campaign = await org.make("Campaign", Name="C")
+    lead = await make_lead(org, FirstName="Brenda")
+    member = await org.make("CampaignMember", CampaignId=campaign, LeadId=lead)
+    made = await convert(org, lead)
+    row = await org.row("CampaignMember", member)
+    assert (row["LeadId"], row["ContactId"], row["Type"]) == (lead, made.contact_id, "Contact")
+    assert (row["Name"], row["CompanyOrAccount"]) == ("Brenda Mcclure", "Cardinal")
+    counts = await org.row("Campaign", campaign)
+    assert (counts["NumberOfLeads"], counts["NumberOfConvertedLeads"], counts["NumberOfContacts"]) == (
+        1,
+        1,
+        1,
+    )
+    assert [c.entity for c in org.changes][3:] == ["Lead", "CampaignMember", "Campaign"]
+
+
+async def test_nothing_new_can_point_at_a_converted_lead(org: Org) -> None:
+    lead = await make_lead(org)
+    campaign = await org.make("Campaign", Name="C")
+    await convert(org, lead)
+    with pytest.raises(LeadConverted):
+        await org.make("Task", WhoId=lead, Status="Not Started", Priority="Normal")
+    with pytest.raises(LeadConverted):
+        await org.make("CampaignMember", CampaignId=campaign, LeadId=lead)
+
+
+async def test_lead_of_a_queue_is_converted_for_the_user_named(org: Org) -> None:
+    queue = await org.make("Group", Name="Q", Type="Queue")
+    lead = await make_lead(org, OwnerId=queue)
+    with pytest.raises(RequiredFieldMissing, match="ownerId"):
+        await convert(org, lead)
+    made = await convert(org, lead, owner_id=USER, opportunity_name="Deal")
+    for entity, record_id in (("Account", made.account_id), ("Contact", made.contact_id)):
+        assert (await org.row(entity, record_id))["OwnerId"] == USER
+    deal = await org.row("Opportunity", str(made.opportunity_id))
+    assert (deal["Name"], deal["OwnerId"]) == ("Deal", USER)
+
+
+async def test_conversion_into_records_that_do_not_belong_together_is_refused(org: Org) -> None:
+    account = await org.make("Account", Name="A")
+    contact = await org.make("Contact", LastName="C", AccountId=account)
+    deal = await org.make("Opportunity", Name="O", StageName="Prospecting", CloseDate="2030-01-01")
+    lead = await make_lead(org)
+    with pytest.raises(RequiredFieldMissing, match="accountId"):
+        await convert(org, lead, contact_id=contact)
+    with pytest.raises(ReferenceMissing):
+        await convert(org, lead, account_id=account, opportunity_id=deal)
+    assert not (await org.row("Lead", lead))["IsConverted"]
+
+
 async def test_converted_lead_cannot_be_converted_or_updated_again(org: Org) -> None:
     lead = await make_lead(org)
-    with pytest.raises(PicklistValueInvalid):
+    with pytest.raises(StatusRefused, match="invalid convertedStatus: Working"):
         await convert(org, lead, "Working - Contacted")
     await convert(org, lead)
     with pytest.raises(LeadConverted):

@@ -10,6 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.stores import sqlite_place
 from tests.unit.records.small_org import Org, open_records
 from tidewire.errors import RequestError
 from tidewire.events import ChangeType, Value
@@ -142,7 +143,7 @@ def run_all(unit: UnitOfWork, model: Model, steps: list[Step]) -> None:
 
 
 async def play(path: Path, history: list[list[Step]]) -> None:
-    async with open_records(path) as org:
+    async with open_records(sqlite_place(path)) as org:
         to_master = detail("Master__c", "Master", MASTER, "Master__r", "Details__r")
         count = Field(
             name="Count__c",

@@ -10,9 +10,10 @@ import pytest
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
 from tidewire.access.gate import Rows
-from tidewire.errors import FieldUnknown, LimitExceeded, ObjectUnknown
+from tidewire.errors import FieldUnknown, ObjectUnknown, TooManyRecords
 from tidewire.records import aggregate
 from tidewire.records.query import Cell, Children, Related, count_rows
+from tidewire.records.table import update_row
 from tidewire.soql.dates import CLOCK_FUNCTIONS, DATE_FUNCTIONS
 
 PLACES: dict[str, object] = {
@@ -249,7 +250,7 @@ async def test_groups_reach_over_relationships_and_pages(
 async def test_more_groups_than_one_page_are_refused(org: TestOrg, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aggregate, "MAX_GROUPS", 2)
     await make_people(org)
-    with pytest.raises(LimitExceeded, match="does not support queryMore"):
+    with pytest.raises(TooManyRecords, match="does not support queryMore"):
         await ask(org, "SELECT LastName FROM Contact GROUP BY LastName")
     assert len((await ask(org, "SELECT LastName FROM Contact GROUP BY LastName LIMIT 2")).rows) == 2
 
@@ -285,6 +286,11 @@ async def test_distance_is_selected_filtered_and_sorted_by(org: TestOrg) -> None
     near = f"FROM Site__c WHERE {away} < 500 AND Name != 'x'"
     assert await names(org, f"SELECT Name {near} ORDER BY {away} DESC LIMIT 1") == ["Paris"]
     assert (await ask(org, f"SELECT COUNT() {near}")).count == 2
+    for number, keys in enumerate(
+        (f"Kind__c NULLS LAST, {away} DESC", f"Account__c, {away} NULLS LAST", f"{away} DESC, Name")
+    ):
+        expected = ("London Paris Tokyo Nowhere", "London Paris Tokyo Nowhere", "Nowhere Tokyo Paris London")
+        assert await names(org, f"SELECT Name FROM Site__c ORDER BY {keys}") == expected[number].split()
     either = f"SELECT Name FROM Site__c WHERE {away} > 5000 OR Name = 'nowhere' ORDER BY Name"
     assert await names(org, either) == ["Nowhere", "Tokyo"]
     miles = away.replace("km", "mi")
@@ -335,6 +341,68 @@ async def test_deleted_records_show_only_when_asked_for(org: TestOrg) -> None:
         assert len(found.rows) == count + 1
 
 
+MASTERS: dict[str, object] = {
+    "objects": {
+        "Box__c": {"fields": {}},
+        "Item__c": {
+            "fields": {
+                "Box__c": {
+                    "type": "MasterDetail",
+                    "references": "Box__c",
+                    "relationship": "Box__r",
+                    "child_relationship": "Items",
+                }
+            }
+        },
+    }
+}
+
+
+async def test_deleted_master_shows_only_with_its_deleted_details(org: TestOrg) -> None:
+    await org.apply(**MASTERS)
+    box = await org.gate.create(org.call, "Box__c", {"Name": "B"})
+    await org.gate.create(org.call, "Item__c", {"Name": "I", "Box__c": box})
+    await org.gate.delete(org.call, "Box__c", box)
+    soql = "SELECT Name, Box__r.Name FROM Item__c WHERE Box__r.Name = 'b'"
+    assert (await ask(org, soql)).rows == []
+    (item,) = (await org.gate.query(org.admin, soql, include_deleted=True)).rows
+    assert parent(item, "Box__r")["Name"] == "B"
+    nested = "SELECT Name, (SELECT Name FROM Items__r) FROM Box__c"
+    (found,) = (await org.gate.query(org.admin, nested, include_deleted=True)).rows
+    assert isinstance(found["Items__r"], Children)
+
+
+async def test_lookup_to_a_deleted_record_is_cleared_in_both_kinds_of_query(org: TestOrg) -> None:
+    first, _ = await make_people(org)
+    await org.gate.delete(org.call, "Account", first)
+    soql = "SELECT ParentId, Parent.Name FROM Account WHERE Name = 'Beta'"
+    for include_deleted in (False, True):
+        (row,) = (await org.gate.query(org.admin, soql, include_deleted=include_deleted)).rows
+        assert (row["ParentId"], row["Parent"]) == (None, None)
+
+
+async def test_parent_in_the_recycle_bin_is_none_unless_deleted_records_are_asked_for(org: TestOrg) -> None:
+    account = await org.make_account("Gone")
+    contact = await org.gate.create(org.call, "Contact", {"LastName": "Left"})
+    await org.gate.delete(org.call, "Account", account)
+    stored = org.gate.catalog.object("Contact")
+    # No write leads here: a lookup that outlived its record, as a restored or repaired database may hold.
+    await org.core.records.write_plain(lambda tx: update_row(tx, stored, contact, {"AccountId": account}))
+    soql = "SELECT Account.Name FROM Contact WHERE LastName = 'Left'"
+    for include_deleted, name in ((False, None), (True, "Gone")):
+        (row,) = (await org.gate.query(org.admin, soql, include_deleted=include_deleted)).rows
+        found = row["Account"]
+        assert (found.row["Name"] if isinstance(found, Related) else None) == name
+        for condition, count in (
+            ("Account.Name = 'gone'", int(include_deleted)),
+            ("Account.Name = NULL", int(not include_deleted)),
+        ):
+            rows = (
+                await org.gate.query(org.admin, f"{soql} AND {condition}", include_deleted=include_deleted)
+            ).rows
+            assert len(rows) == count, condition
+
+
 async def test_fields_function_reads_what_the_user_may_see(org: TestOrg) -> None:
     await org.make_account(Phone="1")
     seen = (await org.gate.query(org.reader, "SELECT FIELDS(ALL) FROM Account LIMIT 200")).columns
@@ -378,6 +446,7 @@ BOTH_STORES = [
     "SELECT Name, Account.Name FROM Contact ORDER BY Account.Name DESC NULLS LAST, Name",
     "SELECT LastName FROM Contact WHERE Account.Parent.Name != 'x' AND Name LIKE '%x%' ORDER BY LastName DESC",
     "SELECT Name, (SELECT LastName FROM Contacts WHERE LastName > 'b' ORDER BY LastName LIMIT 1) FROM Account",
+    "SELECT Id, (SELECT Id, (SELECT Name FROM Contacts ORDER BY Name LIMIT 1) FROM ChildAccounts) FROM Account",
     "SELECT Id FROM Account WHERE Id IN (SELECT AccountId FROM Contact WHERE Account.Name LIKE 'a%')",
     "SELECT LastName FROM Contact WHERE AccountId NOT IN (SELECT Id FROM Account WHERE Industry = 'Media')",
     "SELECT COUNT() FROM Contact WHERE Account.Name = NULL LIMIT 5 OFFSET 0",

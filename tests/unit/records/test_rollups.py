@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from tests.stores import OpenStore
 from tests.unit.records.small_org import Org, open_records
 from tidewire.errors import DefinitionInvalid
 from tidewire.events import ChangeType, Value
@@ -115,8 +115,8 @@ CATALOG = Catalog(1, (SHOP, ORDER, LINE))
 
 
 @pytest.fixture
-async def org(tmp_path: Path) -> AsyncIterator[Org]:
-    async with open_records(tmp_path / "org.db") as opened:
+async def org(place: OpenStore) -> AsyncIterator[Org]:
+    async with open_records(place) as opened:
         await opened.add(SHOP, ORDER, LINE)
         yield opened
 
@@ -198,6 +198,16 @@ async def test_deleted_parent_is_taken_out_of_its_own_parent(org: Org) -> None:
     assert (await org.row("Shop__c", shop))["Turnover__c"] == 0.0
     await org.undelete("Order__c", order)
     assert (await org.row("Shop__c", shop))["Turnover__c"] == 5.0
+
+
+async def test_undeleted_parent_does_not_count_children_that_were_purged(org: Org) -> None:
+    shop, order = await new_order(org)
+    line = await org.make("Line__c", Name="L", Order__c=order, Amount__c=5)
+    await org.delete("Order__c", order)
+    await org.write(lambda unit: unit.purge(org.obj("Line__c"), line))
+    await org.undelete("Order__c", order)
+    assert picked(await org.row("Order__c", order), "Lines__c", "Total__c", "Gross__c") == [0.0, 0.0, 0.0]
+    assert (await org.row("Shop__c", shop))["Turnover__c"] == 0.0
 
 
 async def test_sum_with_more_digits_than_the_field_is_null(org: Org) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 
 import pytest
 
+from tests.stores import OpenStore
 from tests.unit.records.small_org import NOW_MS, USER, Org, open_records
 from tidewire.errors import (
     DuplicateValue,
@@ -27,8 +27,8 @@ from tidewire.schema.model import Field, FieldType
 
 
 @pytest.fixture
-async def org(tmp_path: Path) -> AsyncIterator[Org]:
-    async with open_records(tmp_path / "org.db") as opened:
+async def org(place: OpenStore) -> AsyncIterator[Org]:
+    async with open_records(place) as opened:
         yield opened
 
 
@@ -173,7 +173,7 @@ async def test_reference_to_a_deleted_record_is_refused(org: Org) -> None:
         await org.make("Account", Name="C", ParentId=parent)
 
 
-async def test_custom_object_has_auto_numbers_and_survives_a_restart(org: Org, tmp_path: Path) -> None:
+async def test_custom_object_has_auto_numbers_and_survives_a_restart(org: Org, place: OpenStore) -> None:
     name_field = Field(name="Name", label="No", type=FieldType.AUTO_NUMBER, display_format="INV-{0000}")
     amount = Field(name="Amount__c", label="Amount", type=FieldType.CURRENCY, precision=18, scale=2)
     invoice = custom_object("Invoice__c", "Invoice", "Invoices", "a00", 1001, name_field, (amount,))
@@ -181,7 +181,7 @@ async def test_custom_object_has_auto_numbers_and_survives_a_restart(org: Org, t
     first = await org.make("Invoice__c", Amount__c=1.005)
     second = await org.make("invoice__C", amount__c="7")
     org.close()
-    again = Org(tmp_path / "org.db")
+    again = Org(place)
     await again.store.read(again.types.load)
     assert again.types.catalog.captured == {"Invoice__c"}
     assert set(again.types.schemas) == {"Invoice__ChangeEvent"}

@@ -13,6 +13,7 @@ from tidewire.schema.fields import double, location, multi_picklist, rich_text, 
 from tidewire.schema.layout import add_fields, custom_object
 from tidewire.schema.model import EventType, Field, FieldType, ObjectType, RollUp
 from tidewire.schema.standard import ACCOUNT, CONTACT, STANDARD_OBJECTS, USER
+from tidewire.schema.standard.people import PERSON_ACCOUNT
 
 ORDERED = EventType(
     name="Ordered__e",
@@ -281,5 +282,5 @@ def test_formula_is_left_out_of_change_events_and_roll_up_is_not() -> None:
 
 
 def test_account_change_event_ends_with_what_only_some_orgs_use() -> None:
-    names = [f["name"] for f in change_event_schema(ACCOUNT)["fields"]]
+    names = [f["name"] for f in change_event_schema(PERSON_ACCOUNT)["fields"]]
     assert names.index("SicDesc") < names.index("RecordTypeId") < names.index("PersonEmail")

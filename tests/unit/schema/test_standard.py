@@ -7,9 +7,12 @@ import pytest
 
 from tidewire.schema.model import FieldType, ObjectType
 from tidewire.schema.standard import FIRST_ADDED_COLUMN, OPPORTUNITY_STAGES, STANDARD_OBJECTS, status_rows
+from tidewire.schema.standard.people import PERSON_OBJECTS
 
 PINNED = json.loads((Path(__file__).parent / "standard_columns.json").read_text())
 BY_NAME = {obj.name: obj for obj in STANDARD_OBJECTS}
+
+PERSON_FIELDS = {obj.name: obj.stored_fields for obj in PERSON_OBJECTS}
 
 each_object = pytest.mark.parametrize("obj", STANDARD_OBJECTS, ids=lambda obj: obj.name)
 
@@ -17,10 +20,20 @@ each_object = pytest.mark.parametrize("obj", STANDARD_OBJECTS, ids=lambda obj: o
 @each_object
 def test_stored_columns_of_a_release_keep_their_place(obj: ObjectType) -> None:
     # Databases hold these columns: a new field may join the list, but no line may change or leave.
-    columns = {f.name: f.column for f in obj.stored_fields}
+    columns = {f.name: f.column for f in (*obj.stored_fields, *PERSON_FIELDS.get(obj.name, ()))}
     pinned = PINNED[obj.name]
     assert obj.table == pinned["table"]
     assert {name: columns.get(name) for name in pinned["columns"]} == pinned["columns"]
+
+
+def test_org_with_person_accounts_has_the_same_fields_and_more() -> None:
+    for obj in PERSON_OBJECTS:
+        plain = BY_NAME[obj.name]
+        assert obj.table == plain.table
+        assert [f.name for f in obj.fields][: len(plain.fields)] == [f.name for f in plain.fields]
+        assert len({f.column for f in obj.stored_fields}) == len(obj.stored_fields)
+    added = {o.name: len(o.fields) - len(BY_NAME[o.name].fields) for o in PERSON_OBJECTS}
+    assert added == {"Account": 38, "Contact": 1, "Lead": 0}
 
 
 @each_object
@@ -87,6 +100,8 @@ def test_setup_objects_are_those_that_are_never_captured() -> None:
         "StreamingChannel",
         "Group",
         "UserRole",
+        "GroupMember",
+        "QueueSobject",
         "RecordType",
         *status_rows(),
     }

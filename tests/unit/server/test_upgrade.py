@@ -10,8 +10,9 @@ import pytest
 
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
+from tidewire.access.apps import check_secret, try_read_app
 from tidewire.clock import ManualClock
-from tidewire.config import Settings
+from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, Settings
 from tidewire.errors import ConfigInvalid, StoreLocked
 from tidewire.server.upgrade import upgrade_org
 from tidewire.storage.migrations import _STEPS, LAYOUT_VERSION
@@ -21,11 +22,11 @@ def settings_of(directory: Path, store: str = "sqlite") -> Settings:
     return Settings(data=str(directory), store=store)
 
 
-def make_layout_1(newest: Path, target: Path) -> None:
-    """A database made by the first step alone, with an org's rows copied in from one of the newest layout."""
+def make_layout(version: int, newest: Path, target: Path) -> None:
+    """A database made by the first steps alone, with an org's rows copied in from one of the newest layout."""
     target.parent.mkdir()
     with closing(sqlite3.connect(target, isolation_level=None)) as database:
-        for statement in _STEPS[0]:
+        for statement in (statement for step in _STEPS[:version] for statement in step):
             database.execute(statement)
         first_tables = [n for (n,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         database.execute("ATTACH ? AS newest", (str(newest),))
@@ -38,7 +39,7 @@ def make_layout_1(newest: Path, target: Path) -> None:
         for name in [*first_tables, *(name for name, _ in own)]:
             columns = ", ".join(row[1] for row in database.execute(f"PRAGMA main.table_info({name})"))
             database.execute(f"INSERT INTO main.{name} ({columns}) SELECT {columns} FROM newest.{name}")
-        database.execute("PRAGMA user_version = 1")
+        database.execute(f"PRAGMA user_version = {version}")
 
 
 def take_column_away(path: Path, table: str, column: str) -> None:
@@ -62,15 +63,16 @@ async def read_names(org: TestOrg) -> list[object]:
     return [row["Name"] for row in found.rows]
 
 
-async def test_layout_1_is_migrated_with_its_data_and_only_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", range(1, LAYOUT_VERSION))
+async def test_older_layout_is_migrated_with_its_data_and_only_once(tmp_path: Path, version: int) -> None:
     clock = ManualClock()
     async with open_org(tmp_path / "newest", clock) as org:
         await org.make_account("Acme")
         head = org.core.writer.progress.next_position - 1
         org_id = org.core.logins.org_id
-    make_layout_1(tmp_path / "newest/org.db", tmp_path / "old/org.db")
+    make_layout(version, tmp_path / "newest/org.db", tmp_path / "old/org.db")
     done = await upgrade_org(settings_of(tmp_path / "old"), clock)
-    assert (done.org_id, done.from_layout, done.to_layout) == (org_id, 1, LAYOUT_VERSION)
+    assert (done.org_id, done.from_layout, done.to_layout) == (org_id, version, LAYOUT_VERSION)
     assert not done.is_nothing
     assert (await upgrade_org(settings_of(tmp_path / "old"), clock)).is_nothing
     async with open_org(tmp_path / "old", clock) as org:
@@ -79,6 +81,18 @@ async def test_layout_1_is_migrated_with_its_data_and_only_once(tmp_path: Path) 
         created = await org.make_account("Bolt")
         await org.gate.delete(org.call, "Account", created)  # the recycle bin is of a later step
         assert await read_names(org) == ["Acme"]
+
+
+async def test_connected_app_of_an_older_layout_still_signs_in_with_passwords(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with open_org(tmp_path / "newest", clock):
+        pass
+    make_layout(2, tmp_path / "newest/org.db", tmp_path / "old/org.db")
+    async with open_org(tmp_path / "old", clock) as org:
+        app = await org.core.records.read(lambda reader: try_read_app(reader, DEV_CLIENT_ID))
+    assert app is not None
+    app = check_secret(app, DEV_CLIENT_SECRET)
+    assert (app.flows, app.scopes) == (frozenset({"password"}), frozenset({"api"}))
 
 
 async def test_standard_field_that_a_release_added_gets_its_column(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,10 +21,12 @@ from tidewire.soql.binder import bind_query
 from tidewire.soql.compile_predicate import compile_predicate
 from tidewire.soql.compile_sql import compile_sql
 from tidewire.soql.condition_parser import COUNTED_DATES, RELATIVE_DATES
-from tidewire.soql.dates import DATE_FUNCTIONS, part_of, relative_range
+from tidewire.soql.dates import DATE_FUNCTIONS, Calendar, part_of, relative_range
 from tidewire.soql.literals import try_date_ms, try_datetime_ms
 from tidewire.soql.parser import parse_query
 from tidewire.soql.render import render_query
+from tidewire.soql.scope import Caller
+from tidewire.soql.zones import UTC, Zone, load_zone
 
 ORDERINGS = {
     Operator.LT: lambda a, b: a < b,
@@ -43,6 +46,7 @@ CHOICES = st.lists(
     st.sampled_from(["red", "green", "blue", "re%", "ed"]), min_size=1, max_size=3, unique=True
 ).map(sorted)
 NOW_MS = 951_782_400_000  # 29 February 2000, a Tuesday
+CALENDAR = Calendar(load_zone("America/Los_Angeles"), fiscal_month=4)
 RELATIVE = [
     *((name, None) for name in sorted(RELATIVE_DATES)),
     *((name, count) for name in sorted(COUNTED_DATES) for count in (0, 1, 5, 2**31 - 1)),
@@ -57,6 +61,7 @@ ROWS = st.lists(
             "Code__c": st.none() | TEXTS,
             "Count__c": st.none() | WHOLES,
             "Size__c": st.none() | DOUBLES,
+            "Price__c": st.none() | DOUBLES,
             "Active__c": st.sampled_from([None, 0, 1]),
             "Due__c": st.none() | DAYS.map(try_date_ms),
             "At__c": st.none() | MOMENTS.map(try_datetime_ms),
@@ -87,6 +92,7 @@ LITERALS: dict[str, st.SearchStrategy[ast.Literal]] = {
     "Code__c": string_literals(),
     "Count__c": (WHOLES | DOUBLES).map(number_literal),
     "Size__c": (WHOLES | DOUBLES).map(number_literal),
+    "Price__c": st.sampled_from(["0", "2", "2.50"]).map(lambda amount: ast.CurrencyLiteral("USD", amount)),
     "Due__c": DAYS.map(ast.DateLiteral),
     "At__c": MOMENTS.map(ast.DateTimeLiteral),
     "OwnerId": (IDS | IDS.map(lambda text: text[:15]) | IDS.map(str.lower) | st.just("")).map(
@@ -109,7 +115,10 @@ def special_conditions(draw: st.DrawFn) -> ast.Condition:
     date = ast.FieldPath((draw(st.sampled_from(["Due__c", "At__c"])),))
     if kind == "part":
         names = sorted(DATE_FUNCTIONS - {"DAY_ONLY", "HOUR_IN_DAY"})
-        call = ast.FunctionCall(draw(st.sampled_from(names)), (date,))
+        converted = ast.FunctionCall("convertTimezone", (ast.FieldPath(("At__c",)),))
+        moment = draw(st.sampled_from((date, converted)))
+        assert isinstance(moment, ast.FieldPath | ast.FunctionCall)
+        call = ast.FunctionCall(draw(st.sampled_from(names)), (moment,))
         numbers = st.sampled_from([1, 2, 7, 12, 29, 60, 1969, 1970, 2000, 2024])
         return ast.Comparison(call, draw(orderings), number_literal(draw(numbers)))
     relative = ast.RelativeDate(*draw(st.sampled_from(RELATIVE)))
@@ -157,12 +166,15 @@ def reads_as_true(condition: ast.Condition, record: Mapping[str, Value], entity:
         case ast.Not(item):
             return not reads_as_true(item, record, entity)
         case ast.Comparison(ast.FunctionCall(function, (ast.FieldPath((name,)),)), operator, literal):
-            moment = record[name]
-            part = None if moment is None else part_of(function, int(moment))
             assert isinstance(literal, ast.NumberLiteral)
-            return compares(part, operator, int(literal.text))
+            return compares(part(function, record[name], UTC), operator, int(literal.text))
+        case ast.Comparison(
+            ast.FunctionCall(function, (ast.FunctionCall(_, (ast.FieldPath((name,)),)),)), operator, literal
+        ):
+            assert isinstance(literal, ast.NumberLiteral)
+            return compares(part(function, record[name], CALENDAR.zone), operator, int(literal.text))
         case ast.Comparison(ast.FieldPath((name,)), operator, ast.RelativeDate(range_name, count)):
-            start, end = relative_range(range_name, count, NOW_MS)
+            start, end = relative_range(range_name, count, NOW_MS, CALENDAR, of_days=name == "Due__c")
             moment = record[name]
             if moment is None:
                 return operator is Operator.NE
@@ -208,6 +220,10 @@ def reads_as_true(condition: ast.Condition, record: Mapping[str, Value], entity:
             raise AssertionError(condition)
 
 
+def part(function: str, moment: Value, zone: Zone) -> int | None:
+    return None if moment is None else part_of(function, int(moment), replace(CALENDAR, zone=zone))
+
+
 def compares(held: int | None, operator: Operator, wanted: int) -> bool:
     if operator in (Operator.EQ, Operator.NE):
         return (held == wanted) is (operator is Operator.EQ)
@@ -228,7 +244,7 @@ def literal_value(entity: ObjectType, name: str, literal: ast.Literal) -> Value:
             return make_id("005", number)
         case ast.StringLiteral(value):
             return comparable(entity, name, value)
-        case ast.NumberLiteral(text):
+        case ast.NumberLiteral(text) | ast.CurrencyLiteral(_, text):
             return float(text)
         case ast.BooleanLiteral(truth):
             return truth
@@ -266,7 +282,7 @@ def test_sql_predicate_and_rules_pick_the_same_records(
 ) -> None:
     records = [{"Id": make_id("a00", number), "IsDeleted": 0, **row} for number, row in enumerate(rows)]
     text = render_query(ast.Query((ast.FieldPath(("Id",)),), "Widget__c", where=condition))
-    bound = bind_query(parse_query(text), catalog, now_ms=NOW_MS)
+    bound = bind_query(parse_query(text), catalog, now_ms=NOW_MS, caller=Caller(calendar=CALENDAR))
     predicate = compile_predicate(bound.where, widget)
     sql = compile_sql(bound)
     store = load_rows(records)

@@ -202,7 +202,7 @@ def test_paths_become_outer_joins_each_made_once(catalog: Catalog) -> None:
         include_deleted=False,
     )
     assert sql.text == (
-        "SELECT t0_0.c2 FROM o7_0 AS t0_0 LEFT JOIN o7_0 AS t0_1 ON t0_1.id = t0_0.c20 "
+        "SELECT t0_0.c2 FROM o7_0 AS t0_0 LEFT JOIN o7_0 AS t0_1 ON t0_1.id = t0_0.c20 AND t0_1.c1 = 0 "
         "LEFT JOIN o9_0 AS t0_2 ON t0_2.id = t0_1.c13 "
         "WHERE t0_0.c1 = 0 AND (t0_2.k1 = ? AND t0_1.c7 > ?) "
         "ORDER BY (t0_2.k1 IS NOT NULL), t0_2.k1, t0_0.id"

@@ -28,6 +28,7 @@ WORDS = """
     ROLLUP TYPEOF WHEN THEN ELSE END TRUE FALSE NULL TODAY LAST_N_DAYS INCLUDES USING WITH FOR ALL
     Id Name Size__c Active__c Due__c At__c OwnerId Notes__c SiteAddress Widget__c w Owner x
     Owner.Name Parent__r.Name About__r.Type Tags__c EXCLUDES CUBE CALENDAR_YEAR(At__c) COUNT(Id) FIELDS(ALL)
+    mine everything SCOPE UPDATE TRACKING SECURITY_ENFORCED w.Owner o /**/ // USD5.5 convertTimezone(At__c)
     Parts__r DISTANCE(Place__c,GEOLOCATION(1,2),'mi') (SELECT Widget__c Part__c) VIEW toLabel(Stage__c)
     ( ) , . : = != <> < <= > >= 1 -2.5 0 'a' 'A%' '' '\\'' 2024-01-01 2024-01-01T00:00:00Z ' * \\
 """
@@ -119,6 +120,7 @@ def string_literals(draw: st.DrawFn) -> ast.StringLiteral:
 LITERALS: st.SearchStrategy[ast.Literal] = st.one_of(
     string_literals(),
     st.from_regex(r"-?[0-9]{1,8}(\.[0-9]{1,4})?", fullmatch=True).map(ast.NumberLiteral),
+    st.builds(ast.CurrencyLiteral, st.sampled_from(["USD", "EUR"]), st.sampled_from(["0", "12", "7.50"])),
     st.booleans().map(ast.BooleanLiteral),
     st.just(ast.NullLiteral()),
     st.dates().map(lambda day: ast.DateLiteral(day.isoformat())),
@@ -153,7 +155,12 @@ QUERIES = st.builds(
     select=st.lists(SELECTED, min_size=1, max_size=3).map(tuple),
     entity=NAMES,
     alias=st.just("") | NAMES,
+    joined=st.lists(
+        st.builds(ast.FromAlias, st.lists(NAMES, min_size=2, max_size=3).map(tuple), NAMES), max_size=2
+    ).map(tuple),
+    scope=st.sampled_from(["", "mine", "mine_and_my_groups", "scopingRule"]),
     where=st.none() | CONDITIONS,
+    security=st.sampled_from(["", "USER_MODE", "SECURITY_ENFORCED"]),
     group_by=st.none()
     | st.builds(
         ast.GroupBy,
@@ -166,6 +173,8 @@ QUERIES = st.builds(
     ),
     limit=st.none() | st.integers(0, 2**31 - 1),
     offset=st.none() | st.integers(0, 2**31 - 1),
+    purposes=st.permutations(["VIEW", "REFERENCE", "UPDATE"]).map(lambda words: tuple(words[:2])),
+    statistics=st.sampled_from([(), ("TRACKING",), ("VIEWSTAT", "TRACKING")]),
 )
 
 

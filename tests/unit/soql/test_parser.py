@@ -128,3 +128,16 @@ def test_number_of_thousands_of_digits_is_refused_politely() -> None:
         parse_query("SELECT Id FROM A LIMIT " + "9" * 6_000)
     with pytest.raises(RequestError, match="numeric value out of range"):
         parse_query("SELECT Id FROM A WHERE B = LAST_N_DAYS:" + "9" * 6_000)
+
+
+def test_comments_count_as_blanks() -> None:
+    commented = """SELECT /* the key */ Id // to the end of the row
+        FROM/**/A WHERE B = 'no // comment /* here */' /* LIMIT 5
+        LIMIT 6 */ LIMIT 7//"""
+    plain = "SELECT Id FROM A WHERE B = 'no // comment /* here */' LIMIT 7"
+    assert parse_query(commented) == parse_query(plain)
+
+
+@pytest.mark.parametrize("written", ["MINE_AND_MY_GROUPS", "MineAndMyGroups", "mine_and_my_groups"])
+def test_scope_is_read_in_any_spelling(written: str) -> None:
+    assert parse_query(f"SELECT Id FROM A USING SCOPE {written}").scope == "mine_and_my_groups"

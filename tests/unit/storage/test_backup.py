@@ -31,6 +31,7 @@ from tidewire.storage.store import Reader
 
 ACCOUNTS = frozenset({"AccountChangeEvent"})
 BLOCK_BYTES = 512
+LEAD = {"LastName": "L", "Company": "C"}
 
 
 def settings_of(directory: Path, store: str = "sqlite") -> Settings:
@@ -89,6 +90,29 @@ async def test_position_given_out_after_the_backup_is_unknown_after_a_restore_in
         assert new == restored_to.first_position > lost > kept
         known = [await restored.link.is_position_known(p) for p in (kept, lost, new - 1, new, new + 1)]
     assert known == [True, False, True, True, False]
+
+
+async def test_record_ids_given_out_after_the_backup_are_not_given_out_again_after_a_restore(
+    org: TestOrg, backup: Path, tmp_path: Path
+) -> None:
+    definition: dict[str, object] = {"objects": {"Late__c": {}}}
+    await org.apply(**definition)
+    lost = [await org.make_account("Lost") for _ in range(300)]
+    lost.append(await org.gate.create(org.call, "Case", {"Subject": "first case"}))  # none was in the backup
+    lost.append(await org.gate.create(org.call, "Late__c", {"Name": "object of the other life"}))
+    restore_backup(backup, settings_of(tmp_path / "second"), org.clock)
+    async with open_org(tmp_path / "second", org.clock) as second:
+        await second.apply(**definition)
+        fresh = [await second.make_account("New") for _ in range(3)]
+        fresh.append(await second.gate.create(second.call, "Case", {"Subject": "x"}))
+        fresh.append(await second.gate.create(second.call, "Late__c", {"Name": "x"}))
+        assert not {i[:15] for i in lost} & {i[:15] for i in fresh}
+        make_backup(settings_of(tmp_path / "second"), org.clock, tmp_path / "2.backup", with_tls=False)
+        lost = [await second.make_account("Lost again"), await second.gate.create(second.call, "Lead", LEAD)]
+    restore_backup(tmp_path / "2.backup", settings_of(tmp_path / "third"), org.clock)
+    async with open_org(tmp_path / "third", org.clock) as third:
+        assert await third.make_account("New") > max(lost[0], *fresh[:3])
+        assert await third.gate.create(third.call, "Lead", LEAD) > lost[1]
 
 
 async def test_backup_of_a_restored_org_restores_above_all_three_lives(
@@ -274,7 +298,7 @@ async def test_postgres_org_comes_back_in_a_new_incarnation(postgres: PostgresSe
         await org.make_account("Kept")
         kept = await read_changes(org)
         manifest = make_backup(settings_of(tmp_path / "org", url), clock, path, with_tls=False)
-        await org.make_account("Lost")
+        lost_id = await org.make_account("Lost")
         lost = await last_position(org)
     assert (manifest.schema, manifest.head) == (schema, kept[-1].position)
     with pytest.raises(ConfigInvalid, match="exists; a restore overwrites nothing"):
@@ -284,7 +308,7 @@ async def test_postgres_org_comes_back_in_a_new_incarnation(postgres: PostgresSe
     restored_to = restore_backup(path, settings, clock)
     async with open_org(tmp_path / "new", clock, store=url) as restored:
         assert await read_changes(restored) == kept
-        await restored.make_account("New")
+        assert await restored.make_account("New") > lost_id
         assert await last_position(restored) == restored_to.first_position > lost
         assert not await restored.link.is_position_known(lost)
     assert names_in(tmp_path / "new") == {"org.lock"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewire.storage.dialect import render_postgres
+from tidewire.storage.dialect import render_postgres, try_render_copy
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,24 @@ def test_names_in_small_letters_are_left_alone() -> None:
     assert (
         render_postgres("SELECT text, real_price FROM integer_t") == "SELECT text, real_price FROM integer_t"
     )
+
+
+def test_insert_of_placeholders_only_becomes_a_copy() -> None:
+    assert (
+        try_render_copy("INSERT INTO o1_0 (id, c7, k7) VALUES (?, ?, ?)")
+        == "COPY o1_0 (id, c7, k7) FROM STDIN"
+    )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO t (a) VALUES (?) ON CONFLICT (a) DO NOTHING",
+        "INSERT INTO t (a, b) VALUES (?, 1)",
+        "INSERT INTO t (a) VALUES (?) RETURNING a",
+        "INSERT INTO t SELECT a FROM u WHERE b = ?",
+        "UPDATE t SET a = ? WHERE b = ?",
+    ],
+)
+def test_statement_that_does_more_than_store_rows_becomes_no_copy(sql: str) -> None:
+    assert try_render_copy(sql) is None

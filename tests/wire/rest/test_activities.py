@@ -50,8 +50,23 @@ def test_recurring_event_is_posted_queried_and_deleted_as_a_whole(
 def test_event_with_too_many_occurrences_is_refused_with_its_field(
     server: ServerProcess, api: requests.Session
 ) -> None:
-    body = {"StartDateTime": START, "Recurrence2PatternText": "RRULE:FREQ=DAILY;COUNT=1001"}
+    body = {
+        "StartDateTime": START,
+        "DurationInMinutes": 60,
+        "Recurrence2PatternText": "RRULE:FREQ=DAILY;COUNT=1001",
+    }
     answer = api.post(f"{server.http}{V}/sobjects/Event", json=body, timeout=15)
     assert answer.status_code == 400
     (error,) = answer.json()
     assert (error["errorCode"], error["fields"]) == ("NUMBER_OUTSIDE_VALID_RANGE", ["Recurrence2PatternText"])
+
+
+def test_event_with_times_in_conflict_is_refused_with_its_fields(
+    server: ServerProcess, api: requests.Session
+) -> None:
+    body = {"StartDateTime": START, "EndDateTime": START, "DurationInMinutes": 60}
+    answer = api.post(f"{server.http}{V}/sobjects/Event", json=body, timeout=15)
+    assert answer.status_code == 400
+    (error,) = answer.json()
+    assert error["errorCode"] == "FIELD_INTEGRITY_EXCEPTION"
+    assert error["fields"] == ["DurationInMinutes", "EndDateTime"]

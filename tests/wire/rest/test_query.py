@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 
 from tests.running import API, Json, Refused, Rest
+from tidewire.testing import ServerProcess
 
 
 def ask(rest: Rest, soql: str) -> Json:
@@ -103,3 +106,101 @@ def test_error_shows_its_place(rest: Rest, soql: str, code: str, place: str) -> 
 def test_purposes_are_accepted(rest: Rest, name: str) -> None:
     soql = f"SELECT Id FROM Account WHERE Name = '{name}' AND CreatedDate = LAST_N_DAYS:1 FOR VIEW"
     assert ask(rest, soql)["totalSize"] == 1
+
+
+def test_children_stand_in_children_from_version_58_on(rest: Rest, name: str) -> None:
+    soql = (
+        "SELECT Name, (SELECT LastName, Account.Name, (SELECT Id FROM Cases) FROM Contacts "
+        f"ORDER BY LastName) FROM Account WHERE Name = '{name}'"
+    )
+    (record,) = ask(rest, soql)["records"]
+    first = record["Contacts"]["records"][0]
+    assert (first["LastName"], first["Account"]["Name"], first["Cases"]) == ("Abel", name, None)
+    with pytest.raises(Refused, match="aggregate relationships more than 1 level away") as caught:
+        rest.call("GET", f"/services/data/v57.0/query?q={quote(soql)}")
+    assert "MALFORMED_QUERY" in str(caught.value)
+    assert caught.value.status == 400
+
+
+def make_contacts(rest: Rest, count: int) -> str:
+    account = rest.create("Account", {"Name": f"P{uuid.uuid4().hex[:12]}"})
+    for first in range(0, count, 200):
+        records = [
+            {"attributes": {"type": "Contact"}, "LastName": f"C{number:04}", "AccountId": account}
+            for number in range(first, min(first + 200, count))
+        ]
+        rest.call("POST", f"{API}/composite/sobjects", {"allOrNone": True, "records": records})
+    return account
+
+
+def get(server: ServerProcess, token: str, path: str) -> Json:
+    """An answer in the smallest pages there are."""
+    headers = {"Authorization": f"Bearer {token}", "Sforce-Query-Options": "batchSize=200"}
+    with urlopen(Request(server.http + path, headers=headers)) as answer:
+        return json.load(answer)
+
+
+def test_child_page_is_followed_under_both_resources(
+    server: ServerProcess, rest: Rest, dev_token: str
+) -> None:
+    account = make_contacts(rest, 450)
+    soql = quote(
+        f"SELECT Id, (SELECT LastName FROM Contacts ORDER BY LastName) FROM Account WHERE Id = '{account}'"
+    )
+    for resource, other in (("query", "queryAll"), ("queryAll", "query")):
+        answer = get(server, dev_token, f"{API}/{resource}?q={soql}")
+        assert (answer["totalSize"], answer["done"]) == (1, True)
+        contacts = answer["records"][0]["Contacts"]
+        assert list(contacts) == ["totalSize", "done", "nextRecordsUrl", "records"]
+        assert (contacts["totalSize"], contacts["done"], len(contacts["records"])) == (450, False, 199)
+        assert contacts["nextRecordsUrl"].startswith(f"{API}/{resource}/01g")
+        names = [child["LastName"] for child in contacts["records"]]
+        page = contacts
+        while not page["done"]:
+            page = get(server, dev_token, page["nextRecordsUrl"].replace(f"/{resource}/", f"/{other}/"))
+            assert page["totalSize"] == 450
+            names += [child["LastName"] for child in page["records"]]
+        assert names == [f"C{number:04}" for number in range(450)]
+
+
+@pytest.mark.parametrize("locator", ["x", "01gTW0000000001AAA", "01gTW00000zzzzzAAA-2000"])
+def test_unknown_locator_is_refused(rest: Rest, locator: str) -> None:
+    for resource in ("query", "queryAll"):
+        with pytest.raises(Refused, match="invalid query locator") as caught:
+            rest.call("GET", f"{API}/{resource}/{locator}")
+        assert (caught.value.status, "INVALID_QUERY_LOCATOR" in str(caught.value)) == (400, True)
+
+
+def test_explain_shows_plans_and_the_query(rest: Rest, name: str) -> None:
+    soql = f"SELECT Id FROM Account WHERE Name = '{name}' AND Site = 'x'"
+    answer = rest.call("GET", f"{API}/query?explain={quote(soql)}")
+    assert list(answer) == ["plans", "sourceQuery"]
+    assert answer["sourceQuery"] == soql
+    best, scan = answer["plans"]
+    assert sorted(best) == [
+        "cardinality",
+        "fields",
+        "leadingOperationType",
+        "notes",
+        "relativeCost",
+        "sobjectCardinality",
+        "sobjectType",
+    ]
+    assert (best["leadingOperationType"], best["fields"], best["cardinality"]) == ("Index", ["Name"], 1)
+    assert (scan["leadingOperationType"], scan["cardinality"], scan["sobjectType"]) == (
+        "TableScan",
+        0,
+        "Account",
+    )
+    (note,) = best["notes"]
+    assert (note["fields"], note["tableEnumOrId"]) == (["Site"], "Account")
+
+
+@pytest.mark.parametrize(
+    "soql, code",
+    [("SELECT Nope FROM Account", "INVALID_FIELD"), ("", "MALFORMED_QUERY"), ("00Ox", "MALFORMED_QUERY")],
+)
+def test_explain_of_a_wrong_query_is_refused_as_the_query_is(rest: Rest, soql: str, code: str) -> None:
+    with pytest.raises(Refused, match=code) as caught:
+        rest.call("GET", f"{API}/query?explain={quote(soql)}")
+    assert caught.value.status == 400

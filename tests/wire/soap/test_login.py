@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element, fromstring
 import pytest
 import requests
 
+from tests.oauth import PASSWORD, Admin
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.testing import ServerProcess
 
@@ -35,7 +36,7 @@ def session_header(token: str) -> str:
 def result_of(answer: requests.Response) -> Element:
     assert answer.status_code == 200, answer.text
     assert answer.headers["Content-Type"] == "text/xml;charset=UTF-8"
-    return fromstring(answer.content)[0][0][0]  # envelope, body, response, result
+    return fromstring(answer.content)[-1][0][0]  # envelope, body, response, result
 
 
 def fault_code(answer: requests.Response) -> str:
@@ -132,3 +133,37 @@ def test_get_is_not_a_soap_call(server: ServerProcess) -> None:
     answer = requests.get(f"{server.http}/services/Soap/u/59.0", timeout=15)
     assert answer.status_code == 405
     assert answer.headers["Allow"] == "POST"
+
+
+def login_as(server: ServerProcess, username: str, password: str) -> requests.Response:
+    body = (
+        '<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>'
+        f'<login xmlns="{NAMESPACES["u"]}"><username>{username}</username><password>{password}</password></login>'
+        "</e:Body></e:Envelope>"
+    )
+    return requests.post(f"{server.http}/services/Soap/u/59.0", data=body, timeout=15)
+
+
+def test_missing_security_token_has_its_own_fault(server: ServerProcess) -> None:
+    admin = Admin(server)
+    name = admin.make_user()
+    path = f"/services/tidewire/v1/users/{admin.user_id(name)}/security-token"
+    token = admin.call("POST", path).json()["security_token"]
+    assert fault_code(login_as(server, name, PASSWORD)) == "sf:LOGIN_MUST_USE_SECURITY_TOKEN"
+    assert fault_code(login_as(server, name, "wrong")) == "sf:INVALID_LOGIN"
+    assert result_of(login_as(server, name, PASSWORD + token))[4].text
+
+
+def test_user_without_api_enabled_has_its_own_fault(server: ServerProcess) -> None:
+    admin = Admin(server)
+    admin.apply(profiles={"No_API": {"permissions": []}})
+    name = admin.make_user(profile="No_API")
+    assert fault_code(login_as(server, name, PASSWORD)) == "sf:API_DISABLED_FOR_ORG"
+
+
+def test_locked_user_gets_the_same_answer_as_for_a_wrong_password(server: ServerProcess) -> None:
+    name = Admin(server).make_user()
+    wrong = [login_as(server, name, "wrong") for _ in range(10)]
+    locked = login_as(server, name, PASSWORD)
+    assert fault_code(locked) == "sf:INVALID_LOGIN"
+    assert locked.content == wrong[0].content == login_as(server, "nobody@example.org", "x").content

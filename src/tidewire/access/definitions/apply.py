@@ -10,21 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidewire.access.definition import SECTIONS, check_keys, mapping
+from tidewire.access.definitions.apps import connected_app_steps
 from tidewire.access.definitions.document import check_document
-from tidewire.access.definitions.permissions import permission_set_steps
+from tidewire.access.definitions.groups import group_steps
+from tidewire.access.definitions.permissions import permission_set_steps, profile_steps
 from tidewire.access.definitions.plan import Applied, Step
-from tidewire.access.definitions.removal import read_removal, removal_steps
+from tidewire.access.definitions.removal import read_removal
+from tidewire.access.definitions.removed_records import removal_steps
+from tidewire.access.definitions.roles import role_steps
 from tidewire.access.definitions.settings import setting_steps
 from tidewire.access.definitions.setup_records import push_topic_steps, record_type_steps
+from tidewire.access.definitions.sharing import sharing_rule_steps
 from tidewire.access.definitions.types import apply_types
-from tidewire.access.definitions.users import connected_app_steps, set_password, user_steps
+from tidewire.access.definitions.users import manager_steps, set_password, user_steps
 from tidewire.records.service import ConversionHook
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 
 __all__ = ["apply_definition", "set_password"]
-
-_SECTIONS = frozenset({*SECTIONS, "settings", "remove"})
 
 
 def apply_definition(
@@ -40,7 +43,7 @@ def apply_definition(
     `on_conversion` is called for each converted field, once its data is converted, in the same transaction.
     """
     check_document(document)
-    check_keys(mapping(document, "definition"), _SECTIONS, "definition")
+    check_keys(mapping(document, "definition"), SECTIONS, "definition")
     lines: list[str] = []
 
     def take(steps: list[Step]) -> None:
@@ -51,13 +54,25 @@ def apply_definition(
 
     take(setting_steps(unit, types, document))
     removal = read_removal(unit, document)
-    take(removal_steps(unit, removal))
+    take(removal_steps(unit, types, removal.named))
     plan = apply_types(unit, types, document, removal, is_dry_run=is_dry_run)
     lines += plan.lines
     if on_conversion is not None and not is_dry_run:
         for note in plan.notes:
             on_conversion(unit, note)
-    sections = (record_type_steps, permission_set_steps, user_steps, push_topic_steps, connected_app_steps)
+    sections = (
+        record_type_steps,
+        role_steps,
+        permission_set_steps,
+        profile_steps,
+        user_steps,
+        manager_steps,
+        group_steps,
+        push_topic_steps,
+    )
     for make_steps in sections:
         take(make_steps(unit, document))
-    return Applied(lines, tuple(plan.notes))
+    take(sharing_rule_steps(unit, types, document))
+    secrets: dict[str, str] = {}
+    take(connected_app_steps(unit, document, secrets))
+    return Applied(lines, tuple(plan.notes), secrets)

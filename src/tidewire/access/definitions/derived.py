@@ -26,7 +26,9 @@ def check_derived(catalog: Catalog, objects: Iterable[ObjectType]) -> None:
 
 
 def fill_derived(unit: UnitOfWork, entities: Iterable[str]) -> None:
-    """Compute the formulas and roll-ups of every record of these objects. Nobody is told: no person did it."""
+    """Compute what follows from other fields in every record of these objects: formulas, roll-ups, what a status
+    says. Nobody is told: no person did it.
+    """
     wanted = list(entities)
     for _ in range(_LEVELS):
         changed = [entity for entity in wanted if _fill(unit, unit.catalog.object(entity))]
@@ -45,8 +47,7 @@ def _fill(unit: UnitOfWork, obj: ObjectType) -> bool:
         values: dict[str, Value] = {
             f.name: compute_roll_up(unit.tx, unit.catalog, obj, f, record_id) for f in roll_ups
         }
-        computed = compute_derived(obj, row | values, unit.now_ms, row)
-        values |= {name: value for name, value in computed.items() if obj.by_name[name.lower()].formula}
+        values |= compute_derived(obj, row | values, unit.now_ms, row)
         changed = {name: value for name, value in values.items() if row.get(name) != value}
         if changed:
             update_row(unit.tx, obj, record_id, changed)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidewire.access.definition import value_labels
 from tidewire.access.definitions.document import refuse
-from tidewire.access.definitions.picklists import PICKLIST_TYPES, Orders, merge_values
+from tidewire.access.definitions.picklists import PICKLIST_TYPES, Orders, merge_values, moved_value
 from tidewire.errors import DefinitionInvalid, RequestError
 from tidewire.records.conversion import (
     ConversionEffect,
@@ -29,6 +30,8 @@ from tidewire.schema.values import parse_value
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "type": (),
     "label": ("label",),
+    "description": ("description",),
+    "help_text": ("help_text",),
     "length": ("length",),
     "precision": ("precision",),
     "scale": ("scale",),
@@ -97,7 +100,9 @@ def plan_change(
     new = replace(old, **{a: getattr(wanted, a) for a in named})
     if old.type in PICKLIST_TYPES:
         listed = wanted.picklist if "values" in spec else ()
-        values = merge_values(old, listed, orders, new.default, path)
+        if "default" not in spec and old.default is not None:
+            new = replace(new, default=moved_value(orders, str(old.default)))
+        values = merge_values(old, listed, value_labels(spec.get("values")), orders, new.default, path)
         new = replace(new, picklist=values)
     differing = sorted(
         key for key in spec if any(getattr(new, a) != getattr(old, a) for a in ATTRIBUTES.get(key, ()))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from tidewire.records.conversion import ConversionNote
 
@@ -18,7 +18,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The plan of one definition, and the field conversions among it."""
+    """The plan of one definition, the field conversions among it, and the secrets of the connected apps it
+    made, by client id: nobody can ask for them again.
+    """
 
     lines: list[str]
     conversions: tuple[ConversionNote, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

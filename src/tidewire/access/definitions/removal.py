@@ -9,39 +9,56 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from tidewire.access.definition import check_keys, mapping
 from tidewire.access.definitions.document import refuse, text_list
-from tidewire.access.definitions.plan import Step
+from tidewire.access.definitions.removed_records import delete_where
 from tidewire.records.conversion import ConversionNote
-from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
+from tidewire.records.table import read_all_rows
+from tidewire.records.types import Types, read_sharing_rules
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
 
-_KEYS = ("objects", "fields", "push_topics", "permission_sets")
+# Lists of names that stand for records or rows, each with the section that defines them.
+_NAMED = (
+    "push_topics",
+    "permission_sets",
+    "profiles",
+    "roles",
+    "groups",
+    "queues",
+    "connected_apps",
+    "sharing_rules",
+)
+_KEYS = ("objects", "events", "fields", *_NAMED)
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What there is to remove, by its exact name. `fields` is by object."""
+    """What there is to remove, by its exact name. Fields are by object or event; `named` is by section."""
 
     objects: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    push_topics: tuple[str, ...] = ()
-    permission_sets: tuple[str, ...] = ()
+    event_fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def read_removal(unit: UnitOfWork, document: Mapping[str, object]) -> Removal:
     """What the section names and the org still has."""
     spec = mapping(document.get("remove"), "remove")
     check_keys(spec, _KEYS, "remove")
-    for section in ("objects", "push_topics", "permission_sets"):
+    for section in ("objects", "events", *_NAMED):
         kept = mapping(document.get(section), section)
         for name in text_list(spec.get(section), f"remove.{section}"):
             if name in kept:
                 refuse(f"remove.{section}", f"{name} is both defined and removed")
+    for key in text_list(spec.get("sharing_rules"), "remove.sharing_rules"):
+        entity, _, name = key.partition(".")
+        kept = mapping(mapping(document.get("objects"), "objects").get(entity), f"objects.{entity}")
+        if name in mapping(kept.get("sharing_rules"), f"objects.{entity}.sharing_rules"):
+            refuse("remove.sharing_rules", f"{key} is both defined and removed")
     objects = []
     for name in text_list(spec.get("objects"), "remove.objects"):
         obj = unit.catalog.try_object(name)
@@ -49,13 +66,42 @@ def read_removal(unit: UnitOfWork, document: Mapping[str, object]) -> Removal:
             refuse("remove.objects", f"{obj.name} is a standard object")
         if obj is not None and obj.name not in objects:
             objects.append(obj.name)
-    fields = _fields(unit.catalog, document, text_list(spec.get("fields"), "remove.fields"))
+    known = [unit.catalog.try_event(name) for name in text_list(spec.get("events"), "remove.events")]
+    events = tuple(dict.fromkeys(event.name for event in known if event is not None))
+    listed = text_list(spec.get("fields"), "remove.fields")
+    fields = _fields(unit.catalog, document, [n for n in listed if not _is_of_event(n)])
+    event_fields = _event_fields(unit.catalog, document, [n for n in listed if _is_of_event(n)])
     return Removal(
         tuple(objects),
+        events,
         {name: names for name, names in fields.items() if name not in objects},
-        tuple(dict.fromkeys(text_list(spec.get("push_topics"), "remove.push_topics"))),
-        tuple(dict.fromkeys(text_list(spec.get("permission_sets"), "remove.permission_sets"))),
+        {name: names for name, names in event_fields.items() if name not in events},
+        {s: tuple(dict.fromkeys(text_list(spec.get(s), f"remove.{s}"))) for s in _NAMED},
     )
+
+
+def _is_of_event(name: str) -> bool:
+    return name.partition(".")[0].lower().endswith("__e")
+
+
+def _event_fields(
+    catalog: Catalog, document: Mapping[str, object], names: Iterable[str]
+) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    defined = mapping(document.get("events"), "events")
+    for full in names:
+        event_name, _, name = full.partition(".")
+        event = catalog.try_event(event_name)
+        stored = (
+            next((f.name for f in event.fields if f.name.lower() == name.lower()), None) if event else None
+        )
+        if event is None or stored is None:
+            continue
+        path = f"events.{event.name}"
+        if stored in mapping(mapping(defined.get(event.name), path).get("fields"), f"{path}.fields"):
+            refuse("remove.fields", f"{full} is both defined and removed")
+        found[event.name] = found.get(event.name, frozenset()) | {stored}
+    return found
 
 
 def _fields(
@@ -80,43 +126,24 @@ def _fields(
     return found
 
 
-def removal_steps(unit: UnitOfWork, removal: Removal) -> list[Step]:
-    """Removing records of setup objects: push topics and permission sets."""
-    steps: list[Step] = []
-    topics, sets = unit.catalog.object("PushTopic"), unit.catalog.object("PermissionSet")
-    for name in removal.push_topics:
-        topic_id = try_find_by_value(unit.tx, topics, topics.by_name["name"], name)
-        if topic_id is not None:
-            steps.append(Step(f"remove push topic {name}", partial(unit.delete, topics, topic_id)))
-    for name in removal.permission_sets:
-        set_id = try_find_by_value(unit.tx, sets, sets.by_name["name"], name)
-        if set_id is not None:
-            steps.append(Step(f"remove permission set {name}", partial(_remove_set, unit, set_id)))
-    return steps
-
-
-def _remove_set(unit: UnitOfWork, set_id: str) -> None:
-    catalog = unit.catalog
-    for entity, name in (
-        ("PermissionSetAssignment", "PermissionSetId"),
-        ("ObjectPermissions", "ParentId"),
-        ("FieldPermissions", "ParentId"),
-        ("PermissionSet", "Id"),
-    ):
-        _delete_where(unit, catalog.object(entity), name, [set_id])
-
-
-def _delete_where(unit: UnitOfWork, obj: ObjectType, name: str, values: Sequence[str]) -> None:
-    for row in read_rows(unit.tx, obj, name, values):
-        unit.delete(obj, str(row["Id"]))
+def forget_records(unit: UnitOfWork, types: Types, objects: Sequence[str]) -> None:
+    """Delete the record types, queue memberships and sharing rules of objects that are going away."""
+    for entity in ("RecordType", "QueueSobject"):
+        obj = unit.catalog.object(entity)
+        for row in read_all_rows(unit.tx, obj):
+            if row["SobjectType"] in objects and not row["IsDeleted"]:
+                unit.delete(obj, str(row["Id"]))
+    rules = [rule.key for rule in read_sharing_rules(unit.tx) if rule.entity in objects]
+    if rules:
+        types.change_sharing_rules(unit.tx, removed=rules)
 
 
 def forget_permissions(unit: UnitOfWork, objects: Sequence[str], fields: Sequence[tuple[str, str]]) -> None:
     """Delete the permissions on what is going away, so that a later type of the same name starts without."""
     catalog = unit.catalog
-    _delete_where(unit, catalog.object("ObjectPermissions"), "SobjectType", objects)
-    _delete_where(unit, catalog.object("FieldPermissions"), "SobjectType", objects)
-    _delete_where(unit, catalog.object("FieldPermissions"), "Field", [f"{e}.{n}" for e, n in fields])
+    delete_where(unit, catalog.object("ObjectPermissions"), "SobjectType", objects)
+    delete_where(unit, catalog.object("FieldPermissions"), "SobjectType", objects)
+    delete_where(unit, catalog.object("FieldPermissions"), "Field", [f"{e}.{n}" for e, n in fields])
 
 
 def check_unused(
@@ -139,6 +166,10 @@ def check_unused(
             for entity, name in touched:
                 if _uses(obj, f.name, entity, name):
                     refuse(f"objects.{entity}.fields.{name}", f"{obj.name}.{f.name} is computed from it")
+    for rule in read_sharing_rules(unit.tx):
+        for name in (n for e, n in touched if e == rule.entity):
+            if name.lower() in {part[0].lower() for part in rule.criteria}:
+                refuse(f"objects.{rule.entity}.fields.{name}", f"the sharing rule {rule.name} uses it")
     if not (gone or touched):
         return
     for topic, query in _queries(unit, removal, document):
@@ -170,4 +201,4 @@ def _queries(unit: UnitOfWork, removal: Removal, document: Mapping[str, object])
         queries[name] = str(
             next((v for k, v in given.items() if k.lower() == "query"), queries.get(name, ""))
         )
-    return [(name, query) for name, query in queries.items() if name not in removal.push_topics]
+    return [(name, query) for name, query in queries.items() if name not in removal.named["push_topics"]]

@@ -77,12 +77,16 @@ def _record_types(unit: UnitOfWork, obj: ObjectType, specs: Mapping[str, Any], p
     for name, value in specs.items():
         own_path = f"{path}.{name}"
         spec = mapping(value, own_path)
-        check_keys(spec, ("label", "description", "active"), own_path)
+        check_keys(spec, ("label", "description", "active", "person"), own_path)
         if not is_api_name(name):
             refuse(own_path, "not a name")
         row = held.get(name)
         wanted: dict[str, object] = {"Name": text_of(spec, "label", name.replace("_", " "), own_path)}
         wanted["IsActive"] = flag_of(spec, "active", True, own_path)
+        if flag_of(spec, "person", False, own_path):
+            if obj.name != "Account" or obj.try_field("IsPersonAccount") is None:
+                refuse(f"{own_path}.person", "only Account has them, in an org with person accounts")
+            wanted["IsPersonType"] = True
         if "description" in spec:
             wanted["Description"] = text_of(spec, "description", "", own_path) or None
         if row is None:

@@ -11,12 +11,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tidewire.access.definition import check_keys, mapping, parse_custom_fields, parse_field
+from tidewire.access.definition import check_keys, mapping, parse_custom_fields, parse_field, parse_text
 from tidewire.access.definitions.derived import check_derived, fill_derived
 from tidewire.access.definitions.document import flag_of, refuse, text_list, text_of
+from tidewire.access.definitions.events import plan_event
 from tidewire.access.definitions.fields import FieldChange, check_field, check_sizes, plan_change
 from tidewire.access.definitions.picklists import PICKLIST_TYPES, Orders, split_orders, value_steps
-from tidewire.access.definitions.removal import Removal, check_unused, forget_permissions
+from tidewire.access.definitions.removal import Removal, check_unused, forget_permissions, forget_records
+from tidewire.access.definitions.sharing import plan_sharing, store_sharing
+from tidewire.access.definitions.standard_fields import is_standard_name, plan_standard_field
+from tidewire.access.definitions.statuses import is_status, store_status_rows
 from tidewire.ids import key_prefix
 from tidewire.names import is_api_name
 from tidewire.records.conversion import (
@@ -28,13 +32,25 @@ from tidewire.records.conversion import (
     next_column,
 )
 from tidewire.records.numbers import take_number
+from tidewire.records.person_fields import fill_contact_fields
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.layout import FIRST_CUSTOM_TABLE, add_fields, custom_object
 from tidewire.schema.model import EventType, Field, FieldType, ObjectType
 
-_OBJECT_KEYS = ("label", "plural", "name", "fields", "capture", "record_types")
+_OBJECT_KEYS = (
+    "label",
+    "plural",
+    "description",
+    "name",
+    "fields",
+    "capture",
+    "record_types",
+    "sharing",
+    "grant_by_hierarchy",
+    "sharing_rules",
+)
 _NAME_TYPES = frozenset({FieldType.TEXT, FieldType.AUTO_NUMBER})
 _Work = Callable[[], object]
 
@@ -49,6 +65,7 @@ class TypePlan:
     captured: frozenset[str] | None = None
     removed_objects: list[str] = field(default_factory=list)
     removed_fields: list[tuple[str, str]] = field(default_factory=list)
+    removed_events: list[str] = field(default_factory=list)
     before: list[_Work] = field(default_factory=list)  # while the old types hold
     after: list[_Work] = field(default_factory=list)  # once every column is there
     derived: list[str] = field(default_factory=list)  # objects with formulas or roll-ups to compute
@@ -57,7 +74,19 @@ class TypePlan:
     @property
     def is_empty(self) -> bool:
         """Whether the types stay as they are."""
-        return not (self.objects or self.events or self.removed_objects or self.captured is not None)
+        has_removals = bool(self.removed_objects or self.removed_events)
+        return not (self.objects or self.events or has_removals or self.captured is not None)
+
+    def derive(self, catalog: Catalog, entity: str) -> None:
+        """Compute the formulas and roll-ups of an object, and of those that add it up, once all is stored."""
+        pending = [entity]
+        for name in pending:
+            pending += [
+                o.name
+                for o in catalog.objects
+                if o.name not in pending and any(f.roll_up and f.roll_up.child == name for f in o.fields)
+            ]
+        self.derived += [name for name in pending if name not in self.derived]
 
 
 def apply_types(
@@ -70,11 +99,10 @@ def apply_types(
     spelling = _spelling(unit.catalog, objects, events)
     for name, spec in objects.items():
         _plan_object(unit, name, mapping(spec, f"objects.{name}"), plan, spelling, is_dry_run)
-    for name, spec in events.items():
-        _plan_event(unit, name, mapping(spec, f"events.{name}"), plan, is_dry_run)
+    _plan_events(unit, events, removal, plan, is_dry_run)
     _plan_removal(unit, removal, plan)
     known = unit.catalog.with_objects(plan.objects).with_events(plan.events)
-    known = known.without(plan.removed_objects)
+    known = known.without(plan.removed_objects).without_events(plan.removed_events)
     for obj in plan.objects:
         for target in (t for f in obj.fields for t in f.reference_to):
             known.object(target)
@@ -88,7 +116,8 @@ def apply_types(
         return plan
     for work in plan.before:
         work()
-    forget_permissions(unit, plan.removed_objects, plan.removed_fields)
+    forget_permissions(unit, [*plan.removed_objects, *plan.removed_events], plan.removed_fields)
+    forget_records(unit, types, plan.removed_objects)
     unit.tx.progress.access_generation += 1  # channels may show more, or other, events now
     unit.catalog = types.change(
         unit.tx,
@@ -97,10 +126,14 @@ def apply_types(
         captured=plan.captured,
         removed_objects=plan.removed_objects,
         removed_fields=plan.removed_fields,
+        removed_events=plan.removed_events,
+        base=unit.catalog,
     )
     for work in plan.after:
         work()
+    fill_contact_fields(unit.tx, unit.catalog, (obj.name for obj in plan.objects))
     fill_derived(unit, plan.derived)
+    store_sharing(unit, plan.objects)
     return plan
 
 
@@ -139,16 +172,21 @@ def _plan_object(
         field_path = f"{path}.fields.{field_name}"
         specs[field_name], orders[field_name] = split_orders(mapping(raw, field_path), field_path)
         check_sizes(specs[field_name], field_path)
-    completed = {n: _with_stored_values(known, n, s) for n, s in specs.items()}
+    own = {n: s for n, s in specs.items() if known is None or not is_standard_name(n)}
+    completed = {n: _with_stored_values(known, n, s) for n, s in own.items()}
     fields = tuple(_respelt(f, spelling) for f in parse_custom_fields(completed, f"{path}.fields"))
     for f in fields:
         check_field(f, f"{path}.fields.{f.name}")
     if known is None:
         plan.objects.append(_new_object(unit, name, spec, fields, plan.lines, is_dry_run))
         return
-    changed = _relabelled(known, spec, path, plan.lines)
+    changed = plan_sharing(known, spec, fields, path, plan.lines)
+    changed = _relabelled(changed, spec, path, plan.lines)
     if spec.get("name") is not None:
         changed = _with_name(unit, changed, spec, plan)
+    for standard_name in filter(is_standard_name, specs):
+        own_orders = orders[standard_name]
+        changed = _plan_standard(unit, changed, standard_name, specs[standard_name], own_orders, plan)
     missing = [f for f in fields if known.try_field(f.name) is None]
     for f in fields:
         stored = changed.try_field(f.name)
@@ -163,6 +201,33 @@ def _plan_object(
         changed = _plan_missing(unit, changed, missing, plan)
     if changed != known:
         plan.objects.append(changed)
+
+
+def _plan_standard(
+    unit: UnitOfWork, obj: ObjectType, name: str, spec: Mapping[str, Any], orders: Orders, plan: TypePlan
+) -> ObjectType:
+    """The object with one standard field changed; what that takes is added to the plan."""
+    path = f"objects.{obj.name}.fields.{name}"
+    change, lines = plan_standard_field(obj, name, spec, orders, path)
+    if change is None and orders == Orders():
+        return obj
+    changed = _plan_field(unit, obj, obj.by_name[name.lower()], change, orders, plan)
+    plan.lines += lines
+    if change is not None and is_status(obj.name, name):
+        plan.after.append(partial(store_status_rows, unit, changed, orders.rename))
+    return changed
+
+
+def _plan_events(
+    unit: UnitOfWork, events: Mapping[str, object], removal: Removal, plan: TypePlan, is_dry_run: bool
+) -> None:
+    losing: dict[str, object] = {name: {} for name in removal.event_fields if name not in events}
+    for name, spec in {**events, **losing}.items():
+        gone = removal.event_fields.get(name, frozenset())
+        event, lines = plan_event(unit, name, mapping(spec, f"events.{name}"), gone, is_dry_run=is_dry_run)
+        plan.lines += lines
+        if event is not None:
+            plan.events.append(event)
 
 
 def _with_stored_values(obj: ObjectType | None, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +254,7 @@ def _new_object(
     label = text_of(spec, "label", name.removesuffix("__c").replace("_", " "), path)
     lines.append(f"create object {name} with {len(fields)} fields")
     number = 0 if is_dry_run else take_number(unit.tx, "custom objects", 0)
-    return custom_object(
+    obj = custom_object(
         name,
         label,
         text_of(spec, "plural", label + "s", path),
@@ -198,6 +263,8 @@ def _new_object(
         _name_field(spec.get("name"), label, f"{path}.name"),
         fields,
     )
+    obj = replace(obj, description=parse_text(spec, "description", "", path))
+    return plan_sharing(obj, spec, fields, path, [])
 
 
 def _name_field(value: object, label: str, path: str) -> Field | None:
@@ -214,12 +281,23 @@ def _name_field(value: object, label: str, path: str) -> Field | None:
 def _relabelled(obj: ObjectType, spec: Mapping[str, Any], path: str, lines: list[str]) -> ObjectType:
     label = text_of(spec, "label", obj.label, path)
     plural = text_of(spec, "plural", obj.label_plural, path)
-    if (label, plural) == (obj.label, obj.label_plural):
-        return obj
-    if not obj.custom:
+    description = parse_text(spec, "description", obj.description, path)
+    if not obj.custom and (label, plural) != (obj.label, obj.label_plural):
         refuse(path, f"{obj.name} is a standard object and keeps its label")
-    lines.append(f"change {obj.name}: label")
-    return replace(obj, label=label, label_plural=plural)
+    changed = replace(obj, label=label, label_plural=plural, description=description)
+    words = [
+        word
+        for word, attribute in (
+            ("label", "label"),
+            ("plural", "label_plural"),
+            ("description", "description"),
+        )
+        if getattr(changed, attribute) != getattr(obj, attribute)
+    ]
+    if not words:
+        return obj
+    lines.append(f"change {obj.name}: {', '.join(words)}")
+    return changed
 
 
 def _with_name(unit: UnitOfWork, obj: ObjectType, spec: Mapping[str, Any], plan: TypePlan) -> ObjectType:
@@ -261,8 +339,8 @@ def _plan_field(
             plan.before.append(step.run)
     if (new.unique or new.external_id) and not (old.unique or old.external_id):
         plan.after.append(partial(ensure_index, unit.tx, changed, new))
-    if change.has_new_values and obj.name not in plan.derived:
-        plan.derived.append(obj.name)
+    if change.has_new_values:
+        plan.derive(unit.catalog, obj.name)
     return changed
 
 
@@ -278,56 +356,18 @@ def _plan_missing(unit: UnitOfWork, obj: ObjectType, missing: list[Field], plan:
             plan.lines.append(f"add field {obj.name}.{f.name} ({f.type.value})")
         if f.type is FieldType.CHECKBOX and not f.formula:
             plan.after.append(partial(fill_column, unit.tx, grown, f, f.default is True))
-        if (f.formula or f.roll_up is not None) and obj.name not in plan.derived:
-            plan.derived.append(obj.name)
+        if f.formula or f.roll_up is not None:
+            plan.derive(unit.catalog, obj.name)
         if f.is_master_detail and count_records(unit.tx, obj):
             path = f"objects.{obj.name}.fields.{f.name}"
             refuse(path, f"{obj.name} has records, which would have no master")
     return grown
 
 
-def _plan_event(
-    unit: UnitOfWork, name: str, spec: Mapping[str, Any], plan: TypePlan, is_dry_run: bool
-) -> None:
-    path = f"events.{name}"
-    check_keys(spec, ("label", "plural", "fields"), path)
-    for field_name, raw in mapping(spec.get("fields"), f"{path}.fields").items():
-        check_sizes(mapping(raw, f"{path}.fields.{field_name}"), f"{path}.fields.{field_name}")
-    fields = parse_custom_fields(spec.get("fields"), f"{path}.fields", for_event=True)
-    for f in fields:
-        check_field(f, f"{path}.fields.{f.name}")
-    known = unit.catalog.try_event(name)
-    if known is None:
-        if not (is_api_name(name) and name.endswith("__e")):
-            refuse(path, "a platform event's name ends in __e")
-        label = text_of(spec, "label", name.removesuffix("__e").replace("_", " "), path)
-        plan.lines.append(f"create platform event {name} with {len(fields)} fields")
-        number = 0 if is_dry_run else take_number(unit.tx, "platform events", 0)
-        plural = text_of(spec, "plural", label + "s", path)
-        plan.events.append(
-            EventType(
-                name=name, label=label, label_plural=plural, key_prefix=key_prefix(number, "e"), fields=fields
-            )
-        )
-        return
-    stored = {f.name: f for f in known.fields}
-    for f in fields:
-        held = stored.get(f.name)
-        if held is not None and held.type is not f.type:
-            refuse(f"{path}.fields.{f.name}", f"{known.name}.{f.name} is {held.type.value} and stays so")
-        if held is None:
-            plan.lines.append(f"add field {known.name}.{f.name} ({f.type.value})")
-            stored[f.name] = f
-    label = text_of(spec, "label", known.label, path)
-    plural = text_of(spec, "plural", known.label_plural, path)
-    if (label, plural) != (known.label, known.label_plural):
-        plan.lines.append(f"change {known.name}: label")
-    changed = replace(known, label=label, label_plural=plural, fields=tuple(stored.values()))
-    if changed != known:
-        plan.events.append(changed)
-
-
 def _plan_removal(unit: UnitOfWork, removal: Removal, plan: TypePlan) -> None:
+    for name in removal.events:
+        plan.lines.append(f"remove platform event {name}")
+        plan.removed_events.append(name)
     for name in removal.objects:
         obj = unit.catalog.object(name)
         plan.lines.append(f"remove object {name} and its {count_records(unit.tx, obj)} records")

@@ -1,4 +1,4 @@
-"""The sections `users` and `connected_apps`: who may sign in, and through what.
+"""The section `users`: who may sign in, with which profile, role and permission sets.
 
 A password is stored as a hash and cannot be compared, so one that the document gives is set when the user is
 made and afterwards only with `reset_password: true`, which ends the user's sessions.
@@ -13,9 +13,10 @@ from typing import Any
 from tidewire.access.definition import check_keys, mapping
 from tidewire.access.definitions.document import flag_of, refuse, text_list, text_of
 from tidewire.access.definitions.plan import Step
-from tidewire.access.logins import end_sessions
-from tidewire.access.passwords import hash_password, hash_token
-from tidewire.records.table import read_rows, try_find_by_value
+from tidewire.access.passwords import hash_password
+from tidewire.access.sessions import end_sessions
+from tidewire.events import Value
+from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
 from tidewire.records.work import UnitOfWork
 
 _ATTRIBUTES = {
@@ -27,36 +28,78 @@ _ATTRIBUTES = {
     "time_zone": "TimeZoneSidKey",
     "locale": "LocaleSidKey",
     "language": "LanguageLocaleKey",
+    "title": "Title",
+    "department": "Department",
+    "federation_id": "FederationIdentifier",
 }
-_USER_KEYS = (*_ATTRIBUTES, "password", "reset_password", "profile", "permission_sets", "active")
+# Other records that a user names: the object, the field that is written in the document, and the user's field.
+_LINKS = {
+    "profile": ("Profile", "Name", "ProfileId"),
+    "role": ("UserRole", "DeveloperName", "UserRoleId"),
+    "manager": ("User", "Username", "ManagerId"),
+}
+_USUAL = {"profile": "Standard User"}
+_SECTIONS = {"profile": "profiles", "role": "roles", "manager": "users"}
+_USER_KEYS = (*_ATTRIBUTES, *_LINKS, "password", "reset_password", "permission_sets", "active")
 
 
 def user_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
     """Steps for users who are missing or differ in what the document names."""
     steps: list[Step] = []
-    users = unit.catalog.object("User")
     for username, value in mapping(document.get("users"), "users").items():
         path = f"users.{username}"
         spec = mapping(value, path)
-        _check(spec, path)
-        user_id = try_find_by_value(unit.tx, users, users.by_name["username"], username)
+        _check(unit, document, spec, path)
+        user_id = _try_link(unit, "manager", username)
         if user_id is None:
-            _profile_id(unit, spec, path)
             steps.append(Step(f"create user {username}", partial(_create_user, unit, username, spec)))
         else:
             steps += _update_steps(unit, username, user_id, spec)
     return steps
 
 
-def _check(spec: Mapping[str, Any], path: str) -> None:
+def manager_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
+    """Steps for users who get another manager, once every user is there."""
+    steps: list[Step] = []
+    users = unit.catalog.object("User")
+    for username, value in mapping(document.get("users"), "users").items():
+        spec = mapping(value, f"users.{username}")
+        if "manager" not in spec:
+            continue
+        manager = str(spec["manager"])
+        if manager.lower() == username.lower():
+            refuse(f"users.{username}.manager", "nobody is their own manager")
+        rows = read_rows(unit.tx, users, "Id", [_try_link(unit, "manager", username)])
+        held = rows[0]["ManagerId"] if rows else None
+        if held != _try_link(unit, "manager", manager) or (manager and held is None):
+            line = f"set the manager of {username}: {manager or 'nobody'}"
+            steps.append(Step(line, partial(_set_manager, unit, username, manager)))
+    return steps
+
+
+def _set_manager(unit: UnitOfWork, username: str, manager: str) -> None:
+    user_id = _try_link(unit, "manager", username)
+    unit.update(unit.catalog.object("User"), str(user_id), {"ManagerId": _try_link(unit, "manager", manager)})
+
+
+def _check(unit: UnitOfWork, document: Mapping[str, object], spec: Mapping[str, Any], path: str) -> None:
     check_keys(spec, _USER_KEYS, path)
-    for key in (*_ATTRIBUTES, "password", "profile"):
+    for key in (*_ATTRIBUTES, *_LINKS, "password"):
         text_of(spec, key, "", path)
     for key in ("active", "reset_password"):
         flag_of(spec, key, False, path)
-    text_list(spec.get("permission_sets"), f"{path}.permission_sets")
     if spec.get("reset_password") and not spec.get("password"):
         refuse(f"{path}.reset_password", "needs a password")
+    for key, name in [(key, spec.get(key, _USUAL.get(key, ""))) for key in _LINKS]:
+        if not name and key != "profile":
+            continue
+        planned = mapping(document.get(_SECTIONS[key]), _SECTIONS[key])
+        if name not in planned and _try_link(unit, key, name) is None:
+            refuse(f"{path}.{key}", f"there is no {key} {name}")
+    sets = mapping(document.get("permission_sets"), "permission_sets")
+    for name in text_list(spec.get("permission_sets"), f"{path}.permission_sets"):
+        if name not in sets and _try_set_id(unit, name) is None:
+            refuse(f"{path}.permission_sets", f"there is no permission set {name}")
 
 
 def _update_steps(unit: UnitOfWork, username: str, user_id: str, spec: Mapping[str, Any]) -> list[Step]:
@@ -71,12 +114,13 @@ def _update_steps(unit: UnitOfWork, username: str, user_id: str, spec: Mapping[s
     wanted: dict[str, object] = {
         name: spec[key].strip() or None for key, name in _ATTRIBUTES.items() if key in spec
     }
-    if "profile" in spec:
-        wanted["ProfileId"] = _profile_id(unit, spec, f"users.{username}")
     differing = {name: value for name, value in wanted.items() if row.get(name) != value}
-    if differing:
-        line = f"update user {username}: {', '.join(sorted(differing))}"
-        steps.append(Step(line, partial(unit.update, users, user_id, differing)))
+    # A profile or role that is only planned yet has no id, which differs from every stored one.
+    linked = [key for key in ("profile", "role") if key in spec and _differs(unit, row, key, spec[key])]
+    if differing or linked:
+        names = sorted([*differing, *(_LINKS[key][2] for key in linked)])
+        line = f"update user {username}: {', '.join(names)}"
+        steps.append(Step(line, partial(_update_user, unit, user_id, differing, linked, spec)))
     if spec.get("reset_password"):
         steps.append(
             Step(f"reset the password of {username}", partial(_reset, unit, user_id, spec["password"]))
@@ -84,13 +128,28 @@ def _update_steps(unit: UnitOfWork, username: str, user_id: str, spec: Mapping[s
     return steps + _assignments(unit, username, user_id, spec)
 
 
-def _profile_id(unit: UnitOfWork, spec: Mapping[str, Any], path: str) -> str:
-    profiles = unit.catalog.object("Profile")
-    profile = str(spec.get("profile", "Standard User"))
-    found = try_find_by_value(unit.tx, profiles, profiles.by_name["name"], profile)
-    if found is None:
-        refuse(path, f"there is no profile {profile}")
-    return found
+def _differs(unit: UnitOfWork, row: Mapping[str, Value], key: str, name: str) -> bool:
+    held, found = row.get(_LINKS[key][2]), _try_link(unit, key, name)
+    return held != found or (bool(name) and found is None)
+
+
+def _try_link(unit: UnitOfWork, key: str, name: str) -> str | None:
+    """The id of the profile, role or user of this name."""
+    entity, field_name, _ = _LINKS[key]
+    obj = unit.catalog.object(entity)
+    return try_find_by_value(unit.tx, obj, obj.by_name[field_name.lower()], name) if name else None
+
+
+def _try_set_id(unit: UnitOfWork, name: str) -> str | None:
+    sets = unit.catalog.object("PermissionSet")
+    return try_find_by_value(unit.tx, sets, sets.by_name["name"], name)
+
+
+def _update_user(
+    unit: UnitOfWork, user_id: str, values: dict[str, object], linked: list[str], spec: Mapping[str, Any]
+) -> None:
+    links = {_LINKS[key][2]: _try_link(unit, key, spec[key]) for key in linked}
+    unit.update(unit.catalog.object("User"), user_id, {**values, **links})
 
 
 def _create_user(unit: UnitOfWork, username: str, spec: Mapping[str, Any]) -> None:
@@ -101,11 +160,10 @@ def _create_user(unit: UnitOfWork, username: str, spec: Mapping[str, Any]) -> No
         "Email": username,
         "Alias": local[:8],
         "CommunityNickname": local[:40],
-        "ProfileId": _profile_id(unit, spec, f"users.{username}"),
+        "ProfileId": _try_link(unit, "profile", spec.get("profile", _USUAL["profile"])),
+        "UserRoleId": _try_link(unit, "role", spec.get("role", "")),
         "IsActive": spec.get("active", True),
-        "TimeZoneSidKey": "GMT",
-        "LocaleSidKey": "en_US",
-        "LanguageLocaleKey": "en_US",
+        **_org_defaults(unit),
         "EmailEncodingKey": "UTF-8",
     }
     values |= {name: spec[key] for key, name in _ATTRIBUTES.items() if key in spec}
@@ -114,6 +172,17 @@ def _create_user(unit: UnitOfWork, username: str, spec: Mapping[str, Any]) -> No
         set_password(unit, user_id, spec["password"])
     for step in _assignments(unit, username, user_id, spec):
         step.run()
+
+
+def _org_defaults(unit: UnitOfWork) -> dict[str, object]:
+    """Time zone, locale and language as the org has them; an org that is being made has none yet."""
+    rows = read_all_rows(unit.tx, unit.catalog.object("Organization"))
+    row: Mapping[str, Value] = rows[0] if rows else {}
+    return {
+        "TimeZoneSidKey": row.get("TimeZoneSidKey") or "GMT",
+        "LocaleSidKey": row.get("DefaultLocaleSidKey") or "en_US",
+        "LanguageLocaleKey": row.get("LanguageLocaleKey") or "en_US",
+    }
 
 
 def set_password(unit: UnitOfWork, user_id: str, password: str) -> None:
@@ -131,53 +200,15 @@ def _reset(unit: UnitOfWork, user_id: str, password: str) -> None:
 
 def _assignments(unit: UnitOfWork, username: str, user_id: str, spec: Mapping[str, Any]) -> list[Step]:
     assignments = unit.catalog.object("PermissionSetAssignment")
-    sets = unit.catalog.object("PermissionSet")
     held = {r["PermissionSetId"] for r in read_rows(unit.tx, assignments, "AssigneeId", [user_id])}
     steps: list[Step] = []
     for name in dict.fromkeys(text_list(spec.get("permission_sets"), f"users.{username}.permission_sets")):
-        known = try_find_by_value(unit.tx, sets, sets.by_name["name"], name)
+        known = _try_set_id(unit, name)
         if known is None or known not in held:
-            steps.append(
-                Step(f"assign {name} to {username}", partial(_assign, unit, name, username, user_id))
-            )
+            steps.append(Step(f"assign {name} to {username}", partial(_assign, unit, name, user_id)))
     return steps
 
 
-def _assign(unit: UnitOfWork, name: str, username: str, user_id: str) -> None:
-    sets = unit.catalog.object("PermissionSet")
-    set_id = try_find_by_value(unit.tx, sets, sets.by_name["name"], name)
-    if set_id is None:
-        refuse(f"users.{username}", f"there is no permission set {name}")
-    values = {"PermissionSetId": set_id, "AssigneeId": user_id}
+def _assign(unit: UnitOfWork, name: str, user_id: str) -> None:
+    values = {"PermissionSetId": _try_set_id(unit, name), "AssigneeId": user_id}
     unit.create(unit.catalog.object("PermissionSetAssignment"), values)
-
-
-def connected_app_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
-    """A step for each app that is missing or has another secret or label."""
-    steps: list[Step] = []
-    for client_id, value in mapping(document.get("connected_apps"), "connected_apps").items():
-        path = f"connected_apps.{client_id}"
-        spec = mapping(value, path)
-        check_keys(spec, ("secret", "label"), path)
-        label = text_of(spec, "label", client_id, path)
-        secret = text_of(spec, "secret", "", path)
-        if not secret:
-            refuse(f"{path}.secret", "must not be empty")
-        wanted = (hash_token(secret), label)
-        rows = unit.tx.execute(
-            "SELECT secret_hash, label FROM connected_apps WHERE client_id = ?", (client_id,)
-        )
-        if rows and (rows[0] == wanted or ("label" not in spec and rows[0][0] == wanted[0])):
-            continue
-        steps.append(
-            Step(f"store connected app {client_id}", partial(_store_app, unit, (client_id, *wanted)))
-        )
-    return steps
-
-
-def _store_app(unit: UnitOfWork, params: tuple[str, str, str]) -> None:
-    unit.tx.execute(
-        "INSERT INTO connected_apps (client_id, secret_hash, label) VALUES (?, ?, ?)"
-        " ON CONFLICT (client_id) DO UPDATE SET secret_hash = excluded.secret_hash, label = excluded.label",
-        params,
-    )

@@ -122,6 +122,7 @@ class BayeuxApp:
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._is_closing = False
         hub.watch_sessions(self._end_login)
+        hub.add_session_source(lambda: [s.principal.session_id for s in self._sessions.all()])
 
     @property
     def route(self) -> Route:

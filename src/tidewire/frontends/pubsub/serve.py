@@ -1,4 +1,4 @@
-"""The gRPC server: sockets, calls and their tasks. All rules of the protocol are in `session` and `wire`.
+"""Pub/Sub calls and their tasks. All rules of the protocol are in `session` and `wire`, the sockets in `listener`.
 
 Messages cross grpc.aio as bytes, so an encoded event is copied but never parsed or built again. A Subscribe
 call is two tasks: one reads requests into the session's demand, the other writes whenever it is woken by the
@@ -25,7 +25,6 @@ from tidewire.delivery.link import CoreLink, PublishDraft, PublishOutcome
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import (
     BodyTooLarge,
-    ConfigInvalid,
     InternalError,
     MethodNotAllowed,
     PlatformError,
@@ -43,8 +42,6 @@ from tidewire.telemetry import counters
 
 log = logging.getLogger(__name__)
 
-# The service has had three names in its life; stubs of all three are in use and differ in nothing we read.
-SERVICE_NAMES = ("eventbus.v1.PubSub", "eventbus.v1.PubSubAPIService", "eventbus.v1.EventBusAPIService")
 API_VERSION = 66.0  # the protocol carries no version; channels are opened as by a client of today
 _FORM = wire.PubSubForm()
 
@@ -59,6 +56,7 @@ class _Call:
     rpc_id: str
     context: Any
     topic: str = ""
+    tenant: str = ""  # as the call names it: a refusal must not tell which orgs there are
     trailers: tuple[tuple[str, str], ...] = ()
 
 
@@ -71,85 +69,52 @@ class _Caller:
 
 
 class PubSubApp:
-    """The Pub/Sub front end of one edge. `start` after the hub, `close` before it."""
+    """The Pub/Sub calls of one org. Made after the hub, closed before it."""
 
     def __init__(self, link: CoreLink, hub: Hub, clock: Clock, settings: PubSubSettings) -> None:
         self._link = link
         self._hub = hub
         self._clock = clock
         self._settings = settings
-        self._tenant = f"CORE/prod/{link.org_id}"
         self._closing = asyncio.Event()
         self._wakes: set[asyncio.Event] = set()
-        self._server: Any = None
+        self._answers: dict[str, Callable[[_Call, _Caller, Any], Awaitable[bytes | None]]] = {
+            "GetTopic": self._get_topic,
+            "GetSchema": self._get_schema,
+            "Publish": self._publish,
+            "PublishStream": self._publish_stream,
+            "Subscribe": self._subscribe,
+            "ManagedSubscribe": self._managed_subscribe,
+        }
 
-    async def start(
-        self, plain: tuple[str, int] | None, tls: tuple[str, int, bytes, bytes] | None
-    ) -> tuple[int | None, int | None]:
-        """Listen on (host, port) in the clear and on (host, port, key PEM, certificate PEM) by TLS.
-
-        Returns the two ports in use. Raises ConfigInvalid for an address that cannot be bound.
-        """
-        self._server = grpc.aio.server(options=_server_options(self._settings))
-        handlers = self._handlers()
-        for name in SERVICE_NAMES:
-            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
-        plain_port = tls_port = None
-        if plain is not None:
-            plain_port = _bind(plain, "grpc", self._server.add_insecure_port)
-        if tls is not None:
-            credentials = grpc.ssl_server_credentials([tls[2:]])
-            tls_port = _bind(
-                tls[:2], "grpc-tls", lambda address: self._server.add_secure_port(address, credentials)
-            )
-        await self._server.start()
-        return plain_port, tls_port
-
-    async def close(self, grace_s: float) -> None:
-        """End every stream with a retryable status, give running calls `grace_s`, then cut them off."""
+    def end_streams(self) -> None:
+        """End every stream with a retryable status; later ones end at once."""
         self._closing.set()
         for wake in tuple(self._wakes):
             wake.set()
-        if self._server is not None:
-            await self._server.stop(grace_s)
 
-    def _handlers(self) -> dict[str, Any]:
-        unary = grpc.unary_unary_rpc_method_handler
-        stream = grpc.stream_stream_rpc_method_handler
-        return {
-            "GetTopic": unary(self._call("GetTopic", self._get_topic)),
-            "GetSchema": unary(self._call("GetSchema", self._get_schema)),
-            "Publish": unary(self._call("Publish", self._publish)),
-            "PublishStream": stream(self._call("PublishStream", self._publish_stream)),
-            "Subscribe": stream(self._call("Subscribe", self._subscribe)),
-            "ManagedSubscribe": stream(self._call("ManagedSubscribe", self._managed_subscribe)),
-        }
-
-    def _call(
-        self, rpc: str, answer: Callable[[_Call, _Caller, Any], Awaitable[bytes | None]]
-    ) -> Callable[[Any, Any], Awaitable[bytes | None]]:
-        async def handle(request: Any, context: Any) -> bytes | None:
-            call = _Call(rpc, str(uuid.uuid4()), context)
-            counters["pubsub.calls_received"] += 1
-            try:
-                return await answer(call, await self._admit(call), request)
-            except PlatformError as error:
-                reason = error
-            except grpc.aio.InternalError:
-                return None  # the peer left in the middle of a write; there is nobody to tell
-            except Exception as error:
-                log.exception("pubsub.call_failed", extra={"rpc": rpc, "rpc_id": call.rpc_id})
-                reason = InternalError(type(error).__name__)
-            await self._abort(call, reason)
-            return None
-
-        return handle
+    async def answer_call(self, rpc: str, request: Any, context: Any) -> bytes | None:
+        """Answer a call of the listener, or abort it."""
+        call = _Call(rpc, str(uuid.uuid4()), context)
+        counters["pubsub.calls_received"] += 1
+        try:
+            return await self._answers[rpc](call, await self._admit(call), request)
+        except PlatformError as error:
+            reason = error
+        except grpc.aio.InternalError:
+            return None  # the peer left in the middle of a write; there is nobody to tell
+        except Exception as error:
+            log.exception("pubsub.call_failed", extra={"rpc": rpc, "rpc_id": call.rpc_id})
+            reason = InternalError(type(error).__name__)
+        await self._abort(call, reason)
+        return None
 
     async def _admit(self, call: _Call) -> _Caller:
         headers = rules.parse_headers(call.context.invocation_metadata() or ())
         if headers.trace_id:
             call.trailers = (("x-client-trace-id", headers.trace_id),)
             call.context.set_trailing_metadata(call.trailers)
+        call.tenant = f"CORE/prod/{headers.org_id}"
         return _Caller(await self._authenticate(headers), headers)
 
     async def _authenticate(self, headers: CallHeaders) -> Principal:
@@ -161,7 +126,7 @@ class PubSubApp:
     async def _abort(self, call: _Call, error: PlatformError) -> None:
         counters["pubsub.calls_failed"] += 1
         failure = render_failure(
-            error, rpc=call.rpc, rpc_id=call.rpc_id, tenant=self._tenant, topic=call.topic
+            error, rpc=call.rpc, rpc_id=call.rpc_id, tenant=call.tenant, topic=call.topic
         )
         trailers = (*failure.trailers, *call.trailers)
         with contextlib.suppress(grpc.aio.InternalError):  # the peer may have left in the meantime
@@ -176,7 +141,7 @@ class PubSubApp:
         call.topic = request.topic_name
         rules.check_topic(request.topic_name, "topic.validation.empty")
         topic = await self._link.describe_topic(caller.principal, request.topic_name)
-        return wire.render_topic_info(topic, self._tenant, call.rpc_id)
+        return wire.render_topic_info(topic, call.tenant, call.rpc_id)
 
     async def _get_schema(self, call: _Call, caller: _Caller, body: bytes) -> bytes:
         schema_id = self._parse(pb.SchemaRequest, body).schema_id
@@ -328,31 +293,3 @@ def _replay(start: Start) -> Replay:
 def _oversized(event: pb.ProducerEvent, limit_bytes: int) -> PublishOutcome:
     text = f"The event has {len(event.payload)} bytes; the limit is {limit_bytes}"
     return PublishOutcome(event.id or str(uuid.uuid4()), 0, BodyTooLarge.code, text)
-
-
-def _bind(address: tuple[str, int], setting: str, add_port: Callable[[str], int]) -> int:
-    host, port = address
-    try:
-        return add_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-    except RuntimeError as error:
-        raise ConfigInvalid(f"cannot listen on {host}:{port}", setting=setting) from error
-
-
-def _server_options(settings: PubSubSettings) -> list[tuple[str, int]]:
-    return [
-        # Two servers on one port would share its clients at random; the second one must fail instead.
-        ("grpc.so_reuseport", 0),
-        # Twice the limit, so that a request somewhat too large gets our answer and not a bare transport
-        # error.
-        ("grpc.max_receive_message_length", 2 * settings.max_request_bytes),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.max_concurrent_streams", 1000),
-        # Clients ping as they please, some every ten seconds without a call; that is no reason to cut them
-        # off.
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-        # A peer that vanished without a word is found out within a minute and a half.
-        ("grpc.keepalive_time_ms", 60_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-    ]

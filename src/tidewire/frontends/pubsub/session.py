@@ -82,6 +82,12 @@ def parse_headers(metadata: Iterable[tuple[str, str | bytes]]) -> CallHeaders:
     )
 
 
+def try_find_token(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
+    """The token that a call's metadata carries, if any."""
+    values = {key: value for key, value in metadata if isinstance(value, str)}
+    return next((found for name in _TOKEN if (found := values.get(name, "").strip())), None)
+
+
 def _required(values: dict[str, str], names: tuple[str, str]) -> str:
     for name in names:
         if found := values.get(name, "").strip():

@@ -1,77 +1,316 @@
-"""Collections: up to 200 records in one request, and in one transaction."""
+"""Collections: up to 200 records in one request, and in one transaction.
+
+Each record has its own result, in the order of the request. What a caller left out of a row, such as the id of an
+update, is that row's error; what makes the list itself wrong refuses the request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
-from tidewire.access.gate import Write
-from tidewire.errors import BodyMalformed, PlatformError, RequiredFieldMissing, ValueMalformed
-from tidewire.frontends.rest.wire import without_attributes
-from tidewire.frontends.rest.wire_errors import render_error_entry
+from tidewire.access.editing import unknown_column
+from tidewire.access.gate import Gate, Upsert, Write
+from tidewire.access.joined import run_joined
+from tidewire.errors import (
+    BodyMalformed,
+    PlatformError,
+    RequiredFieldMissing,
+    TooManyRecords,
+    ValueMalformed,
+)
+from tidewire.frontends.rest.calls import Api, ApiCall, object_in_path, render_answer, require_version
+from tidewire.frontends.rest.records import render_published, render_record
+from tidewire.frontends.rest.wire import parse_json_object, without_attributes
+from tidewire.frontends.rest.wire_errors import render_error_entry, render_refusal
+from tidewire.ids import make_id, normalise_id, try_normalise_id
+from tidewire.schema.model import FieldType
+from tidewire.transport.http import HttpResponse
 
 MAX_RECORDS = 200
+MAX_RETRIEVED = 2000
+_MAX_CHUNKS = 10
+_FIRST_VERSION = 42
+_FIRST_UPSERT_VERSION = 46
+_FIELD_PATH = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)*")
 _ROLLED_BACK = {
     "statusCode": "ALL_OR_NONE_OPERATION_ROLLED_BACK",
     "message": "Record rolled back because not all records were valid and the request was using AllOrNone"
     " header",
     "fields": list[str](),
 }
+_NO_RECORDS = "At least 1 record is required"
+
+Refusals = Mapping[int, tuple[str, str]]
+"""By row: the status code and words for what the caller left out, in place of the store's own."""
 
 
-def parse_writes(body: dict[str, object], *, is_update: bool) -> tuple[list[Write], bool]:
-    """The writes of a request body, and whether one failure undoes them all."""
-    records = body.get("records")
-    if not isinstance(records, list) or not records:
-        raise RequiredFieldMissing("At least 1 record is required", fields=[])
-    _check_count(len(records))
-    return [_parse_write(record, is_update) for record in records], body.get("allOrNone") is True
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A row that was written: its record's id, whether an upsert made it, and an event's uuid."""
+
+    record_id: str
+    is_created: bool | None = None
+    event_uuid: str = ""
 
 
-def parse_deletes(ids: str, entity_of: dict[str, str]) -> list[Write]:
-    """The deletes of `?ids=a,b`; `entity_of` maps key prefixes to objects."""
-    names = [part.strip() for part in ids.split(",") if part.strip()]
-    if not names:
-        raise RequiredFieldMissing("At least 1 record is required", fields=[])
-    _check_count(len(names))
-    return [Write(entity_of.get(name[:3], ""), name, None) for name in names]
+Result = Made | PlatformError
 
 
-def render_results(results: Sequence[str | PlatformError], *, all_or_none: bool) -> list[dict[str, object]]:
-    """One entry a record, in order."""
+async def create_collection(api: Api, call: ApiCall) -> HttpResponse:
+    """Make several records in one transaction, and publish the events among them."""
+    require_version(call, _FIRST_VERSION)
+    body = parse_json_object(call.request)
+    writes = [Write(entity, None, values) for entity, values in _parse_records(body)]
+    all_or_none = parse_flag(body, "allOrNone")
+    results = await _create(api.gate, call, writes, all_or_none=all_or_none)
+    return render_answer(api, call, 200, render_results(results, all_or_none=all_or_none))
+
+
+async def update_collection(api: Api, call: ApiCall) -> HttpResponse:
+    """Set fields of several records in one transaction."""
+    require_version(call, _FIRST_VERSION)
+    body = parse_json_object(call.request)
+    writes, refusals = [], {}
+    for index, (entity, values) in enumerate(_parse_records(body)):
+        record_id = _take(values, "Id")
+        if record_id is None:
+            refusals[index] = ("MISSING_ARGUMENT", "Id not specified in an update call")
+        writes.append(Write(entity, record_id if isinstance(record_id, str) else "", values))
+    return await _write(api, call, writes, refusals, all_or_none=parse_flag(body, "allOrNone"))
+
+
+async def delete_collection(api: Api, call: ApiCall) -> HttpResponse:
+    """Put several records into the recycle bin in one transaction."""
+    require_version(call, _FIRST_VERSION)
+    ids = _split(call.request.query.get("ids", ""))
+    _check_count(len(ids), MAX_RECORDS)
+    writes, refusals = [], {}
+    for index, text in enumerate(ids):
+        known = api.gate.catalog.try_object_of_id(text)
+        if try_normalise_id(text) is None:
+            refusals[index] = ("MALFORMED_ID", f"malformed id {text[:80]}")
+        elif known is None:
+            refusals[index] = ("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
+        writes.append(Write("" if known is None else known.name, text, None))
+    all_or_none = call.request.query.get("allOrNone", "").lower() == "true"
+    return await _write(api, call, writes, refusals, all_or_none=all_or_none)
+
+
+async def upsert_collection(api: Api, call: ApiCall) -> HttpResponse:
+    """Update the records with these external ids, and make those that are missing, in one transaction."""
+    require_version(call, _FIRST_UPSERT_VERSION)
+    name, field_name = call.arguments
+    with object_in_path():
+        entity, readable, _ = await api.gate.visible_fields(call.principal, name)
+    key = entity.try_field(field_name)
+    is_key = key is not None and (key.external_id or key.type is FieldType.ID) and key.name in readable
+    if key is None or not is_key:
+        message = f"Provided external ID field does not exist or is not accessible: {field_name[:80]}"
+        return render_refusal(call.request, 404, "NOT_FOUND", message)
+    body = parse_json_object(call.request)
+    upserts, refusals = [], {}
+    for index, (given, values) in enumerate(_parse_records(body)):
+        if given.lower() != entity.name.lower():
+            raise ValueMalformed(f"all records must be of type {entity.name}", fields=["attributes"])
+        value = _take(values, key.name)
+        if value is None and key.type is not FieldType.ID:
+            refusals[index] = ("MISSING_ARGUMENT", f"{key.name} not specified")
+        upserts.append(Upsert(entity.name, key.name, value, values))
+    all_or_none = parse_flag(body, "allOrNone")
+    done = await api.gate.upsert_together(call.context, upserts, all_or_none=all_or_none)
+    results = [r if isinstance(r, PlatformError) else Made(*r) for r in done]
+    rendered = render_results(results, refusals, all_or_none=all_or_none, is_upsert=True)
+    return render_answer(api, call, 200, rendered)
+
+
+async def retrieve_by_query(api: Api, call: ApiCall) -> HttpResponse:
+    """The records with the ids in `?ids=`, null in place of those that are not there."""
+    query = call.request.query
+    return await _retrieve(api, call, _split(query.get("ids", "")), _split(query.get("fields", "")))
+
+
+async def retrieve_by_body(api: Api, call: ApiCall) -> HttpResponse:
+    """The records with the ids in the body, null in place of those that are not there."""
+    body = parse_json_object(call.request)
+    return await _retrieve(api, call, _parse_texts(body, "ids"), _parse_texts(body, "fields"))
+
+
+async def _create(gate: Gate, call: ApiCall, writes: Sequence[Write], *, all_or_none: bool) -> list[Result]:
+    events = [i for i, write in enumerate(writes) if gate.catalog.try_event(write.entity) is not None]
+    if not events:
+        done = await gate.write_together(call.context, writes, all_or_none=all_or_none)
+        return [r if isinstance(r, PlatformError) else Made(r) for r in done]
+    records = [i for i in range(len(writes)) if i not in set(events)]
+
+    async def create_all(inner: Gate) -> list[Result]:
+        results: dict[int, Result] = {}
+        made = await inner.write_together(call.context, [writes[i] for i in records], all_or_none=all_or_none)
+        for index, result in zip(records, made, strict=True):
+            results[index] = result if isinstance(result, PlatformError) else Made(result)
+        for index in events:
+            results[index] = await _publish(inner, call, writes[index])
+        return [results[i] for i in range(len(writes))]
+
+    return await run_joined(
+        gate,
+        call.context,
+        create_all,
+        lambda results: not (all_or_none and any(isinstance(r, PlatformError) for r in results)),
+    )
+
+
+async def _publish(gate: Gate, call: ApiCall, write: Write) -> Result:
+    event = gate.catalog.try_event(write.entity)
+    try:
+        uuid = await gate.publish_event(call.context, write.entity, write.values or {})
+    except PlatformError as error:
+        return error
+    # Events have no records; the id only has the form that clients expect.
+    return Made(make_id(event.key_prefix, 1) if event is not None else "", event_uuid=uuid)
+
+
+async def _write(
+    api: Api, call: ApiCall, writes: Sequence[Write], refusals: Refusals, *, all_or_none: bool
+) -> HttpResponse:
+    done = await api.gate.write_together(call.context, writes, all_or_none=all_or_none)
+    results = [r if isinstance(r, PlatformError) else Made(r) for r in done]
+    return render_answer(api, call, 200, render_results(results, refusals, all_or_none=all_or_none))
+
+
+async def _retrieve(api: Api, call: ApiCall, ids: list[str], fields: list[str]) -> HttpResponse:
+    require_version(call, _FIRST_VERSION)
+    (name,) = call.arguments
+    with object_in_path():
+        entity, readable, _ = await api.gate.visible_fields(call.principal, name)
+    _check_count(len(ids), MAX_RETRIEVED)
+    if not fields:
+        raise RequiredFieldMissing("At least 1 field is required", fields=[])
+    for field in fields:
+        if _FIELD_PATH.fullmatch(field) is None:
+            raise ValueMalformed(f"{field[:80]} is not a field name", fields=[field[:80]])
+        known = entity.try_field(field)
+        if "." not in field and (known is None or known.name not in readable):
+            raise unknown_column(field, entity)
+    wanted = [normalise_id(record_id) for record_id in ids]
+    names = {field.lower(): field for field in fields}
+    # Field names have the form of names and ids that of ids, so neither can end the query's text.
+    listed = ", ".join(f"'{record_id}'" for record_id in dict.fromkeys(wanted))
+    rows = await api.gate.query(
+        call.principal,
+        f"SELECT {', '.join(names.values())} FROM {entity.name} WHERE Id IN ({listed})",  # noqa: S608
+    )
+    found: dict[str, dict[str, object]] = {}
+    for row in rows.rows:
+        record = render_record(rows.entity, rows.select or rows.columns, row, call.version)
+        found[str(row["Id"])] = {**record, "Id": row["Id"]}
+    return render_answer(api, call, 200, [found.get(record_id) for record_id in wanted])
+
+
+def parse_flag(body: Mapping[str, object], name: str) -> bool:
+    """A yes or no of a request body; absent means no. Raises BodyMalformed."""
+    value = body.get(name)
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if value is None or isinstance(value, bool):
+        return value is True
+    raise BodyMalformed(f"Cannot deserialize instance of boolean from the value of {name}")
+
+
+def render_results(
+    results: Sequence[Result],
+    refusals: Refusals | None = None,
+    *,
+    all_or_none: bool,
+    is_upsert: bool = False,
+) -> list[dict[str, object]]:
+    """One entry a record, in order. Upserts say of each whether it was, or would have been, made."""
     is_undone = all_or_none and any(isinstance(r, PlatformError) for r in results)
-    return [_render_result(result, is_undone) for result in results]
+    rendered = []
+    for index, result in enumerate(results):
+        if isinstance(result, PlatformError):
+            entry: dict[str, object] = {
+                "success": False,
+                "errors": [_render_failure(result, (refusals or {}).get(index))],
+            }
+        elif is_undone:
+            entry = {"success": False, "errors": [dict(_ROLLED_BACK)]}
+        elif result.event_uuid:
+            entry = render_published(result.record_id, result.event_uuid)
+        else:
+            entry = {"id": result.record_id, "success": True, "errors": []}
+        if is_upsert:
+            entry["created"] = isinstance(result, Made) and result.is_created is True
+        rendered.append(entry)
+    return rendered
 
 
-def _parse_write(record: object, is_update: bool) -> Write:
+def render_failure(error: PlatformError) -> dict[str, object]:
+    """The error of one row."""
+    return _render_failure(error, None)
+
+
+def _render_failure(error: PlatformError, refusal: tuple[str, str] | None) -> dict[str, object]:
+    if refusal is not None:
+        return {"statusCode": refusal[0], "message": refusal[1], "fields": []}
+    entry = render_error_entry(error, "PATCH")
+    return {
+        "statusCode": entry["errorCode"],
+        "message": entry["message"],
+        "fields": entry.get("fields", []),
+    }
+
+
+def _parse_records(body: Mapping[str, object]) -> list[tuple[str, dict[str, object]]]:
+    """The records of a request body, each with its type."""
+    records = body.get("records")
+    _check_count(len(records) if isinstance(records, list) else 0, MAX_RECORDS)
+    parsed = [_parse_record(record) for record in records] if isinstance(records, list) else []
+    chunks = 1 + sum(a.lower() != b.lower() for (a, _), (b, _) in pairwise(parsed))
+    if chunks > _MAX_CHUNKS:
+        raise TooManyRecords(
+            f"Cannot have more than {_MAX_CHUNKS} chunks in a single operation. Please rearrange the data to"
+            " reduce chunking.",
+            limit=_MAX_CHUNKS,
+        )
+    return parsed
+
+
+def _parse_record(record: object) -> tuple[str, dict[str, object]]:
     if not isinstance(record, dict):
         raise BodyMalformed("records must be JSON objects")
     attributes = record.get("attributes")
     entity = attributes.get("type") if isinstance(attributes, dict) else None
     if not isinstance(entity, str):
         raise ValueMalformed("each record needs attributes with a type", fields=["attributes"])
-    values = without_attributes(record)
-    record_id: str | None = None
-    if is_update:
-        ids = [values.pop(name) for name in list(values) if name.lower() == "id"]
-        # An id that is absent is the row's own error, told as such by the store.
-        record_id = ids[0] if ids and isinstance(ids[0], str) else ""
-    return Write(entity, record_id, values)
+    return entity, without_attributes(record)
 
 
-def _check_count(count: int) -> None:
-    if count > MAX_RECORDS:
-        raise ValueMalformed(f"at most {MAX_RECORDS} records may be sent at once, not {count}", fields=[])
+def _take(values: dict[str, object], name: str) -> object:
+    """Remove a field, whatever its letter case, from a record's values; None if it is not there."""
+    taken = [values.pop(key) for key in list(values) if key.lower() == name.lower()]
+    return taken[-1] if taken else None
 
 
-def _render_result(result: str | PlatformError, is_undone: bool) -> dict[str, object]:
-    if isinstance(result, PlatformError):
-        entry = render_error_entry(result, "PATCH")
-        error = {
-            "statusCode": entry["errorCode"],
-            "message": entry["message"],
-            "fields": entry.get("fields", []),
-        }
-        return {"success": False, "errors": [error]}
-    if is_undone:
-        return {"success": False, "errors": [dict(_ROLLED_BACK)]}
-    return {"id": result, "success": True, "errors": []}
+def _parse_texts(body: Mapping[str, object], name: str) -> list[str]:
+    texts = body.get(name)
+    if texts is None:
+        return []
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise BodyMalformed(f"{name} must be a list of strings")
+    return texts
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _check_count(count: int, limit: int) -> None:
+    if count == 0:
+        raise RequiredFieldMissing(_NO_RECORDS, fields=[])
+    if count > limit:
+        raise TooManyRecords(
+            f"record limit reached. cannot submit more than {limit} records into this call", limit=limit
+        )

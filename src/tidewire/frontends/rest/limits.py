@@ -1,28 +1,50 @@
-"""The limits resource and the count of API calls behind it.
+"""The limits resource, and how many records there are.
 
 No allocation is enforced by default, so the maxima are nominal: they keep clients that divide by them
-working. API calls are counted over the last 24 hours, by hour, since the start of the process.
+working. Only API calls are counted. What this server does not do at all, such as reports, has nothing left of nothing.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from tidewire.access.usage import DAILY_API_REQUESTS
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer, require_version
+from tidewire.transport.http import HttpResponse
 
-from tidewire.clock import Clock
+_FIRST_VERSION = 24
+_FIRST_COUNT_VERSION = 40
 
-DAILY_API_REQUESTS = 5_000_000
-
-_HOUR_S = 3600
-_HOURS = 24
 _NOMINAL = {
     "DailyBulkApiBatches": 15_000,
+    "DailyBulkApiRequests": 15_000,
+    "DailyBulkV2QueryFileStorageMB": 1_000_000,
     "DailyBulkV2QueryJobs": 10_000,
     "DataStorageMB": 1_000_000,
     "FileStorageMB": 1_000_000,
     "HourlyPublishedPlatformEvents": 250_000,
     "HourlyPublishedStandardVolumePlatformEvents": 100_000,
     "DailyDeliveredPlatformEvents": 50_000,
+    "DailyStandardVolumePlatformEvents": 25_000,
 }
+_ABSENT = (
+    "ActiveScratchOrgs",
+    "ConcurrentAsyncGetReportInstances",
+    "ConcurrentSyncReportRuns",
+    "DailyAsyncApexExecutions",
+    "DailyScratchOrgs",
+    "DailyWorkflowEmails",
+    "HourlyAsyncReportRuns",
+    "HourlyDashboardRefreshes",
+    "HourlyDashboardResults",
+    "HourlyDashboardStatuses",
+    "HourlyODataCallout",
+    "HourlySyncReportRuns",
+    "HourlyTimeBasedWorkflow",
+    "MassEmail",
+    "Package2VersionCreates",
+    "PublishCallbackUsageInApex",
+    "SingleEmail",
+)
+_PERMISSION_SETS = 1_500
 _STREAMING_TO_36 = {
     "DailyStreamingApiEvents": 1_000_000,
     "DailyGenericStreamingApiEvents": 100_000,
@@ -38,47 +60,55 @@ _FIRST_DURABLE_VERSION = 37
 _FIRST_ENTITLEMENT_VERSION = 48
 
 
-class ApiUsage:
-    """How many API calls came in during the last 24 hours. Counting costs a comparison and an addition."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._hours: deque[tuple[int, int]] = deque()  # (hour number, calls), oldest first
-
-    def count(self) -> None:
-        """One more call."""
-        hour = self._hour()
-        if self._hours and self._hours[-1][0] == hour:
-            self._hours[-1] = (hour, self._hours[-1][1] + 1)
-        else:
-            self._hours.append((hour, 1))
-
-    def used(self) -> int:
-        """Calls in the last 24 hours."""
-        oldest = self._hour() - _HOURS
-        while self._hours and self._hours[0][0] <= oldest:
-            self._hours.popleft()
-        return sum(calls for _, calls in self._hours)
-
-    def header(self) -> tuple[str, str]:
-        """The response header that tells clients where they stand."""
-        return ("Sforce-Limit-Info", f"api-usage={self.used()}/{DAILY_API_REQUESTS}")
-
-    def _hour(self) -> int:
-        return int(self._clock.monotonic_s() // _HOUR_S)
-
-
-def render_limits(used_api_requests: int, version: int) -> dict[str, dict[str, int]]:
+def render_limits(
+    used_api_requests: int, version: int, used_permission_sets: int = 0
+) -> dict[str, dict[str, object]]:
     """The limits that a version names, each with its maximum and what is left of it."""
-    maxima = dict(_NOMINAL)
+    maxima = dict(_NOMINAL) | dict.fromkeys(_ABSENT, 0)
     maxima |= _STREAMING_FROM_37 if version >= _FIRST_DURABLE_VERSION else _STREAMING_TO_36
     if version >= _FIRST_ENTITLEMENT_VERSION:
         maxima["MonthlyPlatformEventsUsageEntitlement"] = _MONTHLY
     else:
         maxima["MonthlyPlatformEvents"] = _MONTHLY
-    limits = {name: {"Max": most, "Remaining": most} for name, most in maxima.items()}
-    limits["DailyApiRequests"] = {
-        "Max": DAILY_API_REQUESTS,
-        "Remaining": max(0, DAILY_API_REQUESTS - used_api_requests),
-    }
+    limits: dict[str, dict[str, object]] = {name: _entry(most, 0) for name, most in maxima.items()}
+    limits["DailyApiRequests"] = _entry(DAILY_API_REQUESTS, used_api_requests)
+    sets = _entry(_PERMISSION_SETS, used_permission_sets)
+    limits["PermissionSets"] = sets | {"CreateCustom": dict(sets)}
     return dict(sorted(limits.items()))
+
+
+def _entry(most: int, used: int) -> dict[str, object]:
+    return {"Max": most, "Remaining": max(0, most - used)}
+
+
+async def show_limits(api: Api, call: ApiCall) -> HttpResponse:
+    """What may be used, and how much of it is left."""
+    require_version(call, _FIRST_VERSION)
+    visible = {entity.name for entity in await api.gate.visible_objects(call.principal)}
+    used = 0
+    if "PermissionSet" in visible:
+        rows = await api.gate.query(call.principal, "SELECT count() FROM PermissionSet")
+        used = rows.count or 0
+    return render_answer(api, call, 200, render_limits(api.gate.usage.used(), call.version, used))
+
+
+async def count_records(api: Api, call: ApiCall) -> HttpResponse:
+    """How many records each of the objects has that the caller names, or of all that it may see."""
+    require_version(call, _FIRST_COUNT_VERSION)
+    visible = {entity.name.lower(): entity.name for entity in await api.gate.visible_objects(call.principal)}
+    asked = [name.strip().lower() for name in call.request.query.get("sObjects", "").split(",")]
+    wanted = dict.fromkeys(name for name in asked if name)
+    names = [visible[name] for name in wanted if name in visible] if wanted else sorted(visible.values())
+    counts: list[dict[str, object]] = []
+    for name in names:
+        # SOQL, and the name is the catalog's.
+        rows = await api.gate.query(call.principal, f"SELECT count() FROM {name}")  # noqa: S608
+        if rows.count or wanted:
+            counts.append({"count": rows.count or 0, "name": name})
+    return render_answer(api, call, 200, {"sObjects": counts})
+
+
+ROUTES: tuple[Route[Api], ...] = (
+    Route(("limits",), {"GET": show_limits}, xml_root="LimitsSnapshot"),
+    Route(("limits", "recordCount"), {"GET": count_records}, xml_root="RecordCount"),
+)

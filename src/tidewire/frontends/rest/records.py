@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidewire.access.gate import Rows
+from tidewire.access.paging import AnswerPage
 from tidewire.events import Value
-from tidewire.frontends.rest.wire import Page
 from tidewire.names import data_url
+from tidewire.records.explain import Plan
 from tidewire.records.query import Cell, Children, Record, Related
 from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import render_compound, render_value
@@ -17,9 +18,16 @@ _DATETIME_SUFFIX = "+0000"  # REST writes UTC so; the streaming forms write Z
 
 
 def render_record(
-    entity: ObjectType, columns: Iterable[Field | Selected], row: Mapping[str, Cell], version: int
+    entity: ObjectType,
+    columns: Iterable[Field | Selected],
+    row: Mapping[str, Cell],
+    version: int,
+    resource: str = "query",
 ) -> dict[str, object]:
-    """One record, with its parents and children inside. Every column is present, null or not."""
+    """One record, with its parents and children inside. Every column is present, null or not.
+
+    `resource` is where further children are to be fetched.
+    """
     attributes = {"type": entity.name}
     if record_id := row.get("Id"):
         attributes["url"] = data_url(version, "sobjects", entity.name, str(record_id))
@@ -30,7 +38,7 @@ def render_record(
         elif isinstance(column, Field):
             record[column.name] = _render_field(entity, column, row)
         else:
-            record[column.name] = _render_cell(row.get(column.name), version)
+            record[column.name] = _render_cell(row.get(column.name), version, resource)
     return record
 
 
@@ -41,13 +49,14 @@ def _render_field(entity: ObjectType, field: Field, row: Mapping[str, Cell]) -> 
     return render_value(field, _value(row.get(field.name)), _DATETIME_SUFFIX)
 
 
-def _render_cell(cell: Cell, version: int) -> object:
+def _render_cell(cell: Cell, version: int, resource: str) -> object:
     match cell:
         case Related(entity, select, row):
-            return render_record(entity, select, row, version)
+            return render_record(entity, select, row, version, resource)
         case Children(entity, select, rows):
-            records = [render_record(entity, select, row, version) for row in rows]
-            return {"totalSize": len(records), "done": True, "records": records}
+            answer = _render_head(cell.total, cell.locator, version, resource)
+            answer["records"] = [render_record(entity, select, row, version, resource) for row in rows]
+            return answer
         case _:
             return cell
 
@@ -74,23 +83,59 @@ def render_single(rows: Rows, version: int) -> dict[str, object]:
     return record
 
 
-def render_page(rows: Rows, page: Page, version: int, next_url: str) -> dict[str, object]:
-    """One page of a query's answer; `next_url` is empty on the last one."""
-    answer: dict[str, object] = {"totalSize": page.total, "done": not next_url}
-    if next_url:
-        answer["nextRecordsUrl"] = next_url
-    shown = rows.rows[page.first : page.end]
+def _render_head(total: int, locator: str, version: int, resource: str) -> dict[str, object]:
+    head: dict[str, object] = {"totalSize": total, "done": not locator}
+    if locator:
+        head["nextRecordsUrl"] = data_url(version, resource, locator)
+    return head
+
+
+def render_page(page: AnswerPage, version: int, resource: str) -> dict[str, object]:
+    """One page of a query's answer; the next ones are under the same resource."""
+    answer = _render_head(page.total, page.locator, version, resource)
+    rows = page.rows
     if rows.is_aggregate:
-        answer["records"] = [_render_group(rows.columns, row) for row in shown]
+        answer["records"] = [_render_group(rows.columns, row) for row in rows.rows]
     else:
         chosen = rows.select or rows.columns
-        answer["records"] = [render_record(rows.entity, chosen, row, version) for row in shown]
+        answer["records"] = [render_record(rows.entity, chosen, row, version, resource) for row in rows.rows]
     return answer
+
+
+def render_plans(plans: Iterable[Plan], soql: str) -> dict[str, object]:
+    """How a query could be answered, the cheapest way first."""
+    return {
+        "plans": [
+            {
+                "cardinality": plan.cardinality,
+                "fields": list(plan.fields),
+                "leadingOperationType": "Index" if plan.is_indexed else "TableScan",
+                "notes": [
+                    {
+                        "description": "Not considering filter for optimization because unindexed",
+                        "fields": list(fields),
+                        "tableEnumOrId": plan.entity,
+                    }
+                    for fields in plan.unindexed
+                ],
+                "relativeCost": plan.relative_cost,
+                "sobjectCardinality": plan.entity_cardinality,
+                "sobjectType": plan.entity,
+            }
+            for plan in plans
+        ],
+        "sourceQuery": soql,
+    }
 
 
 def render_created(record_id: str) -> dict[str, object]:
     """The answer to a create."""
     return {"id": record_id, "success": True, "errors": []}
+
+
+def render_upserted(record_id: str, *, is_new: bool) -> dict[str, object]:
+    """The answer to an upsert."""
+    return render_created(record_id) | {"created": is_new}
 
 
 def render_published(event_id: str, event_uuid: str) -> dict[str, object]:

@@ -6,46 +6,87 @@ import logging
 from dataclasses import replace
 
 from tidewire.access.cursors import QueryCursors
-from tidewire.access.gate import Call, Gate, Rows
+from tidewire.access.gate import Call, Gate
+from tidewire.access.jobs.service import BulkJobs
 from tidewire.access.logins import Logins
+from tidewire.access.oauth import OAuth
+from tidewire.access.paging import Kept
+from tidewire.access.principal import Principal
 from tidewire.clock import Clock
-from tidewire.errors import InternalError, MethodNotAllowed, PlatformError, ResourceUnknown
+from tidewire.errors import (
+    AccessDenied,
+    InternalError,
+    MethodNotAllowed,
+    PlatformError,
+    ResourceUnknown,
+    SessionError,
+)
+from tidewire.frontends.rest.admin import AdminApi
+from tidewire.frontends.rest.bulk.classic import ClassicApi
+from tidewire.frontends.rest.bulk.jobs import JobsApi
+from tidewire.frontends.rest.cors import try_answer_preflight, with_cors
 from tidewire.frontends.rest.data import DataApi
-from tidewire.frontends.rest.oauth import OAuthApi
+from tidewire.frontends.rest.oauth.api import OAuthApi
 from tidewire.frontends.rest.wire import (
     NO_STORE,
     parse_json_object,
     parse_segments,
+    parse_suffix,
     parse_token,
     parse_version,
-    refuse_xml,
     render_json,
+    render_origin,
     render_versions,
 )
 from tidewire.frontends.rest.wire_errors import render_error
+from tidewire.frontends.rest.xml_form import as_xml, wants_xml
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _log = logging.getLogger(__name__)
 _APPLY_ORIGIN = "tidewire/apply/1.0"
+_ADMIN_ORIGIN = "tidewire/access/1.0"
 
 
 class RestApp:
-    """Answers `/services/data`, `/services/oauth2`, `/services/tidewire/v1/apply` and `/id`."""
+    """Answers `/services/data`, `/services/async`, `/services/oauth2`, `/services/tidewire/v1`, `/id` and the login
+    pages.
+    """
 
-    def __init__(self, gate: Gate, logins: Logins, cursors: QueryCursors[Rows], clock: Clock) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        logins: Logins,
+        cursors: QueryCursors[Kept],
+        clock: Clock,
+        oauth: OAuth,
+        jobs: BulkJobs,
+    ) -> None:
         self._gate = gate
         self._logins = logins
         self._data = DataApi(gate, cursors, clock)
-        self._oauth = OAuthApi(logins, clock)
+        self._jobs = JobsApi(gate, jobs)
+        self._classic = ClassicApi(gate, logins, jobs)
+        self._admin = AdminApi(logins, oauth.apps)
+        self._oauth = OAuthApi(oauth, logins, gate, clock)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one request. Never raises: a failure of ours is logged once and answered without detail."""
         if request.method == "HEAD":  # the transport leaves the body out
             request = replace(request, method="GET")
         counters["rest.requests_received"] += 1
+        allowed = self._gate.records.types.settings.cors_allowed_origins
+        preflight = try_answer_preflight(request, allowed)
+        if preflight is not None:
+            return preflight
+        return with_cors(request, await self._answer_or_refuse(request), allowed)
+
+    async def _answer_or_refuse(self, request: HttpRequest) -> HttpResponse:
+        segments, chosen = parse_suffix(parse_segments(request.raw_path) or ())
+        if chosen:
+            request = replace(request, headers={**request.headers, "accept": chosen})
         try:
-            return await self._answer(request)
+            return await self._answer(request, segments)
         except InternalError:
             _log_failure(request)
             error: PlatformError = InternalError("internal error")
@@ -55,39 +96,66 @@ class RestApp:
             _log_failure(request)
             error = InternalError("internal error")
         counters["rest.requests_refused"] += 1
-        return render_error(request, error)
+        response = render_error(request, error)
+        if segments[:2] != ("services", "data"):
+            return response
+        if not isinstance(error, SessionError):
+            response = replace(response, headers=(*response.headers, self._gate.usage.header()))
+        return as_xml(response, "Errors") if wants_xml(request) else response
 
-    async def _answer(self, request: HttpRequest) -> HttpResponse:
-        segments = parse_segments(request.raw_path)
+    async def _answer(self, request: HttpRequest, segments: tuple[str, ...]) -> HttpResponse:
         match segments:
             case ("services", "data", *rest):
                 return await self._answer_data(request, tuple(rest))
-            case ("services", "oauth2", "token"):
-                _require_method(request, "POST")
-                return await self._oauth.give_token(request)
-            case ("services", "oauth2", "userinfo"):
-                _require_method(request, "GET", "POST")
-                return await self._oauth.tell_userinfo(request)
-            case ("services", "oauth2", "revoke"):
-                _require_method(request, "GET", "POST")
-                return await self._oauth.revoke(request)
+            case ("services", "async", *rest):
+                return await self._classic.handle(request, tuple(rest))
             case ("services", "tidewire", "v1", "apply"):
                 _require_method(request, "POST")
                 return await self._apply(request)
-            case ("id", org_id, user_id):
-                _require_method(request, "GET")
-                return await self._oauth.tell_identity(request, org_id, user_id)
+            case ("services", "tidewire", "v1", *rest):
+                principal = await self._logins.authenticate(parse_token(request))
+                return await self._admin.answer(request, tuple(rest), Call(principal, _ADMIN_ORIGIN))
             case _:
+                answered = await self._oauth.try_answer(request, segments)
+                if answered is not None:
+                    return answered
                 raise ResourceUnknown("The requested resource does not exist")
 
     async def _answer_data(self, request: HttpRequest, segments: tuple[str, ...]) -> HttpResponse:
-        refuse_xml(request)
         if not segments:
             _require_method(request, "GET")
-            return render_json(request, 200, render_versions())
+            versions = render_json(request, 200, render_versions())
+            return as_xml(versions, "Versions") if wants_xml(request) else versions
         version = parse_version(segments[0])
-        principal = await self._logins.authenticate(parse_token(request))
-        return await self._data.answer(request, version, segments[1:], principal)
+        token = parse_token(request)
+        principal = await self._logins.authenticate(token)
+        await self._check_api_enabled(principal)
+        response = await self._answer_signed_in(request, version, segments, principal)
+        if request.method == "GET":
+            # Whoever was signed out while the answer was being read must not get to see it. What a write did
+            # stays done, and its answer true.
+            await self._logins.sessions.peek(token)
+        return response
+
+    async def _check_api_enabled(self, principal: Principal) -> None:
+        """Raise AccessDenied if the APIs were taken from the org, or from the user, since the login."""
+        is_on = self._gate.records.types.settings.api_enabled
+        if not is_on or not (await self._gate.grants(principal)).has("ApiEnabled"):
+            raise AccessDenied(
+                "The REST API is not enabled for this Organization or Partner", permission="ApiEnabled"
+            )
+
+    async def _answer_signed_in(
+        self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
+    ) -> HttpResponse:
+        match segments[1:]:
+            case ("sobjects", entity, user_id, "password") if entity.lower() == "user":
+                call = Call(principal, render_origin(request, version))
+                return await self._admin.answer_password(request, user_id, call)
+            case ("jobs", *rest):
+                return await self._jobs.answer(request, version, tuple(rest), principal)
+            case _:
+                return await self._data.answer(request, version, segments[1:], principal)
 
     async def _apply(self, request: HttpRequest) -> HttpResponse:
         principal = await self._logins.authenticate(parse_token(request))
@@ -95,8 +163,9 @@ class RestApp:
         # Anything but a clear no means: change nothing.
         dry_run = request.query.get("dryRun", "false").lower() not in ("false", "0")
         call = Call(principal, _APPLY_ORIGIN)
-        plan = await self._gate.apply_definition(call, document, dry_run=dry_run)
-        return render_json(request, 200, {"plan": plan, "applied": not dry_run}, (NO_STORE,))
+        applied = await self._gate.apply_definition(call, document, dry_run=dry_run)
+        answer = {"plan": applied.lines, "applied": not dry_run, "secrets": dict(applied.secrets)}
+        return render_json(request, 200, answer, (NO_STORE,))
 
 
 def _require_method(request: HttpRequest, *allowed: str) -> None:

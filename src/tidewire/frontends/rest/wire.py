@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import formatdate
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
 
@@ -27,6 +26,7 @@ from tidewire.transport.http import HttpRequest, HttpResponse
 MIN_VERSION = 20
 MAX_VERSION = 67
 MAX_BODY_BYTES = 10 * 1024 * 1024
+MAX_JSON_DEPTH = 64
 DEFAULT_BATCH_SIZE = 2000
 MIN_BATCH_SIZE = 200
 
@@ -36,23 +36,19 @@ POSITION_HEADER = "Tidewire-Position"
 _FIRST_RELEASE_YEAR = 11  # version 20.0 was Winter '11; three releases a year since
 _SEASONS = ("Winter", "Spring", "Summer")
 _VERSION = re.compile(r"v([1-9][0-9])\.0")
+_NEVER_SEGMENTS = frozenset({"", ".", ".."})
 _OPTION = re.compile(r"\s*([A-Za-z]+)\s*=\s*([^;,]*)")
 _CLIENT_NAME = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,98}[\x21-\x7e])?")
+_CHARSET = re.compile(r""";\s*charset\s*=\s*"?([^\s";]*)""", re.IGNORECASE)
+_CHARSETS = {
+    "utf-8": "utf-8",
+    "utf8": "utf-8",
+    "us-ascii": "utf-8",
+    "ascii": "utf-8",
+    "iso-8859-1": "latin-1",
+    "latin1": "latin-1",
+}
 _CREDENTIALS = re.compile(r"(?:bearer|oauth) +(\S+) *", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Which rows of a query an answer holds, and whether more follow."""
-
-    first: int
-    end: int
-    total: int
-
-    @property
-    def is_last(self) -> bool:
-        """Whether no rows are left after this page."""
-        return self.end >= self.total
 
 
 def parse_version(text: str) -> int:
@@ -79,13 +75,37 @@ def render_versions() -> list[dict[str, str]]:
 
 
 def parse_segments(raw_path: str) -> tuple[str, ...] | None:
-    """The decoded segments of a path, or None if one inside it is empty."""
+    """The decoded segments of a path, or None if one inside it is empty or could not be any name."""
     segments = raw_path.split("/")[1:]
     if segments and not segments[-1]:
         segments.pop()
-    if not all(segments):
+    if "%" not in raw_path:  # as in nearly all paths
+        return None if not _NEVER_SEGMENTS.isdisjoint(segments) or "\0" in raw_path else tuple(segments)
+    decoded = [_try_decode(segment) for segment in segments]
+    return None if None in decoded or "" in decoded else tuple(str(segment) for segment in decoded)
+
+
+def parse_suffix(segments: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """A data API path without `.json` or `.xml` at its end, and the media type that this asks for, or empty.
+
+    An external id's value is taken as it is.
+    """
+    if len(segments) < 2 or segments[0] != "services" or not segments[1].startswith("data"):
+        return segments, ""
+    is_external_id = len(segments) == 7 and segments[3] == "sobjects" and "__" in segments[5]
+    stem, _, suffix = segments[-1].rpartition(".")
+    if is_external_id or not stem or suffix not in ("json", "xml"):
+        return segments, ""
+    return (*segments[:-1], stem), f"application/{suffix}"
+
+
+def _try_decode(segment: str) -> str | None:
+    """One segment without its percent signs; None for what is not UTF-8, or holds a NUL, or climbs."""
+    try:
+        text = unquote_to_bytes(segment).decode("utf-8")
+    except UnicodeDecodeError:
         return None
-    return tuple(unquote(segment) for segment in segments)
+    return None if "\0" in text or text in (".", "..") else text
 
 
 def parse_token(request: HttpRequest) -> str:
@@ -115,13 +135,26 @@ def render_origin(request: HttpRequest, version: int) -> str:
     return f"{origin};client={client}" if _CLIENT_NAME.fullmatch(client) else origin
 
 
-def refuse_xml(request: HttpRequest) -> None:
-    """Raises MediaTypeUnsupported when the caller would take nothing but XML."""
-    accept = request.headers.get("accept", "").lower()
-    if "xml" in accept and "json" not in accept and "*/*" not in accept:
-        raise MediaTypeUnsupported(
-            "Only JSON responses are supported: send Accept: application/json", accept=accept
+def decode_body(request: HttpRequest) -> bytes:
+    """The request's body in UTF-8 without a byte order mark.
+
+    Raises BodyTooLarge, MediaTypeUnsupported for a charset that we do not know, BodyMalformed for none.
+    """
+    if len(request.body) > MAX_BODY_BYTES:
+        raise BodyTooLarge(
+            f"The request body is larger than {MAX_BODY_BYTES} bytes", limit_bytes=MAX_BODY_BYTES
         )
+    body = request.body
+    found = _CHARSET.search(request.headers.get("content-type", ""))
+    charset = found[1].lower() if found else "utf-8"
+    if charset not in _CHARSETS:
+        raise MediaTypeUnsupported(f"Charset {charset[:40]} is not supported: send UTF-8")
+    if _CHARSETS[charset] != "utf-8":
+        body = body.decode(_CHARSETS[charset]).encode()
+    body = body.removeprefix(b"\xef\xbb\xbf")
+    if not body.strip():
+        raise BodyMalformed("The HTTP entity body is required, but this request has no entity body.")
+    return body
 
 
 def parse_json_object(request: HttpRequest) -> dict[str, object]:
@@ -130,19 +163,31 @@ def parse_json_object(request: HttpRequest) -> dict[str, object]:
         raise MediaTypeUnsupported(
             f"Content type {request.media_type[:80]} is not supported: send application/json"
         )
-    if len(request.body) > MAX_BODY_BYTES:
-        raise BodyTooLarge(
-            f"The request body is larger than {MAX_BODY_BYTES} bytes", limit_bytes=MAX_BODY_BYTES
-        )
-    if not request.body.strip():
-        raise BodyMalformed("The HTTP entity body is required, but this request has no entity body.")
+    body = decode_body(request)
     try:
-        value = orjson.loads(request.body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as err:
         raise BodyMalformed(f"{err.msg} at [line:{err.lineno}, column:{err.colno}]") from err
     if not isinstance(value, dict):
         raise BodyMalformed("The request body must be a JSON object at [line:1, column:1]")
+    _check_depth(value)
     return value
+
+
+def _check_depth(value: object) -> None:
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [
+            item
+            for outer in level
+            for item in (
+                outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ()
+            )
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return
+    raise BodyMalformed(f"The request body nests values more than {MAX_JSON_DEPTH} deep")
 
 
 def parse_form(request: HttpRequest) -> dict[str, str] | None:

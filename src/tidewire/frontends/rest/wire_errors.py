@@ -55,6 +55,8 @@ REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.IdMalformed: RestError(400, "MALFORMED_ID", Fields.GIVEN),
     errors.ReferenceMissing: RestError(400, "INVALID_CROSS_REFERENCE_KEY", Fields.ALWAYS),
     errors.ReferenceWrongType: RestError(400, "FIELD_INTEGRITY_EXCEPTION", Fields.ALWAYS),
+    errors.ReferenceForbidden: RestError(400, "INSUFFICIENT_ACCESS_ON_CROSS_REFERENCE_ENTITY", Fields.EMPTY),
+    errors.FieldsInconsistent: RestError(400, "FIELD_INTEGRITY_EXCEPTION", Fields.ALWAYS),
     errors.DuplicateValue: RestError(400, "DUPLICATE_VALUE", Fields.EMPTY),
     errors.EmailInvalid: RestError(400, "INVALID_EMAIL_ADDRESS", Fields.ALWAYS),
     errors.RecordNotFound: RestError(404, "NOT_FOUND", text=_NOT_THERE),
@@ -64,14 +66,24 @@ REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.ExternalIdAmbiguous: RestError(400, "DUPLICATE_EXTERNAL_ID", Fields.ALWAYS),
     errors.MergeRefused: RestError(400, "MERGE_FAILED", Fields.EMPTY),
     errors.LeadConverted: RestError(400, "CANNOT_UPDATE_CONVERTED_LEAD", Fields.EMPTY),
+    errors.StatusRefused: RestError(400, "INVALID_STATUS", Fields.ALWAYS),
+    errors.ActivationRefused: RestError(400, "FAILED_ACTIVATION", Fields.ALWAYS),
+    errors.HierarchyCircular: RestError(400, "CIRCULAR_DEPENDENCY", Fields.ALWAYS),
+    errors.PasswordInvalid: RestError(400, "INVALID_NEW_PASSWORD", Fields.EMPTY),
     errors.BodyMalformed: RestError(400, "JSON_PARSER_ERROR"),
     errors.BodyTooLarge: RestError(413, "REQUEST_ENTITY_TOO_LARGE"),
     errors.MethodNotAllowed: RestError(405, "METHOD_NOT_ALLOWED"),
+    errors.PreconditionFailed: RestError(412, "PRECONDITION_FAILED"),
     errors.ResourceUnknown: RestError(404, "NOT_FOUND", text=_NOT_THERE),
     errors.VersionUnsupported: RestError(404, "NOT_FOUND", text=_NOT_THERE),
     errors.MediaTypeUnsupported: RestError(415, "UNSUPPORTED_MEDIA_TYPE"),
     errors.AccessDenied: RestError(403, "INSUFFICIENT_ACCESS_OR_READONLY", Fields.EMPTY),
     errors.LimitExceeded: RestError(403, "REQUEST_LIMIT_EXCEEDED"),
+    errors.LocatorInvalid: RestError(400, "INVALID_QUERY_LOCATOR"),
+    errors.TooManyRecords: RestError(400, "EXCEEDED_ID_LIMIT"),
+    errors.JobInvalid: RestError(400, "INVALIDJOB"),
+    errors.JobStateInvalid: RestError(400, "INVALIDJOBSTATE"),
+    errors.WindowInvalid: RestError(400, "INVALID_REPLICATION_DATE"),
     errors.PushTopicInvalid: RestError(400, "INVALID_FIELD", Fields.GIVEN),
     errors.DefinitionInvalid: RestError(400, "INVALID_DEFINITION"),
     errors.ChannelInvalid: RestError(400, "INVALID_CHANNEL"),
@@ -111,7 +123,12 @@ _ON_WRITE: dict[type[PlatformError], RestError] = {
         404, "INVALID_CROSS_REFERENCE_KEY", Fields.EMPTY, "invalid cross reference id"
     ),
 }
-_NOT_ACCEPTABLE = RestError(406, "NOT_ACCEPTABLE")
+# Clients refresh their token on any other 401, which would not help here.
+_WRONG_SCOPE = RestError(
+    401, "INVALID_SESSION_ID", text="This session is not valid for use with the REST API"
+)
+_API_DISABLED = RestError(403, "API_DISABLED_FOR_ORG")
+_NO_SUCH_KEY = RestError(404, "NOT_FOUND")
 _READING = frozenset({"GET", "HEAD"})
 
 
@@ -119,15 +136,21 @@ def rest_error(error: PlatformError, method: str = "GET") -> RestError:
     """The table's row for an error that a request of this method met."""
     if method not in _READING and type(error) in _ON_WRITE:
         return _ON_WRITE[type(error)]
-    if isinstance(error, errors.MediaTypeUnsupported) and "accept" in error.details:
-        return _NOT_ACCEPTABLE
+    if isinstance(error, errors.ResourceUnknown) and "external_id" in error.details:
+        return _NO_SUCH_KEY
+    if isinstance(error, errors.AccessDenied) and error.details.get("permission") == "ApiEnabled":
+        return _API_DISABLED
+    if isinstance(error, errors.SessionInvalid) and "needed_scope" in error.details:
+        return _WRONG_SCOPE
     return REST_ERRORS.get(type(error), REST_ERRORS[errors.InternalError])
 
 
 def render_error_entry(error: PlatformError, method: str = "GET") -> dict[str, object]:
     """One entry of the error array."""
     row = rest_error(error, method)
-    body: dict[str, object] = {"message": row.text or error.message, "errorCode": row.error_code}
+    code = error.details.get("status_code")  # of a refused component of metadata
+    told = code if isinstance(error, errors.DefinitionInvalid) and isinstance(code, str) else row.error_code
+    body: dict[str, object] = {"message": row.text or error.message, "errorCode": told}
     named = error.details.get("fields")
     names = [str(name) for name in named] if isinstance(named, (list, tuple, set, frozenset)) else []
     if row.fields is Fields.EMPTY:

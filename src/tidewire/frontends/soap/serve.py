@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from tidewire.access.cursors import QueryCursors
-from tidewire.access.gate import Gate, Rows
+from tidewire.access.gate import Gate
 from tidewire.access.logins import Logins
-from tidewire.access.principal import Principal
+from tidewire.access.paging import Kept
+from tidewire.access.usage import DAILY_API_REQUESTS
 from tidewire.clock import Clock
-from tidewire.errors import InternalError, LoginFailed, MethodNotAllowed, PlatformError, ResourceUnknown
-from tidewire.frontends.soap.users import render_login, render_user_info
+from tidewire.errors import InternalError, MethodNotAllowed, PlatformError, ResourceUnknown, SessionInvalid
+from tidewire.frontends.soap import describe, dml, joining, query, users, utility
+from tidewire.frontends.soap.calls import Operation, Services, SoapCall
+from tidewire.frontends.soap.metadata.operations import METADATA_OPERATIONS
 from tidewire.frontends.soap.wire import (
     CONTENT_TYPE,
+    METADATA,
     PARTNER,
     Endpoint,
     SoapRequest,
@@ -27,15 +32,44 @@ from tidewire.transport.http import HttpRequest, HttpResponse
 
 _log = logging.getLogger(__name__)
 
+_PARSED_ON_LOOP_BYTES = 32 * 1024  # larger requests are taken apart on a thread
+
+OPERATIONS: dict[str, Operation] = {
+    "convertLead": joining.convert_lead,
+    "create": dml.create,
+    "delete": dml.delete,
+    "describeGlobal": describe.describe_global,
+    "describeLayout": describe.describe_layout,
+    "describeSObject": describe.describe_sobject,
+    "describeSObjects": describe.describe_sobjects,
+    "describeTabs": describe.describe_tabs,
+    "emptyRecycleBin": dml.empty_recycle_bin,
+    "getDeleted": utility.get_deleted,
+    "getServerTimestamp": utility.get_server_timestamp,
+    "getUpdated": utility.get_updated,
+    "getUserInfo": users.get_user_info,
+    "invalidateSessions": utility.invalidate_sessions,
+    "logout": users.logout,
+    "merge": joining.merge,
+    "query": query.query,
+    "queryAll": query.query_all,
+    "queryMore": query.query_more,
+    "resetPassword": utility.reset_password,
+    "retrieve": query.retrieve,
+    "search": query.search,
+    "setPassword": utility.set_password,
+    "undelete": dml.undelete,
+    "update": dml.update,
+    "upsert": dml.upsert,
+}
+"""What each call does; login alone needs no session and is not among them."""
+
 
 class SoapApp:
-    """Answers `/services/Soap/u` (partner) and `/services/Soap/c` (enterprise)."""
+    """Answers `/services/Soap/u` (partner), `/services/Soap/c` (enterprise) and `/services/Soap/m` (metadata)."""
 
-    def __init__(self, gate: Gate, logins: Logins, cursors: QueryCursors[Rows], clock: Clock) -> None:
-        self._gate = gate
-        self._cursors = cursors
-        self._logins = logins
-        self._clock = clock
+    def __init__(self, gate: Gate, logins: Logins, cursors: QueryCursors[Kept], clock: Clock) -> None:
+        self._services = Services(gate, logins, cursors, clock)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         """Answer one request. Never raises: a failure of ours is logged once and answered without detail."""
@@ -59,30 +93,29 @@ class SoapApp:
         if request.method != "POST":
             raise MethodNotAllowed("SOAP calls are sent by POST", allowed=("POST",))
         endpoint = parse_endpoint(request.raw_path)
-        call = parse_request(request.body, endpoint.dialect)
-        match call.operation:
-            case "login":
-                result = await self._login(request, endpoint, call)
-            case "logout":
-                await self._logins.logout(await self._principal(call))
-                result = ""
-            case "getUserInfo":
-                info = await self._logins.user_info(await self._principal(call))
-                result = render_user_info(info, self._logins.seconds_valid)
-            case _:
-                name = f"{{{endpoint.dialect.namespace}}}{call.operation[:80]}"
-                raise ResourceUnknown(f"No operation available for request {name}")
-        return HttpResponse(200, render_answer(endpoint.dialect, call.operation, result), CONTENT_TYPE)
+        if len(request.body) <= _PARSED_ON_LOOP_BYTES:
+            call = parse_request(request.body, endpoint.dialect)
+        else:
+            call = await asyncio.to_thread(parse_request, request.body, endpoint.dialect)
+        usage: tuple[int, int] | None = None
+        if call.operation == "login" and endpoint.dialect is not METADATA:
+            content = await users.login(self._services.logins, request, endpoint, call)
+        else:
+            content = await self._call(endpoint, call)
+            usage = (self._services.gate.usage.used(), DAILY_API_REQUESTS)
+        return HttpResponse(
+            200, render_answer(endpoint.dialect, call.operation, content, usage), CONTENT_TYPE
+        )
 
-    async def _login(self, request: HttpRequest, endpoint: Endpoint, call: SoapRequest) -> str:
-        username = call.arguments.get("username", "")
-        password = call.arguments.get("password", "")
-        if not username or not password:
-            raise LoginFailed("a login needs a user name and a password")
-        login = await self._logins.login(username, password, request.peer)
-        info = await self._logins.user_info(login.principal)
-        return render_login(login, info, endpoint, request.base_url)
-
-    async def _principal(self, call: SoapRequest) -> Principal:
-        """The user behind the session header; an absent header is an empty token, which no session has."""
-        return await self._logins.authenticate(call.session_id)
+    async def _call(self, endpoint: Endpoint, request: SoapRequest) -> str:
+        operations = METADATA_OPERATIONS if endpoint.dialect is METADATA else OPERATIONS
+        operation = operations.get(request.operation)
+        if operation is None:
+            name = f"{{{endpoint.dialect.namespace}}}{request.operation[:80]}"
+            raise ResourceUnknown(f"No operation available for request {name}")
+        # An absent header is an empty token, which no session has.
+        principal = await self._services.logins.authenticate(request.session_id)
+        if endpoint.org_id not in ("", principal.org_id):
+            raise SessionInvalid("Session expired or invalid")  # the address of another org
+        self._services.gate.usage.count()
+        return await operation(SoapCall(self._services, request, endpoint, principal))

@@ -1,11 +1,40 @@
-"""The results of login and getUserInfo. Pure. Their order is the WSDL's: clients index into it by number."""
+"""Signing in and out: login, logout and getUserInfo. The order of what they tell is the WSDL's: clients index into
+it by number.
+"""
 
 from __future__ import annotations
 
-from tidewire.access.logins import LoginResult, UserInfo
-from tidewire.frontends.soap.wire import Endpoint, render_elements
+from tidewire.access.logins import LoginResult, Logins, UserInfo
+from tidewire.errors import LoginFailed
+from tidewire.frontends.soap.calls import SoapCall
+from tidewire.frontends.soap.wire import Endpoint, SoapRequest, render_elements
+from tidewire.transport.http import HttpRequest
 
 _ATTACHMENT_LIMIT_BYTES = 5_242_880
+
+
+async def login(logins: Logins, http: HttpRequest, endpoint: Endpoint, request: SoapRequest) -> str:
+    """Start a session."""
+    username = request.text("username")
+    password = request.text("password")
+    if not username or not password:
+        raise LoginFailed("a login needs a user name and a password")
+    started = await logins.login(username, password, http.peer)
+    info = await logins.user_info(started.principal)
+    return f"<result>{render_login(started, info, endpoint, http.base_url)}</result>"
+
+
+async def logout(call: SoapCall) -> str:
+    """End the session that the call came with."""
+    await call.services.logins.logout(call.principal)
+    return ""
+
+
+async def get_user_info(call: SoapCall) -> str:
+    """Who is calling."""
+    logins = call.services.logins
+    info = await logins.user_info(call.principal)
+    return f"<result>{render_user_info(info, logins.seconds_valid)}</result>"
 
 
 def render_user_info(info: UserInfo, seconds_valid: int) -> str:

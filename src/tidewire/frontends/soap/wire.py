@@ -1,57 +1,88 @@
 """SOAP envelopes: requests taken apart by namespace and local name, answers written out by hand. Pure.
 
 Clients find values in answers by position, by regular expression and by literal tag, so the text is fixed:
-the `soapenv` prefix for the envelope, the API's namespace as the default, scalar tags bare and without
-attributes, and no header in an answer.
+the `soapenv` prefix for the envelope, the API's namespace as the default, `sf` for the fields of records, and
+scalar tags bare and without attributes.
+
+A request is UTF-8 without a document type, and neither deep nor large: what is not is refused before a tree of it
+stands in memory.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
-from xml.etree.ElementTree import Element, ParseError
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 from xml.sax.saxutils import escape
 
 from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import fromstring
+from defusedxml.ElementTree import DefusedXMLParser
 
 from tidewire.errors import BodyMalformed, BodyTooLarge, ResourceUnknown, VersionUnsupported
+from tidewire.ids import try_normalise_id
 
 MIN_VERSION = 20
 MAX_VERSION = 67
 MAX_BODY_BYTES = 10 * 1024 * 1024
+MAX_DEPTH = 32
+MAX_ELEMENTS = 100_000
 CONTENT_TYPE = "text/xml;charset=UTF-8"
 
 _ENVELOPE_NS = "http://schemas.xmlsoap.org/soap/envelope/"
 _XSI_NS = "http://www.w3.org/2001/XMLSchema-instance"
-_PATH = re.compile(r"/services/Soap/([A-Za-z]+)(?:/([^/]*))?(?:/([^/]*))?/?")
+_XSD_NS = "http://www.w3.org/2001/XMLSchema"
+_PATH = re.compile(r"/services/Soap/([A-Za-z]+)(?:/([^/]*))?(?:/([^/]*))?(/.*)?")
 _VERSION = re.compile(r"([1-9][0-9])\.0")
+_DECLARED_ENCODING = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
+_ENCODINGS = frozenset({b"utf-8", b"utf8", b"us-ascii", b"ascii"})
 # Characters that no XML 1.0 text may hold, not even escaped.
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One of the two APIs: they differ in path letter and namespaces only."""
+    """One of the three APIs. Records of the enterprise one name their type in an attribute, not an element."""
 
     letter: str
     namespace: str
     fault_namespace: str
+    object_namespace: str
+    has_type_element: bool
 
 
-PARTNER = Dialect("u", "urn:partner.soap.sforce.com", "urn:fault.partner.soap.sforce.com")
-ENTERPRISE = Dialect("c", "urn:enterprise.soap.sforce.com", "urn:fault.enterprise.soap.sforce.com")
-_DIALECTS = {dialect.letter: dialect for dialect in (PARTNER, ENTERPRISE)}
+PARTNER = Dialect(
+    "u",
+    "urn:partner.soap.sforce.com",
+    "urn:fault.partner.soap.sforce.com",
+    "urn:sobject.partner.soap.sforce.com",
+    has_type_element=True,
+)
+ENTERPRISE = Dialect(
+    "c",
+    "urn:enterprise.soap.sforce.com",
+    "urn:fault.enterprise.soap.sforce.com",
+    "urn:sobject.enterprise.soap.sforce.com",
+    has_type_element=False,
+)
+METADATA = Dialect(
+    "m",
+    "http://soap.sforce.com/2006/04/metadata",
+    "http://soap.sforce.com/2006/04/metadata",
+    "http://soap.sforce.com/2006/04/metadata",
+    has_type_element=False,
+)
+_DIALECTS = {dialect.letter: dialect for dialect in (PARTNER, ENTERPRISE, METADATA)}
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a request was sent: the API and its version."""
+    """Where a request was sent: the API and its version, and the org if the path names one."""
 
     dialect: Dialect
     version: int
+    org_id: str = ""
 
     def url(self, base_url: str, org_id: str) -> str:
         """The address for later calls of this API."""
@@ -64,19 +95,74 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class SoapRequest:
-    """One call: the operation's name, its scalar arguments, and what the header brought along."""
+    """One call: the operation's element with its arguments inside, and the blocks of the header by name."""
 
     operation: str
-    arguments: dict[str, str] = field(repr=False)  # holds a password at login
-    session_id: str = field(default="", repr=False)
-    client: str = ""
+    body: Element = field(repr=False)  # holds a password at login
+    headers: dict[str, Element] = field(default_factory=dict, repr=False)
+
+    def text(self, name: str) -> str:
+        """The argument of this name without blanks around it, empty if absent."""
+        return next((text_of(child) for child in self.all(name)), "")
+
+    def texts(self, name: str) -> list[str]:
+        """Every argument of this name."""
+        return [text_of(child) for child in self.all(name)]
+
+    def all(self, *names: str) -> Iterator[Element]:
+        """The arguments of these names, in order, in whatever namespace: clients put them in several."""
+        return (child for child in self.body if local_name(child) in names and not is_nil(child))
+
+    def header(self, block: str, name: str) -> str:
+        """A value of the header, such as `sessionId` of `SessionHeader`; empty if absent."""
+        element = self.headers.get(block)
+        if element is None:
+            return ""
+        return next((text_of(child) for child in element if local_name(child) == name), "")
+
+    def flag(self, block: str, name: str, *, default: bool) -> bool:
+        """A truth value of the header."""
+        return {"true": True, "1": True, "false": False, "0": False}.get(self.header(block, name), default)
+
+    @property
+    def session_id(self) -> str:
+        """The session token, empty if there is none."""
+        return self.header("SessionHeader", "sessionId")
+
+    @property
+    def client(self) -> str:
+        """The name that the client gives itself."""
+        return self.header("CallOptions", "client")
+
+
+class _BoundedTree(TreeBuilder):
+    """Builds the tree of a request, and gives up on one that is too deep or too large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+        self._count = 0
+
+    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
+        self._depth += 1
+        self._count += 1
+        if self._depth > MAX_DEPTH:
+            raise BodyMalformed(f"The request nests elements more than {MAX_DEPTH} deep")
+        if self._count > MAX_ELEMENTS:
+            raise BodyTooLarge(f"The request has more than {MAX_ELEMENTS} elements")
+        return super().start(tag, attrs)
+
+    def end(self, tag: str, /) -> Element:
+        self._depth -= 1
+        return super().end(tag)
 
 
 def parse_dialect(raw_path: str) -> Dialect:
     """The API that a path names; raises ResourceUnknown."""
     found = _PATH.fullmatch(raw_path)
     dialect = _DIALECTS.get(found[1]) if found else None
-    if dialect is None:
+    # Clients of the metadata API call it at paths of their own under the version.
+    if dialect is None or (found and found[4] not in (None, "/") and dialect is not METADATA):
         raise ResourceUnknown("No SOAP service is at this path")
     return dialect
 
@@ -89,21 +175,13 @@ def parse_endpoint(raw_path: str) -> Endpoint:
     version = _VERSION.fullmatch(text)
     if version is None or not MIN_VERSION <= int(version[1]) <= MAX_VERSION:
         raise VersionUnsupported("Invalid Api version specified on URL", version=text[:16])
-    return Endpoint(dialect, int(version[1]))
+    org_id = try_normalise_id(unquote(found[3] or "")) if found else None
+    return Endpoint(dialect, int(version[1]), org_id or "")
 
 
 def parse_request(body: bytes, dialect: Dialect) -> SoapRequest:
     """Take an envelope apart. Raises BodyTooLarge, BodyMalformed, ResourceUnknown for a wrong namespace."""
-    if len(body) > MAX_BODY_BYTES:
-        raise BodyTooLarge(
-            f"The request body is larger than {MAX_BODY_BYTES} bytes", limit_bytes=MAX_BODY_BYTES
-        )
-    try:
-        envelope = fromstring(body, forbid_dtd=True)
-    except DefusedXmlException as err:
-        raise BodyMalformed("DTD and entity declarations are not allowed in a SOAP message") from err
-    except (ParseError, ValueError, LookupError) as err:  # the latter two for encodings that expat refuses
-        raise BodyMalformed("The request is not well-formed XML") from err
+    envelope = _parse_tree(body)
     if envelope.tag != f"{{{_ENVELOPE_NS}}}Envelope":
         raise BodyMalformed("The request is not a SOAP 1.1 envelope")
     body_element = envelope.find(f"{{{_ENVELOPE_NS}}}Body")
@@ -114,68 +192,113 @@ def parse_request(body: bytes, dialect: Dialect) -> SoapRequest:
     if not operation.tag.startswith(prefix):
         raise ResourceUnknown(f"No operation available for request {operation.tag[:200]}")
     header = envelope.find(f"{{{_ENVELOPE_NS}}}Header")
+    blocks = [] if header is None else [block for block in header if block.tag.startswith(prefix)]
     return SoapRequest(
-        operation.tag[len(prefix) :],
-        {_local_name(child): _text(child) for child in operation},
-        _header_value(header, prefix, "SessionHeader", "sessionId"),
-        _header_value(header, prefix, "CallOptions", "client"),
+        operation.tag[len(prefix) :], operation, {local_name(block): block for block in blocks}
     )
 
 
-def _local_name(element: Element) -> str:
+def _parse_tree(body: bytes) -> Element:
+    if len(body) > MAX_BODY_BYTES:
+        raise BodyTooLarge(
+            f"The request body is larger than {MAX_BODY_BYTES} bytes", limit_bytes=MAX_BODY_BYTES
+        )
+    declared = _DECLARED_ENCODING.match(body.removeprefix(b"\xef\xbb\xbf"))
+    # The parser would take a byte order mark, or zeros between letters, for UTF-16 whatever it is told.
+    is_odd = body.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in body
+    if is_odd or (declared is not None and declared[1].lower() not in _ENCODINGS):
+        raise BodyMalformed("The request must be UTF-8")
+    parser = DefusedXMLParser(target=_BoundedTree(), encoding="utf-8", forbid_dtd=True)
+    try:
+        parser.feed(body)
+        tree: Element = parser.close()
+    except DefusedXmlException as err:
+        raise BodyMalformed("DTD and entity declarations are not allowed in a SOAP message") from err
+    except (ParseError, ValueError, LookupError) as err:  # the latter two for encodings that expat refuses
+        raise BodyMalformed("The request is not well-formed XML") from err
+    return tree
+
+
+def local_name(element: Element) -> str:
+    """An element's name without its namespace."""
     return element.tag.rpartition("}")[2]
 
 
-def _text(element: Element) -> str:
+def text_of(element: Element) -> str:
+    """An element's text without blanks around it."""
     return (element.text or "").strip()
 
 
-def _header_value(header: Element | None, prefix: str, block: str, name: str) -> str:
-    element = None if header is None else header.find(f"{prefix}{block}/{prefix}{name}")
-    return "" if element is None else _text(element)
+def is_nil(element: Element) -> bool:
+    """Whether an element says that it has no value."""
+    return element.get(f"{{{_XSI_NS}}}nil") in ("true", "1")
 
 
-def _clean(text: str) -> str:
+def type_attribute(element: Element) -> str:
+    """The name in an element's `xsi:type`, without its prefix; empty if there is none."""
+    return element.get(f"{{{_XSI_NS}}}type", "").strip().rpartition(":")[2]
+
+
+def clean(text: str) -> str:
+    """Text as it may stand in an element: escaped, and without what XML cannot hold."""
     return escape(_UNPRINTABLE.sub("\ufffd", text))
 
 
-def render_elements(pairs: Iterable[tuple[str, str | bool | int | None]]) -> str:
-    """Elements in order: booleans and numbers in XML's own spelling, None as nil."""
-    out = []
-    for name, value in pairs:
-        if value is None:
-            out.append(f'<{name} xsi:nil="true"/>')
-        else:
-            text = str(value).lower() if isinstance(value, bool) else _clean(str(value))
-            out.append(f"<{name}>{text}</{name}>")
-    return "".join(out)
+def render_element(name: str, value: str | bool | int | float | None) -> str:
+    """One element: booleans and numbers in XML's own spelling, None as nil."""
+    if value is None:
+        return f'<{name} xsi:nil="true"/>'
+    text = str(value).lower() if isinstance(value, bool) else clean(str(value))
+    return f"<{name}>{text}</{name}>"
 
 
-def render_answer(dialect: Dialect, operation: str, result: str) -> bytes:
-    """The envelope of a successful call; `result` is ready XML, empty for calls that answer nothing."""
-    inner = f"<result>{result}</result>" if result else ""
+def render_elements(pairs: Iterable[tuple[str, str | bool | int | float | None]]) -> str:
+    """Elements in order."""
+    return "".join(render_element(name, value) for name, value in pairs)
+
+
+def render_answer(
+    dialect: Dialect, operation: str, content: str, usage: tuple[int, int] | None = None
+) -> bytes:
+    """The envelope of a successful call; `content` is ready XML, empty for calls that answer nothing.
+
+    With `usage`, the calls that were counted and how many there may be, the answer has a header that tells them.
+    """
+    header = ""
+    if usage is not None:
+        current, limit = usage
+        header = (
+            f"<soapenv:Header><LimitInfoHeader><limitInfo><current>{current}</current><limit>{limit}</limit>"
+            "<type>API REQUESTS</type></limitInfo></LimitInfoHeader></soapenv:Header>"
+        )
+    spaces = f' xmlns:sf="{dialect.object_namespace}" xmlns:xsd="{_XSD_NS}"' if "<sf:" in content else ""
     return (
         '<?xml version="1.0" encoding="UTF-8"?>'
-        f'<soapenv:Envelope xmlns:soapenv="{_ENVELOPE_NS}" xmlns="{dialect.namespace}" xmlns:xsi="{_XSI_NS}">'
-        f"<soapenv:Body><{operation}Response>{inner}</{operation}Response></soapenv:Body></soapenv:Envelope>"
+        f'<soapenv:Envelope xmlns:soapenv="{_ENVELOPE_NS}" xmlns="{dialect.namespace}" xmlns:xsi="{_XSI_NS}"'
+        f"{spaces}>{header}<soapenv:Body><{operation}Response>{content}</{operation}Response></soapenv:Body>"
+        "</soapenv:Envelope>"
     ).encode()
 
 
-def render_fault(dialect: Dialect, code: str, message: str, fault_type: str) -> bytes:
+def render_fault(
+    dialect: Dialect, code: str, message: str, fault_type: str, place: tuple[int, int] | None = None
+) -> bytes:
     """The envelope of a failed call.
 
     With a `fault_type` the code is one of the API's exception codes and the detail element repeats it, under
     the prefix `sf` that clients search for literally. Without, the fault is SOAP's own and has no detail.
+    `place` is the row and column of a query at fault.
     """
-    text = _clean(message)
+    text = clean(message)
     if not fault_type:
         fault = f"<faultcode>soapenv:{code}</faultcode><faultstring>{text}</faultstring>"
     else:
+        where = "" if place is None else f"<sf:row>{place[0]}</sf:row><sf:column>{place[1]}</sf:column>"
         fault = (
             f"<faultcode>sf:{code}</faultcode><faultstring>{code}: {text}</faultstring>"
             f'<detail><sf:{fault_type} xsi:type="sf:{fault_type}">'
             f"<sf:exceptionCode>{code}</sf:exceptionCode><sf:exceptionMessage>{text}</sf:exceptionMessage>"
-            f"</sf:{fault_type}></detail>"
+            f"{where}</sf:{fault_type}></detail>"
         )
     return (
         '<?xml version="1.0" encoding="UTF-8"?>'

@@ -11,10 +11,19 @@ from dataclasses import dataclass
 
 from tidewire import errors
 from tidewire.errors import PlatformError
-from tidewire.frontends.soap.wire import CONTENT_TYPE, Dialect, render_fault
+from tidewire.frontends.soap.wire import CONTENT_TYPE, Dialect, render_elements, render_fault
 from tidewire.transport.http import HttpResponse
 
 _UNEXPECTED_FAULT = "UnexpectedErrorFault"
+_PLACED_FAULTS = frozenset(
+    {"MalformedQueryFault", "MalformedSearchFault", "InvalidFieldFault", "InvalidSObjectFault"}
+)
+"""Faults that say where in a query they are; of an error outside of one, -1 and -1."""
+_ROW_CODES: dict[type[PlatformError], str] = {
+    errors.AccessDenied: "INSUFFICIENT_ACCESS_OR_READONLY",
+    errors.BodyMalformed: "INVALID_FIELD",
+}
+"""Codes of one record's result that differ from those of a fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,8 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
     errors.IdMalformed: SoapError("MALFORMED_ID", "InvalidIdFault"),
     errors.ReferenceMissing: SoapError("INVALID_CROSS_REFERENCE_KEY"),
     errors.ReferenceWrongType: SoapError("FIELD_INTEGRITY_EXCEPTION"),
+    errors.ReferenceForbidden: SoapError("INSUFFICIENT_ACCESS_ON_CROSS_REFERENCE_ENTITY"),
+    errors.FieldsInconsistent: SoapError("FIELD_INTEGRITY_EXCEPTION"),
     errors.DuplicateValue: SoapError("DUPLICATE_VALUE"),
     errors.EmailInvalid: SoapError("INVALID_EMAIL_ADDRESS"),
     errors.RecordNotFound: SoapError("INVALID_CROSS_REFERENCE_KEY", text="invalid cross reference id"),
@@ -64,6 +75,10 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
     errors.ExternalIdAmbiguous: SoapError("DUPLICATE_EXTERNAL_ID"),
     errors.MergeRefused: SoapError("MERGE_FAILED"),
     errors.LeadConverted: SoapError("CANNOT_UPDATE_CONVERTED_LEAD"),
+    errors.StatusRefused: SoapError("INVALID_STATUS"),
+    errors.ActivationRefused: SoapError("FAILED_ACTIVATION"),
+    errors.HierarchyCircular: SoapError("CIRCULAR_DEPENDENCY"),
+    errors.PasswordInvalid: SoapError("INVALID_NEW_PASSWORD", "InvalidNewPasswordFault"),
     errors.BodyMalformed: _CLIENT,
     errors.BodyTooLarge: SoapError("Client", "", status=413),
     errors.MethodNotAllowed: SoapError("Client", "", status=405),
@@ -72,8 +87,14 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
         "UNSUPPORTED_API_VERSION", text="Invalid Api version specified on URL"
     ),
     errors.MediaTypeUnsupported: SoapError("Client", "", status=415),
+    errors.PreconditionFailed: SoapError("UNKNOWN_EXCEPTION"),
     errors.AccessDenied: SoapError("INSUFFICIENT_ACCESS"),
     errors.LimitExceeded: SoapError("REQUEST_LIMIT_EXCEEDED"),
+    errors.LocatorInvalid: SoapError("INVALID_QUERY_LOCATOR", "InvalidQueryLocatorFault"),
+    errors.TooManyRecords: SoapError("EXCEEDED_ID_LIMIT"),
+    errors.JobInvalid: SoapError("INVALID_OPERATION"),
+    errors.JobStateInvalid: SoapError("INVALID_OPERATION"),
+    errors.WindowInvalid: SoapError("INVALID_REPLICATION_DATE"),
     errors.PushTopicInvalid: SoapError("INVALID_FIELD", "InvalidFieldFault"),
     errors.DefinitionInvalid: SoapError("UNKNOWN_EXCEPTION"),
     errors.ChannelInvalid: SoapError("UNKNOWN_EXCEPTION"),
@@ -113,10 +134,53 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
 def render_error(dialect: Dialect, error: PlatformError) -> HttpResponse:
     """The whole answer to a call that failed."""
     row = SOAP_ERRORS.get(type(error), _UNEXPECTED)
-    body = render_fault(dialect, row.code, row.text or error.message, row.fault_type)
+    code, text = row.code, row.text or error.message
+    told = error.details.get("exception_code")
+    if isinstance(error, errors.LoginFailed) and isinstance(told, str):
+        code, text = told, error.message
+    code = _metadata_code(error) or code
+    body = render_fault(dialect, code, text, row.fault_type, _place(row, error))
     headers: tuple[tuple[str, str], ...] = ()
     if isinstance(error, errors.MethodNotAllowed):
         headers = (("Allow", "POST"),)
     elif row.status == 503:
         headers = (("Retry-After", "1"),)
     return HttpResponse(row.status, body, CONTENT_TYPE, headers)
+
+
+def _metadata_code(error: PlatformError) -> str:
+    """The status code that a refused component of metadata brings along; empty for other errors."""
+    told = error.details.get("status_code")
+    return told if isinstance(error, errors.DefinitionInvalid) and isinstance(told, str) else ""
+
+
+def _place(row: SoapError, error: PlatformError) -> tuple[int, int] | None:
+    if row.fault_type not in _PLACED_FAULTS:
+        return None
+    line, column = error.details.get("row"), error.details.get("column")
+    return (line, column) if isinstance(line, int) and isinstance(column, int) else (-1, -1)
+
+
+def render_row_error(error: PlatformError) -> str:
+    """What is wrong with one record of a call that otherwise succeeded."""
+    row = SOAP_ERRORS.get(type(error), _UNEXPECTED)
+    code = _metadata_code(error) or _ROW_CODES.get(type(error), row.code)
+    if isinstance(error, errors.IdMalformed) and error.details.get("value") == "":
+        code = "MISSING_ARGUMENT"  # no id is not a wrong one
+    named = error.details.get("fields")
+    fields = [str(name) for name in named] if isinstance(named, list | tuple) else []
+    return _render_row(code, row.text or error.message, fields)
+
+
+def rolled_back_error() -> str:
+    """What a good record is told when another one's failure undid it."""
+    return _render_row(
+        "ALL_OR_NONE_OPERATION_ROLLED_BACK",
+        "Record rolled back because not all records were valid and the request was using AllOrNone header",
+        [],
+    )
+
+
+def _render_row(code: str, message: str, fields: list[str]) -> str:
+    pairs = [("fields", name) for name in fields]
+    return f"<errors>{render_elements([*pairs, ('message', message), ('statusCode', code)])}</errors>"

@@ -7,11 +7,13 @@ from tidewire.schema.model import ObjectType
 from tidewire.schema.standard.access import (
     FIELD_PERMISSIONS,
     GROUP,
+    GROUP_MEMBER,
     OBJECT_PERMISSIONS,
     ORGANIZATION,
     PERMISSION_SET,
     PERMISSION_SET_ASSIGNMENT,
     PROFILE,
+    QUEUE_SOBJECT,
     RECORD_TYPE,
     USER,
     USER_ROLE,
@@ -75,6 +77,7 @@ __all__ = [
     "FIRST_ADDED_COLUMN",
     "FIRST_CUSTOM_TABLE",
     "GROUP",
+    "GROUP_MEMBER",
     "LEAD",
     "LEAD_STATUS",
     "LEAD_STATUSES",
@@ -98,6 +101,7 @@ __all__ = [
     "PRODUCT2",
     "PROFILE",
     "PUSH_TOPIC",
+    "QUEUE_SOBJECT",
     "QUOTE",
     "QUOTE_LINE_ITEM",
     "RECORD_TYPE",
@@ -164,5 +168,7 @@ STANDARD_OBJECTS: tuple[ObjectType, ...] = (
     ORDER_STATUS,
     STREAMING_CHANNEL,
     OPPORTUNITY_LINE_ITEM,
+    GROUP_MEMBER,
+    QUEUE_SOBJECT,
 )
 """In the order of their table numbers."""

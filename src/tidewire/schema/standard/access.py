@@ -27,7 +27,7 @@ from tidewire.schema.standard.choices import ENCODINGS, LANGUAGES, LOCALES, TIME
 _ACCESS_LEVELS = "None;Read;Edit;ControlledByParent"
 
 
-def _permissions() -> tuple[Field, ...]:
+def _permissions(added_column: int) -> tuple[Field, ...]:
     return (
         checkbox("PermissionsViewAllData", "View All Data"),
         checkbox("PermissionsModifyAllData", "Modify All Data"),
@@ -36,6 +36,13 @@ def _permissions() -> tuple[Field, ...]:
         checkbox("PermissionsCustomizeApplication", "Customize Application"),
         checkbox("PermissionsAuthorApex", "Author Apex"),
         checkbox("PermissionsApiEnabled", "API Enabled"),
+        *added_from(
+            added_column,
+            checkbox("PermissionsManageUsers", "Manage Internal Users"),
+            checkbox("PermissionsManageEncryptionKeys", "Manage Encryption Keys"),
+            checkbox("PermissionsBulkApiHardDelete", "Bulk API Hard Delete"),
+            checkbox("PermissionsManageDataIntegrations", "Manage Data Integrations"),
+        ),
     )
 
 
@@ -162,7 +169,7 @@ PROFILE = standard_object(
         *identity_fields(),
         text("Name", "Name", 255, required=True, unique=True),
         text("Description", "Description", 255),
-        *_permissions(),
+        *_permissions(16),
         *audit_fields(),
     ),
     is_setup=True,
@@ -180,7 +187,7 @@ PERMISSION_SET = standard_object(
         text("Description", "Description", 255),
         read_only(checkbox("IsOwnedByProfile", "Is Owned By Profile")),
         read_only(lookup("ProfileId", "Profile ID", "Profile", "Profile", delete_constraint="Cascade")),
-        *_permissions(),
+        *_permissions(19),
         *audit_fields(),
     ),
     label="Permission Set",
@@ -339,6 +346,62 @@ GROUP = standard_object(
         lookup("RelatedId", "Related ID", "UserRole", "Related"),
         *audit_fields(),
     ),
+    is_setup=True,
+)
+
+GROUP_MEMBER = standard_object(
+    47,
+    "011",
+    "GroupMember",
+    "Group Members",
+    (
+        *identity_fields(),
+        lookup(
+            "GroupId",
+            "Group ID",
+            "Group",
+            "Group",
+            "GroupMembers",
+            required=True,
+            updateable=False,
+            delete_constraint="Cascade",
+        ),
+        lookup(
+            "UserOrGroupId",
+            "User/Group ID",
+            ("Group", "User"),
+            "UserOrGroup",
+            required=True,
+            updateable=False,
+            delete_constraint="Cascade",
+        ),
+        *audit_fields(),
+    ),
+    label="Group Member",
+    is_setup=True,
+)
+
+QUEUE_SOBJECT = standard_object(
+    48,
+    "03g",
+    "QueueSobject",
+    "Queue sObjects",
+    (
+        *identity_fields(),
+        picklist("SobjectType", "SObject Type", "", length=80, required=True, updateable=False),
+        lookup(
+            "QueueId",
+            "Group ID",
+            "Group",
+            "Queue",
+            "QueueSobjects",
+            required=True,
+            updateable=False,
+            delete_constraint="Cascade",
+        ),
+        *audit_fields(),
+    ),
+    label="Queue sObject",
     is_setup=True,
 )
 

@@ -1,14 +1,8 @@
-"""Accounts, people as accounts, contacts and their roles.
-
-An account that is a person has IsPersonAccount, the Person fields and a name in parts; Name holds the parts joined.
-"""
+"""Accounts, contacts and their roles."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tidewire.schema.fields import (
-    SALUTATIONS,
     address,
     checkbox,
     currency,
@@ -37,7 +31,6 @@ from tidewire.schema.layout import (
     record_type_field,
     standard_object,
 )
-from tidewire.schema.model import Field
 from tidewire.schema.standard.choices import (
     CLEAN_STATUSES,
     CONTACT_ROLES,
@@ -45,38 +38,6 @@ from tidewire.schema.standard.choices import (
     LEAD_SOURCES,
     RATINGS,
 )
-
-
-def _person_fields() -> tuple[Field, ...]:
-    # Events carry the joined Name, so its parts are not there a second time.
-    parts = (
-        picklist("Salutation", "Salutation", SALUTATIONS),
-        text("FirstName", "First Name", 40),
-        text("LastName", "Last Name", 80),
-    )
-    return (
-        *(replace(part, in_change_events=False) for part in parts),
-        read_only(checkbox("IsPersonAccount", "Is Person Account")),
-        read_only(lookup("PersonContactId", "Contact ID", "Contact", "PersonContact")),
-        *address("PersonMailing"),
-        *address("PersonOther"),
-        phone("PersonMobilePhone", "Mobile"),
-        phone("PersonHomePhone", "Home Phone"),
-        phone("PersonOtherPhone", "Other Phone"),
-        phone("PersonAssistantPhone", "Asst. Phone"),
-        email("PersonEmail", "Email", 80),
-        text("PersonTitle", "Title", 80),
-        text("PersonDepartment", "Department", 80),
-        text("PersonAssistantName", "Assistant", 40),
-        picklist("PersonLeadSource", "Lead Source", LEAD_SOURCES, length=255),
-        date("PersonBirthdate", "Birthdate"),
-        checkbox("PersonHasOptedOutOfEmail", "Email Opt Out"),
-        checkbox("PersonHasOptedOutOfFax", "Fax Opt Out"),
-        checkbox("PersonDoNotCall", "Do Not Call"),
-        text("PersonEmailBouncedReason", "Email Bounced Reason", 255),
-        datetime("PersonEmailBouncedDate", "Email Bounced Date"),
-    )
-
 
 ACCOUNT = standard_object(
     1,
@@ -129,7 +90,6 @@ ACCOUNT = standard_object(
             derived(checkbox("IsPartner", "Partner Account")),
         ),
         *added_from(53, record_type_field()),
-        *added_from(58, *_person_fields()),
     ),
 )
 
@@ -174,7 +134,6 @@ CONTACT = standard_object(
             merged_into("Contact"),
             derived(url("PhotoUrl", "Photo URL")),
             derived(checkbox("IsEmailBounced", "Is Email Bounced")),
-            derived(checkbox("IsPersonAccount", "Is Person Account")),
         ),
         *added_from(54, record_type_field()),
     ),

@@ -53,6 +53,9 @@ class Slot:
     def respond_with(self, response: HttpResponse) -> bool:
         return True
 
+    async def stream_with(self, response: HttpResponse) -> None:
+        return None
+
 
 def make_session(now_s: float = 0.0) -> Session:
     return Session("client", Endpoint(62.0, True), PRINCIPAL, "browser", SessionTimes(110.0, 40.0), now_s)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tidewire.access.usage import DAILY_API_REQUESTS, ApiUsage
 from tidewire.clock import ManualClock
-from tidewire.frontends.rest.limits import DAILY_API_REQUESTS, ApiUsage, render_limits
+from tidewire.frontends.rest.limits import render_limits
 
 
 def test_usage_counts_the_last_24_hours() -> None:

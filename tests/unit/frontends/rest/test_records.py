@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 
 from tidewire.access.gate import Rows
+from tidewire.access.paging import AnswerPage
 from tidewire.frontends.rest.records import render_created, render_page, render_published, render_single
-from tidewire.frontends.rest.wire import Page
 from tidewire.records.query import Record
 from tidewire.schema.model import Field
 from tidewire.schema.standard import ACCOUNT, CONTACT
@@ -33,7 +33,7 @@ def test_record_has_attributes_first_then_fields_as_asked() -> None:
         "IsDeleted": False,
     }
     names = ("Phone", "NumberOfEmployees", "AnnualRevenue", "CreatedDate", "IsDeleted", "Name", "Id")
-    page = render_page(answer(row, names=names), Page(0, 1, 1), 59, "")
+    page = render_page(AnswerPage(answer(row, names=names), 1), 59, "query")
     assert orjson.dumps(page) == (
         b'{"totalSize":1,"done":true,"records":[{"attributes":{"type":"Account",'
         b'"url":"/services/data/v59.0/sobjects/Account/001TW0000000001AAA"},"Phone":null,'
@@ -79,10 +79,11 @@ def test_single_record_has_its_id_whatever_was_asked() -> None:
 
 
 def test_page_with_more_to_come_says_where() -> None:
-    rows = answer(*[Record(Id=ID, Name=str(number)) for number in range(5)])
-    page = render_page(rows, Page(2, 4, 5), 59, "/services/data/v59.0/query/01g-4")
+    rows = answer(*[Record(Id=ID, Name=str(number)) for number in (2, 3)])
+    page = render_page(AnswerPage(rows, 5, "01g-4"), 59, "queryAll")
     assert list(page) == ["totalSize", "done", "nextRecordsUrl", "records"]
     assert (page["totalSize"], page["done"]) == (5, False)
+    assert page["nextRecordsUrl"] == "/services/data/v59.0/queryAll/01g-4"
     records = page["records"]
     assert isinstance(records, list)
     assert [record["Name"] for record in records] == ["2", "3"]

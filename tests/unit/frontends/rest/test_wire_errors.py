@@ -83,9 +83,19 @@ def test_table_has_a_row_for_every_leaf_and_no_other() -> None:
             b'[{"message":"send JSON","errorCode":"UNSUPPORTED_MEDIA_TYPE"}]',
         ),
         (
-            errors.MediaTypeUnsupported("take JSON", accept="application/xml"),
-            406,
-            b'[{"message":"take JSON","errorCode":"NOT_ACCEPTABLE"}]',
+            errors.PreconditionFailed("it has changed"),
+            412,
+            b'[{"message":"it has changed","errorCode":"PRECONDITION_FAILED"}]',
+        ),
+        (
+            errors.AccessDenied("not for you", permission="ApiEnabled"),
+            403,
+            b'[{"message":"not for you","errorCode":"API_DISABLED_FOR_ORG"}]',
+        ),
+        (
+            errors.ResourceUnknown("no such key: X", external_id="X"),
+            404,
+            b'[{"message":"no such key: X","errorCode":"NOT_FOUND"}]',
         ),
         (
             errors.BodyTooLarge("too large", limit_bytes=1),

@@ -62,7 +62,7 @@ USER_INFO = [
 
 def answer() -> bytes:
     result = render_login(LOGIN, INFO, Endpoint(PARTNER, 59), "http://localhost:8080")
-    return render_answer(PARTNER, "login", result)
+    return render_answer(PARTNER, "login", f"<result>{result}</result>")
 
 
 def test_login_result_is_in_the_order_clients_count_by() -> None:

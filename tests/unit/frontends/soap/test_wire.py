@@ -10,6 +10,7 @@ from tidewire.errors import BodyMalformed, BodyTooLarge, ResourceUnknown, Versio
 from tidewire.frontends.soap.wire import (
     ENTERPRISE,
     MAX_BODY_BYTES,
+    METADATA,
     PARTNER,
     Endpoint,
     parse_dialect,
@@ -41,12 +42,15 @@ def envelope(body: str, header: str = "", soap: str = SOAP) -> bytes:
     ],
 )
 def test_path_with_or_without_org_and_slash_names_the_version(path: str) -> None:
-    assert parse_endpoint(path) == Endpoint(PARTNER, 59)
+    endpoint = parse_endpoint(path)
+    assert (endpoint.dialect, endpoint.version) == (PARTNER, 59)
+    assert bool(endpoint.org_id) == (ORG[:15] in path)
 
 
 def test_letter_chooses_the_dialect() -> None:
     assert parse_endpoint("/services/Soap/c/44.0").dialect is ENTERPRISE
-    for path in ("/services/Soap/m/59.0", "/services/Soap", "/services/Soap/u/59.0/a/b", "/x"):
+    assert parse_endpoint("/services/Soap/m/44.0/deployRequest/x").dialect is METADATA
+    for path in ("/services/Soap/T/59.0", "/services/Soap", "/services/Soap/u/59.0/a/b", "/x"):
         with pytest.raises(ResourceUnknown):
             parse_dialect(path)
 
@@ -87,7 +91,7 @@ def test_endpoint_urls_end_in_the_short_org_id() -> None:
 def test_login_is_read_whatever_prefixes_and_escapes_it_uses(body: bytes) -> None:
     request = parse_request(body, PARTNER)
     assert request.operation == "login"
-    assert request.arguments == {"username": "a@b", "password": "p&<"}
+    assert (request.text("username"), request.text("password")) == ("a@b", "p&<")
 
 
 def test_headers_are_read() -> None:
@@ -117,6 +121,14 @@ def test_request_never_shows_its_secrets() -> None:
         envelope(""),
         envelope("<n:logout/><n:logout/>"),
         b'<?xml version="1.0" encoding="no-such"?><a/>',
+        b'<?xml version="1.0" encoding="utf-7"?>' + envelope("<n:logout/>"),
+        b'<?xml version="1.0" encoding="iso-8859-1"?>' + envelope("<n:logout/>"),
+        b"\xef\xbb\xbf<?xml version='1.0' encoding='utf-16'?>" + envelope("<n:logout/>"),
+        envelope("<n:logout/>").decode().encode("utf-16"),
+        envelope("<n:logout/>").decode().encode("utf-16-be"),
+        envelope("<n:logout/>") + b"trailing",
+        envelope("<n:logout>&undefined;</n:logout>"),
+        envelope("<n:logout>" + "<a>" * 40 + "</a>" * 40 + "</n:logout>"),
         b"\xff\xff\xff",
     ],
 )
@@ -148,6 +160,33 @@ def test_body_over_the_limit_is_refused() -> None:
         parse_request(b" " * (MAX_BODY_BYTES + 1), PARTNER)
 
 
+def test_request_of_too_many_elements_is_refused() -> None:
+    body = envelope("<n:logout>" + "<a/>" * 100_000 + "</n:logout>")
+    with pytest.raises(BodyTooLarge):
+        parse_request(body, PARTNER)
+
+
+def test_arguments_are_found_in_any_namespace_and_nil_ones_are_absent() -> None:
+    inner = (
+        '<n:delete xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xmlns:x="urn:other">'
+        '<x:ids x:odd="1">a</x:ids><n:ids>b</n:ids><ids xsi:nil="true">c</ids></n:delete>'
+    )
+    request = parse_request(envelope(inner), PARTNER)
+    assert request.texts("ids") == ["a", "b"]
+    assert request.text("absent") == ""
+
+
+def test_header_of_another_namespace_is_ignored() -> None:
+    header = (
+        '<e:Header><SessionHeader xmlns="urn:other"><sessionId>x</sessionId></SessionHeader>'
+        "<n:AllOrNoneHeader><n:allOrNone>1</n:allOrNone></n:AllOrNoneHeader></e:Header>"
+    )
+    request = parse_request(envelope("<n:logout/>", header), PARTNER)
+    assert request.session_id == ""
+    assert request.flag("AllOrNoneHeader", "allOrNone", default=False)
+    assert not request.flag("Absent", "allOrNone", default=False)
+
+
 def test_elements_are_escaped_and_nil_is_marked() -> None:
     text = render_elements(
         (("a", "<&>"), ("b", True), ("c", 7), ("d", None), ("e", "x\x00\x0b\ud800y"), ("f", ""))
@@ -164,6 +203,12 @@ def test_answer_has_no_header_and_the_api_as_default_namespace() -> None:
         b' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><soapenv:Body><logoutResponse></logoutResponse>'
         b"</soapenv:Body></soapenv:Envelope>"
     )
+
+
+def test_answer_with_usage_has_a_header_and_records_their_own_namespace() -> None:
+    root = fromstring(render_answer(ENTERPRISE, "query", "<sf:Id>1</sf:Id>", (3, 9)))
+    assert [element.text for element in root[0][0][0]] == ["3", "9", "API REQUESTS"]
+    assert root[1][0][0].tag == "{urn:sobject.enterprise.soap.sforce.com}Id"
 
 
 def test_fault_is_well_formed_whatever_the_message_holds() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from xml.etree.ElementTree import fromstring
+
 import pytest
 
 from tidewire import errors
 from tidewire.errors import PlatformError, leaf_errors
 from tidewire.frontends.soap.wire import ENTERPRISE, PARTNER
-from tidewire.frontends.soap.wire_errors import SOAP_ERRORS, render_error
+from tidewire.frontends.soap.wire_errors import SOAP_ERRORS, render_error, render_row_error
 
 OPEN = (
     b'<?xml version="1.0" encoding="UTF-8"?><soapenv:Envelope'
@@ -51,6 +53,28 @@ def test_error_is_answered_with_these_bytes(error: PlatformError, fault: bytes) 
     response = render_error(PARTNER, error)
     assert response.body == OPEN + fault + CLOSE
     assert (response.status, response.content_type) == (500, "text/xml;charset=UTF-8")
+
+
+def test_reason_that_a_login_may_tell_becomes_the_code() -> None:
+    error = errors.LoginFailed("add your token", exception_code="LOGIN_MUST_USE_SECURITY_TOKEN")
+    body = render_error(PARTNER, error).body
+    assert b"<sf:exceptionCode>LOGIN_MUST_USE_SECURITY_TOKEN</sf:exceptionCode>" in body
+    assert b"add your token" in body
+
+
+def test_query_error_tells_its_place_and_others_none() -> None:
+    known = render_error(PARTNER, errors.SoqlSyntaxError("x", row=2, column=7)).body
+    assert b"<sf:row>2</sf:row><sf:column>7</sf:column></sf:MalformedQueryFault>" in known
+    outside = render_error(PARTNER, errors.FieldUnknown("x", field="Y")).body
+    assert b"<sf:row>-1</sf:row><sf:column>-1</sf:column></sf:InvalidFieldFault>" in outside
+    assert b"<sf:row>" not in render_error(PARTNER, errors.LocatorInvalid("x")).body
+
+
+@pytest.mark.parametrize("leaf", leaf_errors())
+def test_error_of_one_record_is_well_formed_and_has_a_code(leaf: type[PlatformError]) -> None:
+    element = fromstring(render_row_error(leaf("a <b>", fields=["F"])))
+    assert [child.tag for child in element] == ["fields", "message", "statusCode"]
+    assert element.findtext("statusCode")
 
 
 def test_invalid_session_has_the_code_that_makes_clients_sign_in_again() -> None:

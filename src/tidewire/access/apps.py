@@ -1,0 +1,232 @@
+"""Connected apps: the programs that may ask for tokens, each with its secret, callbacks, scopes and flows.
+
+A secret is stored as a hash and shown once. An app without one is public: it must use PKCE where a code
+is handed out through a browser.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from tidewire.access.passwords import hash_token, is_same_hash
+from tidewire.access.scopes import API, KNOWN, REFRESH
+from tidewire.access.sessions import end_sessions
+from tidewire.errors import DefinitionInvalid, GrantInvalid
+from tidewire.storage.store import Reader, Transaction
+
+PASSWORD, CLIENT_CREDENTIALS, JWT_BEARER = "password", "client_credentials", "jwt_bearer"
+WEB_SERVER, USER_AGENT, DEVICE = "web_server", "user_agent", "device"
+FLOWS = (PASSWORD, CLIENT_CREDENTIALS, JWT_BEARER, WEB_SERVER, USER_AGENT, DEVICE)
+
+_CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_MAX_URLS, _MAX_URL_LENGTH = 50, 2_000
+_MIN_KEY_BITS = 2048
+_COLUMNS = "client_id, secret_hash, label, callback_urls, scopes, flows, certificate, run_as_user_id, options"
+# Schemes that a browser would run or read from its own machine.
+_UNSAFE_SCHEMES = frozenset({"javascript", "data", "vbscript", "file", "about", "blob"})
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedApp:
+    """One app. An empty `secret_hash` makes it public; `is_preauthorized` spares its users the consent."""
+
+    client_id: str
+    label: str
+    secret_hash: str = ""
+    callback_urls: tuple[str, ...] = ()
+    scopes: frozenset[str] = frozenset({API, REFRESH})
+    flows: frozenset[str] = frozenset({WEB_SERVER})
+    certificate: str = ""
+    run_as_user_id: str = ""
+    is_preauthorized: bool = False
+    rotates_refresh: bool = False
+    requires_pkce: bool = False
+
+    @property
+    def is_public(self) -> bool:
+        """Whether the app has no secret to prove itself with."""
+        return not self.secret_hash
+
+    def check_flow(self, flow: str) -> None:
+        """Raises GrantInvalid if the app may not use this flow."""
+        if flow not in self.flows:
+            raise GrantInvalid("this flow is not enabled for this app", oauth_error="invalid_app_access")
+
+
+def draw_client_id() -> str:
+    """A consumer key of the usual look."""
+    return "3MVG9" + secrets.token_hex(40)
+
+
+def draw_secret() -> str:
+    """A consumer secret."""
+    return secrets.token_hex(32).upper()
+
+
+def check_secret(app: ConnectedApp | None, client_secret: str) -> ConnectedApp:
+    """The app, if it is one and the secret is its own; a public app has none. Raises GrantInvalid."""
+    if app is None:
+        raise GrantInvalid("client identifier invalid", oauth_error="invalid_client_id")
+    if app.is_public or not is_same_hash(app.secret_hash, hash_token(client_secret)):
+        raise GrantInvalid("invalid client credentials", oauth_error="invalid_client")
+    return app
+
+
+def try_read_app(reader: Reader | Transaction, client_id: str) -> ConnectedApp | None:
+    """The app with this consumer key."""
+    if _CLIENT_ID.fullmatch(client_id) is None:
+        return None
+    rows = reader.execute(f"SELECT {_COLUMNS} FROM connected_apps WHERE client_id = ?", (client_id,))  # noqa: S608  # constant
+    return _app(rows[0]) if rows else None
+
+
+def read_apps(reader: Reader) -> list[ConnectedApp]:
+    """Every app, by label."""
+    rows = reader.execute(f"SELECT {_COLUMNS} FROM connected_apps ORDER BY label, client_id")  # noqa: S608  # constant
+    return [_app(row) for row in rows]
+
+
+def store_app(tx: Transaction, app: ConnectedApp) -> None:
+    """Make an app, or replace all that is stored of it."""
+    options = {
+        name: True for name in ("is_preauthorized", "rotates_refresh", "requires_pkce") if getattr(app, name)
+    }
+    tx.execute(
+        f"INSERT INTO connected_apps ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608  # constant
+        " ON CONFLICT (client_id) DO UPDATE SET secret_hash = excluded.secret_hash, label = excluded.label,"
+        " callback_urls = excluded.callback_urls, scopes = excluded.scopes, flows = excluded.flows,"
+        " certificate = excluded.certificate, run_as_user_id = excluded.run_as_user_id,"
+        " options = excluded.options",
+        (
+            app.client_id,
+            app.secret_hash,
+            app.label,
+            json.dumps(app.callback_urls),
+            json.dumps(sorted(app.scopes)),
+            json.dumps(sorted(app.flows)),
+            app.certificate,
+            app.run_as_user_id,
+            json.dumps(options),
+        ),
+    )
+
+
+def rotate_secret(tx: Transaction, client_id: str) -> str | None:
+    """Give an app another secret; returns it, or None if there is no such app."""
+    app = try_read_app(tx, client_id)
+    if app is None:
+        return None
+    secret = draw_secret()
+    store_app(tx, replace(app, secret_hash=hash_token(secret)))
+    return secret
+
+
+def delete_app(tx: Transaction, client_id: str) -> bool:
+    """Remove an app with every token it was given; returns whether there was one."""
+    if try_read_app(tx, client_id) is None:
+        return False
+    for statement in (
+        "DELETE FROM connected_apps WHERE client_id = ?",
+        "DELETE FROM app_approvals WHERE client_id = ?",
+        "DELETE FROM refresh_tokens WHERE client_id = ?",
+        "DELETE FROM authorization_codes WHERE client_id = ?",
+        "DELETE FROM device_codes WHERE client_id = ?",
+    ):
+        tx.execute(statement, (client_id,))
+    end_sessions(tx, "client_id", client_id)
+    return True
+
+
+def check_app(app: ConnectedApp) -> None:
+    """Refuse an app that could not work or would not be safe. Raises DefinitionInvalid."""
+    if _CLIENT_ID.fullmatch(app.client_id) is None:
+        _refuse("client_id", "1 to 255 letters, digits, dots, dashes and underscores")
+    if not 1 <= len(app.label) <= 80:
+        _refuse("label", "1 to 80 characters")
+    _check_known("scopes", app.scopes, KNOWN)
+    _check_known("flows", app.flows, FLOWS)
+    if not app.scopes:
+        _refuse("scopes", "at least one")
+    if len(app.callback_urls) > _MAX_URLS:
+        _refuse("callback_urls", f"at most {_MAX_URLS}")
+    for url in app.callback_urls:
+        check_callback_url(url)
+    if app.flows & {WEB_SERVER, USER_AGENT} and not app.callback_urls:
+        _refuse("callback_urls", "the flows web_server and user_agent need one")
+    if app.certificate:
+        load_public_key(app.certificate)
+    elif JWT_BEARER in app.flows:
+        _refuse("certificate", "the flow jwt_bearer needs one")
+    if CLIENT_CREDENTIALS in app.flows and (app.is_public or not app.run_as_user_id):
+        _refuse("run_as", "the flow client_credentials needs a secret and a user to run as")
+    if app.is_public and app.flows & {PASSWORD}:
+        _refuse("flows", "the flow password needs a secret")
+
+
+def check_callback_url(url: str) -> None:
+    """Refuse a URL that a browser should not be sent to. Raises DefinitionInvalid."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        _refuse("callback_urls", f"{url[:80]} is not a URL")
+    if len(url) > _MAX_URL_LENGTH or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
+        _refuse("callback_urls", f"{url[:80]} is not a URL")
+    if not parts.scheme or parts.scheme.lower() in _UNSAFE_SCHEMES or parts.fragment or url.endswith("#"):
+        _refuse("callback_urls", f"{url[:80]} must have a safe scheme and no fragment")
+    if parts.scheme.lower() in ("http", "https") and not parts.hostname:
+        _refuse("callback_urls", f"{url[:80]} names no host")
+
+
+def load_public_key(pem: str) -> RSAPublicKey:
+    """The RSA key of a PEM certificate or public key. Raises DefinitionInvalid."""
+    key: object
+    try:
+        if "BEGIN CERTIFICATE" in pem:
+            key = x509.load_pem_x509_certificate(pem.encode()).public_key()
+        else:
+            key = load_pem_public_key(pem.encode())
+    except (ValueError, TypeError):
+        _refuse("certificate", "must be a PEM certificate or public key")
+    if not isinstance(key, RSAPublicKey) or key.key_size < _MIN_KEY_BITS:
+        _refuse("certificate", f"must hold an RSA key of at least {_MIN_KEY_BITS} bits")
+    return key
+
+
+def _check_known(path: str, given: Iterable[str], known: Iterable[str]) -> None:
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        _refuse(path, f"unknown: {', '.join(unknown)[:200]}; known are {', '.join(sorted(known))}")
+
+
+def _refuse(path: str, reason: str) -> NoReturn:
+    raise DefinitionInvalid(f"{path}: {reason}", path=path)
+
+
+def _app(row: tuple[object, ...]) -> ConnectedApp:
+    client_id, secret_hash, label, urls, scopes, flows, certificate, run_as_user_id, options = (
+        str(value) for value in row
+    )
+    flags: Mapping[str, bool] = json.loads(options)
+    return ConnectedApp(
+        client_id=client_id,
+        label=label,
+        secret_hash=secret_hash,
+        callback_urls=tuple(json.loads(urls)),
+        scopes=frozenset(json.loads(scopes)),
+        flows=frozenset(json.loads(flows)),
+        certificate=certificate,
+        run_as_user_id=run_as_user_id,
+        is_preauthorized=bool(flags.get("is_preauthorized")),
+        rotates_refresh=bool(flags.get("rotates_refresh")),
+        requires_pkce=bool(flags.get("requires_pkce")),
+    )

@@ -1,0 +1,101 @@
+"""Holds one call's writes against what its user may do with single records, inside the transaction.
+
+A record that the user may not see is answered as one that does not exist, and one that they see and may not
+change as access denied. What a write points at must be in sight too; whoever makes a part of a record must
+be able to edit it. Public objects, and users who may change all, cost no statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidewire.access.row_rules import check_row
+from tidewire.access.sharing import Level, Sharing
+from tidewire.errors import (
+    AccessDenied,
+    DuplicateValue,
+    ExternalIdAmbiguous,
+    PlatformError,
+    RecordNotFound,
+    ReferenceForbidden,
+)
+from tidewire.ids import try_normalise_id
+from tidewire.records.references import try_lookup
+from tidewire.records.table import try_read_row
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.model import Field, ObjectType
+
+_OWNER = "OwnerId"
+
+
+class RecordGuard:
+    """One user's reach in one unit of work. From its making on, it sees every new lookup of the unit."""
+
+    def __init__(self, unit: UnitOfWork, sharing: Sharing) -> None:
+        self._unit = unit
+        self._sharing = sharing
+        unit.watch_references(self._check_reference)
+
+    def require(self, obj: ObjectType, record_id: str, level: Level) -> None:
+        """Raise RecordNotFound for a record out of sight, AccessDenied for one that is not open this far."""
+        if self._sharing.condition(obj, level) is None:
+            return
+        if not self._is_open(obj, record_id, Level.READ):
+            raise RecordNotFound("The requested resource does not exist", record_id=record_id)
+        if level is not Level.READ and not self._is_open(obj, record_id, level):
+            raise AccessDenied("insufficient access rights on object id", entity=obj.name)
+
+    def check_create(self, obj: ObjectType, values: Mapping[str, object]) -> None:
+        """Raise for a new record that the rules of its kind refuse."""
+        check_row(self._unit, obj, None, values)
+
+    def check_update(self, obj: ObjectType, record_id: str, values: Mapping[str, object]) -> None:
+        """Raise unless the user may give the record these values."""
+        self.require(obj, record_id, Level.EDIT)
+        if self._is_transfer(obj, record_id, values):
+            self.require(obj, record_id, Level.FULL)
+        check_row(self._unit, obj, record_id, values)
+
+    def without_strangers(self, error: PlatformError) -> PlatformError:
+        """The error without the ids of records that the user may not see."""
+        if isinstance(error, DuplicateValue):
+            if self._sees(error.details.get("record_id")):
+                return error
+            text = "duplicate value found: <unknown> duplicates value on record with id: <unknown>"
+            return DuplicateValue(text, fields=[], record_id="")
+        if isinstance(error, ExternalIdAmbiguous):
+            found = error.details.get("record_ids")
+            ids = [str(each) for each in found] if isinstance(found, list) else []
+            seen = [each for each in ids if self._sees(each)]
+            if seen != ids:
+                text = error.message.partition("[")[0] + f"[{', '.join(seen)}]"
+                return ExternalIdAmbiguous(text, **{**error.details, "record_ids": seen})
+        return error
+
+    def _sees(self, record_id: object) -> bool:
+        obj = self._unit.catalog.try_object_of_id(str(record_id))
+        return obj is not None and self._is_open(obj, str(record_id), Level.READ)
+
+    def _is_open(self, obj: ObjectType, record_id: str, level: Level) -> bool:
+        if self._sharing.condition(obj, level) is None:
+            return True
+        return bool(self._sharing.reached(self._unit.tx, obj, [record_id], level))
+
+    def _is_transfer(self, obj: ObjectType, record_id: str, values: Mapping[str, object]) -> bool:
+        owner = obj.try_field(_OWNER)
+        if owner is None or self._sharing.condition(obj, Level.FULL) is None:
+            return False
+        for name, value in values.items():
+            if name.lower() == _OWNER.lower():
+                row = try_read_row(self._unit.tx, obj, record_id) or {}
+                return row.get(_OWNER) != try_normalise_id(str(value))
+            if obj.try_field(name) is None and try_lookup(obj, name) is owner:
+                return True
+        return False
+
+    def _check_reference(self, obj: ObjectType, lookup: Field, target: ObjectType, target_id: str) -> None:
+        level = self._sharing.needed(obj, lookup)
+        if not self._is_open(target, target_id, level):
+            raise ReferenceForbidden(
+                "insufficient access rights on cross-reference id", fields=[lookup.name], entity=obj.name
+            )

@@ -1,0 +1,174 @@
+"""Runs a batch that reads: the ids of all records first, then their values page by page into the result.
+
+Each page is bound and read anew, by what the job's owner may see by then. A batch that was interrupted begins again.
+A cell is kept as the store has it; how it looks in CSV, JSON or XML is decided when it is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from tidewire.access.jobs import store
+from tidewire.access.jobs.model import Operation, ResultColumn
+from tidewire.access.jobs.running import Running
+from tidewire.errors import JobInvalid
+from tidewire.records.query import Cell, Children, QueryRunner, Record, Related, RowIds
+from tidewire.schema.model import LONG_TEXT_TYPES, FieldType, ObjectType
+from tidewire.schema.values import join_person_name
+from tidewire.soql.ast import TypeOf
+from tidewire.soql.bound import (
+    BoundQuery,
+    Selected,
+    SelectedChildren,
+    SelectedDistance,
+    SelectedField,
+    SelectedParent,
+)
+from tidewire.soql.parser import parse_query
+from tidewire.storage.store import Reader, Transaction
+
+_PAGE_ROWS = 1_000
+_LONG_PAGE_ROWS = 50  # where a single value may have more than a hundred thousand characters
+_LONG_TYPES = frozenset(kind.name for kind in LONG_TEXT_TYPES)
+
+
+class QueryRun:
+    """One batch under way. `step` does a bounded piece of it."""
+
+    def __init__(self, running: Running, soql: str) -> None:
+        self._running = running
+        self._soql = soql
+        self._now_ms = running.clock.now_ms()
+        self._ids: RowIds | None = None
+        self._read = 0
+
+    async def step(self) -> bool:
+        """Do some more; returns whether the batch is done. Raises what binding a query raises, and JobInvalid."""
+        running = self._running
+        if self._ids is None:
+            await self._open()
+            return False
+        begun_s = running.clock.monotonic_s()
+        bound = await running.gate.bind(running.principal, self._soql, self._now_ms)
+        columns = result_columns(bound)
+        is_long = any(column.type in _LONG_TYPES for column in columns)
+        size = _LONG_PAGE_ROWS if is_long else _PAGE_ROWS
+        wanted = self._ids.between(self._read, self._read + size)
+
+        def read(reader: Reader) -> list[Record]:
+            running.check_owner(reader)
+            runner = self._runner(reader)
+            rows = runner.read_again(bound, wanted)
+            runner.complete(rows, bound.select, bound.entity)
+            return rows
+
+        rows = await running.gate.records.read(read)
+        data = json.dumps([list(iter_cells(columns, bound, row)) for row in rows]).encode()
+        await running.gate.records.write_plain(lambda tx: self._keep(tx, len(rows), data, begun_s))
+        self._read += len(wanted)
+        if self._read < len(self._ids):
+            return False
+        await running.finish()
+        return True
+
+    async def _open(self) -> None:
+        running = self._running
+        await running.begin()
+        check_query(self._soql)
+        bound = await running.gate.bind(running.principal, self._soql, self._now_ms)
+        columns = result_columns(bound)
+        records = running.gate.records
+        while await records.write_plain(lambda tx: store.restart_batch(tx, running.batch.batch_id)):
+            pass
+        self._ids = await records.read(lambda reader: self._runner(reader).read_ids(bound))
+        await records.write_plain(lambda tx: store.set_columns(tx, running.batch.batch_id, columns))
+
+    def _runner(self, reader: Reader) -> QueryRunner:
+        is_all = self._running.job.request.operation is Operation.QUERY_ALL
+        return QueryRunner(reader, is_all, self._now_ms)
+
+    def _keep(self, tx: Transaction, rows: int, data: bytes, begun_s: float) -> None:
+        running = self._running
+        running.require_running(tx)
+        clock = running.clock
+        work_ms = round((clock.monotonic_s() - begun_s) * 1000)
+        store.add_progress(
+            tx,
+            running.batch.batch_id,
+            rows=rows,
+            failed=0,
+            work_ms=work_ms,
+            data=data,
+            now_ms=clock.now_ms(),
+        )
+
+
+def check_query(soql: str) -> None:
+    """Raise JobInvalid for a query of a kind that jobs do not run, SoqlSyntaxError for none."""
+    query = parse_query(soql)
+    if query.offset is not None:
+        raise _unsupported("OFFSET is not supported in Bulk Query")
+    if any(isinstance(item, TypeOf) for item in query.select):
+        raise _unsupported("TYPEOF is not supported in Bulk Query")
+
+
+def result_columns(bound: BoundQuery) -> tuple[ResultColumn, ...]:
+    """The columns of a query's result. Raises JobInvalid for what a flat row cannot hold."""
+    if bound.is_count or bound.aggregate is not None:
+        raise _unsupported("Aggregate functions and GROUP BY are not supported in Bulk Query")
+    return tuple(_iter_columns(bound.select, bound.entity, ""))
+
+
+def iter_cells(columns: Sequence[ResultColumn], bound: BoundQuery, row: Record) -> Iterator[Cell]:
+    """The record's id, then the values of the columns, null where a lookup leads nowhere."""
+    yield row.get("Id")
+    for column in columns:
+        yield _cell(bound.select, bound.entity, row, column.path.split("."))
+
+
+def _iter_columns(select: Sequence[Selected], entity: ObjectType, prefix: str) -> Iterator[ResultColumn]:
+    for item in select:
+        path = prefix + item.name
+        match item:
+            case SelectedParent():
+                branch = item.branches[0]
+                yield from _iter_columns(branch.select, branch.entity, path + ".")
+            case SelectedChildren():
+                raise _unsupported(
+                    "Aggregate Relationships not supported in Bulk Query with CSV content type"
+                )
+            case SelectedField() if item.function or item.field.type is FieldType.PERSON_NAME:
+                yield ResultColumn(path, FieldType.TEXT.name, entity.name)
+            case SelectedField() if item.field.is_compound:
+                raise _unsupported("Selecting compound data not supported in Bulk Query")
+            case SelectedField():
+                yield ResultColumn(path, item.field.type.name, entity.name)
+            case SelectedDistance():
+                yield ResultColumn(path, FieldType.NUMBER.name, entity.name)
+            case _:
+                yield ResultColumn(path, FieldType.TEXT.name, entity.name)
+
+
+def _cell(select: Sequence[Selected], entity: ObjectType, row: Record, path: Sequence[str]) -> Cell:
+    name, *rest = path
+    item = next((item for item in select if item.name == name), None)
+    if item is None:
+        return None
+    if isinstance(item, SelectedField) and not item.function:
+        if item.field.type is FieldType.PERSON_NAME:
+            parts = {p.name: _plain(row.get(p.name)) for p in entity.components(item.field.name)}
+            return join_person_name(parts)
+        return _plain(row.get(item.field.name))
+    cell = row.get(name)
+    if isinstance(cell, Related):
+        return _cell(cell.select, cell.entity, cell.row, rest)
+    return _plain(cell)
+
+
+def _plain(cell: Cell) -> str | int | float | bool | None:
+    return None if isinstance(cell, Related | Children) else cell
+
+
+def _unsupported(message: str) -> JobInvalid:
+    return JobInvalid(message, reason="FeatureNotEnabled")

@@ -1,0 +1,247 @@
+"""Deploying a package: all of its components in one transaction, or none of them.
+
+A deploy has ended, and its result is kept, before its id is given out. A check changes nothing, but plans everything
+against the org as it is. There are no tests to run here, so none are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tidewire.access.gate import Call
+from tidewire.access.metadata.archive import read_zip
+from tidewire.access.metadata.changes import add_component, apply_draft, pending_fields
+from tidewire.access.metadata.field_parse import Context
+from tidewire.access.metadata.objects import Draft, field_components
+from tidewire.access.metadata.package import MANIFEST, Message, Package, Removed, read_package
+from tidewire.access.metadata.registry import METADATA_TYPES, Source, component_id
+from tidewire.access.metadata.requests import KeptRequest, store_request, try_read_request
+from tidewire.access.metadata.service import Metadata
+from tidewire.access.metadata.values import Component
+from tidewire.access.principal import Principal
+from tidewire.clock import Clock
+from tidewire.errors import RecordNotFound, RequestError
+from tidewire.ids import make_id, try_normalise_id
+from tidewire.records.numbers import take_number
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.values import render_datetime
+
+DEPLOY_PREFIX = "0Af"
+_WORD = re.compile(r"[\w.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class DeployOptions:
+    """How to deploy. A deploy is always undone as a whole, whatever `rollback_on_error` says."""
+
+    is_check_only: bool = False
+    is_single_package: bool = False
+    ignores_warnings: bool = False
+    rollback_on_error: bool = True
+
+
+class Deploys:
+    """Takes packages, and tells what became of them."""
+
+    def __init__(self, metadata: Metadata, clock: Clock) -> None:
+        self._metadata = metadata
+        self._clock = clock
+
+    async def deploy(self, call: Call, archive: bytes, options: DeployOptions) -> str:
+        """Deploy an archive; returns the id under which its result is kept. Raises AccessDenied."""
+        await self._metadata.check(call.principal)
+        try:
+            files = await asyncio.to_thread(read_zip, archive)
+            package = await asyncio.to_thread(read_package, files, is_single=options.is_single_package)
+        except RequestError as error:
+            package = Package(problems=[Message("", MANIFEST, MANIFEST, error.message)])
+        started_ms = self._clock.now_ms()
+        work = partial(self._run, call.principal, package, options, started_ms)
+        try:
+            return await self._metadata.commit(call, work)
+        except RequestError as error:
+            problem = _blame(package, error)
+            failed = partial(self._keep, call.principal, options, started_ms, [], [problem])
+            return await self._metadata.commit(call, failed)
+
+    async def result(self, principal: Principal, request_id: str) -> dict[str, object]:
+        """A deploy's result with all details. Raises RecordNotFound, AccessDenied."""
+        await self._metadata.check(principal)
+        found = try_normalise_id(request_id)
+        kept = (
+            None
+            if found is None
+            else await self._metadata.gate.records.read(lambda reader: try_read_request(reader, found))
+        )
+        if kept is None or kept.kind != "deploy":
+            raise RecordNotFound(f"no deploy {request_id[:18]}", record_id=request_id[:18])
+        result: dict[str, object] = json.loads(kept.result)
+        return result
+
+    def _run(
+        self,
+        principal: Principal,
+        package: Package,
+        options: DeployOptions,
+        started_ms: int,
+        unit: UnitOfWork,
+    ) -> str:
+        problems = list(package.problems)
+        draft, messages = _draft(unit, package, problems)
+        if problems:
+            return self._keep(principal, options, started_ms, [], problems, unit)
+        records = self._metadata.gate.records
+        lines = apply_draft(records, unit, draft, is_dry_run=options.is_check_only)
+        words = [set(_WORD.findall(line)) for line in lines]
+        done = [_with_outcome(message, words) for message in messages]
+        done += [Message("", MANIFEST, path, is_changed=True) for path in package.manifests]
+        return self._keep(principal, options, started_ms, done, [], unit)
+
+    def _keep(
+        self,
+        principal: Principal,
+        options: DeployOptions,
+        started_ms: int,
+        done: Sequence[Message],
+        problems: Sequence[Message],
+        unit: UnitOfWork,
+    ) -> str:
+        request_id = make_id(DEPLOY_PREFIX, take_number(unit.tx, "metadata requests"))
+        result = _render_result(request_id, principal, options, done, problems, started_ms, unit.now_ms)
+        kept = KeptRequest(request_id, "deploy", json.dumps(result))
+        store_request(unit.tx, kept, principal.user_id, unit.now_ms)
+        return request_id
+
+
+def _draft(unit: UnitOfWork, package: Package, problems: list[Message]) -> tuple[Draft, list[Message]]:
+    """The definition of a package, with a message for each component; what cannot be is added to the problems."""
+    draft = Draft()
+    messages: list[Message] = []
+    source = Source(unit.tx, unit.catalog)
+    components = [component for component, _ in package.components]
+    context = Context(unit.catalog, pending_fields(components))
+    for component, path in package.components:
+        try:
+            add_component(draft, component, unit, context)
+        except RequestError as error:
+            problems.append(Message(component.kind, component.full_name, path, error.message))
+            continue
+        inner = field_components(component) if component.kind == "CustomObject" else []
+        for each in (component, *inner):
+            is_new = METADATA_TYPES[each.kind].try_read(source, each.full_name) is None
+            messages.append(Message(each.kind, each.full_name, path, is_created=is_new, is_changed=is_new))
+    for removed in package.removed:
+        _remove(draft, source, removed, messages, problems)
+    return draft, messages
+
+
+def _remove(
+    draft: Draft, source: Source, removed: Removed, messages: list[Message], problems: list[Message]
+) -> None:
+    type_ = METADATA_TYPES.get(removed.kind)
+    kind, name, path = removed.kind, removed.full_name, removed.path
+    if type_ is None:
+        problems.append(Message(kind, name, path, f"Unknown type name '{kind[:80]}' specified in {path}"))
+    elif type_.try_read(source, name) is None:
+        problem = f"No {kind} named: {name[:200]} found"
+        messages.append(Message(kind, name, path, problem, is_warning=True))
+    else:
+        type_.remove(draft, name)
+        messages.append(Message(kind, name, path, is_deleted=True, is_changed=True))
+
+
+def _with_outcome(message: Message, words: Sequence[set[str]]) -> Message:
+    """The message of a component that was there already, with whether the plan changes it."""
+    if message.is_changed or message.problem:
+        return message
+    is_changed = any(message.full_name in each for each in words)
+    return Message(message.kind, message.full_name, message.path, is_changed=is_changed)
+
+
+def _blame(package: Package, error: RequestError) -> Message:
+    """The component that a refusal is about, by the place in the definition that it names."""
+    section, _, rest = str(error.details.get("path", "")).partition(".")
+    name, _, inner = rest.partition(".")
+    field_name = inner.removeprefix("fields.").partition(".")[0] if inner.startswith("fields.") else ""
+    wanted = f"{name}.{field_name}" if field_name else name
+    for component, path in package.components:
+        for each in (component, *_inner(component)):
+            if wanted and each.full_name.lower() == wanted.lower():
+                return Message(each.kind, each.full_name, path, error.message)
+    if section in ("remove", "push_topics") and package.removed:
+        first = package.removed[0]
+        return Message(first.kind, first.full_name, first.path, error.message)
+    if package.components:
+        component, path = package.components[0]
+        return Message(component.kind, component.full_name, path, error.message)
+    return Message("", MANIFEST, MANIFEST, error.message)
+
+
+def _inner(component: Component) -> list[Component]:
+    return field_components(component) if component.kind == "CustomObject" else []
+
+
+def _render_result(
+    request_id: str,
+    principal: Principal,
+    options: DeployOptions,
+    done: Sequence[Message],
+    problems: Sequence[Message],
+    started_ms: int,
+    now_ms: int,
+) -> dict[str, object]:
+    is_success = not problems
+    started, ended = render_datetime(started_ms, "Z"), render_datetime(now_ms, "Z")
+    counted = [message for message in done if message.kind]
+    return {
+        "checkOnly": options.is_check_only,
+        "completedDate": ended,
+        "createdBy": principal.user_id,
+        "createdByName": principal.username,
+        "createdDate": started,
+        "details": {
+            "componentFailures": [_render_message(message, ended) for message in problems],
+            "componentSuccesses": [_render_message(message, ended) for message in done],
+            "runTestResult": {"numFailures": 0, "numTestsRun": 0, "totalTime": 0.0},
+        },
+        "done": True,
+        "id": request_id,
+        "ignoreWarnings": options.ignores_warnings,
+        "lastModifiedDate": ended,
+        "numberComponentErrors": len(problems),
+        "numberComponentsDeployed": len(counted),
+        "numberComponentsTotal": len(counted) + len(problems),
+        "numberTestErrors": 0,
+        "numberTestsCompleted": 0,
+        "numberTestsTotal": 0,
+        "rollbackOnError": options.rollback_on_error,
+        "runTestsEnabled": False,
+        "startDate": started,
+        "status": "Succeeded" if is_success else "Failed",
+        "success": is_success,
+    }
+
+
+def _render_message(message: Message, moment: str) -> dict[str, object]:
+    is_failure = bool(message.problem) and not message.is_warning
+    found: dict[str, object] = {
+        "changed": message.is_changed,
+        "componentType": message.kind,
+        "created": message.is_created,
+        "createdDate": moment,
+        "deleted": message.is_deleted,
+        "fileName": message.path,
+        "fullName": message.full_name,
+    }
+    if message.kind in ("CustomObject", "CustomField") and not is_failure:
+        prefix = "01I" if message.kind == "CustomObject" else "00N"
+        found["id"] = component_id(prefix, message.full_name)
+    if message.problem:
+        found["problem"] = message.problem
+        found["problemType"] = "Warning" if message.is_warning else "Error"
+    return found | {"success": not is_failure}

@@ -1,0 +1,47 @@
+"""What became of deploys and retrieves, kept in the org's database until it is old news.
+
+Both run to their end before their id is given out, so a row is always the last word; clients poll for it by the id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidewire.storage.store import Reader, Transaction
+
+_KEPT_MS = 7 * 24 * 3_600_000
+_KEPT_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRequest:
+    """One deploy or retrieve: its result as JSON text, and the archive that a retrieve made."""
+
+    request_id: str
+    kind: str
+    result: str
+    data: bytes = b""
+
+
+def store_request(tx: Transaction, request: KeptRequest, user_id: str, now_ms: int) -> None:
+    """Keep a result, and drop those that are too old or too many."""
+    tx.execute("DELETE FROM metadata_requests WHERE created_ms < ?", (now_ms - _KEPT_MS,))
+    rows = tx.execute(
+        "SELECT request_id FROM metadata_requests ORDER BY created_ms DESC, request_id DESC LIMIT 1000 OFFSET ?",
+        (_KEPT_ROWS - 1,),
+    )
+    for (old,) in rows:
+        tx.execute("DELETE FROM metadata_requests WHERE request_id = ?", (old,))
+    tx.execute(
+        "INSERT INTO metadata_requests (request_id, kind, user_id, created_ms, result, data)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (request.request_id, request.kind, user_id, now_ms, request.result, request.data),
+    )
+
+
+def try_read_request(reader: Reader, request_id: str) -> KeptRequest | None:
+    """The result under an id, or None if there is none."""
+    rows = reader.execute(
+        "SELECT request_id, kind, result, data FROM metadata_requests WHERE request_id = ?", (request_id,)
+    )
+    return KeptRequest(rows[0][0], rows[0][1], rows[0][2], bytes(rows[0][3])) if rows else None

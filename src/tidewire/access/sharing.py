@@ -1,0 +1,350 @@
+"""Which records a user may read, edit, or do anything with: the one answer for every path to a record.
+
+The answer for an object is a condition on its records, which queries carry along as `Sight` and writes ask
+before they touch a row. None stands for every record: public objects, and users who see or change all, cost
+nothing. What opens a record: its owner, or people above the owner; a share; a sharing rule; the account it
+belongs to; or, where a parent controls it, that parent. Rules are part of the condition, so a changed
+owner, field, member or rule counts at once, and nothing has to be recalculated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+from tidewire.access.grants import Grants
+from tidewire.access.reach import OpenedBy, Party
+from tidewire.errors import RequestError
+from tidewire.events import Change
+from tidewire.records.rollups import parse_literal
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.shares import ACCOUNT_CHILDREN, level_field, parent_field, share_name
+from tidewire.soql.ast import Operator
+from tidewire.soql.bound import (
+    BoundAnd,
+    BoundCompare,
+    BoundCondition,
+    BoundIn,
+    BoundLike,
+    BoundOr,
+    BoundQuery,
+    BoundSemiJoin,
+    Column,
+)
+from tidewire.soql.compile_sql import Among, compile_sql
+from tidewire.soql.like import Wildcard
+from tidewire.storage.store import Reader, Transaction
+
+# Objects without an owner of their own, by the lookup whose record decides about them.
+_PARTS = {
+    "OpportunityLineItem": "OpportunityId",
+    "OpportunityContactRole": "OpportunityId",
+    "AccountContactRole": "AccountId",
+    "OrderItem": "OrderId",
+    "QuoteLineItem": "QuoteId",
+    "ContractLineItem": "ServiceContractId",
+    "CampaignMember": "CampaignId",
+    "EventRelation": "EventId",
+    "TaskRelation": "TaskId",
+}
+# Objects with an owner that an org may leave to the record they belong to.
+_MEMBERS = {"Contact": "AccountId", "Order": "AccountId", "Asset": "AccountId"}
+_ACTIVITIES = frozenset({"Task", "Event"})
+_CHUNK = 500
+
+
+class Level(IntEnum):
+    """How much of a record is open: `FULL` is to delete it, share it or give it to another owner."""
+
+    READ = 1
+    EDIT = 2
+    FULL = 3
+
+
+_PUBLIC = {"Read": Level.READ, "ReadWrite": Level.EDIT}
+_LEVEL_WORDS = {
+    Level.READ: ("Read", "Edit", "All"),
+    Level.EDIT: ("Edit", "All"),
+    Level.FULL: ("All",),
+}
+
+
+class Sharing:
+    """One user's reach over the records of one catalog. Immutable but for what it remembers."""
+
+    def __init__(self, grants: Grants, catalog: Catalog) -> None:
+        self._grants = grants
+        self._reach = grants.reach
+        self._catalog = catalog
+        self._known: dict[tuple[str, Level], BoundCondition | None] = {}
+
+    def sight(self, obj: ObjectType) -> BoundCondition | None:
+        """Which records of an object may be seen."""
+        return self.condition(obj, Level.READ)
+
+    def condition(self, obj: ObjectType, level: Level) -> BoundCondition | None:
+        """Which records of an object are open to this level; None for all."""
+        key = (obj.name, level)
+        if key not in self._known:
+            self._known[key] = self._condition(obj, level)
+        return self._known[key]
+
+    def reached(
+        self, reader: Reader | Transaction, obj: ObjectType, ids: Sequence[str], level: Level
+    ) -> set[str]:
+        """Those of these records, deleted or not, that are open to this level."""
+        rule = self.condition(obj, level)
+        if rule is None:
+            return set(ids)
+        record_id = obj.by_name["id"]
+        bound = BoundQuery(obj, (), rule)
+        found: set[str] = set()
+        for start in range(0, len(ids), _CHUNK):
+            among = Among(record_id, ids[start : start + _CHUNK])
+            sql = compile_sql(bound, include_deleted=True, among=among, columns=(record_id,))
+            found |= {str(row[0]) for row in reader.execute(sql.text, sql.params)}
+        return found
+
+    def needed(self, obj: ObjectType, lookup: Field) -> Level:
+        """How far a record must be open to somebody who points this lookup at it."""
+        if obj.shares and lookup is parent_field(obj):
+            return Level.FULL
+        is_part = lookup.is_master_detail or _PARTS.get(obj.name) == lookup.name
+        is_member = obj.internal_sharing == "ControlledByParent" and _MEMBERS.get(obj.name) == lookup.name
+        return Level.EDIT if is_part or is_member else Level.READ
+
+    def _condition(self, obj: ObjectType, level: Level) -> BoundCondition | None:
+        if self._is_all_open(obj, level):
+            return None
+        if obj.name == "User":
+            return self._users(obj, level)
+        if obj.shares:
+            parent = self._catalog.object(obj.shares)
+            return self._through(parent_field(obj), parent, Level.READ if level is Level.READ else Level.FULL)
+        masters = [f for f in obj.fields if f.is_master_detail]
+        if obj.name in _PARTS:
+            masters = [obj.by_name[_PARTS[obj.name].lower()]]
+        if masters:
+            needed = min(level, Level.EDIT)
+            parents = [self._through(f, self._catalog.object(f.reference_to[0]), needed) for f in masters]
+            return _all(each for each in parents if each is not None)
+        if "ownerid" not in obj.by_name or _PUBLIC.get(obj.internal_sharing, 0) >= level:
+            return None
+        if obj.name in _ACTIVITIES:
+            return _any([*self._owned(obj), *self._of_parents(obj, level)])
+        if obj.internal_sharing == "ControlledByParent" and obj.name in _MEMBERS:
+            return self._member(obj, level)
+        if level is Level.FULL:
+            return _any(self._owned(obj))
+        return _any(
+            [*self._direct(obj, level), *self._of_account(obj, level), *self._of_children(obj, level)]
+        )
+
+    def _is_all_open(self, obj: ObjectType, level: Level) -> bool:
+        grants = self._grants
+        if obj.name == "User":
+            if level is Level.READ:
+                return obj.internal_sharing != "Private" or grants.has("ViewAllUsers")
+            return grants.has("ManageUsers")
+        if obj.is_setup and not obj.shares:
+            return True
+        if level is Level.READ:
+            return grants.can_view_all(obj.name)
+        return grants.can_modify_all(obj.name)
+
+    def _users(self, obj: ObjectType, level: Level) -> BoundCondition:
+        own = BoundCompare(Column(obj.by_name["id"]), Operator.EQ, self._reach.user_id)
+        if level is not Level.READ or not self._reach.roles_below:
+            return own
+        below = BoundIn(Column(obj.by_name["userroleid"]), self._reach.roles_below)
+        return BoundOr((own, below))
+
+    # what is open by itself
+
+    def _direct(self, obj: ObjectType, level: Level) -> list[BoundCondition]:
+        return [*self._owned(obj), *self._shared(obj, level), *self._ruled(obj, level)]
+
+    def _owned(self, obj: ObjectType) -> list[BoundCondition]:
+        reach = self._reach
+        owner = Column(obj.by_name["ownerid"])
+        queues = reach.queues_below if obj.uses_hierarchy else reach.queues
+        arms: list[BoundCondition] = [BoundIn(owner, (reach.user_id, *queues))]
+        if obj.uses_hierarchy and reach.roles_below:
+            arms.append(self._with_role(owner, reach.roles_below))
+        return arms
+
+    def _with_role(self, person: Column, role_ids: tuple[str, ...]) -> BoundCondition:
+        users = self._catalog.object("User")
+        found = BoundQuery(users, (), BoundIn(Column(users.by_name["userroleid"]), role_ids))
+        return BoundSemiJoin(person, found, Column(users.by_name["id"]))
+
+    def _shared(self, obj: ObjectType, level: Level) -> list[BoundCondition]:
+        share = self._catalog.try_object(share_name(obj.name))
+        if share is None:
+            return []
+        rows = self._share_rows(share, level_field(share), level, has_below=obj.uses_hierarchy)
+        return [BoundSemiJoin(Column(obj.by_name["id"]), rows, Column(parent_field(share)))]
+
+    def _share_rows(self, share: ObjectType, granted: Field, level: Level, *, has_below: bool) -> BoundQuery:
+        """The shares that open something to the user, living ones only whatever the query is about."""
+        reach = self._reach
+        grantee = Column(share.by_name["userorgroupid"])
+        groups = reach.groups_below if has_below else reach.groups
+        grantees: list[BoundCondition] = [BoundIn(grantee, (reach.user_id, *groups))]
+        if has_below and reach.roles_below:
+            grantees.append(self._with_role(grantee, reach.roles_below))
+        tests = (
+            _any(grantees),
+            BoundIn(Column(granted), _LEVEL_WORDS[level]),
+            BoundCompare(Column(share.by_name["isdeleted"]), Operator.EQ, False),
+        )
+        return BoundQuery(share, (), BoundAnd(tests))
+
+    def _ruled(self, obj: ObjectType, level: Level) -> list[BoundCondition]:
+        arms = []
+        for opened in self._reach.rules:
+            rule = opened.rule
+            is_meant = rule.entity == obj.name and (opened.is_own or obj.uses_hierarchy)
+            if is_meant and rule.access in _LEVEL_WORDS[level]:
+                arms.append(self._rule(obj, opened))
+        return [arm for arm in arms if arm is not None]
+
+    def _rule(self, obj: ObjectType, opened: OpenedBy) -> BoundCondition | None:
+        if opened.owners is not None:
+            return self._owned_by(obj, opened.owners)
+        tests: list[BoundCondition] = []
+        for name, operator, literal in opened.rule.criteria:
+            tested = obj.try_field(name)
+            if tested is None or not tested.column or _is_senseless(tested, operator):
+                return None
+            try:
+                value = parse_literal(tested, literal)
+            except RequestError:
+                return None  # the field was changed under the rule, which no longer says anything
+            tests.append(BoundCompare(Column(tested), Operator(operator), value))
+        return _all(tests) or BoundCompare(Column(obj.by_name["id"]), Operator.NE, None)
+
+    def _owned_by(self, obj: ObjectType, owners: Party) -> BoundCondition | None:
+        owner = Column(obj.by_name["ownerid"])
+        if owners.is_everyone:
+            return BoundLike(owner, (self._catalog.object("User").key_prefix, Wildcard.ANY))
+        arms: list[BoundCondition] = []
+        if owners.queue_ids:
+            arms.append(BoundIn(owner, owners.queue_ids))
+        if owners.role_ids:
+            arms.append(self._with_role(owner, owners.role_ids))
+        if owners.group_ids:
+            members = self._catalog.object("GroupMember")
+            of_groups = BoundIn(Column(members.by_name["groupid"]), owners.group_ids)
+            living = BoundCompare(Column(members.by_name["isdeleted"]), Operator.EQ, False)
+            found = BoundQuery(members, (), BoundAnd((of_groups, living)))
+            arms.append(BoundSemiJoin(owner, found, Column(members.by_name["userorgroupid"])))
+        return _any(arms) if arms else None
+
+    # what is open through other records
+
+    def _through(self, lookup: Field, parent: ObjectType, level: Level) -> BoundCondition | None:
+        """Records whose lookup names a record that is open; None if all are."""
+        rule = self.condition(parent, level)
+        if rule is None:
+            return None
+        return BoundSemiJoin(Column(lookup), BoundQuery(parent, (), rule), Column(parent.by_name["id"]))
+
+    def _member(self, obj: ObjectType, level: Level) -> BoundCondition:
+        """What its account decides about; without an account the owner does."""
+        lookup = obj.by_name[_MEMBERS[obj.name].lower()]
+        opened = self._through(lookup, self._catalog.object("Account"), level)
+        alone = BoundCompare(Column(lookup), Operator.EQ, None)
+        own = BoundAnd((alone, _any(self._owned(obj))))
+        return _any([own, opened or BoundCompare(Column(lookup), Operator.NE, None)])
+
+    def _of_parents(self, obj: ObjectType, level: Level) -> list[BoundCondition]:
+        """Activities are read by whoever reads what they are about, and edited so if that controls them."""
+        if level is not Level.READ and obj.internal_sharing != "ControlledByParent":
+            return []
+        arms: list[BoundCondition] = []
+        for lookup in (obj.by_name["whatid"], obj.by_name["whoid"]):
+            for name in lookup.reference_to:
+                target = self._catalog.try_object(name)
+                if target is None or not self._grants.can_read(name):
+                    continue
+                opened = self._through(lookup, target, min(level, Level.EDIT))
+                arms.append(opened or BoundLike(Column(lookup), (target.key_prefix, Wildcard.ANY)))
+        return arms
+
+    def _of_account(self, obj: ObjectType, level: Level) -> list[BoundCondition]:
+        """Children that an account's owner, or a share of the account, may read or edit along with it."""
+        if obj.name not in ACCOUNT_CHILDREN or level is Level.FULL:
+            return []
+        reach, account = self._reach, self._catalog.object("Account")
+        lookup, owner = Column(obj.by_name["accountid"]), Column(account.by_name["ownerid"])
+        words = _LEVEL_WORDS[level]
+        setting = f"{obj.name}AccessForAccountOwner"
+        opening = {
+            role for (role, name), word in reach.child_access.items() if name == setting and word in words
+        }
+        arms: list[BoundCondition] = []
+        if reach.role_id in opening:
+            arms.append(BoundCompare(owner, Operator.EQ, reach.user_id))
+        below = tuple(sorted(opening.intersection(reach.roles_below)))
+        if below:
+            arms.append(self._with_role(owner, below))
+        found: list[BoundCondition] = []
+        if arms:
+            found.append(
+                BoundSemiJoin(lookup, BoundQuery(account, (), _any(arms)), Column(account.by_name["id"]))
+            )
+        share = self._catalog.try_object(share_name("Account"))
+        granted = None if share is None else share.try_field(f"{obj.name}AccessLevel")
+        if share is not None and granted is not None:
+            rows = self._share_rows(share, granted, level, has_below=True)
+            found.append(BoundSemiJoin(lookup, rows, Column(parent_field(share))))
+        return found
+
+    def _of_children(self, obj: ObjectType, level: Level) -> list[BoundCondition]:
+        """Accounts are read by whoever has a contact, opportunity or case of theirs opened for itself."""
+        if obj.name != "Account" or level is not Level.READ:
+            return []
+        arms: list[BoundCondition] = []
+        for name in ACCOUNT_CHILDREN:
+            child = self._catalog.object(name)
+            if child.internal_sharing != "ControlledByParent" and self._grants.can_read(name):
+                found = BoundQuery(child, (), _any(self._direct(child, Level.READ)))
+                arms.append(
+                    BoundSemiJoin(Column(obj.by_name["id"]), found, Column(child.by_name["accountid"]))
+                )
+        return arms
+
+
+def forget_manual_shares(unit: UnitOfWork, changes: Iterable[Change]) -> None:
+    """Drop what an owner shared by hand from records that have another one now, inside their transaction."""
+    for change in changes:
+        if "OwnerId" not in change.changed:
+            continue
+        share = unit.catalog.try_object(share_name(change.entity))
+        if share is not None:
+            # Names come from the catalog only.
+            unit.tx.execute(
+                f"DELETE FROM {share.table} WHERE {parent_field(share).column} = ?",  # noqa: S608
+                (change.record_id,),
+            )
+
+
+def _is_senseless(tested: Field, operator: str) -> bool:
+    return tested.type is FieldType.CHECKBOX and operator not in ("=", "!=")
+
+
+def _any(items: Iterable[BoundCondition]) -> BoundCondition:
+    """At least one of the items, of which there is at least one."""
+    flat = [each for item in items for each in (item.items if isinstance(item, BoundOr) else (item,))]
+    return flat[0] if len(flat) == 1 else BoundOr(tuple(flat))
+
+
+def _all(items: Iterable[BoundCondition]) -> BoundCondition | None:
+    """All of the items; None if there are none."""
+    flat = [each for item in items for each in (item.items if isinstance(item, BoundAnd) else (item,))]
+    if len(flat) > 1:
+        return BoundAnd(tuple(flat))
+    return flat[0] if flat else None

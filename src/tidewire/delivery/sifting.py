@@ -1,0 +1,37 @@
+"""Takes out the events on records that their receiver may not see: only notifications are sifted so.
+
+A grant names the topics to sift, none for receivers who see every record of the object, and the core is
+asked once for all records of a page. The answer holds for the moment the page was read, which is just
+before it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from tidewire.access.principal import Principal
+from tidewire.delivery.link import ChannelGrant, CoreLink
+from tidewire.events import Event
+
+
+async def sift(
+    link: CoreLink, principal: Principal, grant: ChannelGrant, events: Sequence[Event]
+) -> tuple[Event, ...]:
+    """The events of a page that this receiver may be sent."""
+    sifted = dict(grant.sifted)
+    about = {event.position: record_id_of(event) for event in events if event.topic in sifted}
+    by_entity: dict[str, set[str]] = {}
+    for event in events:
+        if event.topic in sifted:
+            by_entity.setdefault(sifted[event.topic], set()).add(about[event.position])
+    visible: set[str] = set()
+    for entity, record_ids in by_entity.items():
+        visible |= await link.visible_record_ids(principal, entity, tuple(sorted(record_ids)))
+    return tuple(e for e in events if e.position not in about or about[e.position] in visible)
+
+
+def record_id_of(event: Event) -> str:
+    """The record that a notification is about."""
+    return str(orjson.loads(event.payload)["sobject"]["Id"])

@@ -1,0 +1,119 @@
+"""The gRPC listener: its ports, and whom of several orgs a call is for.
+
+A call is handed over before anything about it is known to be true: the token says which org it claims, and that
+org's own front end decides whether the claim holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import grpc
+
+from tidewire.errors import ConfigInvalid, PlatformError
+from tidewire.frontends.pubsub.session import PubSubSettings, try_find_token
+
+log = logging.getLogger(__name__)
+
+# The service has had three names in its life; stubs of all three are in use and differ in nothing we read.
+SERVICE_NAMES = ("eventbus.v1.PubSub", "eventbus.v1.PubSubAPIService", "eventbus.v1.EventBusAPIService")
+UNARY_CALLS = ("GetTopic", "GetSchema", "Publish")
+STREAM_CALLS = ("PublishStream", "Subscribe", "ManagedSubscribe")
+
+
+class CallAnswerer(Protocol):
+    """Answers the calls of one org."""
+
+    async def answer_call(self, rpc: str, request: Any, context: Any) -> bytes | None:
+        """Answer a call, or abort it; see `grpc.aio`."""
+
+
+FindAnswerer = Callable[[str], AbstractAsyncContextManager[CallAnswerer]]
+"""Who answers a call with this token, kept from closing meanwhile; a bad token has somebody too. Raises
+PlatformError if the org cannot be had now.
+"""
+
+
+class PubSubListener:
+    """The sockets of one edge. Open with `start`; `close` after the answerers were told to end their streams."""
+
+    def __init__(self, find: FindAnswerer, settings: PubSubSettings) -> None:
+        self._find = find
+        self._settings = settings
+        self._server: Any = None
+
+    async def start(
+        self, plain: tuple[str, int] | None, tls: tuple[str, int, bytes, bytes] | None
+    ) -> tuple[int | None, int | None]:
+        """Listen on (host, port) in the clear and on (host, port, key PEM, certificate PEM) by TLS.
+
+        Returns the two ports in use. Raises ConfigInvalid for an address that cannot be bound.
+        """
+        self._server = grpc.aio.server(options=_server_options(self._settings))
+        handlers = self._handlers()
+        for name in SERVICE_NAMES:
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+        plain_port = tls_port = None
+        if plain is not None:
+            plain_port = _bind(plain, "grpc", self._server.add_insecure_port)
+        if tls is not None:
+            credentials = grpc.ssl_server_credentials([tls[2:]])
+            tls_port = _bind(
+                tls[:2], "grpc-tls", lambda address: self._server.add_secure_port(address, credentials)
+            )
+        await self._server.start()
+        return plain_port, tls_port
+
+    async def close(self, grace_s: float) -> None:
+        """Give running calls `grace_s`, then cut them off."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    def _handlers(self) -> dict[str, Any]:
+        unary = {rpc: grpc.unary_unary_rpc_method_handler(self._handler(rpc)) for rpc in UNARY_CALLS}
+        streams = {rpc: grpc.stream_stream_rpc_method_handler(self._handler(rpc)) for rpc in STREAM_CALLS}
+        return unary | streams
+
+    def _handler(self, rpc: str) -> Callable[[Any, Any], Awaitable[bytes | None]]:
+        async def handle(request: Any, context: Any) -> bytes | None:
+            token = try_find_token(context.invocation_metadata() or ()) or ""
+            try:
+                async with self._find(token) as answerer:
+                    return await answerer.answer_call(rpc, request, context)
+            except PlatformError as error:
+                log.warning("pubsub.org_unavailable", extra={"code": error.code})
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the org is not to be had now; try again later")
+            return None
+
+        return handle
+
+
+def _bind(address: tuple[str, int], setting: str, add_port: Callable[[str], int]) -> int:
+    host, port = address
+    try:
+        return add_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    except RuntimeError as error:
+        raise ConfigInvalid(f"cannot listen on {host}:{port}", setting=setting) from error
+
+
+def _server_options(settings: PubSubSettings) -> list[tuple[str, int]]:
+    return [
+        # Two servers on one port would share its clients at random; the second one must fail instead.
+        ("grpc.so_reuseport", 0),
+        # Twice the limit, so that a request somewhat too large gets our answer and not a bare transport
+        # error.
+        ("grpc.max_receive_message_length", 2 * settings.max_request_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", 1000),
+        # Clients ping as they please, some every ten seconds without a call; that is no reason to cut them
+        # off.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        # A peer that vanished without a word is found out within a minute and a half.
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+    ]

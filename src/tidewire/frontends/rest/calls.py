@@ -1,0 +1,133 @@
+"""One request to the data API and the routes that lead to its handlers, apart from the handlers themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from tidewire.access.gate import Call, Gate
+from tidewire.access.paging import QueryPages
+from tidewire.access.principal import Principal
+from tidewire.clock import Clock
+from tidewire.errors import ObjectUnknown, ResourceUnknown
+from tidewire.frontends.rest.wire import NO_STORE, render_json, render_origin
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+ApiT = TypeVar("ApiT")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """One signed-in request to the data API; `arguments` are the path segments that the route leaves open."""
+
+    request: HttpRequest
+    version: int
+    principal: Principal
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def context(self) -> Call:
+        """Who calls, and what change events will say about it."""
+        return Call(self.principal, render_origin(self.request, self.version))
+
+
+class Recent(Protocol):
+    """Which records a user worked with last."""
+
+    def note(self, principal: Principal, entity: str, record_id: str) -> None:
+        """The user has used a record."""
+
+    def newest(self, principal: Principal, entity: str = "") -> list[tuple[str, str]]:
+        """Object and id of the records used last, the newest first."""
+
+
+class Changes(Protocol):
+    """Since when something has been in its state."""
+
+    def changed_ms(self, key: Hashable, etag: str) -> int:
+        """When what `key` names came to be in the state that `etag` names."""
+
+
+class Api(Protocol):
+    """What a handler needs of the data API if it is more than one call to the gate."""
+
+    @property
+    def gate(self) -> Gate:
+        """The org's records as users may use them."""
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is."""
+
+    @property
+    def pages(self) -> QueryPages:
+        """Queries and their pages."""
+
+    @property
+    def recent(self) -> Recent:
+        """What users worked with last."""
+
+    @property
+    def changes(self) -> Changes:
+        """Since when descriptions have been as they are."""
+
+    def resource_names(self) -> frozenset[str]:
+        """The first segments of all paths."""
+
+    async def run(
+        self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
+    ) -> HttpResponse:
+        """The answer to a request that is a part of another one; raises PlatformError."""
+
+    def over(self, gate: Gate) -> Api:
+        """The same resources over another gate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[ApiT]):
+    """A resource: its path, `*` for an open segment, and what each method does."""
+
+    path: tuple[str, ...]
+    methods: dict[str, Callable[[ApiT, ApiCall], Awaitable[HttpResponse]]]
+    xml_root: str = "Result"  # what an answer's outermost element is called
+
+    def try_match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The open segments, or None if the path is another resource's."""
+        if len(segments) != len(self.path):
+            return None
+        arguments: list[str] = []
+        for part, given in zip(self.path, segments, strict=True):
+            if part == "*":
+                arguments.append(given)
+            elif part != given:
+                return None
+        return tuple(arguments)
+
+
+def render_answer(
+    api: Api, call: ApiCall, status: int, value: object, *headers: tuple[str, str]
+) -> HttpResponse:
+    """A JSON answer with the headers that every answer of the data API has."""
+    return render_json(call.request, status, value, (*headers, api.gate.usage.header(), NO_STORE))
+
+
+def render_empty(api: Api) -> HttpResponse:
+    """The answer to a change that has nothing to tell."""
+    return HttpResponse(204, b"", "", (api.gate.usage.header(), NO_STORE))
+
+
+def require_version(call: ApiCall, first: int) -> None:
+    """Raise ResourceUnknown if the resource came only with a later version than the caller's."""
+    if call.version < first:
+        raise ResourceUnknown("The requested resource does not exist")
+
+
+@contextmanager
+def object_in_path() -> Iterator[None]:
+    """An unknown object in a query is a wrong query; in a path it makes the path name nothing."""
+    try:
+        yield
+    except ObjectUnknown as err:
+        raise ResourceUnknown("The requested resource does not exist") from err

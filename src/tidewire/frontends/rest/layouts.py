@@ -1,0 +1,252 @@
+"""What clients with a user interface ask for: layouts, list views, actions, tabs, themes and menus.
+
+Nobody designs pages here. An object has one layout, with every field that the caller may see in the order of
+the description, and one compact layout with its name; there are no list views, actions or menus, and the
+answers say so.
+"""
+
+from __future__ import annotations
+
+from tidewire.access.describe import render_field
+from tidewire.errors import ResourceUnknown
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
+from tidewire.ids import try_normalise_id
+from tidewire.names import data_url
+from tidewire.schema.model import Field, ObjectType
+from tidewire.transport.http import HttpResponse
+
+_MASTER_RECORD_TYPE = "012000000000000AAA"
+_LAYOUT_ID = "00h000000000000AAA"
+_COLUMNS = 2
+_MENUS = frozenset({"AppSwitcher", "Salesforce1", "NetworkTabs"})
+
+
+async def _open(api: Api, call: ApiCall, name: str) -> tuple[ObjectType, list[Field], frozenset[str]]:
+    with object_in_path():
+        entity, readable, editable = await api.gate.visible_fields(call.principal, name)
+    return entity, [f for f in entity.fields if f.name in readable and not f.compound], editable
+
+
+async def describe_layouts(api: Api, call: ApiCall) -> HttpResponse:
+    """The layouts of an object, and which record type has which."""
+    entity, fields, editable = await _open(api, call, call.arguments[0])
+    mapping = {
+        "active": True,
+        "available": True,
+        "defaultRecordTypeMapping": True,
+        "developerName": "Master",
+        "layoutId": _LAYOUT_ID,
+        "master": True,
+        "name": "Master",
+        "picklistsForRecordType": None,
+        "recordTypeId": _MASTER_RECORD_TYPE,
+        "urls": {"layout": _url(call, entity, "describe", "layouts", _MASTER_RECORD_TYPE)},
+    }
+    body = {
+        "layouts": [_layout(fields, editable)],
+        "recordTypeMappings": [mapping],
+        "recordTypeSelectorRequired": [False],
+    }
+    return render_answer(api, call, 200, body)
+
+
+async def describe_layout(api: Api, call: ApiCall) -> HttpResponse:
+    """The layout of one record type, of which there is only the master."""
+    name, record_type = call.arguments
+    _, fields, editable = await _open(api, call, name)
+    if try_normalise_id(record_type) != _MASTER_RECORD_TYPE:
+        raise ResourceUnknown("The requested resource does not exist")
+    return render_answer(api, call, 200, _layout(fields, editable))
+
+
+def _layout(fields: list[Field], editable: frozenset[str]) -> dict[str, object]:
+    shown = [f for f in fields if not f.is_system]
+    rows = [shown[i : i + _COLUMNS] for i in range(0, len(shown), _COLUMNS)]
+    section = {
+        "collapsed": False,
+        "columns": _COLUMNS,
+        "heading": "Information",
+        "layoutRows": [
+            {"layoutItems": [_item(f, editable) for f in row], "numItems": len(row)} for row in rows
+        ],
+        "layoutSectionId": None,
+        "parentLayoutId": _LAYOUT_ID,
+        "rows": len(rows),
+        "tabOrder": "LeftToRight",
+        "useCollapsibleSection": False,
+        "useHeading": False,
+    }
+    return {
+        "buttonLayoutSection": None,
+        "detailLayoutSections": [section],
+        "editLayoutSections": [section],
+        "feedView": None,
+        "highlightsPanelLayoutSection": None,
+        "id": _LAYOUT_ID,
+        "multirowEditLayoutSections": [],
+        "offlineLinks": [],
+        "quickActionList": {"quickActionListItems": []},
+        "relatedContent": None,
+        "relatedLists": [],
+        "saveOptions": [],
+    }
+
+
+def _item(field: Field, editable: frozenset[str]) -> dict[str, object]:
+    can_edit = field.name in editable
+    component = {
+        "details": render_field(field, can_edit=can_edit),
+        "displayLines": 1,
+        "tabOrder": 1,
+        "type": "Field",
+        "value": field.name,
+    }
+    return {
+        "editableForNew": can_edit and field.createable,
+        "editableForUpdate": can_edit and field.updateable,
+        "label": field.label,
+        "layoutComponents": [component],
+        "placeholder": False,
+        "required": field.required,
+    }
+
+
+async def describe_compact_layouts(api: Api, call: ApiCall) -> HttpResponse:
+    """The one compact layout that every object has."""
+    entity, fields, editable = await _open(api, call, call.arguments[0])
+    layout = _compact_layout(entity, fields, editable)
+    mapping = {
+        "available": True,
+        "compactLayoutId": None,
+        "compactLayoutName": "SYSTEM",
+        "recordTypeId": _MASTER_RECORD_TYPE,
+        "recordTypeName": "Master",
+        "urls": {"compactLayout": None},
+    }
+    body = {
+        "compactLayouts": [layout],
+        "defaultCompactLayoutId": None,
+        "recordTypeCompactLayoutMappings": [mapping],
+        "urls": {"primary": _url(call, entity, "describe", "compactLayouts", "primary")},
+    }
+    return render_answer(api, call, 200, body)
+
+
+async def describe_primary_compact_layout(api: Api, call: ApiCall) -> HttpResponse:
+    """The compact layout that is shown first, which is the only one."""
+    entity, fields, editable = await _open(api, call, call.arguments[0])
+    return render_answer(api, call, 200, _compact_layout(entity, fields, editable))
+
+
+def _compact_layout(entity: ObjectType, fields: list[Field], editable: frozenset[str]) -> dict[str, object]:
+    return {
+        "actions": [],
+        "fieldItems": [_item(f, editable) for f in fields if f is entity.name_field],
+        "id": None,
+        "imageItems": [],
+        "label": "System Default",
+        "name": "SYSTEM",
+        "objectType": entity.name,
+    }
+
+
+async def describe_approval_layouts(api: Api, call: ApiCall) -> HttpResponse:
+    """No approvals."""
+    await _open(api, call, call.arguments[0])
+    return render_answer(api, call, 200, {"approvalLayouts": []})
+
+
+async def list_views(api: Api, call: ApiCall) -> HttpResponse:
+    """No list views."""
+    require_version(call, 32)
+    entity, _, _ = await _open(api, call, call.arguments[0])
+    body = {"done": True, "listviews": [], "nextRecordsUrl": None, "size": 0, "sobjectType": entity.name}
+    return render_answer(api, call, 200, body)
+
+
+async def list_object_actions(api: Api, call: ApiCall) -> HttpResponse:
+    """No quick actions on an object."""
+    await _open(api, call, call.arguments[0])
+    return render_answer(api, call, 200, [])
+
+
+async def list_actions(api: Api, call: ApiCall) -> HttpResponse:
+    """No global quick actions."""
+    return render_answer(api, call, 200, [])
+
+
+async def list_tabs(api: Api, call: ApiCall) -> HttpResponse:
+    """One tab for every object with records of its own that the caller may see."""
+    tabs = [
+        {
+            "colors": list[str](),
+            "custom": entity.custom,
+            "iconUrl": None,
+            "icons": list[str](),
+            "label": entity.label_plural,
+            "miniIconUrl": None,
+            "name": entity.name if entity.custom else f"standard-{entity.name}",
+            "sobjectName": entity.name,
+            "url": f"{call.request.base_url}/{entity.key_prefix}",
+        }
+        for entity in await api.gate.visible_objects(call.principal)
+        if not entity.is_setup and entity.name_field
+    ]
+    return render_answer(api, call, 200, tabs)
+
+
+async def show_theme(api: Api, call: ApiCall) -> HttpResponse:
+    """No icons and colours."""
+    return render_answer(api, call, 200, {"themeItems": []})
+
+
+async def list_menus(api: Api, call: ApiCall) -> HttpResponse:
+    """Where the menus are."""
+    menus = {name: data_url(call.version, "appMenu", name) for name in sorted(_MENUS)}
+    return render_answer(api, call, 200, menus)
+
+
+async def show_menu(api: Api, call: ApiCall) -> HttpResponse:
+    """A menu without items."""
+    if call.arguments[0] not in _MENUS:
+        raise ResourceUnknown("The requested resource does not exist")
+    return render_answer(api, call, 200, {"appMenuItems": []})
+
+
+async def list_invocable(api: Api, call: ApiCall) -> HttpResponse:
+    """Where invocable actions would be."""
+    kinds = {kind: data_url(call.version, "actions", kind) for kind in ("custom", "standard")}
+    return render_answer(api, call, 200, kinds)
+
+
+async def list_invocable_kind(api: Api, call: ApiCall) -> HttpResponse:
+    """No invocable actions of either kind."""
+    if call.arguments[0] not in ("custom", "standard"):
+        raise ResourceUnknown("The requested resource does not exist")
+    return render_answer(api, call, 200, {"actions": []})
+
+
+def _url(call: ApiCall, entity: ObjectType, *rest: str) -> str:
+    return data_url(call.version, "sobjects", entity.name, *rest)
+
+
+ROUTES: tuple[Route[Api], ...] = (
+    Route(
+        ("sobjects", "*", "describe", "layouts"), {"GET": describe_layouts}, xml_root="DescribeLayoutResult"
+    ),
+    Route(("sobjects", "*", "describe", "layouts", "*"), {"GET": describe_layout}, xml_root="DescribeLayout"),
+    Route(("sobjects", "*", "describe", "compactLayouts"), {"GET": describe_compact_layouts}),
+    Route(
+        ("sobjects", "*", "describe", "compactLayouts", "primary"), {"GET": describe_primary_compact_layout}
+    ),
+    Route(("sobjects", "*", "describe", "approvalLayouts"), {"GET": describe_approval_layouts}),
+    Route(("sobjects", "*", "listviews"), {"GET": list_views}),
+    Route(("sobjects", "*", "quickActions"), {"GET": list_object_actions}),
+    Route(("quickActions",), {"GET": list_actions}),
+    Route(("tabs",), {"GET": list_tabs}),
+    Route(("theme",), {"GET": show_theme}),
+    Route(("appMenu",), {"GET": list_menus}),
+    Route(("appMenu", "*"), {"GET": show_menu}),
+    Route(("actions",), {"GET": list_invocable}),
+    Route(("actions", "*"), {"GET": list_invocable_kind}),
+)

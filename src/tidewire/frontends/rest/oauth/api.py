@@ -1,0 +1,70 @@
+"""Which part of OAuth answers a path."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tidewire.access.gate import Gate
+from tidewire.access.logins import Logins
+from tidewire.access.oauth import OAuth
+from tidewire.clock import Clock
+from tidewire.errors import MethodNotAllowed
+from tidewire.frontends.rest.oauth.authorize import AuthorizeEndpoint
+from tidewire.frontends.rest.oauth.device_page import DevicePage
+from tidewire.frontends.rest.oauth.resources import TokenResources
+from tidewire.frontends.rest.oauth.signing_in import SigningIn
+from tidewire.frontends.rest.oauth.token import TokenEndpoint
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+
+class OAuthApi:
+    """Answers `/services/oauth2`, `/id`, `/setup/connect` and `/.well-known`."""
+
+    def __init__(self, oauth: OAuth, logins: Logins, gate: Gate, clock: Clock) -> None:
+        signing_in = SigningIn(oauth)
+        self._tokens = TokenEndpoint(oauth, logins, clock)
+        self._authorize = AuthorizeEndpoint(oauth, signing_in, self._tokens)
+        self._device = DevicePage(oauth, signing_in)
+        self._resources = TokenResources(oauth, logins, gate, clock)
+
+    async def try_answer(self, request: HttpRequest, segments: tuple[str, ...]) -> HttpResponse | None:
+        """Answer a path of OAuth's; None for any other. Raises MethodNotAllowed."""
+        resources = self._resources
+        answer: Callable[[HttpRequest], Awaitable[HttpResponse]]
+        allowed: tuple[str, ...]
+        match segments:
+            case ("services", "oauth2", "token"):
+                answer, allowed = self._tokens.answer, ("POST",)
+            case ("services", "oauth2", "authorize"):
+                answer, allowed = self._authorize.answer, ("GET", "POST")
+            case ("services", "oauth2", "userinfo"):
+                answer, allowed = resources.tell_userinfo, ("GET", "POST")
+            case ("services", "oauth2", "revoke"):
+                answer, allowed = resources.revoke, ("GET", "POST")
+            case ("services", "oauth2", "introspect"):
+                answer, allowed = resources.introspect, ("POST",)
+            case ("setup", "connect"):
+                answer, allowed = self._device.answer, ("GET", "POST")
+            case ("id", "keys"):
+                answer, allowed = resources.tell_keys, ("GET",)
+            case (".well-known", "openid-configuration"):
+                _require(request, "GET")
+                return resources.tell_configuration(request)
+            case (".well-known", "auth-configuration"):
+                _require(request, "GET")
+                return resources.tell_login_settings(request)
+            case ("id", org_id, user_id):
+                _require(request, "GET")
+                return await resources.tell_identity(request, org_id, user_id)
+            case _:
+                return None
+        _require(request, *allowed)
+        return await answer(request)
+
+
+def _require(request: HttpRequest, *allowed: str) -> None:
+    if request.method not in allowed:
+        raise MethodNotAllowed(
+            f"HTTP Method '{request.method[:16]}' not allowed. Allowed are {', '.join(allowed)}",
+            allowed=allowed,
+        )

@@ -1,0 +1,61 @@
+"""OAuth's own forms: requests' parameters, errors and redirects. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from tidewire.frontends.rest.wire import NO_STORE, parse_form, render_json
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+_CALLBACK_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,63}(?:\.[A-Za-z_$][A-Za-z0-9_$]{0,63}){0,5}")
+
+
+def given_parameters(request: HttpRequest) -> dict[str, str]:
+    """What came in the query and, on a POST, in the form, which counts more."""
+    form = parse_form(request) if request.method == "POST" else None
+    return request.query | (form or {})
+
+
+def client_credentials(request: HttpRequest, form: Mapping[str, str]) -> tuple[str, str]:
+    """Client id and secret from the form, else from HTTP Basic."""
+    if "client_id" in form:
+        return form["client_id"], form.get("client_secret", "")
+    kind, _, encoded = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() != "basic":
+        return "", ""
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    client_id, _, client_secret = text.partition(":")
+    return client_id, client_secret
+
+
+def refuse(request: HttpRequest, error: str, description: str) -> HttpResponse:
+    """An error of the token endpoint."""
+    return render_json(request, 400, {"error": error, "error_description": description}, (NO_STORE,))
+
+
+def redirect(url: str, values: Mapping[str, str], *, in_fragment: bool = False) -> HttpResponse:
+    """Send the browser back to an app with these values, in the query or behind the `#`."""
+    text = urlencode({name: value for name, value in values.items() if value})
+    scheme, netloc, path, query, _ = urlsplit(url)
+    if in_fragment:
+        target = urlunsplit((scheme, netloc, path, query, text))
+    else:
+        target = urlunsplit((scheme, netloc, path, f"{query}&{text}" if query else text, ""))
+    return redirect_to(target)
+
+
+def redirect_to(target: str, *headers: tuple[str, str], status: int = 302) -> HttpResponse:
+    """Send the browser to an address that was checked before."""
+    return HttpResponse(status, b"", "", (("Location", target), NO_STORE, *headers))
+
+
+def is_callback_name(text: str) -> bool:
+    """Whether this can only be the name of a function: nothing else may stand in a script we answer with."""
+    return _CALLBACK_NAME.fullmatch(text) is not None

@@ -1,0 +1,88 @@
+"""The records that a user worked with last, for `recent` and for an object's `recentItems`.
+
+What a user makes or changes over REST is noted, and what they read with `Sforce-Mru: updateMru=true`. The
+list is kept in memory, for as long as the server runs; names are read anew, by what the user may see then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from tidewire.access.principal import Principal
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
+from tidewire.frontends.rest.records import render_record
+from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+MAX_RECENT = 200
+_MAX_USERS = 2_000
+
+
+class RecentRecords:
+    """Record ids by user, the last used one last. Subrequests of one transaction use it on the writer thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users: OrderedDict[str, OrderedDict[str, str]] = OrderedDict()
+
+    def note(self, principal: Principal, entity: str, record_id: str) -> None:
+        """The user has used a record."""
+        with self._lock:
+            used = self._users.setdefault(principal.user_id, OrderedDict())
+            self._users.move_to_end(principal.user_id)
+            used[record_id] = entity
+            used.move_to_end(record_id)
+            if len(used) > MAX_RECENT:
+                used.popitem(last=False)
+            if len(self._users) > _MAX_USERS:
+                self._users.popitem(last=False)
+
+    def newest(self, principal: Principal, entity: str = "") -> list[tuple[str, str]]:
+        """Object and id of the records used last, the newest first."""
+        with self._lock:
+            used = list(self._users.get(principal.user_id, OrderedDict[str, str]()).items())
+        return [(name, record_id) for record_id, name in reversed(used) if entity in ("", name)]
+
+
+def wants_noting(request: HttpRequest) -> bool:
+    """Whether a read is to count as a use."""
+    options = request.headers.get("sforce-mru", "").replace(" ", "").lower()
+    return "updatemru=true" in options
+
+
+async def read_recent(api: Api, call: ApiCall, limit: int, entity: str = "") -> list[dict[str, object]]:
+    """The records used last that the caller may still see, with their names."""
+    newest = api.recent.newest(call.principal, entity)[:limit]
+    ids_of: dict[str, list[str]] = {}
+    for name, record_id in newest:
+        ids_of.setdefault(name, []).append(record_id)
+    visible = {obj.name: obj for obj in await api.gate.visible_objects(call.principal)}
+    found: dict[str, dict[str, object]] = {}
+    for name, ids in ids_of.items():
+        obj = visible.get(name)
+        if obj is None:
+            continue
+        _, readable, _ = await api.gate.visible_fields(call.principal, name)
+        shown = obj.name_field if obj.name_field and obj.name_field.name in readable else None
+        columns = "Id" if shown is None else f"Id, {shown.name}"
+        quoted = ", ".join(f"'{record_id}'" for record_id in ids)
+        # Names are the catalog's, ids were written by us.
+        soql = f"SELECT {columns} FROM {name} WHERE Id IN ({quoted})"  # noqa: S608
+        rows = await api.gate.query(call.principal, soql)
+        for row in rows.rows:
+            found[str(row["Id"])] = render_record(obj, rows.columns, row, call.version)
+    return [found[record_id] for _, record_id in newest if record_id in found]
+
+
+async def list_recent(api: Api, call: ApiCall) -> HttpResponse:
+    """The records that the caller used last, of whatever object."""
+    text = call.request.query.get("limit", str(MAX_RECENT))
+    if not (text.isascii() and text.isdecimal() and 1 <= len(text) <= 4 and 1 <= int(text) <= MAX_RECENT):
+        return render_refusal(
+            call.request, 400, "INVALID_PARAMETER", f"limit takes a number from 1 to {MAX_RECENT}"
+        )
+    return render_answer(api, call, 200, await read_recent(api, call, int(text)))
+
+
+ROUTES: tuple[Route[Api], ...] = (Route(("recent",), {"GET": list_recent}, xml_root="RecentItems"),)

@@ -1,0 +1,233 @@
+"""Queries over rows in memory: filtered by the predicate that push topics use, sorted and cut as data queries are.
+
+Fields of related rows are laid beside a row's own under their whole path, so the predicate needs to follow nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from tidewire.errors import SoqlSyntaxError
+from tidewire.events import Value
+from tidewire.frontends.rest.tooling.model import FULL_NAME, METADATA, Row, Seen, ToolingObject
+from tidewire.frontends.rest.tooling.objects import TOOLING_CATALOG, TOOLING_OBJECTS
+from tidewire.names import data_url
+from tidewire.records.aggregate import sort_key
+from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.values import render_value
+from tidewire.soql.binder import bind_query
+from tidewire.soql.bound import (
+    BoundAnd,
+    BoundCompare,
+    BoundCondition,
+    BoundIn,
+    BoundIncludes,
+    BoundLike,
+    BoundNot,
+    BoundOr,
+    BoundOrder,
+    BoundQuery,
+    Column,
+    Operand,
+    SelectedChildren,
+    SelectedField,
+    SelectedParent,
+)
+from tidewire.soql.compile_predicate import compile_predicate
+from tidewire.soql.parser import parse_query
+
+_DATETIME_SUFFIX = "+0000"
+_ALONE = (FULL_NAME, METADATA)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A query's answer: ready records, or only their number for a count."""
+
+    entity: str
+    records: list[dict[str, object]]
+    total: int
+
+
+def run_tooling_query(soql: str, seen: Seen, version: int, now_ms: int) -> Found:
+    """Answer a query over tooling objects. Raises what binding a query raises."""
+    bound = bind_query(parse_query(soql), TOOLING_CATALOG, now_ms=now_ms, caller=seen.grants.caller)
+    if bound.aggregate is not None:
+        raise SoqlSyntaxError("tooling objects can be counted by COUNT() only", row=1, column=1, query=soql)
+    runner = Runner(seen, version)
+    rows = runner.rows_of(bound)
+    if bound.is_count:
+        return Found(bound.entity.name, [], len(rows))
+    return Found(bound.entity.name, runner.render(bound, rows), len(rows))
+
+
+@dataclass(slots=True)
+class Runner:
+    """One request's tables, each made once."""
+
+    seen: Seen
+    version: int
+    tables: dict[str, Sequence[Row]] = field(default_factory=dict)
+    keyed: dict[str, dict[object, Row]] = field(default_factory=dict)
+
+    def table(self, entity: ObjectType) -> Sequence[Row]:
+        """All rows of an object."""
+        if entity.name not in self.tables:
+            self.tables[entity.name] = TOOLING_OBJECTS[entity.name.lower()].rows(self.seen)
+        return self.tables[entity.name]
+
+    def rows_of(self, bound: BoundQuery, rows: Sequence[Row] | None = None) -> list[Row]:
+        """The rows that a query finds, in its order."""
+        found = list(self.table(bound.entity) if rows is None else rows)
+        paths: dict[str, Column] = {}
+        where = None if bound.where is None else _flat(bound.where, paths)
+        order = [replace(item, operand=_flat_operand(item.operand, paths)) for item in bound.order]
+        wide = [self.widened(row, paths) for row in found]
+        if where is not None:
+            holds = compile_predicate(where, bound.entity)
+            wide = [row for row in wide if holds(cast("Mapping[str, Value]", row))]
+        for item in reversed(order):
+            _sort(wide, item)
+        first = bound.offset or 0
+        return wide[first:] if bound.limit is None else wide[first : first + bound.limit]
+
+    def widened(self, row: Row, paths: Mapping[str, Column]) -> Row:
+        """A row with the fields of related rows beside its own."""
+        if not paths:
+            return row
+        return row | {name: self.follow(row, column) for name, column in paths.items()}
+
+    def follow(self, row: Row, column: Column) -> object:
+        """The value at the end of a path."""
+        current: Row | None = row
+        for step in column.steps:
+            current = None if current is None else self.parent(step.target, current.get(step.lookup.name))
+        return None if current is None else current.get(column.field.name)
+
+    def parent(self, target: ObjectType, key: object) -> Row | None:
+        """The row of `target` that a link names."""
+        if target.name not in self.keyed:
+            name = TOOLING_OBJECTS[target.name.lower()].key
+            self.keyed[target.name] = {row[name]: row for row in self.table(target)}
+        return self.keyed[target.name].get(key)
+
+    # records
+
+    def render(self, bound: BoundQuery, rows: Sequence[Row]) -> list[dict[str, object]]:
+        """Rows as a query's records. Raises SoqlSyntaxError for metadata of more than one."""
+        entry = TOOLING_OBJECTS[bound.entity.name.lower()]
+        names = {item.name for item in bound.select}
+        if entry.complete is not None and names.intersection(_ALONE):
+            if len(rows) > 1:
+                reason = (
+                    "When retrieving results with Metadata or FullName fields, the query qualifications must "
+                    f"specify no more than one row for retrieval. Result size: {len(rows)}"
+                )
+                raise SoqlSyntaxError(reason, row=1, column=1, query="")
+            rows = [row | dict(entry.complete(self.seen, row)) for row in rows]
+        return [self.record(bound, row) for row in rows]
+
+    def record(self, bound: BoundQuery, row: Row) -> dict[str, object]:
+        """One record, with its parents and children inside."""
+        record: dict[str, object] = {"attributes": attributes(bound.entity, row, self.version)}
+        for item in bound.select:
+            match item:
+                case SelectedField():
+                    record[item.name] = render_cell(bound.entity, item.field.name, row)
+                case SelectedParent():
+                    record[item.name] = self.related(item, row)
+                case SelectedChildren():
+                    record[item.name] = self.children(item, bound.entity, row)
+                case _:
+                    record[item.name] = None
+        return record
+
+    def related(self, item: SelectedParent, row: Row) -> dict[str, object] | None:
+        branch = item.branches[0]
+        parent = self.parent(branch.entity, row.get(item.lookup.name))
+        if parent is None:
+            return None
+        return self.record(BoundQuery(branch.entity, branch.select), parent)
+
+    def children(self, item: SelectedChildren, entity: ObjectType, row: Row) -> dict[str, object] | None:
+        key = row.get(TOOLING_OBJECTS[entity.name.lower()].key)
+        own = [each for each in self.table(item.query.entity) if each.get(item.lookup.name) == key]
+        rows = self.rows_of(item.query, own)
+        if not rows:
+            return None
+        return render_page(Found(item.query.entity.name, self.render(item.query, rows), len(rows)))
+
+
+def attributes(entity: ObjectType, row: Row, version: int) -> dict[str, object]:
+    """What a record says of itself."""
+    entry: ToolingObject = TOOLING_OBJECTS[entity.name.lower()]
+    url = data_url(version, "tooling", "sobjects", entity.name, str(row[entry.key]))
+    return {"type": entity.name, "url": url}
+
+
+def render_cell(entity: ObjectType, name: str, row: Row) -> object:
+    """One value as JSON."""
+    value = row.get(name)
+    described = entity.by_name[name.lower()]
+    if name == METADATA:
+        return value
+    if described.type is FieldType.CHECKBOX:
+        return bool(value)
+    return render_value(described, cast("Value", value), _DATETIME_SUFFIX)
+
+
+def render_page(found: Found) -> dict[str, object]:
+    """A whole answer: there are no further pages."""
+    return {
+        "size": len(found.records) or found.total,
+        "totalSize": found.total,
+        "done": True,
+        "queryLocator": None,
+        "entityTypeName": found.entity,
+        "records": found.records,
+    }
+
+
+def _flat_operand(operand: Operand, paths: dict[str, Column]) -> Operand:
+    """A column whose path, if it has one, is its name."""
+    if not isinstance(operand, Column) or not operand.steps:
+        return operand
+    name = ".".join((*(step.lookup.name for step in operand.steps), operand.field.name))
+    paths[name] = operand
+    return Column(replace(operand.field, name=name))
+
+
+def _flat_column(column: Column, paths: dict[str, Column]) -> Column:
+    flat = _flat_operand(column, paths)
+    return flat if isinstance(flat, Column) else column
+
+
+def _flat(where: BoundCondition, paths: dict[str, Column]) -> BoundCondition:
+    match where:
+        case BoundAnd(items):
+            return BoundAnd(tuple(_flat(item, paths) for item in items))
+        case BoundOr(items):
+            return BoundOr(tuple(_flat(item, paths) for item in items))
+        case BoundNot(BoundLike() as item):
+            return BoundNot(replace(item, operand=_flat_column(item.operand, paths)))
+        case BoundNot(BoundCompare() as item):
+            return BoundNot(replace(item, operand=_flat_operand(item.operand, paths)))
+        case BoundCompare() | BoundIn():
+            return replace(where, operand=_flat_operand(where.operand, paths))
+        case BoundLike() | BoundIncludes():
+            return replace(where, operand=_flat_column(where.operand, paths))
+        case _:  # a semi-join, which the predicate refuses
+            return where
+
+
+def _sort(rows: list[Row], item: BoundOrder) -> None:
+    described = item.operand.field
+
+    def value(row: Row) -> Value:
+        found = cast("Value", row.get(described.name))
+        return bool(found) if described.type is FieldType.CHECKBOX else found
+
+    rows.sort(key=lambda row: sort_key(described, value(row)), reverse=item.is_descending)
+    rows.sort(key=lambda row: (value(row) is None) is item.has_nulls_last)

@@ -1,0 +1,80 @@
+"""Whom a request concerns, told from its beginning: the session token in the header, or the name that logs in.
+
+A server of several orgs needs this before it can hand a request to one of them. Nothing is believed: a request that
+is not well-formed tells nothing here and is refused where it is answered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from xml.parsers import expat
+
+_PIECE_BYTES = 4096
+_READ_BYTES = 65_536  # headers come first and are small; a request that hides its own is nobody's
+_MAX_DEPTH = 8
+_MAX_TEXT = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Addressee:
+    """What a request says of itself; both are empty if it says nothing."""
+
+    token: str = ""
+    username: str = ""
+
+
+class _Found(Exception):
+    """Ends the reading; never leaves this module."""
+
+
+class _Reader:
+    """Follows the elements of an envelope as far as is needed."""
+
+    def __init__(self) -> None:
+        self.token = ""
+        self.username = ""
+        self._path: list[str] = []
+        self._text: list[str] = []
+
+    def start(self, name: str, _attributes: dict[str, str]) -> None:
+        self._path.append(name.rpartition(" ")[2])
+        self._text.clear()
+        if len(self._path) > _MAX_DEPTH or (
+            self._path[1:2] == ["Body"] and self._path[2:3] not in ([], ["login"])
+        ):
+            raise _Found
+
+    def text(self, text: str) -> None:
+        if len(self._text) < _MAX_TEXT:
+            self._text.append(text)
+
+    def end(self, _name: str) -> None:
+        match self._path[1:]:
+            case ["Header", "SessionHeader", "sessionId"]:
+                self.token = "".join(self._text).strip()
+                raise _Found
+            case ["Body", "login", "username"]:
+                self.username = "".join(self._text).strip()
+                raise _Found
+            case _:
+                self._path.pop()
+                self._text.clear()
+
+    def refuse(self, *_given: object) -> None:
+        raise _Found
+
+
+def parse_addressee(body: bytes) -> Addressee:
+    """Read as little of an envelope as tells whom it concerns."""
+    reader = _Reader()
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.StartElementHandler = reader.start
+    parser.EndElementHandler = reader.end
+    parser.CharacterDataHandler = reader.text
+    parser.StartDoctypeDeclHandler = reader.refuse
+    try:
+        for start in range(0, min(len(body), _READ_BYTES), _PIECE_BYTES):
+            parser.Parse(body[start : start + _PIECE_BYTES], False)
+    except (_Found, expat.ExpatError, ValueError):
+        pass
+    return Addressee(reader.token, reader.username)

@@ -1,0 +1,78 @@
+"""One signed-in SOAP call: who makes it, what it asks, and the parts of the core that answer it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from tidewire.access.cursors import QueryCursors
+from tidewire.access.gate import Call, Gate
+from tidewire.access.logins import Logins
+from tidewire.access.paging import Kept
+from tidewire.access.principal import Principal
+from tidewire.clock import Clock
+from tidewire.errors import TooManyRecords
+from tidewire.frontends.soap.wire import Dialect, Endpoint, SoapRequest
+
+MAX_RECORDS = 200
+"""Records that one call may write."""
+
+_CLIENT_NAME = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,98}[\x21-\x7e])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What calls are answered with; one for the whole application."""
+
+    gate: Gate
+    logins: Logins
+    cursors: QueryCursors[Kept]
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class SoapCall:
+    """A call after its session was found good."""
+
+    services: Services
+    request: SoapRequest
+    endpoint: Endpoint
+    principal: Principal
+
+    @property
+    def gate(self) -> Gate:
+        """The org's records."""
+        return self.services.gate
+
+    @property
+    def dialect(self) -> Dialect:
+        """The API that was called."""
+        return self.endpoint.dialect
+
+    @property
+    def context(self) -> Call:
+        """Who calls, and what events will say about it."""
+        origin = f"com/salesforce/api/soap/{self.endpoint.version}.0"
+        client = self.request.client
+        if _CLIENT_NAME.fullmatch(client):
+            origin += f";client={client}"
+        has_notifications = self.request.flag("StreamingEnabledHeader", "streamingEnabled", default=True)
+        return Call(self.principal, origin, has_notifications)
+
+    @property
+    def all_or_none(self) -> bool:
+        """Whether one failure undoes the whole call."""
+        return self.request.flag("AllOrNoneHeader", "allOrNone", default=False)
+
+
+Operation = Callable[[SoapCall], Awaitable[str]]
+"""Answers a call with what stands inside its response element; raises PlatformError."""
+
+
+def check_count(given: Sequence[object], limit: int = MAX_RECORDS) -> None:
+    """Raise TooManyRecords if a call carries more than it may."""
+    if len(given) > limit:
+        raise TooManyRecords(
+            f"record limit reached. cannot submit more than {limit} records into this call", limit=limit
+        )

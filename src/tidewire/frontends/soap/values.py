@@ -1,0 +1,240 @@
+"""Records between XML and the gate: what a caller sends as an sObject, and what a caller is answered. Pure.
+
+An element without text, or marked nil, says nothing about its field; only `fieldsToNull` empties one. In answers
+a record's type and id come first, whatever was selected, and the selected fields follow in order, the id again
+among them: so does the platform.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
+
+from tidewire.access.gate import Rows
+from tidewire.access.paging import AnswerPage
+from tidewire.errors import BodyMalformed
+from tidewire.events import Value
+from tidewire.frontends.soap.wire import (
+    Dialect,
+    is_nil,
+    local_name,
+    render_element,
+    text_of,
+    type_attribute,
+)
+from tidewire.records.query import Cell, Children, Record, Related
+from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.values import render_compound, render_value
+from tidewire.soql.bound import Selected, SelectedField
+
+_DATETIME_SUFFIX = "Z"
+_ZONED_DATE = re.compile(r"([0-9-]{10})(?:Z|[+-][0-9]{2}:[0-9]{2})")
+_LOCAL_DATETIME = re.compile(r"[0-9-]{10}T[0-9:.]+")
+_LITERAL_FLAGS = {"1": "true", "0": "false"}
+_TRUNCATED = frozenset(
+    {
+        FieldType.TEXT,
+        FieldType.TEXT_AREA,
+        FieldType.LONG_TEXT,
+        FieldType.RICH_TEXT,
+        FieldType.PHONE,
+        FieldType.EMAIL,
+        FieldType.PICKLIST,
+    }
+)
+_XSD_TYPES = {
+    FieldType.INTEGER: "xsd:int",
+    FieldType.CHECKBOX: "xsd:boolean",
+    FieldType.NUMBER: "xsd:double",
+    FieldType.CURRENCY: "xsd:double",
+    FieldType.PERCENT: "xsd:double",
+    FieldType.DATE: "xsd:date",
+    FieldType.DATETIME: "xsd:dateTime",
+    FieldType.TIME: "xsd:time",
+}
+_LOCATION_PARTS = ("latitude", "longitude")
+
+
+@dataclass(frozen=True, slots=True)
+class SObject:
+    """A record as a call brings it: raw texts by field name, None for a field to be emptied, and under the name
+    of a relationship the external id of the record it points at.
+    """
+
+    entity: str
+    record_id: str
+    values: dict[str, object]
+
+
+def parse_sobject(element: Element) -> SObject:
+    """Take an sObject apart. Raises BodyMalformed for one without a type."""
+    entity, record_id = type_attribute(element), ""
+    values: dict[str, object] = {}
+    nulled: list[str] = []
+    for child in element:
+        name = local_name(child)
+        if name == "type" and len(child) == 0:
+            entity = text_of(child)
+        elif name == "fieldsToNull":
+            nulled.append(text_of(child))
+        elif is_nil(child):
+            continue
+        elif name.lower() == "id":
+            record_id = text_of(child) or record_id
+        elif len(child):
+            values[name] = _parse_reference(child)
+        elif (child.text or "").strip():
+            values[name] = child.text
+    if not entity or entity == "sObject":
+        raise BodyMalformed("Each sObject needs a type")
+    return SObject(entity, record_id, values | dict.fromkeys(name for name in nulled if name))
+
+
+def _parse_reference(element: Element) -> dict[str, object]:
+    inner = parse_sobject(element) if _names_type(element) else _untyped(element)
+    reference = dict(inner.values)
+    if inner.record_id:
+        reference["Id"] = inner.record_id
+    return {"attributes": {"type": inner.entity}, **reference} if inner.entity else reference
+
+
+def _names_type(element: Element) -> bool:
+    named = type_attribute(element)
+    return named not in ("", "sObject") or any(local_name(child) == "type" for child in element)
+
+
+def _untyped(element: Element) -> SObject:
+    given = {local_name(child): child.text for child in element if len(child) == 0 and text_of(child)}
+    return SObject("", str(given.pop("Id", None) or ""), dict(given))
+
+
+def typed_values(obj: ObjectType, values: Mapping[str, object], *, truncates: bool) -> dict[str, object]:
+    """Raw texts in the form that fields take: XML Schema spells truths, dates and moments in more ways than one.
+
+    With `truncates`, text that is too long is cut.
+    """
+    typed: dict[str, object] = {}
+    for name, raw in values.items():
+        field = obj.try_field(name)
+        typed[name] = _typed(field, raw, truncates) if field is not None and isinstance(raw, str) else raw
+    return typed
+
+
+def _typed(field: Field, raw: str, truncates: bool) -> str:
+    text = raw.strip()
+    if field.type is FieldType.CHECKBOX:
+        return _LITERAL_FLAGS.get(text, text)
+    if field.type is FieldType.DATE and (zoned := _ZONED_DATE.fullmatch(text)):
+        return zoned[1]
+    if field.type is FieldType.DATETIME and _LOCAL_DATETIME.fullmatch(text):
+        return text + "Z"
+    if truncates and field.length and field.type in _TRUNCATED:
+        return text[: field.length]
+    return raw
+
+
+def render_query_result(page: AnswerPage, dialect: Dialect) -> str:
+    """The inside of a QueryResult: the rows of a page, and the locator of those that follow."""
+    records = "".join(render_row(page.rows, row, dialect) for row in page.rows.rows)
+    return (
+        render_element("done", not page.locator)
+        + render_element("queryLocator", page.locator or None)
+        + records
+        + render_element("size", page.total)
+    )
+
+
+def render_row(rows: Rows, row: Record, dialect: Dialect, tag: str = "records") -> str:
+    """One row of an answer, record or group."""
+    if rows.is_aggregate:
+        return _render_group(rows.columns, row, dialect, tag)
+    return render_record(tag, rows.entity, rows.select or rows.columns, row, dialect)
+
+
+def render_record(
+    tag: str,
+    entity: ObjectType,
+    columns: Iterable[Field | Selected],
+    row: Mapping[str, Cell],
+    dialect: Dialect,
+) -> str:
+    """One record with its parents and children inside."""
+    chosen = list(columns)
+    has_id = any(column.name == "Id" for column in chosen)
+    shown_id = render_element("sf:Id", str(row["Id"]) if has_id and row.get("Id") else None)
+    if dialect.has_type_element:
+        head = f'<{tag} xsi:type="sf:sObject">{render_element("sf:type", entity.name)}{shown_id}'
+    else:
+        head = f'<{tag} xsi:type="sf:{entity.name}">{shown_id if has_id else ""}'
+        chosen = [column for column in chosen if column.name != "Id"]
+    return head + "".join(_render_column(entity, column, row, dialect) for column in chosen) + f"</{tag}>"
+
+
+def _render_column(
+    entity: ObjectType, column: Field | Selected, row: Mapping[str, Cell], dialect: Dialect
+) -> str:
+    if isinstance(column, SelectedField) and not column.function:
+        return _render_field(entity, column.name, column.field, row)
+    if isinstance(column, Field):
+        return _render_field(entity, column.name, column, row)
+    return _render_cell(f"sf:{column.name}", row.get(column.name), dialect)
+
+
+def _render_field(entity: ObjectType, name: str, field: Field, row: Mapping[str, Cell]) -> str:
+    tag = f"sf:{name}"
+    if not field.is_compound:
+        return render_element(tag, render_value(field, _value(row.get(field.name)), _DATETIME_SUFFIX))
+    parts = {part.name: _value(row.get(part.name)) for part in entity.components(field.name)}
+    compound = render_compound(entity, field, parts, _DATETIME_SUFFIX)
+    if not isinstance(compound, dict):
+        return render_element(tag, compound)
+    # The schema of an address extends that of a location, whose two parts therefore come first.
+    names = [*_LOCATION_PARTS, *(part for part in compound if part not in _LOCATION_PARTS)]
+    inner = "".join(render_element(part, compound[part]) for part in names if part in compound)
+    kind = "address" if field.type is FieldType.ADDRESS else "location"
+    return f'<{tag} xsi:type="{kind}">{inner}</{tag}>'
+
+
+def _render_cell(tag: str, cell: Cell, dialect: Dialect) -> str:
+    match cell:
+        case Related(entity, select, row):
+            return render_record(tag, entity, select, row, dialect)
+        case Children():
+            return _render_children(tag, cell, dialect)
+        case _:
+            return render_element(tag, cell)
+
+
+def _render_children(tag: str, children: Children, dialect: Dialect) -> str:
+    records = "".join(
+        render_record("records", children.entity, children.select, row, dialect) for row in children.rows
+    )
+    return (
+        f'<{tag} xsi:type="QueryResult">'
+        + render_element("done", not children.locator)
+        + render_element("queryLocator", children.locator or None)
+        + f"{records}<size>{children.total}</size></{tag}>"
+    )
+
+
+def _render_group(columns: Iterable[Field], row: Record, dialect: Dialect, tag: str) -> str:
+    if dialect.has_type_element:
+        head = f'<{tag} xsi:type="sf:sObject"><sf:type>AggregateResult</sf:type><sf:Id xsi:nil="true"/>'
+    else:
+        head = f'<{tag} xsi:type="sf:AggregateResult">'
+    inner = []
+    for column in columns:
+        value = _value(row[column.name])
+        if value is None:
+            inner.append(render_element(f"sf:{column.name}", None))
+            continue
+        kind = _XSD_TYPES.get(column.type, "xsd:string")
+        element = render_element(f"sf:{column.name}", render_value(column, value, _DATETIME_SUFFIX))
+        inner.append(element.replace(">", f' xsi:type="{kind}">', 1))
+    return head + "".join(inner) + f"</{tag}>"
+
+
+def _value(cell: Cell) -> Value:
+    return None if isinstance(cell, Related | Children) else cell

@@ -1,0 +1,117 @@
+"""Share objects: their rows open single records to a user or a group.
+
+Six standard objects have one, and so has every custom object whose records have an owner. They follow from
+the object they belong to and are stored nowhere; their tables are numbered like its own: `o1_0` is shared
+by `o1_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from tidewire.schema.fields import lookup, picklist
+from tidewire.schema.layout import audit_fields, identity_fields, with_columns
+from tidewire.schema.model import Field, ObjectType
+
+_PREFIXES = {
+    "Account": "00r",
+    "Contact": "03s",
+    "Opportunity": "00t",
+    "Lead": "01o",
+    "Case": "01n",
+    "Campaign": "08s",
+}
+ACCOUNT_CHILDREN = ("Contact", "Opportunity", "Case")
+"""The objects whose records an account's share may open along with it."""
+SHARE_LEVELS = "Read;Edit;All"
+MANUAL = "Manual"
+
+
+def share_name(entity: str) -> str:
+    """The name of an object's share object, whether or not it has one."""
+    return entity.removesuffix("__c") + "__Share" if entity.endswith("__c") else entity + "Share"
+
+
+def shared_entity(name: str) -> str:
+    """The object whose records the rows of this share object open, or nothing if it is none."""
+    if name.endswith("__Share"):
+        return name.removesuffix("__Share") + "__c"
+    entity = name.removesuffix("Share")
+    return entity if entity != name and entity in _PREFIXES else ""
+
+
+def has_shares(obj: ObjectType) -> bool:
+    """Whether records of the object can be shared one by one."""
+    is_owned = "ownerid" in obj.by_name and not any(f.is_master_detail for f in obj.fields)
+    return is_owned and (obj.custom or obj.name in _PREFIXES)
+
+
+def parent_field(share: ObjectType) -> Field:
+    """The field of a share that names the record it opens."""
+    return (
+        share.by_name["parentid"]
+        if "parentid" in share.by_name
+        else share.by_name[f"{share.shares}id".lower()]
+    )
+
+
+def level_field(share: ObjectType) -> Field:
+    """The field of a share that says how far it opens the record."""
+    own = share.try_field("AccessLevel")
+    return own if own is not None else share.by_name[f"{share.shares}accesslevel".lower()]
+
+
+def with_shares(objects: Iterable[ObjectType]) -> tuple[ObjectType, ...]:
+    """These objects, each of which can be shared followed, at the end, by its share object."""
+    own = [o for o in objects if not o.shares]
+    shares = [_share_object(o.name, o.label, o.custom, o.key_prefix, o.table) for o in own if has_shares(o)]
+    return (*own, *shares)
+
+
+@lru_cache(maxsize=4096)  # one and the same object for every version of the catalog
+def _share_object(entity: str, label: str, custom: bool, key_prefix: str, table: str) -> ObjectType:
+    name = "Parent" if custom else entity
+    level = "" if custom else entity
+    also = ACCOUNT_CHILDREN if entity == "Account" else ()
+    fields = (
+        *identity_fields(),
+        lookup(
+            f"{name}Id",
+            f"{label} ID",
+            entity,
+            name,
+            "Shares",
+            required=True,
+            updateable=False,
+            delete_constraint="Cascade",
+        ),
+        lookup(
+            "UserOrGroupId",
+            "User/Group ID",
+            ("Group", "User"),
+            "UserOrGroup",
+            required=True,
+            updateable=False,
+            delete_constraint="Cascade",
+        ),
+        picklist(f"{level}AccessLevel", f"{label} Access", SHARE_LEVELS, restricted=True, required=True),
+        *(
+            picklist(
+                f"{each}AccessLevel", f"{each} Access", "None;Read;Edit", restricted=True, default="None"
+            )
+            for each in also
+        ),
+        picklist("RowCause", "Row Cause", MANUAL, updateable=False, default=MANUAL),
+        *(f for f in audit_fields() if f.name.startswith("LastModified")),
+    )
+    return ObjectType(
+        name=share_name(entity),
+        label=f"{label} Share",
+        label_plural=f"{label} Share",
+        key_prefix="s" + key_prefix[1:] if custom else _PREFIXES[entity],
+        fields=with_columns(fields),
+        table=table.partition("_")[0] + "_s",
+        is_setup=True,
+        shares=entity,
+    )

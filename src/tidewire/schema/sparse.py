@@ -1,0 +1,121 @@
+"""A writer of Avro records of which most fields are null, as those of change events are.
+
+It costs as much as the fields that are given: the bytes of a record without any are made once, and each value
+takes the place of its field's.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidewire.errors import PayloadInvalid
+from tidewire.schema.compiler import MISFITS, Writer, compile_writer, int_bytes, long_bytes, refuse
+
+FieldWriter = Callable[[Any], bytes]
+
+_DOUBLE = struct.Struct("<d")
+_SOME_LENGTH = tuple(b"\2" + long_bytes(n) for n in range(1024))
+
+
+class SparseWriter:
+    """Writes records of one schema whose names are all full. Making one compiles code: keep it.
+
+    A compound, such as an address, is a record that may be null and has mostly nulls in turn; with `is_inner` such a
+    record's own records are written whole, because one may hold itself.
+    """
+
+    def __init__(self, record: Mapping[str, Any], named: dict[str, Any], *, is_inner: bool = False) -> None:
+        writers: dict[str, FieldWriter] = dict(_COMMON)
+        self._empty: list[bytes | None] = []
+        self._places: dict[str, tuple[int, FieldWriter]] = {}
+        for place, field in enumerate(record["fields"]):
+            spelled = json.dumps(field["type"])
+            if spelled not in writers:
+                compound = None if is_inner else _try_compound(field["type"], named)
+                if compound is None:
+                    writers[spelled] = _whole(compile_writer(field["type"], named))
+                else:
+                    writers[spelled] = _optional(SparseWriter(compound, named, is_inner=True))
+            self._places[field["name"]] = place, writers[spelled]
+            self._empty.append(_try_write(writers[spelled], field.get("default")))
+
+    def write(self, value: Mapping[str, Any]) -> bytes:
+        """The record's bytes; a field that is absent takes its default or null. Raises what generated code does."""
+        parts = self._empty.copy()
+        places = self._places
+        for name, given in value.items():
+            found = places.get(name)
+            if found is not None:
+                parts[found[0]] = found[1](given)
+        # A field that was not given and cannot be null is still None here, which no join accepts.
+        return b"".join(parts)  # type: ignore[arg-type]
+
+
+def _try_write(writer: FieldWriter, default: object) -> bytes | None:
+    try:
+        return writer(default)
+    except (PayloadInvalid, *MISFITS):
+        return None
+
+
+def _try_compound(schema: Any, named: dict[str, Any]) -> Mapping[str, Any] | None:
+    """The record of a union of null and a record."""
+    if not isinstance(schema, list) or len(schema) != 2 or schema[0] != "null":
+        return None
+    definition = named.get(schema[1]) if isinstance(schema[1], str) else schema[1]
+    return definition if isinstance(definition, dict) and definition["type"] == "record" else None
+
+
+def _optional(writer: SparseWriter) -> FieldWriter:
+    def write(value: Mapping[str, Any] | None) -> bytes:
+        return b"\0" if value is None else b"\2" + writer.write(value)
+
+    return write
+
+
+def _whole(writer: Writer) -> FieldWriter:
+    def write(value: Any) -> bytes:
+        parts: list[bytes] = []
+        writer(value, parts.append)
+        return b"".join(parts)
+
+    return write
+
+
+def _optional_text(value: str | None) -> bytes:
+    if value is None:
+        return b"\0"
+    text = value.encode()
+    size = len(text)
+    return (_SOME_LENGTH[size] if size < 1024 else b"\2" + long_bytes(size)) + text
+
+
+def _optional_long(value: int | None) -> bytes:
+    return b"\0" if value is None else b"\2" + long_bytes(value)
+
+
+def _optional_int(value: int | None) -> bytes:
+    return b"\0" if value is None else b"\2" + int_bytes(value)
+
+
+def _optional_double(value: float | None) -> bytes:
+    return b"\0" if value is None else b"\2" + _DOUBLE.pack(value)
+
+
+def _optional_boolean(value: object) -> bytes:
+    if value is None:
+        return b"\0"
+    return b"\2\1" if value is True else b"\2\0" if value is False else refuse("not a boolean")
+
+
+# The types of nearly all fields of change events; the others are compiled.
+_COMMON: dict[str, FieldWriter] = {
+    '["null", "string"]': _optional_text,
+    '["null", "long"]': _optional_long,
+    '["null", "int"]': _optional_int,
+    '["null", "double"]': _optional_double,
+    '["null", "boolean"]': _optional_boolean,
+}

@@ -1,0 +1,57 @@
+"""What each status and stage of an object says, by the org's own list.
+
+The standard values have the meaning that `statuses` gives them. An org may say otherwise, and says it for the
+values that it adds: that is kept with the value in the type, so whoever has the type knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from tidewire.schema.model import Meaning, ObjectType
+from tidewire.schema.standard.statuses import (
+    CASE_STATUSES,
+    CONTRACT_STATUSES,
+    LEAD_STATUSES,
+    OPPORTUNITY_STAGES,
+    ORDER_STATUSES,
+    TASK_STATUSES,
+)
+
+STATUS_FIELDS: dict[str, str] = {
+    "Lead": "Status",
+    "Case": "Status",
+    "Task": "Status",
+    "Opportunity": "StageName",
+    "Contract": "Status",
+    "Order": "Status",
+}
+"""The field, by object, whose values have a meaning."""
+
+_STANDARD: dict[str, dict[str, Meaning]] = {
+    entity: {s.name: Meaning(s.is_closed, False, s.is_converted, s.code) for s in statuses}
+    for entity, statuses in (
+        ("Lead", LEAD_STATUSES),
+        ("Case", CASE_STATUSES),
+        ("Task", TASK_STATUSES),
+        ("Contract", CONTRACT_STATUSES),
+        ("Order", ORDER_STATUSES),
+    )
+}
+_STANDARD["Opportunity"] = {
+    s.name: Meaning(s.is_closed, s.is_won, False, "", s.probability, s.forecast_category_name)
+    for s in OPPORTUNITY_STAGES
+}
+
+
+def standard_meaning(entity: str, status: str) -> Meaning:
+    """What the platform itself says of a status; nothing, if it does not know it."""
+    return _STANDARD[entity].get(status, Meaning())
+
+
+@lru_cache(maxsize=256)
+def meanings_of(obj: ObjectType) -> Mapping[str, Meaning]:
+    """The meaning of every value on the object's list, in the order of the list. Shared: not to be changed."""
+    field = obj.by_name[STATUS_FIELDS[obj.name].lower()]
+    return {v.value: v.meaning or standard_meaning(obj.name, v.value) for v in field.picklist}

@@ -1,0 +1,417 @@
+"""The orgs of a server: opened on use, closed when nobody has used them for a while.
+
+Each open org has everything of its own: core, hub and front ends. Nothing below this module knows that there are
+others, so what one org's callers can reach is that org. The first org is opened at the start and stays open.
+
+Theory of operation. A slot stands for every org known, open or not. Opening runs in a task of its own, which those
+who wait share and none of them can cancel. While somebody uses an org, or has a session or a subscription there, it
+stays open. Places are looked at again whenever a name or an id is asked for, and every few seconds: an org that
+came is surveyed, one that went is closed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from tidewire.access.apps import try_read_app
+from tidewire.clock import Clock
+from tidewire.config import Settings
+from tidewire.delivery.hub import Hub
+from tidewire.errors import GrantInvalid, PlatformError, StoreClosed
+from tidewire.events import CommittedBatch
+from tidewire.frontends.bayeux.serve import BayeuxApp
+from tidewire.frontends.bayeux.settings import BayeuxSettings
+from tidewire.frontends.pubsub.serve import PubSubApp
+from tidewire.frontends.pubsub.session import PubSubSettings
+from tidewire.ids import try_normalise_id
+from tidewire.server.core import Core, open_core
+from tidewire.server.http_apps import CoreHttp
+from tidewire.server.link import LocalLink
+from tidewire.server.places import (
+    Survey,
+    further_settings,
+    list_further,
+    places_stamp,
+    read_client_ids,
+    try_survey,
+)
+from tidewire.server.usernames import Usernames, read_username_keys
+from tidewire.telemetry import counters
+from tidewire.transport.routes import Route
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 2.0
+_CLOSE_WAIT_S = 5.0
+_REOPEN_AFTER_S = 5.0
+_CURSOR_LIFE_S = 900.0  # open query cursors die with an org's core, so it outlives them
+# A hundred small orgs must not keep what one large one may.
+_FURTHER_RING_BYTES = 16 << 20
+_FURTHER_ENCODED_BYTES = 8 << 20
+
+
+@dataclass(eq=False, slots=True)
+class OpenOrg:
+    """One org while it is open."""
+
+    org_id: str
+    core: Core
+    http: CoreHttp
+    hub: Hub
+    bayeux: BayeuxApp
+    bayeux_route: Route
+    pubsub: PubSubApp
+    trimmer: asyncio.Task[None]
+    used_s: float
+    uses: int = 0
+    unused: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def is_idle(self, now_s: float, idle_s: float) -> bool:
+        """Whether nobody would miss it."""
+        has_clients = self.uses or self.bayeux.session_count or self.hub.subscription_count
+        is_busy = has_clients or self.core.job_runner.is_busy
+        limit_s = max(idle_s, _CURSOR_LIFE_S) if len(self.core.cursors) else idle_s
+        return not is_busy and now_s - self.used_s > limit_s
+
+
+@dataclass(eq=False, slots=True)
+class _Slot:
+    """An org that is known, open or not."""
+
+    org_id: str
+    settings: Settings
+    client_ids: frozenset[str]
+    org: OpenOrg | None = None
+    opening: asyncio.Task[OpenOrg] | None = None
+    closing: asyncio.Task[None] | None = None
+    failed_s: float | None = None
+
+
+class Orgs:
+    """All of one server's. `start` opens the first; `close` lets go of every one."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._names = Usernames()
+        self._slots: dict[str, _Slot] = {}
+        self._stamp = 0
+        self._unreadable: frozenset[str] = frozenset()
+        self._look_turn = asyncio.Lock()
+        self._housekeeper: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self.first_id = ""
+        self.failed = asyncio.Event()  # nothing can be written any more; a restart is the only way on
+
+    async def start(self) -> None:
+        """Open the first org and learn of the others. Raises ConfigInvalid or StoreLocked."""
+        settings = self._settings
+        core = await open_core(settings, self._clock)
+        self.first_id = core.logins.org_id
+        slot = self._slots[self.first_id] = _Slot(self.first_id, settings, frozenset())
+        slot.org = await self._equip(core, slot)
+        await self.look_around()
+        self._housekeeper = asyncio.create_task(self._keep_house())
+
+    async def close(self) -> None:
+        """Close every org."""
+        self._is_closing = True
+        if self._housekeeper is not None:
+            self._housekeeper.cancel()
+        for slot in tuple(self._slots.values()):
+            if slot.opening is not None:
+                with suppress(PlatformError):
+                    await slot.opening
+            await self._close(slot)
+
+    async def end_clients(self) -> None:
+        """Answer what is held and end every stream, in all orgs. Later ones are told to come back."""
+        self._is_closing = True
+        for org in self.open_orgs:
+            await org.bayeux.close()
+            org.pubsub.end_streams()
+
+    @property
+    def open_orgs(self) -> list[OpenOrg]:
+        """Those that are open now."""
+        return [slot.org for slot in self._slots.values() if slot.org is not None]
+
+    @property
+    def known_ids(self) -> list[str]:
+        """All org ids, the first org's first."""
+        return list(self._slots)
+
+    def try_known(self, token: str) -> str | None:
+        """The org that a token, or a code that may be exchanged for one, claims to be of: the first if it claims
+        none, None if it claims one that is not known yet.
+        """
+        org_id = try_normalise_id(token[:15]) if token[15:16] in ("!", ".") else None
+        if org_id is None:
+            return self.first_id
+        return org_id if org_id in self._slots else None
+
+    async def of_token(self, token: str) -> str:
+        """The org of a token, or the first if that is not here."""
+        org_id = self.try_known(token)
+        if org_id is None:
+            await self.look_around()
+            org_id = self.try_known(token)
+        return org_id or self.first_id
+
+    async def of_login(self, username: str, client_id: str | None = None) -> str:
+        """The org in which a user signs in, through an app if there is one.
+
+        A user of an org that does not have the app counts as unknown, and is refused as such by one that has it.
+        """
+        await self.look_around()
+        owner = self._names.try_find(username) if username else None
+        if client_id is None:
+            return owner or self.first_id
+        having = await self._with_client(client_id)
+        return str(owner) if owner in having else next(iter(having), self.first_id)
+
+    async def of_client(self, client_id: str, secret: str = "", *, prefers: str | None = None) -> str:
+        """The org of a connected app; of several with the same id the one `prefers`, or whose secret it is."""
+        await self.look_around()
+        having = await self._with_client(client_id)
+        if prefers in having:
+            return str(prefers)
+        if len(having) > 1 and secret:
+            for org_id in having:
+                async with self.using(org_id) as org:
+                    try:
+                        await org.core.oauth.check_app(client_id, secret)
+                    except GrantInvalid:
+                        continue
+                    return org_id
+        return next(iter(having), self.first_id)
+
+    def try_open(self, org_id: str) -> OpenOrg | None:
+        """The org if it is open: quicker than `using`, and good for as long as the loop is not given up."""
+        slot = self._slots.get(org_id)
+        if slot is None or slot.org is None:
+            return None
+        slot.org.used_s = self._clock.monotonic_s()
+        return slot.org
+
+    @asynccontextmanager
+    async def using(self, org_id: str) -> AsyncIterator[OpenOrg]:
+        """The org, opened if need be and kept open meanwhile.
+
+        Raises StoreClosed, StoreLocked, ConfigInvalid or LogCorrupt if it cannot be had.
+        """
+        org = await self._ensure_open(org_id)
+        org.uses += 1
+        org.unused.clear()
+        try:
+            yield org
+        finally:
+            org.uses -= 1
+            org.used_s = self._clock.monotonic_s()
+            if not org.uses:
+                org.unused.set()
+
+    async def look_around(self) -> None:
+        """Learn of orgs that came, and let go of those that went."""
+        async with self._look_turn:
+            stamp = await asyncio.to_thread(places_stamp, self._settings)
+            if stamp == self._stamp and stamp >= 0:
+                return
+            await self._look()
+            self._stamp = stamp
+
+    async def _look(self) -> None:
+        known = frozenset(self._slots) - {self.first_id}
+        came, unreadable, went = await asyncio.to_thread(_find_changes, self._settings, known)
+        for org_id in unreadable - self._unreadable:
+            log.warning("server.org_unreadable", extra={"org_id": org_id})
+        self._unreadable = unreadable
+        for survey, settings in came:
+            if survey.org_id not in self._slots:
+                self._slots[survey.org_id] = _Slot(survey.org_id, settings, survey.client_ids)
+                self._take_names(survey.org_id, survey.username_keys)
+        for org_id in went:
+            slot = self._slots.pop(org_id)
+            self._names.drop_org(org_id)
+            log.info("server.org_gone", extra={"org_id": org_id})
+            if slot.org is not None:
+                await self._close(slot)
+
+    def _take_names(self, org_id: str, keys: frozenset[str]) -> None:
+        taken = self._names.set_names(org_id, keys)
+        if taken:
+            log.warning("server.usernames_taken", extra={"org_id": org_id, "count": taken})
+
+    async def _with_client(self, client_id: str) -> dict[str, None]:
+        """The orgs that have an app of this id, in order."""
+        having: dict[str, None] = {}
+        for slot in tuple(self._slots.values()):
+            if slot.org is None:
+                has = client_id in slot.client_ids
+            else:
+                core = slot.org.core
+                has = await core.records.read(lambda reader: try_read_app(reader, client_id)) is not None
+            if has:
+                having[slot.org_id] = None
+        return having
+
+    async def _ensure_open(self, org_id: str) -> OpenOrg:
+        while True:
+            slot = self._slots.get(org_id)
+            if slot is not None and slot.org is not None:
+                return slot.org
+            if slot is None or self._is_closing:
+                raise StoreClosed("the org is not to be had now; try again later")
+            if slot.closing is not None:
+                await asyncio.wait([slot.closing])
+                continue
+            if slot.opening is None:
+                slot.opening = asyncio.create_task(self._open(slot))
+            await asyncio.shield(slot.opening)
+
+    async def _open(self, slot: _Slot) -> OpenOrg:
+        try:
+            if slot.failed_s is not None:
+                if self._clock.monotonic_s() - slot.failed_s < _REOPEN_AFTER_S:
+                    raise StoreClosed("the org's store has failed; try again later")
+                slot.failed_s = None
+            key_file = Path(self._settings.data) / "tls" / "token-key.pem"
+            try:
+                core = await open_core(slot.settings, self._clock, key_file=key_file)
+            except PlatformError as error:
+                log.error("server.org_open_failed", extra={"org_id": slot.org_id, "code": error.code})  # noqa: TRY400
+                raise
+            slot.org = await self._equip(core, slot)
+            counters["server.orgs_opened"] += 1
+            return slot.org
+        finally:
+            slot.opening = None
+
+    async def _equip(self, core: Core, slot: _Slot) -> OpenOrg:
+        """Put around a core what clients meet."""
+        settings, clock, is_first = slot.settings, self._clock, slot.org_id == self.first_id
+        loop = asyncio.get_running_loop()
+        self._take_names(slot.org_id, frozenset(await core.store.read(read_username_keys)))
+        core.records.add_hook(self._names.follow(slot.org_id))
+        http = CoreHttp(core, clock, is_dev=settings.dev)
+        link = LocalLink(core, http.answer)
+        hub = (
+            Hub(link)
+            if is_first
+            else Hub(link, ring_bytes=_FURTHER_RING_BYTES, encoded_bytes=_FURTHER_ENCODED_BYTES)
+        )
+        await hub.start()
+        bayeux = BayeuxApp(link, hub, clock, _bayeux_settings(settings))
+        org = OpenOrg(
+            slot.org_id,
+            core,
+            http,
+            hub,
+            bayeux,
+            http.guard(bayeux.route),
+            PubSubApp(link, hub, clock, pubsub_settings(settings)),
+            asyncio.create_task(core.trim_for_ever(settings, clock)),
+            clock.monotonic_s(),
+        )
+        core.commits.watch(partial(self._note_commit, org))
+        core.writer.watch_failure(partial(loop.call_soon_threadsafe, self._fail, slot, org))
+        return org
+
+    def _note_commit(self, org: OpenOrg, batch: CommittedBatch) -> None:
+        if batch.events:  # housekeeping commits too, and is no use
+            org.used_s = self._clock.monotonic_s()
+
+    def _fail(self, slot: _Slot, org: OpenOrg) -> None:
+        """An org's writer has stopped for good. Alone, the server stops; otherwise the others go on."""
+        log.error("server.org_failed", extra={"org_id": slot.org_id})
+        if len(self._slots) == 1:
+            self.failed.set()
+        elif slot.org is org:
+            slot.failed_s = self._clock.monotonic_s()
+            self._begin_close(slot)
+
+    async def close_idle(self) -> None:
+        """Close every org but the first that nobody has used for a while."""
+        now_s, idle_s = self._clock.monotonic_s(), self._settings.org_idle_s
+        for slot in tuple(self._slots.values()):
+            org = slot.org
+            if org is not None and slot.org_id != self.first_id and org.is_idle(now_s, idle_s):
+                await self._close(slot)
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            try:
+                async with self._look_turn:
+                    await self._look()
+            except (PlatformError, OSError):
+                log.exception("server.places_unreadable")
+            await self.close_idle()
+
+    async def _close(self, slot: _Slot) -> None:
+        self._begin_close(slot)
+        if slot.closing is not None:
+            await asyncio.wait([slot.closing])
+
+    def _begin_close(self, slot: _Slot) -> None:
+        org, slot.org = slot.org, None
+        if org is not None:
+            slot.closing = asyncio.create_task(self._shut(slot, org))
+
+    async def _shut(self, slot: _Slot, org: OpenOrg) -> None:
+        """End an org's clients, then its core. Nobody can begin to use it any more."""
+        try:
+            org.trimmer.cancel()
+            await org.bayeux.close()
+            org.pubsub.end_streams()
+            if org.uses:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_CLOSE_WAIT_S):
+                        await org.unused.wait()
+            with suppress(PlatformError, *org.core.store.driver_errors):
+                slot.client_ids = await org.core.store.read(read_client_ids)
+            await org.hub.close()
+            await org.core.close()
+            counters["server.orgs_closed"] += 1
+        except Exception:
+            # An org that vanished from the disk may close badly; the others must not feel it.
+            log.exception("server.org_close_failed", extra={"org_id": slot.org_id})
+        finally:
+            slot.closing = None
+
+
+def pubsub_settings(settings: Settings) -> PubSubSettings:
+    """What the server's settings say of the Pub/Sub API."""
+    return PubSubSettings(keepalive_s=settings.pubsub_keepalive_s)
+
+
+def _bayeux_settings(settings: Settings) -> BayeuxSettings:
+    return BayeuxSettings(
+        hold_s=settings.bayeux_hold_s,
+        reconnect_window_s=settings.bayeux_reconnect_s,
+        requires_cookie=settings.bayeux_require_cookie,
+    )
+
+
+def _find_changes(
+    settings: Settings, known: frozenset[str]
+) -> tuple[list[tuple[Survey, Settings]], frozenset[str], list[str]]:
+    """Orgs that are not known yet, those that cannot be read, and known ones that are gone. Runs off the loop."""
+    listed = list_further(settings)
+    came, unreadable = [], set()
+    for org_id in listed:
+        if org_id in known:
+            continue
+        place = further_settings(settings, org_id)
+        survey = try_survey(place)
+        if survey is None or survey.org_id != org_id:
+            unreadable.add(org_id)
+        else:
+            came.append((survey, place))
+    return came, frozenset(unreadable), sorted(known.difference(listed))

@@ -1,0 +1,161 @@
+"""Which org a request is for.
+
+A token says it by itself: it begins with the org's id. A login says it by the user's name, an app by its client id.
+Nothing is checked here: the org that is found checks everything, and a request that names none, or one that is not
+here, goes to the first org, which refuses it in the words that it has for every bad token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from urllib.parse import parse_qsl
+
+from tidewire.access.jwt import parse_assertion
+from tidewire.errors import AuthHeaderInvalid, GrantInvalid, PlatformError
+from tidewire.frontends.bayeux.wire import parse_token as parse_bayeux_token
+from tidewire.frontends.pubsub.serve import PubSubApp
+from tidewire.frontends.rest.oauth.browser import SESSION_COOKIE, read_cookie
+from tidewire.frontends.rest.oauth.forms import client_credentials, given_parameters
+from tidewire.frontends.rest.wire import parse_form, parse_segments, parse_token
+from tidewire.frontends.soap.addressee import parse_addressee
+from tidewire.server.orgs import OpenOrg, Orgs
+from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.routes import Exchange, Route
+
+_UNAVAILABLE = HttpResponse(
+    503,
+    json.dumps(
+        [{"errorCode": "SERVER_UNAVAILABLE", "message": "The org is not to be had now; try again later"}]
+    ).encode(),
+)
+
+
+class OrgRouter:
+    """Hands every request, on whatever listener, to its org."""
+
+    def __init__(self, orgs: Orgs) -> None:
+        self._orgs = orgs
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Answer a REST, SOAP, OAuth or page request. Never raises."""
+        try:
+            async with self._orgs.using(await self._choose(request)) as org:
+                return await org.http.answer(request)
+        except PlatformError:
+            return _UNAVAILABLE
+
+    def bayeux_route(self, first: OpenOrg) -> Route:
+        """The route of Bayeux requests, formed as any org's is."""
+        return replace(first.bayeux_route, park=self.park)
+
+    def park(self, request: HttpRequest, exchange: Exchange) -> None:
+        """Hand over a Bayeux request; at once if its org is open, as all but the first are."""
+        try:
+            token = parse_bayeux_token(request.headers.get("authorization"))
+        except AuthHeaderInvalid:
+            token = ""
+        org_id = self._orgs.try_known(token)
+        org = self._orgs.try_open(org_id) if org_id else None
+        if org is not None:
+            _park(org, request, exchange)
+            return
+        task = asyncio.get_running_loop().create_task(self._park_later(token, request, exchange))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _park_later(self, token: str, request: HttpRequest, exchange: Exchange) -> None:
+        try:
+            async with self._orgs.using(await self._orgs.of_token(token)) as org:
+                _park(org, request, exchange)
+        except PlatformError:
+            exchange.respond(503, b"[]")
+
+    @asynccontextmanager
+    async def find_pubsub(self, token: str) -> AsyncIterator[PubSubApp]:
+        """The Pub/Sub front end of a token's org. Raises PlatformError if the org cannot be had."""
+        async with self._orgs.using(await self._orgs.of_token(token)) as org:
+            yield org.pubsub
+
+    async def _choose(self, request: HttpRequest) -> str:
+        if request.raw_path.startswith("/services/Soap/"):
+            addressee = parse_addressee(request.body)
+            if addressee.token:
+                return await self._orgs.of_token(addressee.token)
+            return await self._orgs.of_login(addressee.username)
+        match parse_segments(request.raw_path) or ():
+            case ("services", "oauth2", "token"):
+                return await self._choose_grantor(request)
+            case ("services", "oauth2", "authorize") | ("setup", "connect"):
+                return await self._choose_page(request)
+            case ("services", "oauth2", "revoke" | "introspect"):
+                given = given_parameters(request)
+                return await self._of_code(given.get("token", ""), client_credentials(request, given)[0])
+            case _:
+                return await self._orgs.of_token(_token(request))
+
+    async def _choose_grantor(self, request: HttpRequest) -> str:
+        """The token endpoint: what is given in exchange tells."""
+        form = parse_form(request) or {}
+        client_id, secret = client_credentials(request, form)
+        match form.get("grant_type", ""):
+            case "password":
+                return await self._orgs.of_login(form.get("username", ""), client_id)
+            case "authorization_code" | "device":
+                return await self._of_code(form.get("code", ""), client_id)
+            case "refresh_token":
+                return await self._of_code(form.get("refresh_token", ""), client_id)
+            case "urn:ietf:params:oauth:grant-type:jwt-bearer":
+                try:
+                    assertion = parse_assertion(form.get("assertion", ""))
+                except GrantInvalid:
+                    return self._orgs.first_id
+                return await self._orgs.of_login(assertion.subject, assertion.issuer)
+            case _:
+                return await self._orgs.of_client(client_id, secret)
+
+    async def _choose_page(self, request: HttpRequest) -> str:
+        """The login pages: who signs in tells, then who is signed in, then for which app."""
+        form = (parse_form(request) or {}) if request.method == "POST" else {}
+        asked = _asked(form) if "action" in form else given_parameters(request)
+        client_id = asked.get("client_id")
+        if form.get("action") == "login":
+            return await self._orgs.of_login(form.get("username", ""), client_id)
+        cookie = read_cookie(request, SESSION_COOKIE)
+        signed_in = await self._orgs.of_token(cookie) if cookie else None
+        if client_id is None:
+            return signed_in or self._orgs.first_id
+        return await self._orgs.of_client(client_id, prefers=signed_in)
+
+    async def _of_code(self, code: str, client_id: str) -> str:
+        """The org of something that was given out before. What does not say it goes where its app is."""
+        if code[15:16] in ("!", "."):
+            return await self._orgs.of_token(code)
+        return await self._orgs.of_client(client_id)
+
+
+def _token(request: HttpRequest) -> str:
+    """The session token, in whichever place this kind of request has it."""
+    try:
+        return parse_token(request)
+    except AuthHeaderInvalid:
+        pass
+    if "x-sfdc-session" in request.headers:
+        return request.headers["x-sfdc-session"].strip()
+    given = given_parameters(request)
+    return given.get("oauth_token") or given.get("access_token") or read_cookie(request, SESSION_COOKIE)
+
+
+def _asked(form: dict[str, str]) -> dict[str, str]:
+    """What a browser wanted before it was shown the form that it sends now."""
+    return dict(parse_qsl(form.get("request", ""), keep_blank_values=True))
+
+
+def _park(org: OpenOrg, request: HttpRequest, exchange: Exchange) -> None:
+    park = org.bayeux_route.park
+    if park is not None:
+        park(request, exchange)

@@ -1,0 +1,51 @@
+"""Whom a SOAP request concerns."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidewire.frontends.soap.addressee import Addressee, parse_addressee
+
+ENVELOPE = (
+    '<?xml version="1.0"?><e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/" xmlns:u="urn:partner">'
+    "<e:Header>{header}</e:Header><e:Body>{body}</e:Body></e:Envelope>"
+)
+SESSION = "<u:SessionHeader><u:sessionId> 00D&#33;<![CDATA[abc]]> </u:sessionId></u:SessionHeader>"
+LOGIN = "<u:login><u:username> ann@example.org </u:username><u:password>x</u:password></u:login>"
+
+
+def parse(header: str = "", body: str = "") -> Addressee:
+    return parse_addressee(ENVELOPE.format(header=header, body=body).encode())
+
+
+def test_token_is_read_as_the_parser_of_the_call_reads_it() -> None:
+    assert parse(SESSION, "<u:query/>") == Addressee(token="00D!abc")
+
+
+def test_headers_before_the_session_do_not_hide_it() -> None:
+    assert parse("<u:CallOptions><u:client>sessionId</u:client></u:CallOptions>" + SESSION).token == "00D!abc"
+
+
+def test_login_tells_its_user_name_and_no_other_operation_does() -> None:
+    assert parse("", LOGIN) == Addressee(username="ann@example.org")
+    assert parse("", LOGIN.replace("login", "create")) == Addressee()
+
+
+def test_session_id_elsewhere_is_none() -> None:
+    assert parse("", f"<u:create>{SESSION}</u:create>") == Addressee()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"no xml",
+        b"\xff\xfe<",
+        b"<!DOCTYPE a [<!ENTITY b 'x'>]><a>&b;</a>",
+        b"<a>" * 10_000,
+        b"<e><Header>" + b"<x/>" * 100_000,
+        ENVELOPE.format(header="", body="<u:login><u:username>" + "x" * 200_000).encode(),
+    ],
+)
+def test_what_is_not_an_envelope_tells_nothing(body: bytes) -> None:
+    assert parse_addressee(body) == Addressee()

@@ -1,0 +1,218 @@
+"""The older Bulk API over the wire, in its three formats."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+from xml.etree.ElementTree import Element, fromstring
+
+import pytest
+
+from tests.running import Json, Rest
+from tidewire.testing import ServerProcess
+
+TIMEOUT_S = 30.0
+OBJECT = "ClassicThing__c"
+ASYNC = "/services/async/52.0"
+NS = "{http://www.force.com/2009/06/asyncapi/dataload}"
+XML_HEAD = (
+    '<?xml version="1.0" encoding="UTF-8"?><{0} xmlns="http://www.force.com/2009/06/asyncapi/dataload">'
+)
+
+
+class Wire:
+    """Requests with the session in the header that this API has for it."""
+
+    def __init__(self, server: ServerProcess, token: str) -> None:
+        self._connection = HTTPConnection(urlsplit(server.http).netloc, timeout=TIMEOUT_S)
+        self._token = token
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def send(self, method: str, path: str, body: str | None, media_type: str) -> tuple[int, str, bytes]:
+        headers = {"X-SFDC-Session": self._token}
+        if media_type:
+            headers["Content-Type"] = media_type
+        data = None if body is None else body.encode()
+        self._connection.request(method, ASYNC + path, data, headers)
+        response = self._connection.getresponse()
+        return response.status, response.getheader("Content-Type") or "", response.read()
+
+    def json(self, method: str, path: str, value: Json = None, *, raw: str | None = None) -> Json:
+        body = raw if raw is not None else None if value is None else json.dumps(value)
+        status, content_type, answer = self.send(method, path, body, "application/json")
+        assert status in (200, 201), answer
+        assert content_type.startswith("application/json")
+        return json.loads(answer)
+
+    def xml(
+        self, method: str, path: str, body: str | None = None, media_type: str = "application/xml"
+    ) -> Element:
+        status, content_type, answer = self.send(method, path, body, media_type if body else "")
+        assert status in (200, 201), answer
+        assert content_type.startswith("application/xml")
+        return fromstring(answer)
+
+    def wait(self, job: str, batch: str) -> Json:
+        """The batch once it is over."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline:
+            info = self.json("GET", f"/job/{job}/batch/{batch}")
+            if info["state"] in ("Completed", "Failed", "NotProcessed"):
+                return info
+        raise AssertionError("the batch does not end")
+
+
+@pytest.fixture
+def wire(server: ServerProcess, rest: Rest) -> Iterator[Wire]:
+    fields = {"Day__c": {"type": "Date"}, "Flag__c": {"type": "Checkbox"}, "Size__c": {"type": "Number"}}
+    definition = {"objects": {OBJECT: {"name": {"type": "Text"}, "fields": fields}}}
+    rest.call("POST", "/services/tidewire/v1/apply", definition)
+    with closing(Wire(server, server.login())) as opened:
+        yield opened
+
+
+def child(element: Element, name: str) -> str:
+    return element.findtext(NS + name) or ""
+
+
+def test_json_batch_is_answered_row_by_row(wire: Wire) -> None:
+    asked = {"operation": "insert", "object": OBJECT, "contentType": "JSON", "concurrencyMode": 1}
+    job = wire.json("POST", "/job", asked)
+    assert (job["state"], job["concurrencyMode"], job["apiVersion"]) == ("Open", "Serial", 52.0)
+    rows = [{"Name": "a", "Flag__c": True, "Size__c": 1}, {"Name": "b", "Size__c": "many"}]
+    batch = wire.json("POST", f"/job/{job['id']}/batch", rows)
+    assert (batch["jobId"], batch["state"]) == (job["id"], "Queued")
+    info = wire.wait(job["id"], batch["id"])
+    assert (info["state"], info["numberRecordsProcessed"], info["numberRecordsFailed"]) == ("Completed", 2, 1)
+    good, bad = wire.json("GET", f"/job/{job['id']}/batch/{batch['id']}/result")
+    assert (good["success"], good["created"], good["errors"]) == (True, True, [])
+    assert (bad["success"], bad["id"], bad["errors"][0]["statusCode"]) == (
+        False,
+        None,
+        "INVALID_TYPE_ON_FIELD_IN_RECORD",
+    )
+    assert wire.json("GET", f"/job/{job['id']}/batch/{batch['id']}/request") == rows
+    closed = wire.json("POST", f"/job/{job['id']}", {"state": "Closed"})
+    assert (closed["state"], closed["numberBatchesCompleted"], closed["numberRecordsFailed"]) == (
+        "Closed",
+        1,
+        1,
+    )
+
+
+def test_csv_batch_in_an_xml_job_is_answered_as_csv(wire: Wire) -> None:
+    body = XML_HEAD.format("jobInfo") + (
+        f"<operation>insert</operation><object>{OBJECT}</object><contentType>CSV</contentType></jobInfo>"
+    )
+    job = child(wire.xml("POST", "/job", body), "id")
+    batch = child(wire.xml("POST", f"/job/{job}/batch", "Name,Day__c\nc,2024-02-29\n", "text/csv"), "id")
+    assert wire.wait(job, batch)["state"] == "Completed"
+    status, content_type, answer = wire.send("GET", f"/job/{job}/batch/{batch}/result", None, "")
+    assert (status, content_type) == (200, "text/csv;charset=UTF-8")
+    header, row = answer.decode().splitlines()
+    assert header == '"Id","Success","Created","Error"'
+    assert row.endswith('","true","true",""')
+    listed = wire.xml("GET", f"/job/{job}/batch")
+    assert [child(info, "id") for info in listed] == [batch]
+
+
+def test_xml_batch_is_answered_as_xml(wire: Wire) -> None:
+    body = XML_HEAD.format("jobInfo") + f"<operation>insert</operation><object>{OBJECT}</object></jobInfo>"
+    job = child(wire.xml("POST", "/job", body), "id")
+    rows = XML_HEAD.format("sObjects") + (
+        "<sObject><Name>x &amp; y</Name></sObject>"
+        "<sObject><Size__c>1</Size__c><Day__c>never</Day__c></sObject></sObjects>"
+    )
+    batch = child(wire.xml("POST", f"/job/{job}/batch", rows), "id")
+    assert wire.wait(job, batch)["state"] == "Completed"
+    good, bad = wire.xml("GET", f"/job/{job}/batch/{batch}/result")
+    assert (child(good, "success"), child(good, "created")) == ("true", "true")
+    assert child(bad, "success") == "false"
+    assert bad.findtext(f"{NS}errors/{NS}statusCode") == "INVALID_TYPE_ON_FIELD_IN_RECORD"
+
+
+@pytest.mark.parametrize("content_type", ["CSV", "JSON", "XML"])
+def test_query_batch_has_one_result_in_the_jobs_format(wire: Wire, rest: Rest, content_type: str) -> None:
+    name = f"query {content_type}"
+    record = rest.create(OBJECT, {"Name": name, "Day__c": "2024-02-29", "Flag__c": True, "Size__c": 2})
+    asked = {"operation": "query", "object": OBJECT, "contentType": content_type}
+    job = wire.json("POST", "/job", asked)["id"]
+    soql = f"SELECT Id, Name, Day__c, Flag__c, Size__c, Owner.Name FROM {OBJECT} WHERE Name = '{name}'"
+    batch = wire.json("POST", f"/job/{job}/batch", raw=soql)["id"]
+    assert wire.wait(job, batch)["state"] == "Completed"
+    _, _, answer = wire.send("GET", f"/job/{job}/batch/{batch}/result", None, "")
+    is_json = content_type == "JSON"
+    (result,) = json.loads(answer) if is_json else [str(e.text) for e in fromstring(answer)]
+    assert result.startswith("752")
+    _, _, answer = wire.send("GET", f"/job/{job}/batch/{batch}/result/{result}", None, "")
+    if content_type == "CSV":
+        row = answer.decode().splitlines()[1]
+        assert row == f'"{record}","{name}","2024-02-29","true","2.0","Ada Admin"'
+    elif is_json:
+        (found,) = json.loads(answer)
+        assert found["attributes"] == {
+            "type": OBJECT,
+            "url": f"/services/data/v52.0/sobjects/{OBJECT}/{record}",
+        }
+        assert (found["Day__c"], found["Flag__c"], found["Size__c"]) == (1709164800000, True, 2.0)
+        assert found["Owner"]["Name"] == "Ada Admin"
+    else:
+        (found,) = fromstring(answer)
+        assert [child(found, n) for n in ("type", "Id", "Day__c", "Flag__c")] == [
+            OBJECT,
+            record,
+            "2024-02-29",
+            "true",
+        ]
+        assert found.findtext(f"{NS}Owner/{NS}Name") == "Ada Admin"
+
+
+def test_query_that_is_wrong_fails_its_batch_with_the_reason(wire: Wire) -> None:
+    job = wire.json("POST", "/job", {"operation": "query", "object": OBJECT, "contentType": "JSON"})["id"]
+    batch = wire.json("POST", f"/job/{job}/batch", raw=f"SELECT Nope FROM {OBJECT}")["id"]
+    info = wire.wait(job, batch)
+    assert info["state"] == "Failed"
+    assert info["stateMessage"].startswith("InvalidBatch : Failed to process query: ")
+    status, _, answer = wire.send("GET", f"/job/{job}/batch/{batch}/result", None, "application/json")
+    assert (status, json.loads(answer)["exceptionCode"]) == (400, "InvalidBatch")
+
+
+def test_aborted_job_takes_no_more_batches(wire: Wire) -> None:
+    job = wire.json("POST", "/job", {"operation": "insert", "object": OBJECT, "contentType": "JSON"})["id"]
+    assert wire.json("POST", f"/job/{job}", {"state": "Aborted"})["state"] == "Aborted"
+    status, _, answer = wire.send("POST", f"/job/{job}/batch", "[]", "application/json")
+    assert (status, json.loads(answer)["exceptionCode"]) == (400, "InvalidJobState")
+
+
+@pytest.mark.parametrize(
+    "method, path, body, code",
+    [
+        ("POST", "/job", "{}", "InvalidJob"),
+        ("POST", "/job", "nonsense", "ClientInputError"),
+        ("POST", "/job", '{"operation": "insert", "object": "Nope__c"}', "InvalidEntity"),
+        ("POST", "/job", '{"operation": "dance", "object": "Account"}', "InvalidOperation"),
+        ("GET", "/job/750000000000000AAA", None, "InvalidJob"),
+        ("GET", "/nonsense", None, "InvalidUrl"),
+        ("DELETE", "/job", None, "MethodNotAllowed"),
+    ],
+)
+def test_bad_request_is_refused_in_json(
+    wire: Wire, method: str, path: str, body: str | None, code: str
+) -> None:
+    status, _, answer = wire.send(method, path, body, "application/json")
+    error = json.loads(answer)
+    assert (status, error["exceptionCode"]) == (400, code)
+    assert set(error) == {"exceptionCode", "exceptionMessage"}
+
+
+def test_bad_session_is_refused_in_xml_as_clients_look_for_it(server: ServerProcess) -> None:
+    with closing(Wire(server, "00Dnonsense")) as stranger:
+        status, content_type, answer = stranger.send("GET", "/job/750000000000000AAA", None, "")
+    assert (status, content_type) == (400, "application/xml;charset=UTF-8")
+    assert b"<exceptionCode>InvalidSessionId</exceptionCode>" in answer
