@@ -2,6 +2,7 @@
 streams.
 
     python benchmarks/path.py [--json] [--seconds 3] [--polls 100] [--streams 10] [--writers 32] [--pairs 3]
+        [--edges 0]
 
 One server on a temporary directory against one bare asyncio server (bare_server.py), turn and turn about in
 the same run, driven by the same load client. The bare server has no disk, no users and no gRPC: further long
@@ -54,6 +55,7 @@ class Settings:
     streams: int
     writers: int
     pairs: int
+    edges: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,8 @@ def run(settings: Settings) -> dict[str, Any]:
         with ExitStack() as stack:
             bench = Bench(folder, settings)
             sync_us = fdatasync_us(folder)
-            ours = Ours(bench, stack.enter_context(ServerProcess(folder / "data")))
+            options = ["--edges", str(settings.edges)]
+            ours = Ours(bench, stack.enter_context(ServerProcess(folder / "data", options=options)))
             template = folder / "template.json"
             template.write_bytes(re.sub(rb"@\d{16}@", STAMP.encode(), ours.sample()))
             bare = Bare(bench, stack.enter_context(bare_process(template)))
@@ -345,8 +348,11 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=10, help="gRPC subscribers (10)")
     parser.add_argument("--writers", type=int, default=32, help="connections that update records (32)")
     parser.add_argument("--pairs", type=int, default=3, help="turns of ours and the peer's (3)")
+    parser.add_argument("--edges", type=int, default=0, help="edge processes of ours (0: all in one process)")
     given = parser.parse_args()
-    outcome = run(Settings(given.seconds, given.polls, given.streams, given.writers, given.pairs))
+    outcome = run(
+        Settings(given.seconds, given.polls, given.streams, given.writers, given.pairs, given.edges)
+    )
     if given.json:
         print(json.dumps(outcome))
     else:

@@ -1,13 +1,13 @@
 """The REST bench: durable creates and reads of single records over HTTP, beside pgbench doing the same in SQL.
 
-    python benchmarks/rest.py [--json] [--seconds 1] [--pairs 2] [--connections 1,64,256]
+    python benchmarks/rest.py [--json] [--seconds 1] [--pairs 2] [--connections 1,64,256] [--edges 0]
 
 Ours is a whole server: HTTP, login, permissions, validation, change events, the log. The peer is PostgreSQL with
 nothing in front of it, driven by pgbench with prepared statements: into copies of the very tables that ours has on
 that server, indexes included, it inserts what ours stores for one create, a record of the same columns and an
 event of the same size, in one transaction. Every commit is synced; ours and the peer take turns in one run, with
 as many clients. Ours runs on SQLite; at one number of connections it is measured on that PostgreSQL as well. Without
-PostgreSQL's programs there is no peer.
+PostgreSQL's programs there is no peer. With `--edges N` ours takes turns with itself in as many more processes.
 
 The load on ours is made by load_client.c, a process of its own; what it and pgbench cost is told apart from what
 the servers cost.
@@ -220,7 +220,7 @@ def _children_cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def measure(connections: Sequence[int], seconds: float, pairs: int) -> dict[str, Any]:
+def measure(connections: Sequence[int], seconds: float, pairs: int, edges: int = 0) -> dict[str, Any]:
     """The whole bench, as the object that `--json` prints."""
     folder = Path(tempfile.mkdtemp(prefix="tidewire-bench-"))
     metrics = [Metric(name, count) for count in connections for name in (CREATES, READS)]
@@ -235,11 +235,15 @@ def measure(connections: Sequence[int], seconds: float, pairs: int) -> dict[str,
         with ExitStack() as stack:
             servers = [stack.enter_context(ServerProcess(folder / "sqlite"))]
             sides: dict[str, Side] = {SQLITE: Ours(client, servers[0], most)}
+            if edges:
+                options = ["--edges", str(edges)]
+                servers.append(stack.enter_context(ServerProcess(folder / "edges", options=options)))
+                sides[f"ours, edges: {edges}"] = Ours(client, servers[-1], most)
             if programs is not None:
                 postgres = stack.enter_context(running_postgres(programs))
                 options = ["--store", f"{postgres.address}&schema={_SCHEMA}"]
                 servers.append(stack.enter_context(ServerProcess(folder / "postgres", options=options)))
-                sides[POSTGRES] = Ours(client, servers[1], most)
+                sides[POSTGRES] = Ours(client, servers[-1], most)
                 sides[PEER] = Peer(programs, folder, postgres, most)
                 postgres_s = -postgres.cpu_s()
             window = Window([server.pid for server in servers])
@@ -316,9 +320,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="length of each turn (1)")
     parser.add_argument("--pairs", type=int, default=2, help="turns of each side (2)")
     parser.add_argument("--connections", default="1,64,256", help="how many at once (1,64,256)")
+    parser.add_argument("--edges", type=int, default=0, help="measure ours with so many edges as well (0)")
     given = parser.parse_args()
     connections = [int(count) for count in given.connections.split(",")]
-    outcome = measure(connections, given.seconds, given.pairs)
+    outcome = measure(connections, given.seconds, given.pairs, given.edges)
     if given.json:
         print(json.dumps(outcome))
     else:

@@ -64,6 +64,9 @@ class Settings:
         False, "refuse Bayeux messages that come without the handshake's cookie"
     )
     pubsub_keepalive_s: float = _setting(60.0, "seconds between empty responses on a quiet Pub/Sub stream")
+    push_topic_pilot: bool = _setting(
+        False, "let push topics watch the six objects that the original keeps for its pilot program"
+    )
     retain_push_h: float = _setting(
         24.0, "hours that push-topic and generic events are kept; 0 keeps them for ever"
     )
@@ -72,6 +75,10 @@ class Settings:
     )
     org_idle_s: float = _setting(
         900.0, "seconds without use after which an org other than the first is closed until it is used again"
+    )
+    edges: int = _setting(
+        0,
+        "processes that take clients' connections beside the one that writes; 0 does everything in one process",
     )
     log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")
 

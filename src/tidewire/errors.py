@@ -8,6 +8,7 @@
         EmailInvalid
         RecordNotFound RecordDeleted DeleteRestricted UndeleteRefused ExternalIdAmbiguous MergeRefused
         LeadConverted FieldsInconsistent StatusRefused ActivationRefused HierarchyCircular
+        OwnerInactive OwnerLacksRead QueueUnfit
         PasswordInvalid
         BodyMalformed BodyTooLarge MethodNotAllowed ResourceUnknown VersionUnsupported MediaTypeUnsupported
         PreconditionFailed
@@ -223,6 +224,24 @@ class HierarchyCircular(RequestError):
     """A parent that is the record itself or stands below it. Details: `fields`."""
 
     code = "hierarchy_circular"
+
+
+class OwnerInactive(RequestError):
+    """A record given to a user who is not active. Details: `fields`, `entity`."""
+
+    code = "owner_inactive"
+
+
+class OwnerLacksRead(RequestError):
+    """A record given to a user who may not read records of its object. Details: `fields`, `entity`."""
+
+    code = "owner_lacks_read"
+
+
+class QueueUnfit(RequestError):
+    """A record given to a group that is no queue for records of its object. Details: `fields`, `entity`."""
+
+    code = "queue_unfit"
 
 
 class PasswordInvalid(RequestError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 Value = str | int | float | bool | None
 """A stored field value: text, id, number, truth, date and datetime as epoch ms, time as ms since midnight."""
@@ -36,7 +37,8 @@ class Change:
     for a
     create, `after` is None for a delete. `changed` names the fields whose value differs, in object field
     order.
-    `sequence` counts the changes of the transaction from 1, over all objects.
+    `sequence` counts the changes of the transaction from 1, over all objects. Of a change with `is_quiet` push
+    topics are not told.
     """
 
     entity: str
@@ -46,6 +48,7 @@ class Change:
     after: Mapping[str, Value] | None
     changed: tuple[str, ...]
     sequence: int
+    is_quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +63,12 @@ class CommitContext:
     has_notifications: bool = True  # False: push topics stay silent about it
 
 
-@dataclass(frozen=True, slots=True)
-class EventDraft:
-    """An event before the log has given it a position.
+class EventDraft(NamedTuple):
+    """An event before the log has given it a position. A tuple for the reason that Event is one.
 
     `payload` depends on the family: Avro by `schema_id` for platform and change events, JSON for the others
     (see
-    capture.push_topics). It is the full form; what a subscriber may not see is cut at delivery.
+    capture.notifications). It is the full form; what a subscriber may not see is cut at delivery.
     """
 
     topic: str
@@ -77,13 +79,13 @@ class EventDraft:
     event_uuid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """An event as the log holds it. `position` is its place in the org's log; on the wire it is the replay
     id.
 
     `transaction_last` is the position of the last event of the same transaction, so a reader knows when it
-    has all.
+    has all. A tuple, because one is made for every row written or read, and a frozen dataclass takes several
+    times as long to make.
     """
 
     position: int

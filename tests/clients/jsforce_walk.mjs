@@ -33,8 +33,10 @@ async function signIn() {
     print("oauth login", {userId: byOauth.id, orgId: byOauth.organizationId});
     print("identity", await oauth.identity());
     print("wrong password", await failure(new jsforce.Connection({loginUrl}).login(username, "wrong")));
+    const {instanceUrl, accessToken} = oauth; // which logging out makes it forget
     await oauth.logout();
-    print("after logout", await failure(oauth.query("SELECT Id FROM Account")));
+    const stale = new jsforce.Connection({instanceUrl, accessToken, version: "59.0"});
+    print("after logout", await failure(stale.query("SELECT Id FROM Account")));
     return soap;
 }
 

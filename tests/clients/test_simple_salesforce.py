@@ -6,9 +6,11 @@ import csv
 import uuid
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
+from requests.adapters import HTTPAdapter
 from simple_salesforce.api import Salesforce
 from simple_salesforce.exceptions import (
     SalesforceAuthenticationFailed,
@@ -18,7 +20,7 @@ from simple_salesforce.exceptions import (
 )
 from simple_salesforce.login import SalesforceLogin
 
-from tidewire.config import DEV_PASSWORD, DEV_USERNAME
+from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
 from tidewire.testing import ServerProcess
 
 pytestmark = pytest.mark.clients
@@ -206,3 +208,53 @@ def test_bulk_1_carries_twenty_thousand_rows(salesforce: Any, shipments: str) ->
         f"SELECT Id, Key__c FROM {shipments} WHERE Key__c = '{rows[0]['Key__c']}'"
     )
     assert [row["Key__c"] for row in first] == [rows[0]["Key__c"]]
+
+
+class Detour(HTTPAdapter):
+    """Takes requests for the original login host to our own server, as a name server of ours would."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        super().__init__()
+        self._netloc = urlsplit(server.https).netloc
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        request.url = urlsplit(str(request.url))._replace(netloc=self._netloc).geturl()
+        return super().send(request, *args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", ["token", "organization", "consumer"])
+def test_every_kind_of_password_login_leads_here(
+    server: ServerProcess, tls: requests.Session, kind: str
+) -> None:
+    tls.mount("https://login.salesforce.com", Detour(server))
+    more: Any = {
+        "token": {"security_token": ""},
+        "organization": {"organizationId": server.org_id},
+        "consumer": {"consumer_key": DEV_CLIENT_ID, "consumer_secret": DEV_CLIENT_SECRET},
+    }[kind]
+    salesforce: Any = Salesforce(username=DEV_USERNAME, password=DEV_PASSWORD, session=tls, **more)
+    assert salesforce.is_sandbox() is False
+    salesforce.session_id = "00Ddead!x"
+    assert salesforce.User.describe()["name"] == "User"  # the client signs in again by itself
+
+
+def test_contact_is_upserted_by_its_address(salesforce: Any) -> None:
+    email = f"{uuid.uuid4().hex[:12]}@example.org"
+    assert salesforce.Contact.upsert(f"Email/{email}", {"LastName": "One"}) == 201
+    assert salesforce.Contact.upsert(f"Email/{email}", {"LastName": "Two"}) == 200
+    assert salesforce.Contact.get_by_custom_id("Email", email)["LastName"] == "Two"
+
+
+def test_bulk_1_upserts_queries_with_parents_and_deletes(salesforce: Any, shipments: str) -> None:
+    key = uuid.uuid4().hex[:12]
+    bulk = getattr(salesforce.bulk, shipments)
+    (made,) = bulk.upsert([{"Key__c": key, "Weight__c": 1}], "Key__c")
+    (again,) = bulk.upsert([{"Key__c": key, "Weight__c": 2}], "Key__c", include_detailed_results=True)
+    assert (made["created"], again["created"], again["Weight__c"]) == (True, False, 2)
+    (found,) = bulk.query(f"SELECT Weight__c, Owner.Username FROM {shipments} WHERE Key__c = '{key}'")
+    assert (found["Weight__c"], found["Owner"]["Username"]) == (2.0, DEV_USERNAME)
+    assert found["Owner"]["attributes"]["type"] == "User"
+    (gone,) = bulk.delete([{"Id": made["id"]}])
+    assert gone["success"] is True
+    (deleted,) = bulk.query_all(f"SELECT IsDeleted FROM {shipments} WHERE Key__c = '{key}'")
+    assert deleted["IsDeleted"] is True

@@ -6,6 +6,7 @@ package `definitions` compares everything with the org and makes it so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -107,7 +108,8 @@ _LENGTHS = {
     FieldType.REFERENCE: 18,
 }
 _MAX_MASTERS = 2
-_TEXT_LIMITS = {"label": 255, "description": 1000, "help_text": 510}
+_TEXT_LIMITS = {"label": 255, "description": 1000, "help_text": 510, "format": 30}
+_FORMAT_MARKS = re.compile(r"\{(?:0{1,10}|YYYY|YY|MM|DD)\}")
 _PICKLISTS = frozenset({FieldType.PICKLIST, FieldType.MULTI_PICKLIST})
 
 
@@ -175,7 +177,7 @@ def parse_field(name: str, value: object, path: str, allowed: frozenset[FieldTyp
         updateable=not is_derived,
         picklist=parse_picklist(spec.get("values", ()), spec.get("default"), field_type, path),
         restricted=_flag(spec, "restricted", path),
-        display_format=str(spec.get("format", "")),
+        display_format=_display_format(spec, path),
         start_number=_whole(spec, "start", 1, path),
         formula=formula,
         roll_up=roll_up,
@@ -202,6 +204,19 @@ def _refuse(path: str, message: str) -> NoReturn:
 def _default_label(name: str) -> str:
     """`ns__Due_Date__c` -> `Due Date`."""
     return name.removesuffix("__c").rpartition("__")[2].replace("_", " ")
+
+
+def _display_format(spec: Mapping[str, Any], path: str) -> str:
+    """The format of an auto number: one counter such as `{0000}`, parts of the day, and any other text."""
+    text = parse_text(spec, "format", "", path)
+    marks = _FORMAT_MARKS.findall(text)
+    rest = _FORMAT_MARKS.sub("", text)
+    counters = [mark for mark in marks if "0" in mark]
+    if text and (len(counters) != 1 or "{" in rest or "}" in rest):
+        _refuse(
+            path, "format must have one counter such as {0000}, and no marks but {YYYY}, {YY}, {MM} and {DD}"
+        )
+    return text
 
 
 def _flag(spec: Mapping[str, Any], key: str, path: str) -> bool:
@@ -361,7 +376,7 @@ def parse_picklist(
 
 
 def parse_text(spec: Mapping[str, Any], key: str, default: str, path: str) -> str:
-    """A label, description or help text, no longer than such a text may be."""
+    """A label, description, help text or format, no longer than such a text may be."""
     value = spec.get(key, default)
     limit = _TEXT_LIMITS[key]
     if not isinstance(value, str) or len(value) > limit:

@@ -168,6 +168,7 @@ def render_describe(
             f,
             can_edit=f.name in editable,
             is_name=f is entity.name_field,
+            is_key=f.name in entity.keys,
             relationship_order=masters.index(f) if f in masters else None,
         )
         for f in entity.fields
@@ -233,7 +234,12 @@ def _full(
 
 
 def render_field(
-    field: Field, *, can_edit: bool, is_name: bool = False, relationship_order: int | None = None
+    field: Field,
+    *,
+    can_edit: bool,
+    is_name: bool = False,
+    is_key: bool = False,
+    relationship_order: int | None = None,
 ) -> dict[str, object]:
     """One field with every key of a description, in alphabetical order. `relationship_order` counts the
     masters of a detail from 0.
@@ -245,7 +251,8 @@ def render_field(
     is_number = field.type in DOUBLE_TYPES
     length = _length(field)
     can_group = field.is_filterable and field.type not in _UNGROUPED
-    has_default = _has_default(field)
+    # A record without a name that may be left out goes by its id.
+    has_default = _has_default(field) or (is_name and field.type is FieldType.TEXT and not field.required)
     is_required = field.required or field.is_system or field.type in _NEVER_NULL
     return {
         "aggregatable": field.is_filterable and field.type not in _UNAGGREGATED,
@@ -276,7 +283,7 @@ def render_field(
         "groupable": can_group,
         "highScaleNumber": False,
         "htmlFormatted": field.type is FieldType.RICH_TEXT,
-        "idLookup": field.type is FieldType.ID or field.external_id,
+        "idLookup": is_key or field.type is FieldType.ID or field.external_id,
         "inlineHelpText": field.help_text or None,
         "label": field.label,
         "length": length,

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tidewire.access import record_access
 from tidewire.access.definitions.apply import apply_definition
 from tidewire.access.definitions.plan import Applied
 from tidewire.access.editing import check_editable
 from tidewire.access.grants import GRANT_OBJECTS, Grants, ObjectGrant, read_grants
 from tidewire.access.guard import RecordGuard
 from tidewire.access.logins import end_sessions
+from tidewire.access.older_words import in_todays_words
 from tidewire.access.principal import Principal
 from tidewire.access.publishing import (
     Outcome,
@@ -20,7 +22,7 @@ from tidewire.access.publishing import (
     draft_from_values,
     publishable_event,
 )
-from tidewire.access.reading import narrowed_queries, read_record, readable_columns
+from tidewire.access.reading import check_topic_query, narrowed_queries, read_record, readable_columns
 from tidewire.access.requests import Call, Note, Rows, Upsert, Write
 from tidewire.access.sharing import Level, Sharing, forget_manual_shares
 from tidewire.access.usage import ApiUsage
@@ -41,11 +43,14 @@ from tidewire.records.leads import Conversion, Converted, convert_lead
 from tidewire.records.merge import Merged, merge
 from tidewire.records.query import run_query
 from tidewire.records.service import Records
+from tidewire.records.table import try_read_row
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.model import ObjectType
+from tidewire.soql.ast import Query
 from tidewire.soql.bound import BoundQuery
+from tidewire.soql.parser import parse_query
 from tidewire.soql.sosl import parse_search
 from tidewire.storage.store import Reader, read_progress
 
@@ -113,6 +118,7 @@ class Gate:
         `note` is told of the results inside the transaction.
         """
         sharing = await self._sharing(call.principal)
+        writes = [in_todays_words(write, call.api_version) for write in writes]
         allowed = [await self._check_write(call.principal, write) for write in writes]
         results: list[str | PlatformError] = []
 
@@ -151,6 +157,7 @@ class Gate:
             given = write.values or {}
             if not (readable.issuperset(given) and editable.issuperset(given)):
                 check_editable(self.catalog, obj, grants, given)
+            check_topic_query(self._view(principal, grants), obj, given, self._clock.now_ms())
         except PlatformError as error:
             return error
         return obj
@@ -189,7 +196,30 @@ class Gate:
     async def bind(self, principal: Principal, soql: str, now_ms: int) -> BoundQuery:
         """The query tied to what the user sees by now, its dates counted from `now_ms`."""
         grants = await self.grants(principal)
-        return self._view(principal, grants).bind(soql, now_ms)
+        view = self._view(principal, grants)
+        if record_access.NAME.lower() in soql.lower():
+            query = parse_query(soql)
+            if record_access.is_asked(query):
+                return view.bind_over(query, await self._record_access(principal, query), now_ms)
+        return view.bind(soql, now_ms)
+
+    async def _record_access(self, principal: Principal, query: Query) -> record_access.AccessRows:
+        """The rows of a query on UserRecordAccess. Only whoever manages users may ask about others."""
+        asked = record_access.parse_asked(query)
+        grants = await self.grants(principal)
+        if asked.user_id != principal.user_id and not grants.has("ManageUsers"):
+            raise AccessDenied("the access of other users is told to who manages users", entity=query.entity)
+        users, catalog = self.catalog.object("User"), self.catalog
+
+        def work(reader: Reader) -> dict[str, frozenset[str]]:
+            row = try_read_row(reader, users, asked.user_id)
+            if row is None or not row["IsActive"]:
+                return dict.fromkeys(asked.record_ids, frozenset())
+            sharing = Sharing(read_grants(reader, catalog, asked.user_id), catalog)
+            return record_access.read_access(reader, catalog, sharing, asked.record_ids)
+
+        access = await self._records.read(work)
+        return record_access.AccessRows(catalog.object("Organization"), asked.user_id, access)
 
     async def read_snapshot(self, work: Callable[[Reader], T]) -> tuple[T, int]:
         """What `work` reads in one transaction, off the loop, and the log's head in it.
@@ -272,6 +302,12 @@ class Gate:
             )
             self._grants[principal.user_id] = found
         return found
+
+    async def check_api(self, principal: Principal) -> None:
+        """Raise AccessDenied if the APIs were taken from the org, or from the user, since the login."""
+        is_on = self._records.types.settings.api_enabled
+        if not is_on or not (await self.grants(principal)).has("ApiEnabled"):
+            raise AccessDenied("API is not enabled for this Organization or Partner", permission="ApiEnabled")
 
     def on_changes(self, unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
         """Follow changes to users and permissions, inside their transaction."""
@@ -405,6 +441,7 @@ class Gate:
             key = obj.try_field(upsert.field)
             given = upsert.values if key is None else {**upsert.values, key.name: upsert.value}
             check_editable(self.catalog, obj, grants, given)
+            check_topic_query(self._view(principal, grants), obj, given, self._clock.now_ms())
         except PlatformError as error:
             return error
         return obj, grants.on(obj.name)
@@ -444,10 +481,11 @@ class Gate:
 
         def work(unit: UnitOfWork) -> Merged:
             guard = RecordGuard(unit, sharing)
-            guard.check_update(obj, master, values)
-            for loser in losers:
-                guard.require(obj, loser, Level.FULL)
-            return merge(unit, obj, master, losers, values)
+            with guard.hiding_strangers():
+                guard.check_update(obj, master, values)
+                for loser in losers:
+                    guard.require(obj, loser, Level.FULL)
+                return merge(unit, obj, master, losers, values)
 
         return await self._commit(call, work)
 
@@ -456,10 +494,16 @@ class Gate:
         made = [("Account", conversion.account_id), ("Contact", conversion.contact_id)]
         if conversion.makes_opportunity:
             made.append(("Opportunity", conversion.opportunity_id))
+        given = {
+            "Account": conversion.account_values,
+            "Contact": conversion.contact_values,
+            "Opportunity": conversion.opportunity_values,
+        }
         for entity, joined_id in (("Lead", conversion.lead_id), *made):
             obj, grants = await self._open(call.principal, entity)
             grant = grants.on(entity)
             check_allowed(obj, grant.can_create if joined_id is None else grant.can_edit)
+            check_editable(self.catalog, obj, grants, given.get(entity, {}))
         asked = replace(
             conversion,
             lead_id=normalise_id(conversion.lead_id),
@@ -479,7 +523,8 @@ class Gate:
             ):
                 if record_id is not None:
                     guard.require(unit.catalog.object(entity), record_id, Level.EDIT)
-            return convert_lead(unit, asked)
+            with guard.hiding_strangers():
+                return convert_lead(unit, asked)
 
         return await self._commit(call, work)
 

@@ -13,7 +13,7 @@ are, `sharing.py` says.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from tidewire.access.reach import NO_REACH, Reach, read_reach
@@ -25,7 +25,7 @@ from tidewire.schema.shares import shared_entity
 from tidewire.soql.dates import Calendar
 from tidewire.soql.scope import NOBODY, Caller
 from tidewire.soql.zones import load_zone
-from tidewire.storage.store import Reader
+from tidewire.storage.store import Reader, Transaction
 
 GRANT_OBJECTS = frozenset(
     {"User", "Profile", "PermissionSet", "PermissionSetAssignment", "ObjectPermissions", "FieldPermissions"}
@@ -146,7 +146,7 @@ class Grants:
 
     def _is_set_up(self, obj: ObjectType) -> bool:
         """Whether the object itself, and no single field of it, is what a permission is needed for."""
-        return bool(obj.shares) or (obj.name in _SETUP and (obj.is_setup or self.has(_PEOPLE)))
+        return obj.is_setup or (obj.name in _SETUP and self.has(_PEOPLE))
 
     def hidden_fields(self, obj: ObjectType) -> frozenset[str]:
         """The fields of an object that this user must not see, anywhere."""
@@ -170,7 +170,14 @@ def is_permissionable(f: Field) -> bool:
 def read_grants(reader: Reader, catalog: Catalog, user_id: str) -> Grants:
     """Add up a user's permissions, as of this reader's commit."""
     (user,) = read_rows(reader, catalog.object("User"), "Id", [user_id])
-    profile_id = user["ProfileId"]
+    reach = read_reach(reader, catalog, user)
+    caller = _read_caller(reader, catalog, user, reach.queues)
+    return replace(read_permissions(reader, catalog, user), caller=caller, reach=reach)
+
+
+def read_permissions(reader: Reader | Transaction, catalog: Catalog, user: Mapping[str, Value]) -> Grants:
+    """What a user, given by their row, may do with objects and fields; nothing is said of single records."""
+    user_id, profile_id = user["Id"], user["ProfileId"]
     profiles = read_rows(reader, catalog.object("Profile"), "Id", [profile_id])
     sets = catalog.object("PermissionSet")
     assigned = read_rows(reader, catalog.object("PermissionSetAssignment"), "AssigneeId", [user_id])
@@ -195,9 +202,7 @@ def read_grants(reader: Reader, catalog: Catalog, user_id: str) -> Grants:
         for name, value in row.items()
         if name.startswith("Permissions") and value
     )
-    reach = read_reach(reader, catalog, user)
-    caller = _read_caller(reader, catalog, user, reach.queues)
-    return Grants(permissions, objects, frozenset(readable), frozenset(editable), caller, reach)
+    return Grants(permissions, objects, frozenset(readable), frozenset(editable))
 
 
 def _read_caller(

@@ -7,12 +7,16 @@ be able to edit it. Public objects, and users who may change all, cost no statem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+from tidewire.access.owners import OWNER_FIELD, NewOwners
 from tidewire.access.row_rules import check_row
+from tidewire.access.share_rows import is_derived
 from tidewire.access.sharing import Level, Sharing
 from tidewire.errors import (
     AccessDenied,
+    DeleteRestricted,
     DuplicateValue,
     ExternalIdAmbiguous,
     PlatformError,
@@ -25,8 +29,6 @@ from tidewire.records.table import try_read_row
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import Field, ObjectType
 
-_OWNER = "OwnerId"
-
 
 class RecordGuard:
     """One user's reach in one unit of work. From its making on, it sees every new lookup of the unit."""
@@ -34,10 +36,13 @@ class RecordGuard:
     def __init__(self, unit: UnitOfWork, sharing: Sharing) -> None:
         self._unit = unit
         self._sharing = sharing
-        unit.watch_references(self._check_reference)
+        self._owners = NewOwners(unit)
+        unit.watch_references(self._check_reference, self._is_seen)
 
     def require(self, obj: ObjectType, record_id: str, level: Level) -> None:
         """Raise RecordNotFound for a record out of sight, AccessDenied for one that is not open this far."""
+        if obj.shares and is_derived(record_id):
+            raise AccessDenied("only Manual shares can be changed or deleted", entity=obj.name)
         if self._sharing.condition(obj, level) is None:
             return
         if not self._is_open(obj, record_id, Level.READ):
@@ -63,6 +68,11 @@ class RecordGuard:
                 return error
             text = "duplicate value found: <unknown> duplicates value on record with id: <unknown>"
             return DuplicateValue(text, fields=[], record_id="")
+        if isinstance(error, DeleteRestricted) and "child_id" in error.details:
+            concerned = (error.details.get("record_id"), error.details.get("child_id"))
+            if not all(self._sees(each) for each in concerned):
+                text = "Your attempt to delete the record could not be completed because of other records"
+                return DeleteRestricted(text, fields=[])
         if isinstance(error, ExternalIdAmbiguous):
             found = error.details.get("record_ids")
             ids = [str(each) for each in found] if isinstance(found, list) else []
@@ -72,9 +82,23 @@ class RecordGuard:
                 return ExternalIdAmbiguous(text, **{**error.details, "record_ids": seen})
         return error
 
+    @contextmanager
+    def hiding_strangers(self) -> Iterator[None]:
+        """Let what is raised inside go on without the ids of records that the user may not see."""
+        try:
+            yield
+        except PlatformError as error:
+            shown = self.without_strangers(error)
+            if shown is error:
+                raise
+            raise shown from None
+
     def _sees(self, record_id: object) -> bool:
         obj = self._unit.catalog.try_object_of_id(str(record_id))
-        return obj is not None and self._is_open(obj, str(record_id), Level.READ)
+        return obj is not None and self._is_seen(obj, str(record_id))
+
+    def _is_seen(self, obj: ObjectType, record_id: str) -> bool:
+        return self._sharing.knows(obj) and self._is_open(obj, record_id, Level.READ)
 
     def _is_open(self, obj: ObjectType, record_id: str, level: Level) -> bool:
         if self._sharing.condition(obj, level) is None:
@@ -82,13 +106,13 @@ class RecordGuard:
         return bool(self._sharing.reached(self._unit.tx, obj, [record_id], level))
 
     def _is_transfer(self, obj: ObjectType, record_id: str, values: Mapping[str, object]) -> bool:
-        owner = obj.try_field(_OWNER)
+        owner = obj.try_field(OWNER_FIELD)
         if owner is None or self._sharing.condition(obj, Level.FULL) is None:
             return False
         for name, value in values.items():
-            if name.lower() == _OWNER.lower():
+            if name.lower() == OWNER_FIELD.lower():
                 row = try_read_row(self._unit.tx, obj, record_id) or {}
-                return row.get(_OWNER) != try_normalise_id(str(value))
+                return row.get(OWNER_FIELD) != try_normalise_id(str(value))
             if obj.try_field(name) is None and try_lookup(obj, name) is owner:
                 return True
         return False
@@ -99,3 +123,5 @@ class RecordGuard:
             raise ReferenceForbidden(
                 "insufficient access rights on cross-reference id", fields=[lookup.name], entity=obj.name
             )
+        if lookup.name == OWNER_FIELD:
+            self._owners.check(obj, target, target_id)

@@ -80,12 +80,17 @@ class QueryPages:
         kept = Kept(soql, include_deleted, now_ms, answer.ids or RowIds(b""))
         return self._page(principal, bound, answer, kept, position, "")
 
+    async def bind(self, principal: Principal, soql: str, *, version: int) -> BoundQuery:
+        """What a query would read, without reading it. Raises what binding a query raises."""
+        bound = await self._gate.bind(principal, soql, self._clock.now_ms())
+        _check_version(soql, version)
+        return bound
+
     async def explain(
         self, principal: Principal, soql: str, *, version: int, include_deleted: bool = False
     ) -> list[Plan]:
         """How the query could be answered, the cheapest way first. Raises what binding a query raises."""
-        bound = await self._gate.bind(principal, soql, self._clock.now_ms())
-        _check_version(soql, version)
+        bound = await self.bind(principal, soql, version=version)
         plans, _ = await self._gate.read_snapshot(
             lambda reader: explain_query(reader, bound, include_deleted=include_deleted)
         )

@@ -54,6 +54,10 @@ class Reach:
     rules: tuple[OpenedBy, ...] = ()
     child_access: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """By role and field, such as `CaseAccessForAccountOwner`: Read or Edit, what owning an account gives."""
+    every_rule: tuple[OpenedBy, ...] = ()
+    """The org's sharing rules in the order of their names, whomever they are for."""
+    every_child_access: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """`child_access` of all roles."""
 
 
 NO_REACH = Reach()
@@ -68,10 +72,9 @@ def read_reach(reader: Reader | Transaction, catalog: Catalog, user: Mapping[str
     own = _groups_of(reader, catalog, groups, roles, str(user["Id"]), role_id)
     above = own | _groups_of_people_below(reader, catalog, groups, roles, below)
     queues = frozenset(g for g, row in groups.items() if row["Type"] == "Queue")
-    rules = tuple(
+    every_rule = tuple(
         OpenedBy(rule, _party(reader, catalog, groups, roles, rule.owned_by_id), rule.shared_with_id in own)
         for rule in read_sharing_rules(reader)
-        if rule.shared_with_id in above
     )
     return Reach(
         user_id=str(user["Id"]),
@@ -81,8 +84,10 @@ def read_reach(reader: Reader | Transaction, catalog: Catalog, user: Mapping[str
         groups_below=tuple(sorted(above - queues)),
         queues=tuple(sorted(own & queues)),
         queues_below=tuple(sorted(above & queues)),
-        rules=rules,
+        rules=tuple(opened for opened in every_rule if opened.rule.shared_with_id in above),
         child_access=_child_access(roles, {role_id, *below}),
+        every_rule=every_rule,
+        every_child_access=_child_access(roles, {str(row["Id"]) for row in roles}),
     )
 
 

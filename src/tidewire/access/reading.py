@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from tidewire.access.editing import unknown_column
 from tidewire.access.grants import Grants
+from tidewire.access.share_rows import is_derived
 from tidewire.access.sharing import Level
 from tidewire.access.view import View
-from tidewire.errors import RecordNotFound
+from tidewire.errors import FieldUnknown, ObjectUnknown, PlatformError, RecordNotFound
 from tidewire.events import Value
 from tidewire.records.derived import refresh_volatile
-from tidewire.records.query import Cell, Record
+from tidewire.records.query import Cell, QueryRunner, Record
 from tidewire.records.table import try_read_row
 from tidewire.records.work import living
 from tidewire.schema.model import Field, ObjectType
-from tidewire.soql.bound import BoundQuery
+from tidewire.soql.ast import Operator
+from tidewire.soql.bound import BoundCompare, BoundQuery, Column
 from tidewire.soql.parser import parse_query
 from tidewire.soql.sosl import Search, narrow, searched_fields
 from tidewire.storage.store import Reader
@@ -23,11 +25,37 @@ from tidewire.storage.store import Reader
 
 def read_record(reader: Reader, view: View, obj: ObjectType, record_id: str, now_ms: int) -> Record:
     """A living record without what the user may not see. Raises RecordNotFound or RecordDeleted."""
+    if obj.shares and is_derived(record_id):
+        return _read_derived(reader, view, obj, record_id, now_ms)
     if view.sharing.sight(obj) is not None and not view.sharing.reached(reader, obj, [record_id], Level.READ):
         raise RecordNotFound("The requested resource does not exist", record_id=record_id)
     row = living(try_read_row(reader, obj, record_id), record_id)
     row |= refresh_volatile(obj, row, now_ms)
     return _without(row, view.hidden_fields(obj))
+
+
+def _read_derived(reader: Reader, view: View, obj: ObjectType, record_id: str, now_ms: int) -> Record:
+    wanted = BoundCompare(Column(obj.by_name["id"]), Operator.EQ, record_id)
+    bound = BoundQuery(obj, (), wanted, sight=view.sharing)
+    for row in QueryRunner(reader, include_deleted=False, now_ms=now_ms).execute(bound, obj.stored_fields):
+        return row
+    raise RecordNotFound("The requested resource does not exist", record_id=record_id)
+
+
+def check_topic_query(view: View, obj: ObjectType, values: Mapping[str, object], now_ms: int) -> None:
+    """Raise FieldUnknown or ObjectUnknown for a push topic whose query names what the user may not read.
+
+    Whatever else is wrong with the query is told when it is compiled.
+    """
+    if obj.name != "PushTopic" or view.grants.is_administrator:
+        return
+    for text in (value for name, value in values.items() if name.lower() == "query"):
+        try:
+            view.bind_parsed(parse_query(str(text)), now_ms)
+        except (FieldUnknown, ObjectUnknown):
+            raise
+        except PlatformError:
+            return
 
 
 def narrowed_queries(view: View, search: Search, now_ms: int) -> list[BoundQuery]:

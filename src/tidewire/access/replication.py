@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tidewire.access.gate import Gate, Rows
 from tidewire.access.principal import Principal
 from tidewire.errors import ObjectUnknown, TooManyRecords, WindowInvalid
-from tidewire.records.bin import BIN_RETENTION_MS
+from tidewire.records.bin import BIN_RETENTION_MS, read_purged
 from tidewire.schema.model import ObjectType
 from tidewire.schema.values import render_datetime
 
@@ -31,7 +31,7 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """Ids and moments of deletes whose records are in the recycle bin; what was purged is not told."""
+    """Ids and moments of deletes whose records are in the recycle bin, or were purged but would be there still."""
 
     records: tuple[tuple[str, int], ...]
     earliest_available_ms: int
@@ -57,7 +57,9 @@ async def deleted_in(
     records: tuple[tuple[str, int], ...] = ()
     if obj.try_field("IsDeleted") is not None:
         rows = await _read(gate, principal, obj, start_ms, end_ms, is_deleted=True)
-        records = tuple((str(row["Id"]), int(str(row["SystemModstamp"]))) for row in rows.rows)
+        kept = [(str(row["Id"]), int(str(row["SystemModstamp"]))) for row in rows.rows]
+        records = (*kept, *await _read_purged(gate, principal, obj, start_ms, end_ms))
+        _check_count(len(records))
     return Deleted(records, now_ms - BIN_RETENTION_MS, _covered(start_ms, end_ms, now_ms))
 
 
@@ -91,6 +93,21 @@ async def _read(
     # SOQL of the catalog's names and moments that we rendered ourselves.
     soql = f"SELECT Id, SystemModstamp FROM {obj.name} WHERE {condition} LIMIT {MAX_IDS + 1}"  # noqa: S608
     rows = await gate.query(principal, soql, include_deleted=is_deleted)
-    if len(rows.rows) > MAX_IDS:
-        raise TooManyRecords(f"more than {MAX_IDS} records in this time: ask for less", limit=MAX_IDS)
+    _check_count(len(rows.rows))
     return rows
+
+
+async def _read_purged(
+    gate: Gate, principal: Principal, obj: ObjectType, start_ms: int, end_ms: int
+) -> list[tuple[str, int]]:
+    # Whom a record was open to went with it: where not everybody sees every record, only its owner is told.
+    owner_id = None if await gate.sees_all_records(principal, obj.name) else principal.user_id
+    start_ms -= start_ms % 1000
+    return await gate.records.read(
+        lambda reader: read_purged(reader, obj, start_ms, end_ms, MAX_IDS + 1, owner_id)
+    )
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_IDS:
+        raise TooManyRecords(f"more than {MAX_IDS} records in this time: ask for less", limit=MAX_IDS)

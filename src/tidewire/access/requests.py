@@ -22,12 +22,13 @@ Note = Callable[[UnitOfWork, Sequence[T | PlatformError]], None]
 @dataclass(frozen=True, slots=True)
 class Call:
     """What one API call brings along; `origin` becomes the change events' changeOrigin. Without
-    `has_notifications` push topics stay silent about what it changes.
+    `has_notifications` push topics stay silent about what it changes. `api_version` is None for the newest.
     """
 
     principal: Principal
     origin: str
     has_notifications: bool = True
+    api_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

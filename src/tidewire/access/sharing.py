@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from functools import cached_property
 
-from tidewire.access.grants import Grants
+from tidewire.access.grants import Grants, ObjectGrant
 from tidewire.access.reach import OpenedBy, Party
+from tidewire.access.share_rows import ShareRows
 from tidewire.errors import RequestError
 from tidewire.events import Change
 from tidewire.records.rollups import parse_literal
@@ -32,6 +34,7 @@ from tidewire.soql.bound import (
     BoundQuery,
     BoundSemiJoin,
     Column,
+    DerivedRows,
 )
 from tidewire.soql.compile_sql import Among, compile_sql
 from tidewire.soql.like import Wildcard
@@ -52,6 +55,8 @@ _PARTS = {
 # Objects with an owner that an org may leave to the record they belong to.
 _MEMBERS = {"Contact": "AccountId", "Order": "AccountId", "Asset": "AccountId"}
 _ACTIVITIES = frozenset({"Task", "Event"})
+# Objects whose records say something of the object that their SobjectType names.
+_ABOUT_TYPES = frozenset({"RecordType", "QueueSobject"})
 _CHUNK = 500
 
 
@@ -79,6 +84,43 @@ class Sharing:
         self._reach = grants.reach
         self._catalog = catalog
         self._known: dict[tuple[str, Level], BoundCondition | None] = {}
+        self._derived: dict[str, tuple[DerivedRows, ...]] = {}
+
+    def __call__(self, obj: ObjectType, /) -> BoundCondition | None:
+        """Which records of an object may be seen, as queries ask it."""
+        return self.sight(obj)
+
+    def derived(self, obj: ObjectType, /) -> tuple[DerivedRows, ...]:
+        """The rows of a share object that follow from owners, rules and accounts."""
+        if not obj.shares:
+            return ()
+        if obj.name not in self._derived:
+            shared = self._catalog.object(obj.shares)
+            rules = [
+                (opened.rule, condition)
+                for opened in self._reach.every_rule
+                if opened.rule.entity == shared.name and (condition := self._rule(shared, opened)) is not None
+            ]
+            found = ShareRows(self._catalog, obj).all(rules, self._reach.every_child_access)
+            self._derived[obj.name] = found
+        return self._derived[obj.name]
+
+    def grant(self, obj: ObjectType) -> ObjectGrant:
+        """What may be done with records of an object."""
+        return self._grants.on(obj.name)
+
+    def living(self, reader: Reader, obj: ObjectType, ids: Sequence[str]) -> set[str]:
+        """Those of these records that exist and are not deleted, whoever may see them."""
+        found: set[str] = set()
+        for start in range(0, len(ids), _CHUNK):
+            among = Among(obj.by_name["id"], ids[start : start + _CHUNK])
+            sql = compile_sql(BoundQuery(obj, ()), among=among, columns=(obj.by_name["id"],))
+            found |= {str(row[0]) for row in reader.execute(sql.text, sql.params)}
+        return found
+
+    def knows(self, obj: ObjectType) -> bool:
+        """Whether records of an object may be read at all."""
+        return self._grants.can_read(obj.name)
 
     def sight(self, obj: ObjectType) -> BoundCondition | None:
         """Which records of an object may be seen."""
@@ -120,6 +162,9 @@ class Sharing:
             return None
         if obj.name == "User":
             return self._users(obj, level)
+        if obj.name in _ABOUT_TYPES:
+            known = tuple(o.name for o in self._catalog.objects if self._grants.can_read(o.name))
+            return BoundIn(Column(obj.by_name["sobjecttype"]), known)
         if obj.shares:
             parent = self._catalog.object(obj.shares)
             return self._through(parent_field(obj), parent, Level.READ if level is Level.READ else Level.FULL)
@@ -149,10 +194,14 @@ class Sharing:
                 return obj.internal_sharing != "Private" or grants.has("ViewAllUsers")
             return grants.has("ManageUsers")
         if obj.is_setup and not obj.shares:
-            return True
+            return obj.name not in _ABOUT_TYPES or self._knows_all_types
         if level is Level.READ:
             return grants.can_view_all(obj.name)
         return grants.can_modify_all(obj.name)
+
+    @cached_property
+    def _knows_all_types(self) -> bool:
+        return all(self._grants.can_read(obj.name) for obj in self._catalog.objects)
 
     def _users(self, obj: ObjectType, level: Level) -> BoundCondition:
         own = BoundCompare(Column(obj.by_name["id"]), Operator.EQ, self._reach.user_id)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from tidewire.access.grants import Grants
+from tidewire.access.record_access import RECORD_ACCESS, AccessRows
 from tidewire.access.sharing import Sharing
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
@@ -57,7 +58,7 @@ class View:
 
     @cached_property
     def _caller(self) -> Caller:
-        return replace(self.grants.caller, sight=self.sharing.sight)
+        return replace(self.grants.caller, sight=self.sharing)
 
     def described(self, obj: ObjectType) -> ObjectType:
         """The object with what may be done to its records narrowed to what the user may do."""
@@ -69,10 +70,16 @@ class View:
                 createable=obj.createable and grant.can_create,
                 updateable=obj.updateable and (grant.can_edit or grant.can_modify_all),
                 deletable=obj.deletable and (grant.can_delete or grant.can_modify_all),
+                fields=tuple(self._narrowed(f) for f in obj.fields),
             )
             # The object itself where nothing is narrower: much is remembered by it.
             found = self._described[obj.name] = obj if narrowed == obj else narrowed
         return found
+
+    def _narrowed(self, field: Field) -> Field:
+        """The field without the objects it may point at that the user may not know of."""
+        known = tuple(name for name in field.reference_to if self.grants.can_read(name))
+        return field if len(known) == len(field.reference_to) else replace(field, reference_to=known)
 
     def hidden_fields(self, obj: ObjectType) -> frozenset[str]:
         """The fields of an object that this user must not see."""
@@ -112,6 +119,11 @@ class View:
             if len(self._queries) > _MAX_QUERIES:
                 self._queries.popitem(last=False)
         return bound
+
+    def bind_over(self, query: Query, rows: AccessRows, now_ms: int) -> BoundQuery:
+        """A query on UserRecordAccess over the rows that were made for it."""
+        catalog = replace(self._catalog, objects=(RECORD_ACCESS,))
+        return bind_query(query, catalog, now_ms=now_ms, caller=replace(self.grants.caller, sight=rows))
 
     def bind_parsed(self, query: Query, now_ms: int) -> BoundQuery:
         """A query that is parsed already, tied to what the user sees; nothing of it is kept."""

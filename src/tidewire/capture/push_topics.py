@@ -1,48 +1,30 @@
-"""Push topics: a saved query, and the notifications that record changes make on it.
+"""Push topics: a saved query, checked and compiled, that says which record changes are made known.
 
-A notification's payload is JSON: `{"type": ..., "createdDate": ..., "sobject": {...}}`, with the values of
-every selected field as the streaming
-protocol spells them. The replay id is not in it, because the log gives positions later; delivery adds it.
+What a query may be is in `topic_rules.py`, which topics a change concerns in `topic_index.py`, and what they
+are told in `notifications.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import orjson
-
-from tidewire.capture.change_events import AUDIT_STAMPS
-from tidewire.errors import PlatformError, PushTopicInvalid
-from tidewire.events import Change, ChangeType, CommitContext, EventDraft, Family, Value
-from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, ObjectType
-from tidewire.schema.values import render_compound, render_datetime, render_value
-from tidewire.soql.ast import (
-    Aliased,
-    FieldPath,
-    FunctionCall,
-    Not,
-    Query,
-    SemiJoin,
-    Subquery,
-    TypeOf,
-    walk_conditions,
+from tidewire.capture.topic_rules import (
+    OLDEST_API,
+    check_fields,
+    check_shape,
+    detected_fields,
+    has_field_to_watch,
 )
+from tidewire.errors import PlatformError, PushTopicInvalid
+from tidewire.events import ChangeType, Value
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.soql.binder import bind_query
-from tidewire.soql.bound import referenced_fields
+from tidewire.soql.bound import BoundCondition, referenced_fields
 from tidewire.soql.compile_predicate import compile_predicate
 from tidewire.soql.parser import parse_query
 
-SUPPORTED_OBJECTS = frozenset({"Account", "Campaign", "Case", "Contact", "Lead", "Opportunity", "Task"})
-"""Standard objects that push topics may watch; custom objects all may."""
-
-_EVENT_TYPES = {
-    ChangeType.CREATE: "created",
-    ChangeType.UPDATE: "updated",
-    ChangeType.DELETE: "deleted",
-    ChangeType.UNDELETE: "undeleted",
-}
 _OPERATION_FIELDS = {
     ChangeType.CREATE: "NotifyForOperationCreate",
     ChangeType.UPDATE: "NotifyForOperationUpdate",
@@ -53,12 +35,16 @@ _OPERATION_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class PushTopic:
-    """A push topic, compiled. `watched` are the fields whose change counts, None for any."""
+    """A push topic, compiled. `watched` are the fields whose change counts, None for any.
+
+    `columns` are what notifications show: the selected fields, and with a person's name its parts.
+    """
 
     record_id: str
     name: str
     obj: ObjectType
     columns: tuple[Field, ...]
+    where: BoundCondition | None
     where_fields: frozenset[str]
     watched: frozenset[str] | None
     operations: frozenset[ChangeType]
@@ -66,166 +52,63 @@ class PushTopic:
     matches: Callable[[Mapping[str, Value]], bool] = field(repr=False)
 
 
-def compile_push_topic(row: Mapping[str, Value], catalog: Catalog) -> PushTopic:
+def compile_push_topic(
+    row: Mapping[str, Value], catalog: Catalog, *, has_pilot_objects: bool = False
+) -> PushTopic:
     """A push topic from its record. Raises PushTopicInvalid, or the SOQL error of its query."""
     api_version = row.get("ApiVersion")
-    if not isinstance(api_version, int | float) or api_version <= 20.0:
-        raise PushTopicInvalid("ApiVersion must be greater than 20.0", fields=["ApiVersion"])
+    if not isinstance(api_version, int | float) or api_version <= OLDEST_API:
+        raise PushTopicInvalid(f"ApiVersion must be greater than {OLDEST_API}", fields=["ApiVersion"])
     query = parse_query(str(row["Query"]))
-    _check_shape(query)
+    check_shape(query)
     bound = bind_query(query, catalog)
+    check_fields(bound, api_version, has_pilot_objects=has_pilot_objects)
     obj = bound.entity
-    if not obj.custom and obj.name not in SUPPORTED_OBJECTS:
-        raise PushTopicInvalid(f"'{obj.name}' is not supported in push topic queries", fields=["Query"])
-    selected = frozenset(name for f in bound.columns for name in _stored_names(obj, f))
     where_fields = referenced_fields(bound.where)
-    if "Id" not in selected:
-        raise PushTopicInvalid("Id must be selected in the query", fields=["Query"])
+    selected = frozenset(column.name for column in bound.columns)
     return PushTopic(
         record_id=str(row["Id"]),
         name=str(row["Name"]),
         obj=obj,
-        columns=bound.columns,
+        columns=_with_name_parts(obj, bound.columns),
+        where=bound.where,
         where_fields=where_fields,
-        watched=_watched(str(row.get("NotifyForFields") or "Referenced"), selected, where_fields),
+        watched=_watched(str(row.get("NotifyForFields") or "Referenced"), obj, selected, where_fields),
         operations=frozenset(t for t, name in _OPERATION_FIELDS.items() if row.get(name)),
         is_active=bool(row.get("IsActive")),
         matches=compile_predicate(bound.where, obj),
     )
 
 
-class PushTopicIndex:
-    """Active push topics by object, so that a change is held only against those that could match it."""
-
-    def __init__(self, topics: Iterable[PushTopic] = ()) -> None:
-        self.by_name: dict[str, PushTopic] = {}
-        self._by_entity: dict[str, list[PushTopic]] = {}
-        for topic in topics:
-            self.by_name[topic.name] = topic
-            if topic.is_active:
-                self._by_entity.setdefault(topic.obj.name, []).append(topic)
-
-    def replaced(self, gone: frozenset[str], fresh: Iterable[PushTopic]) -> PushTopicIndex:
-        """A new index without the topics whose record ids are in `gone`, and with the fresh ones."""
-        kept = [t for t in self.by_name.values() if t.record_id not in gone]
-        return PushTopicIndex([*kept, *fresh])
-
-    def for_entity(self, entity: str) -> Sequence[PushTopic]:
-        """The active topics on an object."""
-        return self._by_entity.get(entity, ())
+def try_compile(
+    row: Mapping[str, Value], catalog: Catalog, *, has_pilot_objects: bool = False
+) -> PushTopic | None:
+    """Like `compile_push_topic` for a stored record, which may have been overtaken by a change of its object."""
+    try:
+        return compile_push_topic(row, catalog, has_pilot_objects=has_pilot_objects)
+    except PlatformError:
+        return None
 
 
-def notifications(
-    changes: Sequence[Change], context: CommitContext, index: PushTopicIndex
-) -> list[EventDraft]:
-    """What the changes of one transaction make known, in order."""
-    drafts = []
-    for change in changes:
-        for topic in index.for_entity(change.entity):
-            if _is_notified(topic, change):
-                payload = orjson.dumps(
-                    {
-                        "type": _EVENT_TYPES[change.type],
-                        "createdDate": render_datetime(context.commit_ms, "Z"),
-                        "sobject": _sobject(topic, change),
-                    }
-                )
-                drafts.append(EventDraft(topic.record_id, Family.PUSH_TOPIC, payload, context.commit_ms))
-    return drafts
-
-
-def _is_notified(topic: PushTopic, change: Change) -> bool:
-    if change.type not in topic.operations:
-        return False
-    if change.type is ChangeType.UPDATE:
-        if topic.watched is None:
-            if AUDIT_STAMPS.issuperset(change.changed):
-                return False
-        elif topic.watched.isdisjoint(change.changed):
-            return False
-    row = change.before if change.type is ChangeType.DELETE else change.after
-    return row is not None and topic.matches(row)
-
-
-def _sobject(topic: PushTopic, change: Change) -> dict[str, object]:
-    if change.type is ChangeType.DELETE or change.after is None:
-        return {"Id": change.record_id}
-    row = change.after
-    out: dict[str, object] = {}
-    for column in topic.columns:
-        if column.is_compound:
-            out[column.name] = render_compound(topic.obj, column, row, "Z")
-        else:
-            out[column.name] = render_value(column, row.get(column.name), "Z")
-    return out
+def _with_name_parts(obj: ObjectType, columns: tuple[Field, ...]) -> tuple[Field, ...]:
+    shown: dict[str, Field] = {}
+    for column in columns:
+        shown[column.name] = column
+        if column.type is FieldType.PERSON_NAME:
+            shown |= {part.name: part for part in obj.components(column.name)}
+    return tuple(shown.values())
 
 
 def _watched(
-    notify_for: str, selected: frozenset[str], where_fields: frozenset[str]
+    notify_for: str, obj: ObjectType, selected: frozenset[str], where_fields: frozenset[str]
 ) -> frozenset[str] | None:
     if notify_for == "All":
         return None
-    watched = {"Select": selected, "Where": where_fields}.get(notify_for, selected | where_fields)
-    if watched <= {"Id"}:
+    named = {"Select": selected, "Where": where_fields}.get(notify_for, selected | where_fields)
+    if not has_field_to_watch(obj, named):
         raise PushTopicInvalid(
             f"With NotifyForFields {notify_for} the query must name at least one field other than Id"
             f"{' in its WHERE clause' if notify_for == 'Where' else ''}",
             fields=["NotifyForFields"],
         )
-    return watched
-
-
-def _stored_names(obj: ObjectType, column: Field) -> list[str]:
-    # A person's Name is watched through its parts; an address must be named part by part, as the guide has
-    # it.
-    if column.is_compound:
-        return [c.name for c in obj.components(column.name)] if column.name == "Name" else []
-    return [column.name]
-
-
-def _check_shape(query: Query) -> None:
-    problem = _unsupported(query)
-    if problem:
-        raise PushTopicInvalid(problem, fields=["Query"])
-
-
-def _unsupported(query: Query) -> str | None:
-    items = [item.item if isinstance(item, Aliased) else item for item in query.select]
-    conditions = list(walk_conditions(query.where))
-    if any(isinstance(item, TypeOf) for item in items):
-        return "'TYPEOF' clause is not allowed"
-    if query.is_count or query.group_by is not None or any(isinstance(i, FunctionCall) for i in items):
-        return "Aggregate queries are not supported"
-    if any(isinstance(c, SemiJoin) for c in conditions):
-        return "semi/anti join sub-selects are not supported"
-    if query.joined or any(isinstance(i, Subquery) or _is_related(i, query) for i in items):
-        return "relationships are not supported"
-    if any(isinstance(c, Not) for c in conditions):
-        return "'NOT' is not supported"
-    for clause, is_there in (
-        ("'ORDER BY' clause is not allowed", bool(query.order_by)),
-        ("'LIMIT' is not allowed", query.limit is not None),
-        ("'OFFSET' clause is not allowed", query.offset is not None),
-        ("'USING SCOPE' clause is not allowed", bool(query.scope)),
-        ("'WITH' clause is not allowed", bool(query.security)),
-        ("'FOR' clause is not allowed", bool(query.purposes)),
-        ("'UPDATE' clause is not allowed", bool(query.statistics)),
-    ):
-        if is_there:
-            return clause
-    return None
-
-
-def _is_related(item: object, query: Query) -> bool:
-    if not isinstance(item, FieldPath) or len(item.names) == 1:
-        return False
-    own = {query.entity.lower(), query.alias.lower()}
-    return len(item.names) > 2 or item.names[0].lower() not in own
-
-
-def try_compile(row: Mapping[str, Value], catalog: Catalog) -> PushTopic | None:
-    """Like `compile_push_topic` for a stored record, which may have been overtaken by a change of its object."""
-    try:
-        return compile_push_topic(row, catalog)
-    except PlatformError:
-        return None
+    return detected_fields(obj, named)

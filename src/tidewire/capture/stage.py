@@ -7,50 +7,85 @@ is done by the pure functions of this package.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tidewire.capture.change_events import change_events
-from tidewire.capture.push_topics import PushTopicIndex, compile_push_topic, notifications, try_compile
+from tidewire.capture.notifications import notifications
+from tidewire.capture.push_topics import PushTopic, compile_push_topic, try_compile
+from tidewire.capture.topic_index import PushTopicIndex
+from tidewire.errors import LimitExceeded
 from tidewire.eventlog.log import EventLog
-from tidewire.events import Change, CommitContext
+from tidewire.events import Change, CommitContext, Value
 from tidewire.records.table import read_all_rows
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
-from tidewire.storage.store import Reader
+from tidewire.schema.catalog import Catalog
+from tidewire.storage.store import Reader, Transaction
+
+_DEFINING = ("Query", "ApiVersion", "NotifyForFields")
 
 
 class CaptureStage:
-    """One org's capture. `push_topics` is replaced, never changed."""
+    """One org's capture. `push_topics` is replaced, never changed.
 
-    def __init__(self, log: EventLog, types: Types) -> None:
+    There may be at most `max_topics` active push topics; with `has_pilot_objects` they may watch those too.
+    """
+
+    def __init__(
+        self, log: EventLog, types: Types, *, max_topics: int | None = None, has_pilot_objects: bool = False
+    ) -> None:
         self._log = log
         self._types = types
+        self._max_topics = max_topics
+        self._has_pilot_objects = has_pilot_objects
         self.push_topics = PushTopicIndex()
 
     def load(self, reader: Reader) -> None:
         """Compile the push topics that the store holds."""
         catalog = self._types.catalog
         rows = read_all_rows(reader, catalog.object("PushTopic"))
-        compiled = [try_compile(row, catalog) for row in rows if not row["IsDeleted"]]
+        compiled = [self._try_compile(row, catalog) for row in rows if not row["IsDeleted"]]
         self.push_topics = PushTopicIndex([t for t in compiled if t is not None])
+
+    def check_push_topic(
+        self, tx: Transaction, catalog: Catalog, row: Mapping[str, Value], before: Mapping[str, Value] | None
+    ) -> None:
+        """Raise what is wrong with a push topic before it is stored. A topic that is as it was, but for its name or
+        for being active, is not judged again: its object may have changed since.
+        """
+        if before is None or any(row.get(name) != before.get(name) for name in _DEFINING):
+            compile_push_topic(row, catalog, has_pilot_objects=self._has_pilot_objects)
+        becomes_active = row.get("IsActive") and not (before or {}).get("IsActive")
+        if self._max_topics is not None and becomes_active:
+            rows = read_all_rows(tx, catalog.object("PushTopic"))
+            if sum(bool(r["IsActive"]) and not r["IsDeleted"] for r in rows) >= self._max_topics:
+                raise LimitExceeded(
+                    f"The maximum number of active push topics, {self._max_topics}, has been reached",
+                    limit=self._max_topics,
+                )
 
     def on_changes(self, unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
         """Append the events that these changes cause. A raise undoes the whole request."""
-        self._follow_push_topics(unit, changes)
+        topics = self._follow_push_topics(unit, changes)
         schemas = self._types.schemas_of(unit.catalog)
         drafts = change_events(changes, context, unit.catalog, schemas)
         if context.has_notifications:
-            drafts += notifications(changes, context, self.push_topics)
+            drafts += notifications(changes, context, topics)
         if drafts:
             self._log.append(unit.tx, drafts, context.commit_ms)
 
-    def _follow_push_topics(self, unit: UnitOfWork, changes: Sequence[Change]) -> None:
+    def _follow_push_topics(self, unit: UnitOfWork, changes: Sequence[Change]) -> PushTopicIndex:
+        """The push topics as these changes leave them, which the rest of the transaction is held against."""
         own = [c for c in changes if c.entity == "PushTopic"]
         if not own:
-            return
-        fresh = [compile_push_topic(c.after, unit.catalog) for c in own if c.after is not None]
+            return self.push_topics
+        fresh = [self._try_compile(c.after, unit.catalog) for c in own if c.after is not None]
         gone = frozenset(c.record_id for c in own)
-        index = self.push_topics.replaced(gone, fresh)
+        index = self.push_topics.replaced(gone, [topic for topic in fresh if topic is not None])
         unit.tx.after_commit(lambda: setattr(self, "push_topics", index))
         # Subscribers hold grants that name topics; a new query or a closed topic must reach them.
         unit.tx.progress.access_generation += 1
+        return index
+
+    def _try_compile(self, row: Mapping[str, Value], catalog: Catalog) -> PushTopic | None:
+        return try_compile(row, catalog, has_pilot_objects=self._has_pilot_objects)

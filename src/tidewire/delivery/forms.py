@@ -10,6 +10,8 @@ from typing import Protocol
 from tidewire.events import Event
 from tidewire.schema.codec import EventSchema
 
+_ENTRY_OVERHEAD_BYTES = 250  # a rough price of the objects around the bytes, which may be none
+
 FormKey = tuple[str, str, frozenset[str]]
 """Form name, channel, hidden fields: events with the same key share their encoded bytes."""
 
@@ -36,6 +38,9 @@ class EncodedEvents:
         self._size_bytes = 0
         self._entries: OrderedDict[tuple[int, FormKey], bytes] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def encode(self, event: Event, key: FormKey, form: WireForm, schema: EventSchema | None) -> bytes:
         """The event's bytes for `key`, from memory if some subscriber had them before."""
         slot = (event.position, key)
@@ -45,8 +50,8 @@ class EncodedEvents:
             return found
         encoded = form.encode(event, key[1], key[2], schema)
         self._entries[slot] = encoded
-        self._size_bytes += len(encoded)
+        self._size_bytes += len(encoded) + _ENTRY_OVERHEAD_BYTES
         while self._size_bytes > self._budget_bytes and len(self._entries) > 1:
             _, dropped = self._entries.popitem(last=False)
-            self._size_bytes -= len(dropped)
+            self._size_bytes -= len(dropped) + _ENTRY_OVERHEAD_BYTES
         return encoded

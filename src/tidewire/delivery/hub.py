@@ -3,8 +3,12 @@
 Runs on the edge's loop. Work per commit grows with the subscriptions that are interested, not with all of
 them.
 Fairness: live subscriptions are served from memory; those behind take one page (500 rows or 256 kB) per turn,
-two
-pages being read at a time at most.
+two pages being read at a time at most.
+Bounds: beside the ring and the encoded events, the pages that slow readers have not taken yet share a budget; the
+oldest is forgotten first, and read again when its reader comes back.
+
+What the log holds beyond the last commit that was admitted here is left there: the commits in between may take
+permissions away or add topics to a channel.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from tidewire.delivery.link import ChannelGrant, CoreLink, LogPage
 from tidewire.delivery.ring import EventRing
 from tidewire.delivery.sifting import sift
 from tidewire.delivery.subscription import Subscription
-from tidewire.errors import PlatformError, ReplayIdExpired, ReplayIdInvalid, SessionInvalid
+from tidewire.errors import InternalError, PlatformError, ReplayIdExpired, ReplayIdInvalid, SessionInvalid
 from tidewire.events import CommittedBatch, Event
 from tidewire.schema.codec import EventSchema
 
@@ -31,6 +35,8 @@ PAGE_EVENTS = 500
 PAGE_BYTES = 256 * 1024
 _PAGES_AT_A_TIME = 2
 _SCHEMA_RETRY_S = 0.2
+_SIFTED_FOR_S = 1.0  # sharing may change without anybody being told: what was sifted is not kept for longer
+_ENDED_KEPT = 10_000
 _TOUCH_EVERY_S = 15.0  # well below the shortest idle time that an org can choose
 
 
@@ -54,10 +60,23 @@ def after(position: int) -> Replay:
 class Hub:
     """One per edge. `start` before use, `close` at the end."""
 
-    def __init__(self, link: CoreLink, *, ring_bytes: int = 64 << 20, encoded_bytes: int = 32 << 20) -> None:
+    def __init__(
+        self,
+        link: CoreLink,
+        *,
+        ring_bytes: int = 64 << 20,
+        encoded_bytes: int = 32 << 20,
+        pages_bytes: int = 32 << 20,
+        sifted_for_s: float = _SIFTED_FOR_S,
+    ) -> None:
         self._link = link
         self._ring_bytes = ring_bytes
         self._encoded = EncodedEvents(encoded_bytes)
+        self._pages_bytes = pages_bytes
+        self._sifted_for_s = sifted_for_s
+        self._held_bytes = 0
+        self._held: dict[Subscription, int] = {}  # sizes of pages, at most, oldest first
+        self._ended: dict[str, None] = {}  # login sessions that ended of late, for those who are subscribing
         self._schemas: dict[str, EventSchema] = {}
         self._by_topic: dict[str, set[Subscription]] = {}
         self._all: set[Subscription] = set()
@@ -125,8 +144,8 @@ class Hub:
         form: WireForm,
         wake: Callable[[], None],
     ) -> Subscription:
-        """Open a channel for a user. Raises ChannelUnknown, ChannelForbidden, ChannelInvalid, ReplayIdInvalid
-        or ReplayIdExpired.
+        """Open a channel for a user. Raises ChannelUnknown, ChannelForbidden, ChannelInvalid, ReplayIdInvalid,
+        ReplayIdExpired or SessionInvalid.
         """
         grant = await self._link.open_channel(principal, channel, api_version)
         if replay.kind == "latest":
@@ -146,6 +165,8 @@ class Hub:
                     )
                 if not await self._link.is_position_known(position):
                     raise ReplayIdInvalid(f"replay id {position} was never given out", replay_id=position)
+        if principal.session_id in self._ended:
+            raise SessionInvalid("Session expired or invalid")
         subscription = Subscription(self, principal, grant, api_version, position, form, wake)
         self._all.add(subscription)
         self._index(subscription)
@@ -156,8 +177,12 @@ class Hub:
     def forget(self, subscription: Subscription) -> None:
         """Drop a closed subscription. Called by the subscription itself."""
         self._all.discard(subscription)
-        for topic in subscription.grant.topics:
-            self._by_topic.get(topic, set()).discard(subscription)
+        self._unhold(subscription)
+        self._unindex(subscription, subscription.grant.topics)
+
+    def wake_later(self, subscription: Subscription) -> None:
+        """Wake a subscription after the others have had their turn. Called by the subscription itself."""
+        asyncio.get_running_loop().call_soon(subscription.wake)
 
     def encode(self, event: Event, key: FormKey, form: WireForm) -> bytes:
         """The event's bytes for one form; its schema was loaded when the event was admitted."""
@@ -181,6 +206,14 @@ class Hub:
     def _index(self, subscription: Subscription) -> None:
         for topic in subscription.grant.topics:
             self._by_topic.setdefault(topic, set()).add(subscription)
+
+    def _unindex(self, subscription: Subscription, topics: frozenset[str]) -> None:
+        for topic in topics:
+            readers = self._by_topic.get(topic)
+            if readers is not None:
+                readers.discard(subscription)
+                if not readers:
+                    del self._by_topic[topic]
 
     def _arrive(self, batch: CommittedBatch) -> None:
         """Called on the loop after each commit, before its writers are answered.
@@ -212,7 +245,7 @@ class Hub:
             events = tuple(e for e in events if e.position > self.head)
         touched = self.ring.append(events)
         self.head = max(self.head, batch.head)
-        if batch.access_generation != self._generation:
+        if batch.access_generation > self._generation:
             self._note_generation(batch.access_generation)
         for session_id in batch.ended_sessions:
             self._end_session(session_id)
@@ -225,26 +258,35 @@ class Hub:
     def _note_generation(self, generation: int) -> None:
         self._generation = generation
         for subscription in self._all:
-            if subscription.grant.generation != generation and not subscription.is_stale:
+            if subscription.grant.generation < generation and not subscription.is_stale:
                 subscription.is_stale = True
                 self._spawn(self._regrant(subscription))
 
     def _end_session(self, session_id: str) -> None:
+        self._ended[session_id] = None
+        if len(self._ended) > _ENDED_KEPT:
+            del self._ended[next(iter(self._ended))]
         for subscription in [s for s in self._all if s.principal.session_id == session_id]:
             subscription.end(SessionInvalid("Session expired or invalid"))
         for watcher in self._session_watchers:
             watcher(session_id)
 
     async def _regrant(self, subscription: Subscription) -> None:
+        grant = subscription.grant
         try:
-            grant = await self._link.renew_channel(
-                subscription.principal, subscription.grant, subscription.api_version
-            )
+            # While the answer is on its way, permissions may change again.
+            while grant.generation < self._generation:
+                grant = await self._link.renew_channel(
+                    subscription.principal, grant, subscription.api_version
+                )
         except PlatformError as error:
             subscription.end(error)
             return
-        for topic in subscription.grant.topics - grant.topics:
-            self._by_topic.get(topic, set()).discard(subscription)
+        except Exception:  # a subscription that nobody wakes again must not look alive
+            log.exception("delivery.regrant_failed")
+            subscription.end(InternalError("internal error"))
+            return
+        self._unindex(subscription, subscription.grant.topics - grant.topics)
         subscription.regrant(grant)
         if not subscription.is_closed:
             self._index(subscription)
@@ -254,6 +296,8 @@ class Hub:
         grant = subscription.grant
         try:
             page = await self._next_page(grant, subscription.position)
+            if page.through > self.head:
+                page = LogPage(tuple(e for e in page.events if e.position <= self.head), self.head)
             if grant.sifted:
                 events = await sift(self._link, subscription.principal, grant, page.events)
                 page = LogPage(events, page.through)
@@ -262,10 +306,34 @@ class Hub:
             subscription.is_filling = False
             subscription.end(error)
             return
-        if not (grant.sifted and subscription.grant is not grant):
-            subscription.offer_page(page.events, page.through)
+        except Exception:  # as above
+            log.exception("delivery.fill_failed")
+            subscription.is_filling = False
+            subscription.end(InternalError("internal error"))
+            return
         subscription.is_filling = False
+        # A page for an older grant may lack topics that the newer one covers.
+        if subscription.grant is grant and not (subscription.is_stale or subscription.is_closed):
+            subscription.offer_page(page.events, page.through)
+            self._hold(subscription, sum(len(event.payload) for event in page.events))
+            if grant.sifted:
+                asyncio.get_running_loop().call_later(
+                    self._sifted_for_s, subscription.drop_page, page.through
+                )
         subscription.wake()
+
+    def _hold(self, subscription: Subscription, size_bytes: int) -> None:
+        """Count a page that its reader has yet to take, and forget the oldest ones past the budget."""
+        self._unhold(subscription)
+        self._held[subscription] = size_bytes
+        self._held_bytes += size_bytes
+        while self._held_bytes > self._pages_bytes and len(self._held) > 1:
+            oldest = next(iter(self._held))
+            self._unhold(oldest)
+            oldest.drop_page()
+
+    def _unhold(self, subscription: Subscription) -> None:
+        self._held_bytes -= self._held.pop(subscription, 0)
 
     async def _next_page(self, grant: ChannelGrant, position: int) -> LogPage:
         if self.ring.covers(grant.topics, position):

@@ -76,6 +76,10 @@ class EventRing:
         self._evicted_through[topic] = event.position
         skipped = self._skipped.get(topic, 0) + 1
         events = self._by_topic[topic]
+        if skipped == len(events):
+            del self._by_topic[topic]
+            self._skipped.pop(topic, None)
+            return
         if skipped * 2 > len(events):  # halve seldom rather than shift on every eviction
             del events[:skipped]
             skipped = 0

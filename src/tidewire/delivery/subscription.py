@@ -27,6 +27,7 @@ from tidewire.errors import PlatformError
 from tidewire.events import Event
 
 _NOTHING_HIDDEN: frozenset[str] = frozenset()
+_LOOKED_AT = 2000  # events in one turn, whether or not this form carries them
 
 
 class Feed(Protocol):
@@ -43,6 +44,9 @@ class Feed(Protocol):
 
     def forget(self, subscription: Subscription) -> None:
         """Drop a closed subscription."""
+
+    def wake_later(self, subscription: Subscription) -> None:
+        """Wake it after the others have had their turn."""
 
 
 class Subscription:
@@ -96,10 +100,9 @@ class Subscription:
 
     def regrant(self, grant: ChannelGrant) -> None:
         """Go on under a newer grant. Called by the hub."""
-        if grant.sifted or self.grant.sifted:
-            # What was sifted for older rights is read again.
-            self._page.clear()
-            self._page_through = self.position
+        if grant.sifted or self.grant.sifted or grant.topics != self.grant.topics:
+            # What was sifted for older rights, or lacks a topic, is read again.
+            self.drop_page()
         self.grant = grant
         hidden = dict(grant.hidden)
         self._keys = {
@@ -118,12 +121,16 @@ class Subscription:
         if self.error is not None or self.is_closed or self.is_stale or self.is_filling:
             return []
         out: list[bytes] = []
-        size_bytes = 0
+        size_bytes = looked_at = 0
         while len(out) < max_events and size_bytes < max_bytes:
+            if looked_at >= _LOOKED_AT:
+                self._hub.wake_later(self)
+                break
             wanted = max_events - len(out)
             events = self._next_events(wanted)
             if not events:
                 break
+            looked_at += len(events)
             for event in events:
                 # The key is missing when a new grant no longer covers a topic of an older page.
                 key = self._keys.get(event.topic)
@@ -153,6 +160,12 @@ class Subscription:
         self._page.extend(events)
         self._page_through = through
 
+    def drop_page(self, through: int | None = None) -> None:
+        """Forget what is left of the page, or of the page that went so far; it is read again from the position."""
+        if through is None or through == self._page_through:
+            self._page.clear()
+            self._page_through = self.position
+
     def end(self, error: PlatformError) -> None:
         """Stop with an error, which the owner reports in its protocol's words."""
         if self.error is None and not self.is_closed:
@@ -172,11 +185,14 @@ class Subscription:
             self.position = self._page_through
         ring, topics = self._hub.ring, self.grant.topics
         is_covered = ring.covers(topics, self.position)
-        if is_covered and not self.grant.sifted:
-            return ring.read_after(topics, self.position, max_events)
-        if not is_covered or ring.read_after(topics, self.position, 1):
+        ready = ring.read_after(topics, self.position, max_events) if is_covered else []
+        if is_covered and not ready:
+            # Caught up: a quiet channel must not fall behind what retention drops of the others.
+            self.position = max(self.position, self._hub.head)
+        elif not is_covered or self.grant.sifted:
             self._hub.fill(self)
-        return []
+            return []
+        return ready
 
     def _give_back(self, events: list[Event], first_left: Event) -> None:
         # Only a page must be refilled; the ring is read again from the position.

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidewire.access.grants import Grants
-from tidewire.capture.push_topics import PushTopic, PushTopicIndex
+from tidewire.capture.push_topics import PushTopic
+from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.errors import ChannelForbidden, ChannelUnknown
 from tidewire.events import Family
 from tidewire.names import ALL_CHANGES, ChannelKind, change_event_name, entity_of_change_event, parse_channel
 from tidewire.schema.catalog import Catalog
 
+_NO_TOPICS = "User not enabled for streaming"
 _NO_ENTITY = "Subscriber does not have access to the entity in this topic"
 _NO_WHERE_FIELDS = (
     "Subscriber does not have access to all fields referenced in the where clause of the PushTopic"
@@ -46,15 +48,18 @@ def view_channel(channel: str, catalog: Catalog, push_topics: PushTopicIndex, gr
 
 
 def view_push_topic(topic: PushTopic, grants: Grants, channel: str) -> ChannelView:
-    """A push topic for one user: its WHERE fields must all be readable, its selected ones are cut to those
-    that are.
+    """A push topic for one user, who must be able to read push topics: its WHERE fields must all be readable, what
+    it shows is cut to what is.
     """
     obj = topic.obj
+    if not grants.can_read("PushTopic"):
+        raise ChannelForbidden(_NO_TOPICS, channel=channel)
     if not grants.can_read(obj.name):
         raise ChannelForbidden(_NO_ENTITY, channel=channel)
     if any(not grants.can_read_field(obj, obj.by_name[f.lower()]) for f in topic.where_fields):
         raise ChannelForbidden(_NO_WHERE_FIELDS, channel=channel)
-    hidden = frozenset(f.name for f in topic.columns if not grants.can_read_field(obj, f))
+    # Not only of the selected fields: events from before a change of the query may hold others.
+    hidden = grants.hidden_fields(obj)
     return ChannelView(
         Family.PUSH_TOPIC, frozenset({topic.record_id}), ((topic.record_id, hidden),) if hidden else ()
     )

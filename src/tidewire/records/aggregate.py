@@ -43,7 +43,20 @@ def run_aggregate(
     most = first + MAX_GROUPS if is_whole else None
     groups = try_grouped(reader, bound, aggregate, most, include_deleted=include_deleted)
     if groups is None:
-        groups = _fold(reader, bound, aggregate, most, include_deleted=include_deleted)
+        records = _iter_records(reader, bound, aggregate, include_deleted=include_deleted)
+        groups = _fold(records, aggregate, most)
+    return _answer(groups, bound, aggregate)
+
+
+def aggregate_rows(
+    records: Iterable[tuple[Value, ...]], bound: BoundQuery, aggregate: BoundAggregate
+) -> list[dict[str, Value]]:
+    """Like `run_aggregate`, over records that are in no database: of each the values of `aggregate.operands`."""
+    return _answer(_fold(records, aggregate, None), bound, aggregate)
+
+
+def _answer(groups: _Groups, bound: BoundQuery, aggregate: BoundAggregate) -> list[dict[str, Value]]:
+    first = bound.offset or 0
     rows = groups.rows()
     if aggregate.having is not None:
         holds = compile_predicate(aggregate.having, bound.entity)
@@ -63,12 +76,10 @@ def _too_many() -> TooManyRecords:
     )
 
 
-def _fold(
-    reader: Reader, bound: BoundQuery, aggregate: BoundAggregate, most: int | None, *, include_deleted: bool
-) -> _Groups:
+def _fold(records: Iterable[tuple[Value, ...]], aggregate: BoundAggregate, most: int | None) -> _Groups:
     """The groups made of records one by one; raises TooManyRecords for more than `most`."""
     groups = _Groups(aggregate)
-    for record in _iter_records(reader, bound, aggregate, include_deleted=include_deleted):
+    for record in records:
         groups.add(record)
         if most is not None and groups.count > most:
             raise _too_many()
@@ -85,6 +96,8 @@ def try_grouped(
     is_plain = aggregate.grouping is Grouping.PLAIN or not aggregate.groups
     if not is_plain or not all(_is_own(group.operand) for group in aggregate.groups):
         return None
+    if bound.entity.shares or not bound.entity.table:
+        return None  # not all of its rows are in its table, where the values of a group are looked up
     if not all(_is_measurable(measure) for measure in aggregate.measures):
         return None
     row_count = None if most is None else most + 1

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidewire.records.table import delete_row
+from tidewire.records.table import delete_row, try_read_row
 from tidewire.schema.catalog import Catalog
+from tidewire.schema.model import ObjectType
 from tidewire.storage.store import Reader, Transaction
 
 BIN_RETENTION_MS = 15 * 86_400_000
@@ -68,10 +69,38 @@ def purge(tx: Transaction, catalog: Catalog, record_id: str) -> int:
     for step in read_steps(tx, record_id):
         obj = catalog.try_object(step.entity)
         if not step.field and obj is not None:
+            _note_purged(tx, obj, step.record_id)
             delete_row(tx, obj, step.record_id)
             gone += 1
     remove_steps(tx, record_id)
     return gone
+
+
+def _note_purged(tx: Transaction, obj: ObjectType, record_id: str) -> None:
+    row = try_read_row(tx, obj, record_id)
+    deleted_ms = row.get("SystemModstamp") if row is not None else None
+    if row is None or deleted_ms is None:  # an object that nobody keeps copies of
+        return
+    tx.execute(
+        "INSERT INTO purged_records (record_id, key_prefix, owner_id, deleted_ms) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (record_id) DO NOTHING",
+        (record_id, obj.key_prefix, row.get("OwnerId") or "", deleted_ms),
+    )
+
+
+def read_purged(
+    reader: Reader, obj: ObjectType, start_ms: int, end_ms: int, limit: int, owner_id: str | None
+) -> list[tuple[str, int]]:
+    """Ids and deletes, from `start_ms` on and before `end_ms`, of records that were purged since; with `owner_id`,
+    only of that user's.
+    """
+    own, params = ("", ()) if owner_id is None else (" AND owner_id = ?", (owner_id,))
+    rows = reader.execute(
+        "SELECT record_id, deleted_ms FROM purged_records WHERE key_prefix = ? AND deleted_ms >= ?"  # noqa: S608
+        f" AND deleted_ms < ?{own} ORDER BY deleted_ms, record_id LIMIT ?",
+        (obj.key_prefix, start_ms, end_ms, *params, limit),
+    )
+    return [(str(record_id), int(deleted_ms)) for record_id, deleted_ms in rows]
 
 
 def purge_expired(tx: Transaction, catalog: Catalog, now_ms: int, limit: int = 500) -> int:
@@ -80,6 +109,7 @@ def purge_expired(tx: Transaction, catalog: Catalog, now_ms: int, limit: int = 5
     Nobody is told: the records were gone for every reader when they were deleted. Zero means that none is
     left.
     """
+    tx.execute("DELETE FROM purged_records WHERE deleted_ms < ?", (now_ms - BIN_RETENTION_MS,))
     roots = tx.execute(
         "SELECT root_id, MIN(deleted_ms) AS since FROM recycle_bin WHERE deleted_ms < ?"
         " GROUP BY root_id ORDER BY since, root_id LIMIT ?",

@@ -172,4 +172,5 @@ def _restricted(edit: RowEdit, child: ObjectType, child_id: str) -> DeleteRestri
         f" {child.label_plural}: {child_id}",
         record_id=edit.record_id,
         entity=child.name,
+        child_id=child_id,
     )

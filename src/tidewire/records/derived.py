@@ -73,6 +73,14 @@ def compute_derived(
     return derived | _run(plan.formulas, {**row, **derived}, now_ms)
 
 
+def default_name(obj: ObjectType, row: Mapping[str, Value]) -> dict[str, Value]:
+    """The name of a custom object's record that has none: the first fifteen characters of its id."""
+    field = obj.name_field
+    if not obj.custom or field is None or field.type is not FieldType.TEXT or row.get(field.name) is not None:
+        return {}
+    return {field.name: str(row["Id"])[:15]}
+
+
 def refresh_volatile(obj: ObjectType, row: Mapping[str, Value], now_ms: int) -> dict[str, Value]:
     """What the volatile formulas of a stored record are worth now; empty if the object has none.
 

@@ -53,7 +53,8 @@ class Plan:
 
 def explain_query(reader: Reader, bound: BoundQuery, *, include_deleted: bool = False) -> list[Plan]:
     """Every way to find the query's records, the cheapest first; one of them is to look at all records."""
-    every = BoundQuery(bound.entity, (), is_count=True, limit=MAX_COUNTED)
+    # What is out of sight is not counted either: the numbers would tell what its fields hold.
+    every = BoundQuery(bound.entity, (), is_count=True, limit=MAX_COUNTED, sight=bound.sight)
     total = _count(reader, every, include_deleted=include_deleted)
     parts = conjuncts(bound.where)
     unindexed = tuple(_names(part) for part in parts if not _uses_index(part))
@@ -67,7 +68,7 @@ def explain_query(reader: Reader, bound: BoundQuery, *, include_deleted: bool = 
             plans.append(
                 Plan(bound.entity.name, _names(part), True, read, total, _cost(read, total), unindexed)
             )
-    return sorted(plans, key=lambda plan: plan.relative_cost)
+    return sorted(plans, key=lambda plan: (plan.relative_cost, not plan.is_indexed))
 
 
 def _count(reader: Reader, bound: BoundQuery, *, include_deleted: bool) -> int:

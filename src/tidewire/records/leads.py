@@ -7,7 +7,7 @@ hand: only the six fields of the conversion change, and its SystemModstamp.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tidewire.errors import LeadConverted, ReferenceMissing, RequiredFieldMissing, StatusRefused
@@ -65,7 +65,10 @@ _FOLLOWERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """What the caller asks for. An id given is a record that the lead joins instead of making one."""
+    """What the caller asks for. An id given is a record that the lead joins instead of making one.
+
+    Values given come before the lead's own; a record that is joined takes either only where it has none.
+    """
 
     lead_id: str
     converted_status: str
@@ -76,6 +79,9 @@ class Conversion:
     makes_opportunity: bool = True
     overwrites_lead_source: bool = False
     owner_id: str | None = None
+    account_values: Mapping[str, object] = field(default_factory=dict)
+    contact_values: Mapping[str, object] = field(default_factory=dict)
+    opportunity_values: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +148,8 @@ def _join_account_and_contact(
 ) -> tuple[str, str]:
     account, contact = unit.catalog.object("Account"), unit.catalog.object("Contact")
     owner = {"OwnerId": _owner(unit, conversion, row)}
-    to_account = _mapped(lead, row, account, _TO_ACCOUNT)
-    to_contact = _mapped(lead, row, contact, _TO_CONTACT)
+    to_account = _mapped(lead, row, account, _TO_ACCOUNT) | _named(account, conversion.account_values)
+    to_contact = _mapped(lead, row, contact, _TO_CONTACT) | _named(contact, conversion.contact_values)
     if conversion.account_id is None:
         if conversion.contact_id is not None:
             raise RequiredFieldMissing("a contact needs its accountId beside it", fields=["accountId"])
@@ -211,6 +217,8 @@ def _join_opportunity(
     if conversion.opportunity_id is not None:
         if unit.read(opportunity, conversion.opportunity_id).get("AccountId") != account_id:
             raise ReferenceMissing("the opportunity does not belong to the account", fields=["opportunityId"])
+        given = _named(opportunity, conversion.opportunity_values)
+        _fill(unit, opportunity, conversion.opportunity_id, given)
         return conversion.opportunity_id
     if not conversion.makes_opportunity:
         return None
@@ -225,6 +233,7 @@ def _join_opportunity(
             "CloseDate": quarter_end(unit.now_ms),
             "LeadSource": row.get("LeadSource"),
             "OwnerId": conversion.owner_id or account["OwnerId"],
+            **_named(opportunity, conversion.opportunity_values),
         },
     )
 
@@ -235,10 +244,16 @@ def _mapped(
     """The lead's values under the target's names, in JSON form."""
     out: dict[str, object] = {}
     for own, other in names.items():
-        field = lead.try_field(own)
-        if field is not None and row.get(field.name) is not None and target.try_field(other) is not None:
-            out[other] = render_value(field, row[field.name], "Z")
+        known = lead.try_field(own)
+        if known is not None and row.get(known.name) is not None and target.try_field(other) is not None:
+            out[other] = render_value(known, row[known.name], "Z")
     return out
+
+
+def _named(obj: ObjectType, values: Mapping[str, object]) -> dict[str, object]:
+    """Values under the names as the object spells them; a name that it does not have is refused by the store."""
+    known = {name: obj.try_field(name) for name in values}
+    return {found.name if (found := known[name]) is not None else name: values[name] for name in values}
 
 
 def _fill(
@@ -261,6 +276,8 @@ def _move_followers(unit: UnitOfWork, lead_id: str, contact_id: str) -> None:
         if obj is not None and obj.try_field(name) is not None:
             for row in read_rows(unit.tx, obj, name, [lead_id]):
                 unit.store(obj, row, {name: contact_id})
+                if entity == "Task":
+                    unit.hush(str(row["Id"]))
     members = unit.catalog.try_object("CampaignMember")
     if members is not None:
         for row in read_rows(unit.tx, members, "LeadId", [lead_id]):

@@ -86,6 +86,8 @@ def _merge_rows(
                 continue  # a person's contact goes where its account goes
             # A master that was below a loser would be above itself.
             unit.store(child, row, {field.name: None if child_id == master_id else master_id})
+            if child.name == "Task":
+                unit.hush(child_id)
             updated.append(child_id)
     has_master_field = obj.try_field("MasterRecordId") is not None
     for loser_id in loser_ids:

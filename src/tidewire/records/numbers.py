@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 from tidewire.ids import make_id
+from tidewire.schema.values import render_date
 from tidewire.storage.store import Transaction
 
 _NEXT = "SELECT next FROM numbers WHERE name = ?"
 _PER_SECOND_BITS = 17
 _FIRST_RECORD = "first record"  # the row a restore leaves: where records of an object without any begin
-_PLACEHOLDER = re.compile(r"\{(0+)\}")
+_PLACEHOLDER = re.compile(r"\{(0+|YYYY|YY|MM|DD)\}")
 
 
 def take_number(tx: Transaction, name: str, first: int = 1) -> int:
@@ -40,6 +41,17 @@ def take_record_id(tx: Transaction, key_prefix: str) -> str:
     return make_id(key_prefix, number)
 
 
+def auto_number_key(entity: str, field_name: str) -> str:
+    """The name under which an auto-number field is counted."""
+    return f"auto:{entity}.{field_name}"
+
+
+def move_number(tx: Transaction, old: str, new: str, first: int) -> None:
+    """Count on under another name; the old one begins anew."""
+    tx.progress.numbers[new] = take_number(tx, old, first)
+    tx.progress.numbers[old] = first
+
+
 def restore_statements(taken_ms: int, now_ms: int) -> tuple[str, ...]:
     """SQL that lifts the record numbers of a copy, taken at `taken_ms`, above all that the org it was taken from
     can have given out since. Complete text without parameters, as `eventlog.incarnations` has it.
@@ -58,6 +70,13 @@ def restore_statements(taken_ms: int, now_ms: int) -> tuple[str, ...]:
     )
 
 
-def render_auto_number(display_format: str, number: int) -> str:
-    """`INV-{0000}` and 7 give `INV-0007`; a number with more digits than zeros is shown whole."""
-    return _PLACEHOLDER.sub(lambda match: str(number).zfill(len(match[1])), display_format)
+def render_auto_number(display_format: str, number: int, made_ms: int) -> str:
+    """`INV-{YYYY}-{0000}` and 7 give `INV-2026-0007`; a number with more digits than zeros is shown whole.
+
+    `{YYYY}`, `{YY}`, `{MM}` and `{DD}` stand for the day of `made_ms` in UTC.
+    """
+    year, month, day = render_date(made_ms).split("-")
+    dates = {"YYYY": year, "YY": year[2:], "MM": month, "DD": day}
+    return _PLACEHOLDER.sub(
+        lambda match: dates.get(match[1]) or str(number).zfill(len(match[1])), display_format
+    )

@@ -16,7 +16,7 @@ from tidewire.errors import TooManyRecords
 from tidewire.events import Value
 from tidewire.records.aggregate import run_aggregate, sort_key
 from tidewire.records.derived import refresh_volatile, volatile_inputs
-from tidewire.records.table import decode_row
+from tidewire.records.table import decode_rows
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.soql.bound import (
     BoundAnd,
@@ -193,7 +193,7 @@ class QueryRunner:
 
     def decode(self, entity: ObjectType, columns: tuple[Field, ...], rows: Iterable[Row]) -> list[Record]:
         """Database rows as records, with volatile formulas brought up to date."""
-        records = [decode_row(columns, row) for row in rows]
+        records = decode_rows(columns, rows)
         if any(f.formula for f in columns):
             for record in records:
                 fresh = refresh_volatile(entity, record, self.now_ms)

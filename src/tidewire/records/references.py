@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tidewire.errors import ExternalIdAmbiguous, FieldUnknown, ValueMalformed
 from tidewire.records.table import find_by_value
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
+
+IsSeen = Callable[[ObjectType, str], bool]
+"""Whether somebody may know of a record; whatever they may not know of is not found by its key either."""
+_MAX_HOLDERS = 50  # of one key that is not unique
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ def parse_reference(catalog: Catalog, lookup: Field, name: str, raw: object) -> 
     targets = [t for t in map(catalog.try_object, named) if t is not None]
     for target in targets:
         key = target.try_field(str(keys[0]))
-        if key is not None and (key.external_id or key.type is FieldType.ID) and key.column:
+        if key is not None and key.name in target.keys and key.column:
             return Reference(target, key, raw[keys[0]])
     entity = targets[0].name if targets else str(wanted)[:80]
     raise FieldUnknown(
@@ -53,10 +57,14 @@ def parse_reference(catalog: Catalog, lookup: Field, name: str, raw: object) -> 
     )
 
 
-def find_referenced(tx: Transaction, reference: Reference, lookup: Field) -> str:
+def find_referenced(
+    tx: Transaction, reference: Reference, lookup: Field, is_seen: IsSeen | None = None
+) -> str:
     """The id of the record pointed at. Raises FieldUnknown if there is none, ExternalIdAmbiguous if several."""
     key = parse_value(reference.key, reference.value)
-    found = [] if key is None else find_by_value(tx, reference.target, reference.key, key, 2)
+    found = [] if key is None else find_by_value(tx, reference.target, reference.key, key, _MAX_HOLDERS)
+    if is_seen is not None:
+        found = [each for each in found if is_seen(reference.target, each)]
     if not found:
         raise FieldUnknown(
             f"Foreign key external ID: {str(reference.value)[:255]} not found for field {reference.key.name}"

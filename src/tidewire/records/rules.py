@@ -15,12 +15,15 @@ from tidewire.errors import (
     FieldsInconsistent,
     HierarchyCircular,
     LeadConverted,
+    PicklistValueInvalid,
     ReferenceWrongType,
     RequiredFieldMissing,
+    ValueMalformed,
 )
 from tidewire.events import Value
 from tidewire.records.cascade import RowEdit
 from tidewire.records.persons import has_person_accounts
+from tidewire.records.recurrence import find_zone
 from tidewire.records.table import read_rows, try_read_row
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
@@ -149,10 +152,24 @@ def _check_price(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, b
             raise FieldsInconsistent("This price definition already exists in this price book", fields=[])
 
 
+def _check_asset(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None) -> None:
+    names = ["AccountId", "ContactId"]
+    if all(row.get(name) is None for name in names):
+        raise FieldsInconsistent("Every asset needs an account, a contact, or both.", fields=names)
+
+
 def _check_user(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None) -> None:
     name, _, domain = str(row.get("Username")).partition("@")
     if (before is None or before.get("Username") != row.get("Username")) and not (name and domain):
         raise EmailInvalid("Username must be in the form of an email address", fields=["Username"])
+    zone = row.get("TimeZoneSidKey")
+    if before is None or before.get("TimeZoneSidKey") != zone:
+        try:
+            find_zone(zone, "TimeZoneSidKey")
+        except ValueMalformed as error:
+            raise PicklistValueInvalid(
+                f"Time Zone: bad value for restricted picklist field: {zone}", fields=["TimeZoneSidKey"]
+            ) from error
 
 
 def _check_person_contact(
@@ -182,6 +199,7 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
     "CampaignMember": (_check_member, _check_lead),
     "Task": (_check_lead,),
     "Event": (_check_lead,),
+    "Asset": (_check_hierarchy, _check_asset),
     "Contact": (_check_person_contact,),
     "Contract": (_check_activation,),
     "Order": (_check_activation,),

@@ -19,7 +19,7 @@ from tidewire.records.conversion import ConversionNote
 from tidewire.records.copies import apply_copies
 from tidewire.records.rollups import apply_roll_ups
 from tidewire.records.types import Types
-from tidewire.records.work import UnitOfWork
+from tidewire.records.work import RowRule, UnitOfWork
 from tidewire.storage.store import Reader, Store, Transaction
 from tidewire.storage.writer import GroupWriter
 
@@ -72,11 +72,16 @@ class RecordService:
         self._clock = clock
         self._hooks: list[ChangeHook] = []
         self._conversion_hooks: list[ConversionHook] = []
+        self._row_rules: dict[str, RowRule] = {}
         self.types = types
 
     def add_hook(self, hook: ChangeHook) -> None:
         """Call `hook` with the changes of every later transaction, in the order of adding."""
         self._hooks.append(hook)
+
+    def add_row_rule(self, entity: str, rule: RowRule) -> None:
+        """Ask `rule` before every later create and update of the object's records."""
+        self._row_rules[entity] = rule
 
     def add_conversion_hook(self, hook: ConversionHook) -> None:
         """Call `hook` for every later conversion of a field, inside its transaction, data already converted."""
@@ -118,7 +123,7 @@ class RecordService:
         has_notifications: bool,
     ) -> T:
         now_ms = self._clock.now_ms()
-        unit = UnitOfWork(tx, self.types.catalog, user_id, now_ms)
+        unit = UnitOfWork(tx, self.types.catalog, user_id, now_ms, self._row_rules)
         result = work(unit)
         settle(unit)
         changes = unit.changes()

@@ -24,6 +24,13 @@ Rule = Callable[[ObjectType, Mapping[str, Value], Mapping[str, Value] | None, in
 _FORECAST_CATEGORIES = {"Best Case": "BestCase", "Most Likely": "MostLikely", "Commit": "Forecast"}
 _ACTIVATED = "Activated"  # a status code
 _RESPONDED = "Responded"  # a status of campaign members
+# What a push topic is told of: whether creates, whether updates.
+_OPERATIONS = {
+    (True, True): "All",
+    (True, False): "Create",
+    (False, True): "Update",
+    (False, False): "Extended",
+}
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 
 
@@ -132,6 +139,13 @@ def _grand_total(
     return {"GrandTotal": sum(float(part) for part in parts if isinstance(part, int | float))}
 
 
+def _push_topic(
+    obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
+) -> dict[str, Value]:
+    is_told = bool(row.get("NotifyForOperationCreate")), bool(row.get("NotifyForOperationUpdate"))
+    return {"NotifyForOperations": _OPERATIONS[is_told]}
+
+
 _TASK_CLOSING = _closing("CompletedDateTime")
 
 STAGE_RULES: dict[str, Rule] = {
@@ -143,5 +157,6 @@ STAGE_RULES: dict[str, Rule] = {
     "CampaignMember": _member,
     "Quote": _grand_total,
     "ServiceContract": _grand_total,
+    "PushTopic": _push_topic,
 }
 """The rule of each object that has one."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from tidewire.events import Value
 from tidewire.schema.folding import fold_key
 from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType
-from tidewire.storage.store import Reader, Transaction
+from tidewire.storage.store import Reader, Row, Transaction
 
 _INTEGER_TYPES = frozenset(
     {FieldType.INTEGER, FieldType.CHECKBOX, FieldType.DATE, FieldType.DATETIME, FieldType.TIME}
@@ -69,7 +69,7 @@ def try_read_row(reader: Reader | Transaction, obj: ObjectType, record_id: str) 
     rows = reader.execute(_select_sql(obj), (record_id,))
     if not rows:
         return None
-    return decode_row(obj.stored_fields, rows[0])
+    return _decode(*_stored_names(obj), rows[0])
 
 
 def read_rows(
@@ -85,22 +85,33 @@ def read_rows(
     deleted = obj.try_field("IsDeleted")
     alive = f" AND {deleted.column} = 0" if deleted else ""
     sql = f"SELECT {columns} FROM {obj.table} WHERE {field.column} IN ({marks}){alive} ORDER BY id"  # noqa: S608
-    return [decode_row(obj.stored_fields, row) for row in reader.execute(sql, wanted)]
+    return decode_rows(obj.stored_fields, reader.execute(sql, wanted))
 
 
 def read_all_rows(reader: Reader | Transaction, obj: ObjectType) -> list[dict[str, Value]]:
     """Every record of an object, deleted ones included: for small setup objects only."""
     columns = ", ".join(f.column for f in obj.stored_fields)
     rows = reader.execute(f"SELECT {columns} FROM {obj.table} ORDER BY id")  # noqa: S608  # names from the catalog
-    return [decode_row(obj.stored_fields, row) for row in rows]
+    return decode_rows(obj.stored_fields, rows)
 
 
-def decode_row(fields: Iterable[Field], row: tuple[Value, ...]) -> dict[str, Value]:
-    """A database row as stored values by field name."""
-    return {
-        f.name: bool(value) if f.type is FieldType.CHECKBOX else value
-        for f, value in zip(fields, row, strict=True)
-    }
+def decode_rows(fields: Iterable[Field], rows: Iterable[Row]) -> list[dict[str, Value]]:
+    """Database rows as stored values by field name."""
+    names, flags = _names_and_flags(fields)
+    return [_decode(names, flags, row) for row in rows]
+
+
+def _decode(names: tuple[str, ...], flags: tuple[str, ...], row: Row) -> dict[str, Value]:
+    values = dict(zip(names, row, strict=True))
+    for name in flags:
+        values[name] = bool(values[name])
+    return values
+
+
+def _names_and_flags(fields: Iterable[Field]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the fields, and of those among them that are stored as 0 and 1."""
+    kinds = [(f.name, f.type is FieldType.CHECKBOX) for f in fields]
+    return tuple(name for name, _ in kinds), tuple(name for name, is_flag in kinds if is_flag)
 
 
 def try_find_by_value(tx: Reader | Transaction, obj: ObjectType, field: Field, value: Value) -> str | None:
@@ -145,7 +156,9 @@ def is_indexed(field: Field) -> bool:
     """Whether records are found by this field without looking at all of them."""
     # Who made and last changed a record is in every row and nearly always the same few: not worth an index.
     is_lookup = field.type is FieldType.REFERENCE and not field.is_system
-    is_key = field.unique or field.external_id or is_lookup or field.name == "Name"
+    # People are upserted by their addresses.
+    is_address = field.type is FieldType.EMAIL and field.name == "Email"
+    is_key = field.unique or field.external_id or is_lookup or is_address or field.name == "Name"
     return bool(field.column) and field.type is not FieldType.ID and is_key
 
 
@@ -163,6 +176,11 @@ def _insert_sql(
     # Names come from the catalog only.
     sql = f"INSERT INTO {obj.table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
     return sql, tuple(f.name for f in plain), tuple((f.name, f.case_sensitive) for f in texts)
+
+
+@lru_cache(maxsize=1024)
+def _stored_names(obj: ObjectType) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return _names_and_flags(obj.stored_fields)
 
 
 @lru_cache(maxsize=1024)

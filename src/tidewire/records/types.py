@@ -10,8 +10,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 from tidewire.eventlog.log import EventLog
+from tidewire.records.numbers import take_record_id
 from tidewire.records.person_fields import lost_contact_fields, with_contact_fields
 from tidewire.records.settings import OrgSettings, read_settings, write_settings
 from tidewire.records.table import create_table
@@ -30,11 +32,13 @@ from tidewire.schema.documents import (
 )
 from tidewire.schema.layout import add_fields
 from tidewire.schema.model import EventType, ObjectType
-from tidewire.schema.shares import with_shares
+from tidewire.schema.shares import share_name, with_shares
 from tidewire.schema.sharing import SharingRule, parse_sharing_rule, render_sharing_rule
 from tidewire.schema.standard import STANDARD_OBJECTS
 from tidewire.schema.standard.people import PERSON_OBJECTS
 from tidewire.storage.store import Reader, Transaction
+
+T = TypeVar("T", ObjectType, EventType)
 
 
 class Types:
@@ -114,7 +118,10 @@ class Types:
         base = base or self.catalog
         removed_events = tuple(removed_events)
         standard = {o.name: o for o in (*STANDARD_OBJECTS, *PERSON_OBJECTS)}
-        objects, events = with_contact_fields(tx, base, tuple(objects)), tuple(events)
+        objects = with_contact_fields(
+            tx, base, tuple(_with_field_ids(tx, o, base.try_object(o.name)) for o in objects)
+        )
+        events = [_with_field_ids(tx, event, base.try_event(event.name)) for event in events]
         removed_fields = (*removed_fields, *lost_contact_fields(base, objects))
         for obj in objects:
             create_table(tx, obj)
@@ -147,6 +154,22 @@ class Types:
             self._log.append_schema(tx, schema.schema_id, topic, schema.json)
         tx.after_commit(lambda: self._set(catalog))
         return catalog
+
+    def rename_object(
+        self, tx: Transaction, old: ObjectType, new: ObjectType, others: Iterable[ObjectType], base: Catalog
+    ) -> Catalog:
+        """Give an object another name; its records stay where they are. `others` are the objects that refer to it,
+        as they do from now on. Returns the new catalog, like `change`.
+        """
+        for before, after in ((old.name, new.name), (share_name(old.name), share_name(new.name))):
+            tx.execute("UPDATE recycle_bin SET entity = ? WHERE entity = ?", (after, before))
+        tx.execute("UPDATE types SET name = ? WHERE kind = 'removed' AND name = ?", (new.name, old.name))
+        _store(tx, "object", old.name, "")
+        kept = tuple(o for o in base.objects if old.name not in (o.name, o.shares))
+        removed = frozenset((new.name if e == old.name else e, n) for e, n in base.removed_fields)
+        captured = {new.name if name == old.name else name for name in base.captured}
+        base = replace(base, objects=kept, removed_fields=removed)
+        return self.change(tx, objects=[new, *others], captured=captured, base=base)
 
     def change_settings(self, tx: Transaction, settings: OrgSettings) -> None:
         """Store settings, which become current at commit."""
@@ -202,6 +225,20 @@ class Types:
     def _set(self, catalog: Catalog) -> None:
         self.schemas = _event_schemas(catalog)
         self.catalog = catalog
+
+
+def _with_field_ids(tx: Transaction, each: T, stored: T | None) -> T:
+    """The type with an id for every custom field that it did not have before."""
+    known = {f.name for f in stored.fields} if stored is not None else set()
+    if all(f.name in known or f.field_id or not f.custom for f in each.fields):
+        return each
+    fields = tuple(
+        replace(f, field_id=take_record_id(tx, "00N"))
+        if f.custom and not f.field_id and f.name not in known
+        else f
+        for f in each.fields
+    )
+    return replace(each, fields=fields)
 
 
 def _event_schemas(catalog: Catalog) -> dict[str, EventSchema]:

@@ -29,10 +29,10 @@ from tidewire.records.bin import append_steps, purge, remove_steps
 from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete, plan_undelete
 from tidewire.records.checks import KeyChecks, ReferenceWatch
 from tidewire.records.copies import copied_values
-from tidewire.records.derived import compute_derived
+from tidewire.records.derived import compute_derived, default_name
 from tidewire.records.families import is_person_type, plan_switch, try_person_type
-from tidewire.records.numbers import render_auto_number, take_number, take_record_id
-from tidewire.records.references import find_referenced, parse_reference, try_lookup
+from tidewire.records.numbers import auto_number_key, render_auto_number, take_number, take_record_id
+from tidewire.records.references import IsSeen, find_referenced, parse_reference, try_lookup
 from tidewire.records.rules import check_rules, ignored_fields, plan_rivals
 from tidewire.records.table import find_by_value, insert_row, try_read_row, update_row
 from tidewire.schema.catalog import Catalog
@@ -40,12 +40,16 @@ from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 
+RowRule = Callable[[Transaction, Catalog, Mapping[str, Value], Mapping[str, Value] | None], None]
+"""Raises unless a row, and the row before it if there was one, may stand; for what only a later stage can judge."""
+
 
 @dataclass(slots=True)
 class _Touched:
     obj: ObjectType
     before: dict[str, Value] | None  # None for a record that was not there at all
     after: dict[str, Value] | None  # None for a record that is gone or in the recycle bin
+    is_quiet: bool = False
 
     @property
     def change_type(self) -> ChangeType | None:
@@ -61,8 +65,16 @@ class _Touched:
 class UnitOfWork:
     """One request's DML. `now_ms` is cut to whole seconds for the audit fields."""
 
-    def __init__(self, tx: Transaction, catalog: Catalog, user_id: str, now_ms: int) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        catalog: Catalog,
+        user_id: str,
+        now_ms: int,
+        row_rules: Mapping[str, RowRule] | None = None,
+    ) -> None:
         self.tx = tx
+        self._row_rules = row_rules or {}
         self.catalog = catalog
         self.user_id = user_id
         self.now_ms = now_ms
@@ -71,6 +83,7 @@ class UnitOfWork:
         self._unsettled: dict[str, Mapping[str, Value] | None] = {}
         self._unsettled_entities: set[str] = set()
         self._keys = KeyChecks(tx, catalog)
+        self._is_seen: IsSeen | None = None
 
     def create(self, obj: ObjectType, values: Mapping[str, object]) -> str:
         """Store a new record from JSON-decoded values; returns its id."""
@@ -89,6 +102,8 @@ class UnitOfWork:
         row["Id"] = take_record_id(self.tx, obj.key_prefix)
         self._keys.check(obj, given, str(row["Id"]))
         check_rules(self.tx, self.catalog, obj, row)
+        if obj.name in self._row_rules:
+            self._row_rules[obj.name](self.tx, self.catalog, row, None)
         rivals = plan_rivals(self.tx, obj, row)
         activity = activities.plan_create(self.tx, self.catalog, obj, row)
         if activity is not None:
@@ -119,7 +134,7 @@ class UnitOfWork:
         the record, None for a new one, before anything is written, and may raise. Raises ExternalIdAmbiguous.
         """
         field = obj.try_field(field_name)
-        if field is None or not (field.external_id or field.type is FieldType.ID):
+        if field is None or field.name not in obj.keys:
             raise FieldUnknown(
                 f"Provided external ID field does not exist or is not accessible: {field_name}",
                 field=field_name,
@@ -167,6 +182,8 @@ class UnitOfWork:
         changed = {n: v for n, v in fresh.items() if v != before.get(n) and n not in ignored}
         self._keys.check(obj, changed, str(before["Id"]))
         check_rules(self.tx, self.catalog, obj, before | changed, before)
+        if obj.name in self._row_rules:
+            self._row_rules[obj.name](self.tx, self.catalog, before | changed, before)
         rivals = plan_rivals(self.tx, obj, before | changed, before)
         switch = plan_switch(self.tx, self.catalog, obj, before, changed)
         if switch is not None:
@@ -226,6 +243,7 @@ class UnitOfWork:
         """
         after = before | dict(values) | self._stamps(obj, is_edit=is_edit)
         if not after.get("IsDeleted"):
+            after |= default_name(obj, after)
             after |= copied_values(self.tx, self.catalog, obj, after, before)
             after |= compute_derived(obj, after, self.now_ms, before)
         changed = {n: v for n, v in after.items() if v != before.get(n)}
@@ -256,9 +274,18 @@ class UnitOfWork:
         self._regroup(plan.gone)
         append_steps(self.tx, plan.gone[0].record_id, plan.steps(), self.now_ms)
 
-    def watch_references(self, watch: ReferenceWatch) -> None:
-        """Tell `watch` of every lookup that a create or update sets from now on; it may raise."""
+    def hush(self, record_id: str) -> None:
+        """Let push topics stay silent about a record that was written: nobody asked for its change itself."""
+        if record_id in self._touched:
+            self._touched[record_id].is_quiet = True
+
+    def watch_references(self, watch: ReferenceWatch, is_seen: IsSeen | None = None) -> None:
+        """Tell `watch` of every lookup that a create or update sets from now on; it may raise.
+
+        Lookups given by a key of their target find only records that `is_seen` says yes to.
+        """
         self._keys.watch = watch
+        self._is_seen = is_seen
 
     def changes(self) -> list[Change]:
         """What the work adds up to, in the order in which records were first touched."""
@@ -276,6 +303,7 @@ class UnitOfWork:
                     after=touched.after,
                     changed=_changed_fields(touched),
                     sequence=len(out) + 1,
+                    is_quiet=touched.is_quiet,
                 )
             )
         return out
@@ -313,8 +341,9 @@ class UnitOfWork:
             row["OwnerId"] = self.user_id
         row |= self._stamps(obj, is_edit=True, is_create=True)
         for field in _auto_numbers(obj):
-            number = take_number(self.tx, f"auto:{obj.name}.{field.name}", field.start_number)
-            row[field.name] = render_auto_number(field.display_format or "{0}", number)
+            number = take_number(self.tx, auto_number_key(obj.name, field.name), field.start_number)
+            row[field.name] = render_auto_number(field.display_format or "{0}", number, self.now_ms)
+        row |= default_name(obj, row)
         row |= copied_values(self.tx, self.catalog, obj, row, None)
         row |= compute_derived(obj, row, self.now_ms)
         insert_row(self.tx, obj, row)
@@ -393,7 +422,7 @@ class UnitOfWork:
                 refused.append(known.name)
             elif lookup is not None and raw is not None:
                 reference = parse_reference(self.catalog, lookup, name, raw)
-                parsed[lookup.name] = find_referenced(self.tx, reference, lookup)
+                parsed[lookup.name] = find_referenced(self.tx, reference, lookup, self._is_seen)
             else:
                 parsed[known.name] = parse_value(known, raw)
         if refused:

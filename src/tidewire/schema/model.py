@@ -87,6 +87,8 @@ TYPE_WORDS = {
 COMPOUND_TYPES = frozenset({FieldType.ADDRESS, FieldType.PERSON_NAME, FieldType.LOCATION})
 LONG_TEXT_TYPES = frozenset({FieldType.LONG_TEXT, FieldType.RICH_TEXT})
 """Text that can be neither filtered nor sorted."""
+# What stands for an id on standard objects, though it is no external id.
+_ID_LOOKUPS = {"Contact": "Email", "Lead": "Email", "User": "Username"}
 # What records are known by, the first that an object has: a case has no Name, and an order's is not its number.
 _NAME_FIELDS = (
     "casenumber",
@@ -250,6 +252,12 @@ class ObjectType:
     def name_field(self) -> Field | None:
         """The field a person knows a record by."""
         return next((self.by_name[name] for name in _NAME_FIELDS if name in self.by_name), None)
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The names of the fields that records may be named by: the id, external ids, and what the platform adds."""
+        own = {f.name for f in self.fields if f.external_id or f.type is FieldType.ID}
+        return frozenset(own | {_ID_LOOKUPS.get(self.name, "Id")})
 
     def try_field(self, name: str) -> Field | None:
         """The field of that name in any letter case, or None."""

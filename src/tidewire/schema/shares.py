@@ -26,6 +26,8 @@ ACCOUNT_CHILDREN = ("Contact", "Opportunity", "Case")
 """The objects whose records an account's share may open along with it."""
 SHARE_LEVELS = "Read;Edit;All"
 MANUAL = "Manual"
+OWNER, RULE, IMPLICIT_CHILD, IMPLICIT_PARENT = "Owner", "Rule", "ImplicitChild", "ImplicitParent"
+"""Why a record is open to somebody. Only what was shared by hand is stored; the rest follows when it is read."""
 
 
 def share_name(entity: str) -> str:
@@ -102,7 +104,13 @@ def _share_object(entity: str, label: str, custom: bool, key_prefix: str, table:
             )
             for each in also
         ),
-        picklist("RowCause", "Row Cause", MANUAL, updateable=False, default=MANUAL),
+        picklist(
+            "RowCause",
+            "Row Cause",
+            ";".join((OWNER, MANUAL, RULE, IMPLICIT_CHILD, IMPLICIT_PARENT)),
+            updateable=False,
+            default=MANUAL,
+        ),
         *(f for f in audit_fields() if f.name.startswith("LastModified")),
     )
     return ObjectType(

@@ -47,7 +47,7 @@ _DEV_DEFINITION: dict[str, object] = {
         "Account_Reader": {
             "label": "Account Reader",
             "permissions": ["ApiEnabled"],
-            "objects": {"Account": ["read", "view_all"], "Contact": ["read"]},
+            "objects": {"Account": ["read", "view_all"], "Contact": ["read"], "PushTopic": ["read"]},
             "fields": {
                 "Account": {"*": "read", "AnnualRevenue": "none", "Phone": "none"},
                 "Contact": {"*": "read"},
@@ -124,6 +124,9 @@ async def create_org(
         for name, rows in status_rows().items():
             for row in rows:
                 unit.create(unit.catalog.object(name), row)
+        books = unit.catalog.object("Pricebook2")
+        standard_id = unit.create(books, {"Name": "Standard Price Book", "IsActive": True})
+        unit.store_derived(books, standard_id, {"IsStandard": True})
         if is_dev:
             apply_definition(unit, types, _DEV_DEFINITION, is_dry_run=False)
             store_app(unit.tx, _dev_app())

@@ -212,9 +212,10 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     writer.start()
     records = RecordService(store, writer, types, clock)
     gate = Gate(records, event_log, clock, lambda: writer.progress.access_generation)
-    capture = CaptureStage(event_log, types)
+    capture = CaptureStage(event_log, types, has_pilot_objects=settings.push_topic_pilot)
     records.add_hook(gate.on_changes)
     records.add_hook(capture.on_changes)
+    records.add_row_rule("PushTopic", capture.check_push_topic)
     if identity is None and new is not None:
         identity = await create_org(
             records,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from tidewire.clock import Clock
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
@@ -11,17 +10,9 @@ from tidewire.console.page import DevLogin, page_response, session_response
 from tidewire.frontends.rest.serve import RestApp
 from tidewire.frontends.soap.serve import SoapApp
 from tidewire.server.core import Core
+from tidewire.server.front import HTTPS_REQUIRED
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
-from tidewire.transport.routes import Exchange, Route
-
-# The org's setting https_required; the REST API's form of an error, which the other protocols' clients can read too.
-_HTTPS_REQUIRED = HttpResponse(
-    403,
-    json.dumps(
-        [{"errorCode": "HTTPS_REQUIRED", "message": "HTTPS is required; use the https address"}]
-    ).encode(),
-)
 
 
 class CoreHttp:
@@ -38,8 +29,8 @@ class CoreHttp:
         """Answer one request. Never raises: each application turns its errors into responses."""
         path = request.raw_path
         is_health = path in ("/healthz", "/readyz")
-        if not is_health and self._needs_https(request):
-            return _HTTPS_REQUIRED
+        if request.scheme == "http" and not is_health and self.needs_https():
+            return HTTPS_REQUIRED
         if path.startswith("/services/Soap/"):
             return await self._soap.handle(request)
         if path.startswith(("/services/", "/id/")):
@@ -51,19 +42,9 @@ class CoreHttp:
         page = page_response(request.path) if request.method in ("GET", "HEAD") else None
         return page if page is not None else await self._rest.handle(request)
 
-    def guard(self, route: Route) -> Route:
-        """The route of another front end, held to the org's setting https_required as well."""
-
-        def park(request: HttpRequest, exchange: Exchange) -> None:
-            if self._needs_https(request):
-                exchange.respond_with(_HTTPS_REQUIRED)
-            elif route.park is not None:
-                route.park(request, exchange)
-
-        return replace(route, park=park)
-
-    def _needs_https(self, request: HttpRequest) -> bool:
-        return request.scheme == "http" and self._core.records.types.settings.https_required
+    def needs_https(self) -> bool:
+        """Whether the org wants no plain connections."""
+        return self._core.records.types.settings.https_required
 
     def _health(self) -> HttpResponse:
         failure = self._core.failure

@@ -31,7 +31,9 @@ class LocalLink:
         self.org_id = core.logins.org_id
 
     async def authenticate(self, token: str) -> Principal:
-        return await self._core.logins.authenticate(token)
+        principal = await self._core.logins.authenticate(token)
+        await self._core.gate.check_api(principal)
+        return principal
 
     def touch_sessions(self, session_ids: frozenset[str]) -> None:
         self._core.logins.touch(session_ids)
@@ -40,6 +42,7 @@ class LocalLink:
         return await self._answer_http(request)
 
     async def open_channel(self, principal: Principal, channel: str, api_version: float) -> ChannelGrant:
+        await self._core.gate.check_api(principal)
         generation, grants = await self._core.gate.current_grants(principal)
         view = view_channel(channel, self._core.gate.catalog, self._core.capture.push_topics, grants)
         return await self._grant(principal, channel, view, generation)
@@ -49,9 +52,11 @@ class LocalLink:
     ) -> ChannelGrant:
         if grant.family is not Family.PUSH_TOPIC:
             return await self.open_channel(principal, grant.channel, api_version)
+        await self._core.gate.check_api(principal)
         generation, grants = await self._core.gate.current_grants(principal)
-        for topic in self._core.capture.push_topics.by_name.values():
-            if topic.record_id in grant.topics:
+        for topic_id in grant.topics:
+            topic = self._core.capture.push_topics.by_id.get(topic_id)
+            if topic is not None:
                 view = view_push_topic(topic, grants, grant.channel)
                 return await self._grant(principal, grant.channel, view, generation)
         raise ChannelUnknown(
@@ -67,13 +72,12 @@ class LocalLink:
     async def _grant(
         self, principal: Principal, channel: str, view: ChannelView, generation: int
     ) -> ChannelGrant:
-        topics = self._core.capture.push_topics.by_name.values() if view.family is Family.PUSH_TOPIC else ()
+        known = self._core.capture.push_topics.by_id if view.family is Family.PUSH_TOPIC else {}
         sifted = tuple(
             [
                 (topic.record_id, topic.obj.name)
-                for topic in topics
-                if topic.record_id in view.topics
-                and not await self._core.gate.sees_all_records(principal, topic.obj.name)
+                for topic in (known[topic_id] for topic_id in view.topics if topic_id in known)
+                if not await self._core.gate.sees_all_records(principal, topic.obj.name)
             ]
         )
         return ChannelGrant(channel, view.family, view.topics, view.hidden, generation, sifted)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,15 +22,11 @@ from pathlib import Path
 from tidewire.access.apps import try_read_app
 from tidewire.clock import Clock
 from tidewire.config import Settings
-from tidewire.delivery.hub import Hub
 from tidewire.errors import GrantInvalid, PlatformError, StoreClosed
 from tidewire.events import CommittedBatch
-from tidewire.frontends.bayeux.serve import BayeuxApp
-from tidewire.frontends.bayeux.settings import BayeuxSettings
-from tidewire.frontends.pubsub.serve import PubSubApp
-from tidewire.frontends.pubsub.session import PubSubSettings
 from tidewire.ids import try_normalise_id
 from tidewire.server.core import Core, open_core
+from tidewire.server.front import OrgFront, open_front
 from tidewire.server.http_apps import CoreHttp
 from tidewire.server.link import LocalLink
 from tidewire.server.places import (
@@ -43,7 +39,6 @@ from tidewire.server.places import (
 )
 from tidewire.server.usernames import Usernames, read_username_keys
 from tidewire.telemetry import counters
-from tidewire.transport.routes import Route
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +46,6 @@ _LOOK_EVERY_S = 2.0
 _CLOSE_WAIT_S = 5.0
 _REOPEN_AFTER_S = 5.0
 _CURSOR_LIFE_S = 900.0  # open query cursors die with an org's core, so it outlives them
-# A hundred small orgs must not keep what one large one may.
-_FURTHER_RING_BYTES = 16 << 20
-_FURTHER_ENCODED_BYTES = 8 << 20
 
 
 @dataclass(eq=False, slots=True)
@@ -63,18 +55,18 @@ class OpenOrg:
     org_id: str
     core: Core
     http: CoreHttp
-    hub: Hub
-    bayeux: BayeuxApp
-    bayeux_route: Route
-    pubsub: PubSubApp
+    link: LocalLink
+    front: OrgFront | None
     trimmer: asyncio.Task[None]
     used_s: float
     uses: int = 0
     unused: asyncio.Event = field(default_factory=asyncio.Event)
+    closers: set[Callable[[], None]] = field(default_factory=set)
+    """Called when the org closes, for those who use it for long and can stop."""
 
     def is_idle(self, now_s: float, idle_s: float) -> bool:
         """Whether nobody would miss it."""
-        has_clients = self.uses or self.bayeux.session_count or self.hub.subscription_count
+        has_clients = self.uses or (self.front is not None and self.front.is_busy)
         is_busy = has_clients or self.core.job_runner.is_busy
         limit_s = max(idle_s, _CURSOR_LIFE_S) if len(self.core.cursors) else idle_s
         return not is_busy and now_s - self.used_s > limit_s
@@ -94,10 +86,14 @@ class _Slot:
 
 
 class Orgs:
-    """All of one server's. `start` opens the first; `close` lets go of every one."""
+    """All of one server's. `start` opens the first; `close` lets go of every one.
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    Without `has_fronts` there is only the core of each: delivery and its front ends are in the edges.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock, *, has_fronts: bool = True) -> None:
         self._settings = settings
+        self._has_fronts = has_fronts
         self._clock = clock
         self._names = Usernames()
         self._slots: dict[str, _Slot] = {}
@@ -134,8 +130,8 @@ class Orgs:
         """Answer what is held and end every stream, in all orgs. Later ones are told to come back."""
         self._is_closing = True
         for org in self.open_orgs:
-            await org.bayeux.close()
-            org.pubsub.end_streams()
+            if org.front is not None:
+                await org.front.end_clients()
 
     @property
     def open_orgs(self) -> list[OpenOrg]:
@@ -301,21 +297,15 @@ class Orgs:
         core.records.add_hook(self._names.follow(slot.org_id))
         http = CoreHttp(core, clock, is_dev=settings.dev)
         link = LocalLink(core, http.answer)
-        hub = (
-            Hub(link)
-            if is_first
-            else Hub(link, ring_bytes=_FURTHER_RING_BYTES, encoded_bytes=_FURTHER_ENCODED_BYTES)
-        )
-        await hub.start()
-        bayeux = BayeuxApp(link, hub, clock, _bayeux_settings(settings))
+        front = None
+        if self._has_fronts:
+            front = await open_front(link, settings, clock, http.needs_https, is_first=is_first)
         org = OpenOrg(
             slot.org_id,
             core,
             http,
-            hub,
-            bayeux,
-            http.guard(bayeux.route),
-            PubSubApp(link, hub, clock, pubsub_settings(settings)),
+            link,
+            front,
             asyncio.create_task(core.trim_for_ever(settings, clock)),
             clock.monotonic_s(),
         )
@@ -368,15 +358,18 @@ class Orgs:
         """End an org's clients, then its core. Nobody can begin to use it any more."""
         try:
             org.trimmer.cancel()
-            await org.bayeux.close()
-            org.pubsub.end_streams()
+            if org.front is not None:
+                await org.front.end_clients()
+            for closer in tuple(org.closers):
+                closer()
             if org.uses:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_CLOSE_WAIT_S):
                         await org.unused.wait()
             with suppress(PlatformError, *org.core.store.driver_errors):
                 slot.client_ids = await org.core.store.read(read_client_ids)
-            await org.hub.close()
+            if org.front is not None:
+                await org.front.hub.close()
             await org.core.close()
             counters["server.orgs_closed"] += 1
         except Exception:
@@ -384,19 +377,6 @@ class Orgs:
             log.exception("server.org_close_failed", extra={"org_id": slot.org_id})
         finally:
             slot.closing = None
-
-
-def pubsub_settings(settings: Settings) -> PubSubSettings:
-    """What the server's settings say of the Pub/Sub API."""
-    return PubSubSettings(keepalive_s=settings.pubsub_keepalive_s)
-
-
-def _bayeux_settings(settings: Settings) -> BayeuxSettings:
-    return BayeuxSettings(
-        hold_s=settings.bayeux_hold_s,
-        reconnect_window_s=settings.bayeux_reconnect_s,
-        requires_cookie=settings.bayeux_require_cookie,
-    )
 
 
 def _find_changes(

@@ -15,13 +15,14 @@ from dataclasses import replace
 from urllib.parse import parse_qsl
 
 from tidewire.access.jwt import parse_assertion
-from tidewire.errors import AuthHeaderInvalid, GrantInvalid, PlatformError
+from tidewire.errors import AuthHeaderInvalid, GrantInvalid, InternalError, PlatformError
 from tidewire.frontends.bayeux.wire import parse_token as parse_bayeux_token
 from tidewire.frontends.pubsub.serve import PubSubApp
 from tidewire.frontends.rest.oauth.browser import SESSION_COOKIE, read_cookie
 from tidewire.frontends.rest.oauth.forms import client_credentials, given_parameters
 from tidewire.frontends.rest.wire import parse_form, parse_segments, parse_token
 from tidewire.frontends.soap.addressee import parse_addressee
+from tidewire.server.front import OrgFront
 from tidewire.server.orgs import OpenOrg, Orgs
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.routes import Exchange, Route
@@ -49,9 +50,9 @@ class OrgRouter:
         except PlatformError:
             return _UNAVAILABLE
 
-    def bayeux_route(self, first: OpenOrg) -> Route:
+    def bayeux_route(self, first: OrgFront) -> Route:
         """The route of Bayeux requests, formed as any org's is."""
-        return replace(first.bayeux_route, park=self.park)
+        return replace(first.route, park=self.park)
 
     def park(self, request: HttpRequest, exchange: Exchange) -> None:
         """Hand over a Bayeux request; at once if its org is open, as all but the first are."""
@@ -61,8 +62,8 @@ class OrgRouter:
             token = ""
         org_id = self._orgs.try_known(token)
         org = self._orgs.try_open(org_id) if org_id else None
-        if org is not None:
-            _park(org, request, exchange)
+        if org is not None and org.front is not None:
+            org.front.park(request, exchange)
             return
         task = asyncio.get_running_loop().create_task(self._park_later(token, request, exchange))
         self._tasks.add(task)
@@ -71,7 +72,7 @@ class OrgRouter:
     async def _park_later(self, token: str, request: HttpRequest, exchange: Exchange) -> None:
         try:
             async with self._orgs.using(await self._orgs.of_token(token)) as org:
-                _park(org, request, exchange)
+                _front(org).park(request, exchange)
         except PlatformError:
             exchange.respond(503, b"[]")
 
@@ -79,7 +80,7 @@ class OrgRouter:
     async def find_pubsub(self, token: str) -> AsyncIterator[PubSubApp]:
         """The Pub/Sub front end of a token's org. Raises PlatformError if the org cannot be had."""
         async with self._orgs.using(await self._orgs.of_token(token)) as org:
-            yield org.pubsub
+            yield _front(org).pubsub
 
     async def _choose(self, request: HttpRequest) -> str:
         if request.raw_path.startswith("/services/Soap/"):
@@ -155,7 +156,7 @@ def _asked(form: dict[str, str]) -> dict[str, str]:
     return dict(parse_qsl(form.get("request", ""), keep_blank_values=True))
 
 
-def _park(org: OpenOrg, request: HttpRequest, exchange: Exchange) -> None:
-    park = org.bayeux_route.park
-    if park is not None:
-        park(request, exchange)
+def _front(org: OpenOrg) -> OrgFront:
+    if org.front is None:
+        raise InternalError("this org's clients belong to the edges")
+    return org.front

@@ -1,4 +1,4 @@
-"""A running server: core and edge in one process, and any number of orgs."""
+"""A running server: core and edge, in one process or in several, and any number of orgs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from tidewire.config import Settings, parse_address
 from tidewire.errors import ConfigInvalid
 from tidewire.frontends.pubsub.listener import PubSubListener
 from tidewire.frontends.rest.bulk.jobs import UPLOAD_PATHS
-from tidewire.server.orgs import Orgs, pubsub_settings
+from tidewire.server.edges import Edges
+from tidewire.server.front import pubsub_settings
+from tidewire.server.orgs import Orgs
 from tidewire.server.routing import OrgRouter
 from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http
-from tidewire.transport.tls import ensure_certificates, server_ssl_context
+from tidewire.transport.tls import TlsFiles, ensure_certificates, server_ssl_context
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,8 @@ class Server:
         self._clock = clock or SystemClock()
         self._listeners: list[HttpListener] = []
         self._pubsub: PubSubListener | None = None
-        self.orgs = Orgs(settings, self._clock)
+        self._edges: Edges | None = None
+        self.orgs = Orgs(settings, self._clock, has_fronts=settings.edges == 0)
         self.ready: dict[str, str] = {}
 
     @property
@@ -45,16 +48,34 @@ class Server:
 
     async def start(self) -> None:
         """Open the first org, then every listener. Raises ConfigInvalid, StoreLocked or OSError."""
-        settings, clock = self._settings, self._clock
+        settings = self._settings
         await self.orgs.start()
-        org_router = OrgRouter(self.orgs)
-        (first,) = (org for org in self.orgs.open_orgs if org.org_id == self.orgs.first_id)
-        uploads = UploadRule(UPLOAD_PATHS, Path(settings.data), MAX_UPLOAD_BYTES)
+        router = OrgRouter(self.orgs)
+        hosts = [h.strip() for h in settings.tls_host.split(",") if h.strip()]
+        files = ensure_certificates(Path(settings.data) / "tls", hosts, self._clock.now_ms())
+        if settings.edges:
+            edges = self._edges = Edges(settings, self.orgs, router.answer)
+            at = await edges.start()
+        else:
+            at = await self._listen_here(router, files)
+        self.ready = {
+            "event": "ready",
+            "http": f"http://{_shown(*at['http'])}",
+            "https": f"https://{_shown(*at['https'])}",
+            "grpc": _shown(*at["grpc"]),
+            "grpc_tls": _shown(*at["grpc_tls"]),
+            "org_id": self.orgs.first_id,
+            "data": settings.data,
+        }
+
+    async def _listen_here(self, org_router: OrgRouter, files: TlsFiles) -> dict[str, tuple[str, int]]:
+        """Open the listeners in this process; returns their addresses by setting."""
+        settings = self._settings
+        (first,) = (org.front for org in self.orgs.open_orgs if org.front is not None)
+        uploads = UploadRule(UPLOAD_PATHS, Path(settings.data), MAX_UPLOAD_BYTES, org_router.answer)
         router = Router(
             [Route("/", handle=org_router.answer, uploads=uploads), org_router.bayeux_route(first)]
         )
-        hosts = [h.strip() for h in settings.tls_host.split(",") if h.strip()]
-        files = ensure_certificates(Path(settings.data) / "tls", hosts, clock.now_ms())
         http = await self._listen(router, settings.http, "http", None)
         https = await self._listen(router, settings.https, "https", server_ssl_context(files))
         pubsub = self._pubsub = PubSubListener(org_router.find_pubsub, pubsub_settings(settings))
@@ -64,19 +85,18 @@ class Server:
             (grpc_host, grpc_port),
             (tls_host, tls_port, files.server_key.read_bytes(), files.server.read_bytes()),
         )
-        self.ready = {
-            "event": "ready",
-            "http": f"http://{_shown(http.host)}:{http.port}",
-            "https": f"https://{_shown(https.host)}:{https.port}",
-            "grpc": f"{_shown(grpc_host)}:{plain}",
-            "grpc_tls": f"{_shown(tls_host)}:{tls}",
-            "org_id": self.orgs.first_id,
-            "data": settings.data,
+        return {
+            "http": (http.host, http.port),
+            "https": (https.host, https.port),
+            "grpc": (grpc_host, plain or 0),
+            "grpc_tls": (tls_host, tls or 0),
         }
 
     async def close(self) -> None:
         """Answer what is held, finish what is queued, and let go of everything."""
         await self.orgs.end_clients()
+        if self._edges is not None:
+            await self._edges.stop()
         closing = [listener.close(_DRAIN_S) for listener in self._listeners]
         if self._pubsub is not None:
             closing.append(self._pubsub.close(_DRAIN_S))
@@ -126,6 +146,6 @@ async def serve(settings: Settings) -> int:
     return 0
 
 
-def _shown(host: str) -> str:
-    """The host as clients should name it: certificates and cookies work best with `localhost`."""
-    return "localhost" if host in ("127.0.0.1", "::1", "localhost") else host
+def _shown(host: str, port: int) -> str:
+    """The address as clients should name it: certificates and cookies work best with `localhost`."""
+    return f"{'localhost' if host in ('127.0.0.1', '::1', 'localhost') else host}:{port}"

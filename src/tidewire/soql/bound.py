@@ -11,8 +11,9 @@ is every field beyond it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tidewire.events import Value
 from tidewire.schema.model import Field, ObjectType
@@ -140,8 +141,34 @@ BoundCondition = (
     BoundCompare | BoundIn | BoundLike | BoundIncludes | BoundSemiJoin | BoundNot | BoundAnd | BoundOr
 )
 
-Sight = Callable[[ObjectType], BoundCondition | None]
-"""Which records of an object somebody may see: those that meet a condition on the record, None for all."""
+
+@dataclass(frozen=True, slots=True)
+class DerivedRows:
+    """Rows that an object has without storing them: one for each record of `source` that meets `where`.
+
+    `values` are by field name, a column of the record or what all the rows have. With `apart`, the two columns
+    must differ. A row's id begins with `id_start`, eight characters, and goes on as the record's does; the
+    sixteenth character is `id_mark`. Rows that share the values of `merged_by` are one, with the least of each
+    other value.
+    """
+
+    source: ObjectType
+    where: BoundCondition | None
+    values: Mapping[str, Column | Value]
+    id_start: str
+    id_mark: str
+    apart: tuple[Column, Column] | None = None
+    merged_by: tuple[str, ...] = ()
+
+
+class Sight(Protocol):
+    """What somebody may see of an object."""
+
+    def __call__(self, obj: ObjectType, /) -> BoundCondition | None:
+        """The condition on a record that makes it one of those they see; None for all."""
+
+    def derived(self, obj: ObjectType, /) -> tuple[DerivedRows, ...]:
+        """The rows that there are besides the stored ones, to be held against the condition like those."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from tidewire.soql.bound import (
     BoundSemiJoin,
     Column,
     DatePart,
+    DerivedRows,
     Distance,
     Measure,
     Operand,
@@ -48,6 +49,8 @@ from tidewire.soql.bound import (
     nesting_depth,
 )
 from tidewire.soql.dates import render_part
+from tidewire.soql.derived_sql import union_rows
+from tidewire.soql.exact_sums import exact_sum
 from tidewire.soql.like import Wildcard, render_sql_pattern, successor, try_exact, try_prefix
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
@@ -194,6 +197,50 @@ def compile_groups(
     return CompiledSql(text, writer.all_params(), ())
 
 
+def _with_derived(
+    entity: ObjectType, derived: tuple[DerivedRows, ...], params: list[Value], level: int
+) -> str:
+    """An object's stored and derived rows as a subquery with the columns of its table."""
+    stored = [f for f in entity.stored_fields if f.type is not FieldType.ID]
+    names = ["id"]
+    for each in stored:
+        names += [column_of(each), compared_column(each)] if each.is_text else [column_of(each)]
+    table = f"SELECT {', '.join(names)} FROM {_identifier(entity.table)}" if entity.table else ""  # noqa: S608
+    return union_rows(
+        table,
+        names,
+        derived,
+        lambda name: column_of(entity.by_name[name.lower()]),
+        lambda rows: _derived(stored, names, rows, params, level),
+    )
+
+
+def _derived(
+    stored: list[Field], names: list[str], rows: DerivedRows, params: list[Value], level: int
+) -> str:
+    looked_at = [each for each in rows.values.values() if isinstance(each, Column)]
+    is_joined = _is_joined(rows.where, (), [*looked_at, *(rows.apart or ())])
+    tables = _Tables(rows.source, is_joined, True, level)
+    writer = _Writer(params, tables)
+    own_id = tables.column("id")
+    start, mark = writer.put(rows.id_start), writer.put(rows.id_mark)
+    cells = [f"{start} || substr({own_id}, 9, 7) || {mark} || substr({own_id}, 17, 2)"]
+    for each in stored:
+        value = rows.values.get(each.name)
+        if isinstance(value, Column):
+            cells += (
+                [writer.selected(value), writer.compared(value)] if each.is_text else [writer.selected(value)]
+            )
+        else:
+            texts = [value, _key(each, value)] if each.is_text else [value]
+            cells += ["NULL" if text is None else writer.put(text) for text in texts]
+    filters = [] if rows.where is None else [writer.condition(rows.where)]
+    if rows.apart is not None:
+        filters.append(" <> ".join(writer.selected(each) for each in rows.apart))
+    listed = ", ".join(f"{cell} AS {name}" for cell, name in zip(cells, names, strict=True))
+    return " ".join([f"SELECT {listed}", *tables.words(), *_where(filters)])
+
+
 def _where(filters: list[str]) -> list[str]:
     return ["WHERE", " AND ".join(filters)] if filters else []
 
@@ -246,6 +293,15 @@ class _Tables:
     joins: list[str] = field(default_factory=list)
     join_params: list[Value] = field(default_factory=list)
     sight: Sight | None = None
+    source: str = ""  # what FROM names: the object's table, or that and its derived rows
+
+    def __post_init__(self) -> None:
+        derived = () if self.sight is None else self.sight.derived(self.entity)
+        if derived:
+            # Nothing was joined yet, so these parameters come before those of every join.
+            self.source = _with_derived(self.entity, derived, self.join_params, self.level)
+        else:
+            self.source = _identifier(self.entity.table)
 
     def alias(self, steps: tuple[Step, ...]) -> str:
         known = self.aliases.get(steps)
@@ -281,8 +337,10 @@ class _Tables:
         return f"{self.alias(steps)}.{name}" if self.is_joined else name
 
     def words(self) -> list[str]:
-        table = _identifier(self.entity.table)
-        return ["FROM", table, "AS", self.alias(()), *self.joins] if self.is_joined else ["FROM", table]
+        if self.is_joined:
+            return ["FROM", self.source, "AS", self.alias(()), *self.joins]
+        is_stored = self.source == self.entity.table
+        return ["FROM", self.source] if is_stored else ["FROM", self.source, "AS found_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,20 +427,7 @@ class _Writer:
             case "MIN" | "MAX":
                 return [f"{measure.function}({column})"]
             case _:
-                return self.exact_sum(field, column)
-
-    def exact_sum(self, field: Field, column: str) -> list[str]:
-        if field.type is FieldType.INTEGER:
-            units, is_odd = column, "0"
-        else:
-            # Fifteen digits are what a double surely keeps, so dividing the units again must give the value.
-            unit = f"{10**field.scale}.0"
-            largest = f"{10 ** (15 - field.scale)}.0"
-            units = f"CASE WHEN ABS({column}) < {largest} THEN CAST(ROUND({column} * {unit}) AS INTEGER) END"
-            is_exact = f"ABS({column}) < {largest} AND CAST({units} AS REAL) / {unit} = {column}"
-            is_odd = f"SUM(CASE WHEN {column} IS NULL OR ({is_exact}) THEN 0 ELSE 1 END)"
-        parts = [f"SUM(({units}) {operator} 1000000)" for operator in ("/", "%")]
-        return [f"COUNT({column})", is_odd, *parts]
+                return exact_sum(field, column)
 
     # ORDER BY
 

@@ -16,18 +16,14 @@ MAX_COUNT = 2_147_483_647
 
 
 class Cursor:
-    """Walks over the tokens, never past END."""
+    """Walks over the tokens, never past END. `token` is the one at hand."""
 
     def __init__(self, text: str, tokens: Sequence[Token]) -> None:
         self.text = text
+        self.token = tokens[0]
         self._tokens = tokens
         self._index = 0
         self._nesting = 0
-
-    @property
-    def token(self) -> Token:
-        """The token at hand."""
-        return self._tokens[self._index]
 
     @property
     def word(self) -> str:
@@ -45,11 +41,11 @@ class Cursor:
 
     def is_at_word(self, word: str) -> bool:
         """Whether the token at hand is this keyword."""
-        return self.token.kind is TokenKind.NAME and self.token.word == word
+        return self.token.word == word and self.token.kind is TokenKind.NAME
 
     def is_at_symbol(self, symbol: str) -> bool:
         """Whether the token at hand is this symbol."""
-        return self.token.kind is TokenKind.SYMBOL and self.token.text == symbol
+        return self.token.text == symbol and self.token.kind is TokenKind.SYMBOL
 
     def _next(self) -> Token:
         return self._tokens[min(self._index + 1, len(self._tokens) - 1)]
@@ -68,18 +64,24 @@ class Cursor:
 
     def take_call(self, name: str) -> bool:
         """Take `name()`, a call without arguments, if it is at hand."""
-        ahead = self._tokens[self._index : self._index + 3]
-        found = self.is_at_word(name) and [token.text for token in ahead[1:]] == ["(", ")"]
+        if not self.is_at_word(name):
+            return False
+        ahead = self._tokens[self._index + 1 : self._index + 3]
+        found = [token.text for token in ahead] == ["(", ")"]
         if found:
-            self._index += 3
+            self._move(3)
         return found
 
     def advance(self) -> Token:
         """Take the token at hand."""
         token = self.token
         if token.kind is not TokenKind.END:
-            self._index += 1
+            self._move(1)
         return token
+
+    def _move(self, count: int) -> None:
+        self._index += count
+        self.token = self._tokens[self._index]
 
     def take_word(self, word: str) -> bool:
         """Take this keyword if it is at hand."""

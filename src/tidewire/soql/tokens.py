@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from tidewire.errors import SoqlSyntaxError
 from tidewire.soql.caret import locate, pointing_error
@@ -26,8 +26,7 @@ class TokenKind(Enum):
     END = "end"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One token. `text` is as written; `word` is its upper-case form if it is a name, else the text.
 
     A string's `value` has its escapes resolved; `escaped_wildcards` are the places in `value` of a `%` or
@@ -55,6 +54,7 @@ _PATTERN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
+_KINDS = TokenKind.__members__
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """NUL and lone surrogates can be kept in no database, so no text may hold them, not even to compare with."""
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
@@ -90,7 +90,7 @@ def parse_tokens(text: str) -> list[Token]:
 
 
 def _token(text: str, match: re.Match[str]) -> Token:
-    kind = TokenKind[match.lastgroup or ""]
+    kind = _KINDS[match.lastgroup or ""]
     word = match.group()
     if kind is TokenKind.NAME:
         return Token(kind, word, match.start(), word.upper())

@@ -100,6 +100,12 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         " created_ms INTEGER NOT NULL, result TEXT NOT NULL, data BLOB NOT NULL)",
         "CREATE INDEX metadata_requests_created ON metadata_requests (created_ms)",
     ),
+    (
+        # what was taken out of the recycle bin for good, as long as the bin would have kept it; see records.bin
+        "CREATE TABLE purged_records (record_id TEXT PRIMARY KEY, key_prefix TEXT NOT NULL, owner_id TEXT NOT NULL,"
+        " deleted_ms INTEGER NOT NULL)",
+        "CREATE INDEX purged_records_deleted ON purged_records (key_prefix, deleted_ms)",
+    ),
 )
 
 LAYOUT_VERSION = len(_STEPS)

@@ -123,6 +123,11 @@ class WaitingRows:
         self._by_statement.setdefault(sql, []).append(params)
         self._count += 1
 
+    def append_many(self, sql: str, rows: Sequence[Sequence[SqlValue]]) -> None:
+        """More rows of one INSERT."""
+        self._by_statement.setdefault(sql, []).extend(rows)
+        self._count += len(rows)
+
     def extend(self, others: WaitingRows) -> None:
         """The rows of somebody else, behind those that are here."""
         for sql, rows in others._by_statement.items():
@@ -211,11 +216,13 @@ class Transaction:
         """Run an INSERT before the next other statement, or at the end."""
         self._rows.append(sql, params)
         if len(self._rows) >= _MAX_WAITING_ROWS:
-            try:
-                self._reach(is_read=False)
-            except Exception:
-                self._note_failure()
-                raise
+            self._insert_waiting()
+
+    def insert_many_later(self, sql: str, rows: Sequence[Sequence[SqlValue]]) -> None:
+        """The same for many rows of one INSERT."""
+        self._rows.append_many(sql, rows)
+        if len(self._rows) >= _MAX_WAITING_ROWS:
+            self._insert_waiting()
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Run `callback` if, and only after, this transaction is durable. It must not fail."""
@@ -247,6 +254,13 @@ class Transaction:
             except Exception:
                 self._note_failure()
                 raise
+
+    def _insert_waiting(self) -> None:
+        try:
+            self._reach(is_read=False)
+        except Exception:
+            self._note_failure()
+            raise
 
     def _note_failure(self) -> None:
         if not self.is_guarded:

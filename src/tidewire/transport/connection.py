@@ -110,13 +110,46 @@ class ConnectionExchange:
             on_close(self)
 
 
+class Admission:
+    """The `Exchange` of an upload whose head is there: 100 lets its body come, anything else is the answer."""
+
+    __slots__ = ("_connection", "on_close")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Connection | None = connection
+        self.on_close: Callable[[Exchange], None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the question is still unanswered."""
+        return self._connection is not None
+
+    def respond(self, status: int, body: bytes, headers: bytes = JSON_HEADERS) -> bool:
+        """Answer the question."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return False
+        connection.admit(None if status == 100 else (status, headers, body))
+        return True
+
+    def respond_with(self, response: HttpResponse) -> bool:
+        """Answer the question with a response value."""
+        return self.respond(response.status, response.body, render_header_lines(response))
+
+    async def stream_with(self, response: HttpResponse) -> None:
+        """A refusal is never so long that it comes in pieces."""
+        self.respond(500, b"")
+
+
 class Connection(asyncio.Protocol):
     """The protocol object of one socket."""
 
     __slots__ = (
+        "_denial",
         "_discarded_bytes",
         "_drain_waiter",
         "_exchange",
+        "_is_asking",
         "_is_deaf",
         "_is_pumping",
         "_is_reading_paused",
@@ -133,6 +166,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = RequestReader(owner.router, owner.limits, owner.scheme, "")
         self._exchange: ConnectionExchange | None = None
+        self._denial: tuple[int, bytes, bytes] | None = None  # of an upload: status, header lines, body
+        self._is_asking = False  # whether the upload being read may come
         self._is_deaf = False  # whatever else arrives is thrown away
         self._is_pumping = False
         self._is_reading_paused = False
@@ -178,6 +213,8 @@ class Connection(asyncio.Protocol):
             self._is_deaf = True
         if reader.is_reading and self._exchange is None and not reader.ready:
             self.deadline_s = reader.deadline_s()
+        if reader.awaits is not None and reader.refusal is None:
+            self._ask(*reader.awaits)
         if reader.ready or reader.owes_continue or reader.refusal is not None:
             self._pump()
 
@@ -238,6 +275,22 @@ class Connection(asyncio.Protocol):
 
     # called by the exchange
 
+    def admit(self, denial: tuple[int, bytes, bytes] | None) -> None:
+        """Read on, or answer the upload being read without the rest of it."""
+        self._is_asking = False
+        if self._transport is None or self._is_deaf:
+            return
+        reader = self._reader
+        if denial is None:
+            if self._exchange is None:
+                self._restart_deadline()
+        else:
+            self._is_deaf = True
+            self._denial = denial
+            reader.give_up()
+        self._pace_reading()
+        self._pump()
+
     def send(self, status: int, body: bytes, headers: bytes, tail: bytes, is_head: bool) -> None:
         """Write the open exchange's response and go on with the next request."""
         self._exchange = None
@@ -297,8 +350,15 @@ class Connection(asyncio.Protocol):
             reader.refusal = None
             self.deadline_s = self._owner.now_s + self._owner.limits.write_timeout_s
             transport.close()
-        elif reader.ready or reader.owes_continue or reader.refusal is not None:
+        elif reader.ready or reader.owes_continue or reader.refusal is not None or self._denial is not None:
             self._pump()
+
+    def _ask(self, handle: AsyncHandler, head: HttpRequest) -> None:
+        """Stop reading until somebody has looked at the head."""
+        self._reader.awaits = None
+        self._is_asking = True
+        self._pace_reading()
+        self._owner.run(handle, head, Admission(self))
 
     def _pump(self) -> None:
         """Start waiting requests until one stays open; what responds at once comes back to this loop."""
@@ -323,17 +383,27 @@ class Connection(asyncio.Protocol):
         finally:
             self._is_pumping = False
         if self._exchange is None and not reader.ready and self._transport is not None:
-            if reader.refusal is not None:
+            if self._denial is not None:
+                self._send_last(*self._denial)
+            elif reader.refusal is not None:
                 self._send_refusal(*reader.refusal)
-            elif reader.owes_continue:
+            elif reader.owes_continue and not self._is_asking:
                 reader.owes_continue = False
                 self._transport.write(_CONTINUE)
         if reader.ready or self._is_reading_paused:
             self._pace_reading()
 
     def _send_refusal(self, status: int, text: str) -> None:
+        headers, body = TEXT_HEADERS, text.encode() + b"\n"
+        if status == 414:  # clients know the words of the original's page
+            headers, body = HTML_HEADERS, b"<h1>Bad Message 414</h1><pre>reason: URI Too Long</pre>"
+        self._send_last(status, headers, body)
+
+    def _send_last(self, status: int, headers: bytes, body: bytes) -> None:
+        """Answer what was not read to its end; the peer gets a while to read that."""
         transport = self._transport
         reader = self._reader
+        self._denial = None
         reader.refusal = None
         reader.is_reading = False
         self._is_deaf = True
@@ -341,9 +411,6 @@ class Connection(asyncio.Protocol):
             return
         self._owner.refused_count += 1
         self.deadline_s = self._owner.now_s + self._owner.limits.linger_s
-        headers, body = TEXT_HEADERS, text.encode() + b"\n"
-        if status == 414:  # clients know the words of the original's page
-            headers, body = HTML_HEADERS, b"<h1>Bad Message 414</h1><pre>reason: URI Too Long</pre>"
         date_line = self._owner.date_line
         transport.write(
             render_response(status, body, headers, date_line, CLOSE_LINE, reader.is_head_request())
@@ -370,6 +437,7 @@ class Connection(asyncio.Protocol):
     def _pace_reading(self) -> None:
         should_pause = (
             self._is_write_paused
+            or self._is_asking
             or len(self._reader.ready) >= _PAUSE_AT_READY
             or self._discarded_bytes > _DISCARD_LIMIT_BYTES
         )

@@ -9,6 +9,9 @@ from urllib.parse import parse_qsl, unquote
 
 from tidewire.transport.uploads import Upload
 
+HEAD_ONLY = "Head-Only"
+"""The header of a request whose body has not been read. No peer can send it: names of theirs are lower-case."""
+
 
 @dataclass(frozen=True)
 class HttpRequest:
@@ -44,6 +47,11 @@ class HttpRequest:
         if not text:
             return {}
         return dict(parse_qsl(text, keep_blank_values=True))
+
+    @property
+    def is_head_only(self) -> bool:
+        """Whether this only asks if the body may come, which 100 grants."""
+        return HEAD_ONLY in self.headers
 
     @property
     def base_url(self) -> str:

@@ -32,7 +32,16 @@ from tidewire.transport.responses import (
 )
 from tidewire.transport.routes import AsyncHandler, Exchange, Route, Router, UploadRule
 
-__all__ = ["Exchange", "HttpLimits", "HttpListener", "Route", "Router", "UploadRule", "serve_http"]
+__all__ = [
+    "Exchange",
+    "HttpLimits",
+    "HttpListener",
+    "Route",
+    "Router",
+    "UploadRule",
+    "serve_http",
+    "serve_http_on",
+]
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +84,16 @@ class HttpListener:
             lambda: Connection(self),
             host,
             port,
+            ssl=ssl,
+            backlog=1024,
+            ssl_handshake_timeout=self.limits.head_timeout_s if ssl is not None else None,
+        )
+
+    async def start_on(self, listening: socket.socket, ssl: ssl_module.SSLContext | None) -> None:
+        """Like `start`, on a socket that somebody else has opened and may share."""
+        self._server = await self.loop.create_server(
+            lambda: Connection(self),
+            sock=listening,
             ssl=ssl,
             backlog=1024,
             ssl_handshake_timeout=self.limits.head_timeout_s if ssl is not None else None,
@@ -179,4 +198,13 @@ async def serve_http(
     """Listen on an address (port 0 picks one) and answer by `router` until `close`."""
     listener = HttpListener(router, clock, limits or HttpLimits(), "https" if ssl is not None else "http")
     await listener.start(host, port, ssl)
+    return listener
+
+
+async def serve_http_on(
+    router: Router, listening: socket.socket, *, clock: Clock, ssl: ssl_module.SSLContext | None = None
+) -> HttpListener:
+    """Like `serve_http`, on a socket that is listened on already."""
+    listener = HttpListener(router, clock, HttpLimits(), "https" if ssl is not None else "http")
+    await listener.start_on(listening, ssl)
     return listener

@@ -17,9 +17,9 @@ from typing import NoReturn
 import httptools
 
 from tidewire.errors import BodyMalformed, BodyTooLarge
-from tidewire.transport.http import HttpRequest
+from tidewire.transport.http import HEAD_ONLY, HttpRequest
 from tidewire.transport.responses import CLOSE_LINE, KEEP_LINE, decompress_body
-from tidewire.transport.routes import Route, Router, UploadRule
+from tidewire.transport.routes import AsyncHandler, Route, Router, UploadRule
 from tidewire.transport.uploads import Upload
 
 log = logging.getLogger(__name__)
@@ -106,6 +106,7 @@ class RequestReader:
         "_target",
         "_upload",
         "_upload_rule",
+        "awaits",
         "begun_s",
         "has_head",
         "is_last",
@@ -138,6 +139,7 @@ class RequestReader:
         self.is_reading = False
         self.has_head = False
         self.owes_continue = False
+        self.awaits: tuple[AsyncHandler, HttpRequest] | None = None  # whoever admits an upload, and its head
         self.begun_s = 0.0
         self._is_resumed = False  # its head was read by an earlier parser
         self._has_body = False
@@ -257,6 +259,11 @@ class RequestReader:
             if expectation.lower() != "100-continue":
                 self._refuse(417, "Expectation failed")
             self.owes_continue = self._has_body
+        if rule is not None and rule.admit is not None and self._has_body:
+            target = self._target.decode("ascii")
+            headers = {**self._headers, HEAD_ONLY: ""}
+            head = HttpRequest(self._method, target, headers, b"", self._scheme, self._peer)
+            self.awaits = (rule.admit, head)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body, without its chunk framing."""
@@ -287,6 +294,7 @@ class RequestReader:
         self._completed += 1
         self.is_reading = False
         self.owes_continue = False
+        self.awaits = None  # all of it came at once: its handler asks the same
         self._is_resumed = False
         self._raw_bytes = -self._feed_bytes  # what else this read holds belongs to the next request
         route = self._route
@@ -379,6 +387,14 @@ class RequestReader:
         if upload is not None:
             upload.close()
 
+    def give_up(self) -> None:
+        """Let go of the request being read: the rest of its body will not be."""
+        self.is_reading = False
+        self.owes_continue = False
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            upload.close()
+
     def _refuse(self, status: int, text: str) -> NoReturn:
         upload, self._upload = self._upload, None
         if upload is not None:
@@ -395,6 +411,8 @@ class RequestReader:
                 target = slash + path if slash else b"/"
             elif target != b"*":
                 self._refuse(400, "Bad request target")
+        if target.startswith(b"//"):  # as from clients that keep a base address with its slash
+            target = b"/" + target.lstrip(b"/")
         if b"#" in target:
             self._refuse(400, "Bad request target")
         self._target = target

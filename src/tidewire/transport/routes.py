@@ -50,12 +50,15 @@ ParkingHandler = Callable[[HttpRequest, Exchange], None]
 class UploadRule:
     """Bodies of PUT requests to these paths go to files in `directory` instead of into memory.
 
-    `limit_bytes` bounds them as sent; what they are once unpacked is for whoever reads them to bound.
+    `limit_bytes` bounds them as sent; what they are once unpacked is for whoever reads them to bound. `admit` is
+    asked with the head alone (`HttpRequest.is_head_only`) before the body is read on: an answer other than 100 is sent
+    instead of it.
     """
 
     paths: re.Pattern[str]
     directory: Path
     limit_bytes: int
+    admit: AsyncHandler | None = None
 
 
 @dataclass(frozen=True, slots=True)

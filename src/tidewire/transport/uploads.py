@@ -47,6 +47,12 @@ class Upload:
         if unpacker is not None and self.size_bytes and (not unpacker.eof or unpacker.unused_data):
             raise BodyMalformed("the request body is not one whole gzip member")
 
+    def iter_raw(self) -> Iterator[bytes]:
+        """The body in blocks, as it came. Reads the file: not for the loop's thread."""
+        self._file.seek(0)
+        while raw := self._file.read(_READ_BYTES):
+            yield raw
+
     def close(self) -> None:
         """Let go of the file."""
         self._file.close()

@@ -54,6 +54,24 @@ async def test_attributes_without_data_are_changed_once(org: TestOrg) -> None:
     assert await define(org, type="Text", length=20, label="Level", required=True, default="x") == []
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"type": "Text", "length": 0},
+        {"type": "Text", "length": 256},
+        {"type": "TextArea", "length": 256},
+        {"type": "LongTextArea", "length": 255},
+        {"type": "Email", "length": 81},
+        {"type": "Checkbox", "unique": True},
+        {"type": "Date", "external_id": True},
+        {"type": "LongTextArea", "unique": True},
+    ],
+)
+async def test_field_that_the_platform_has_not_is_refused(org: TestOrg, spec: dict[str, object]) -> None:
+    with pytest.raises(DefinitionInvalid, match=r"must be between|can be neither unique nor an external id"):
+        await define(org, **spec)
+
+
 async def test_attribute_that_is_not_named_stays(org: TestOrg) -> None:
     await define(org, type="Text", length=10, label="Level")
     assert await define(org, type="Text") == []

@@ -97,6 +97,14 @@ def test_auto_number_has_a_format_and_a_start() -> None:
     assert (field.createable, field.updateable) == (False, False)
 
 
+@pytest.mark.parametrize(
+    "wrong", ["INV", "{YYYY}", "{0}{0}", "{0", "{0}-{yy}", "{00000000000}", "x" * 30 + "{0}", 5]
+)
+def test_auto_number_format_without_exactly_one_counter_is_refused(wrong: object) -> None:
+    with pytest.raises(DefinitionInvalid, match="format must"):
+        parsed(type="AutoNumber", format=wrong)
+
+
 def test_formula_is_read_only_and_not_in_change_events() -> None:
     field = parsed(type="Text", formula="Name & '!'")
     assert (field.formula, field.length) == ("Name & '!'", 1300)

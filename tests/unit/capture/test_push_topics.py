@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from tidewire.capture.push_topics import PushTopic, PushTopicIndex, compile_push_topic, notifications
+from tidewire.capture.notifications import notifications
+from tidewire.capture.push_topics import PushTopic, compile_push_topic
+from tidewire.capture.topic_index import PushTopicIndex
+from tidewire.capture.topic_rules import topic_limit
 from tidewire.errors import FieldUnknown, ObjectUnknown, PushTopicInvalid, SoqlSyntaxError
 from tidewire.events import Change, ChangeType, CommitContext, Family, Value
 from tidewire.ids import make_id
@@ -148,7 +152,20 @@ def test_inactive_topic_tells_nothing() -> None:
         ("SELECT Id, OwnerId FROM Account GROUP BY OwnerId", "Aggregate queries are not supported"),
         ("SELECT Id FROM Account WHERE Id IN (SELECT AccountId FROM Contact)", "semi/anti join"),
         ("SELECT TYPEOF Owner WHEN User THEN Name END FROM Account", "'TYPEOF' clause is not allowed"),
+        ("SELECT Id, AVG(AnnualRevenue) FROM Account", "Aggregate queries are not supported"),
+        ("SELECT Id, Contact.Account.Name FROM Contact", "relationships are not supported"),
+        ("SELECT Id FROM Contact WHERE Account.Name = 'x'", "relationships are not supported"),
+        ("SELECT Id FROM Contact WHERE Account.Name IN ('x')", "relationships are not supported"),
+        ("SELECT Id, (SELECT Id FROM Contacts) FROM Account", "relationships are not supported"),
+        ("SELECT Id FROM Account WHERE Id NOT IN (SELECT AccountId FROM Contact)", "semi/anti join"),
+        ("SELECT Id, Name FROM Account WHERE City = 'New York' OFFSET 10", "'OFFSET' clause is not allowed"),
+        ("SELECT Id, toLabel(Industry) FROM Account", "'TOLABEL' is not supported"),
+        (
+            "SELECT Id FROM Account WHERE BillingStreet = 'x'",
+            "text area fields are not supported in the WHERE",
+        ),
         ("SELECT Id, Name FROM User", "'User' is not supported"),
+        ("SELECT Id, Name FROM Quote", "'Quote' is not supported"),
     ],
 )
 def test_unsupported_query_is_refused_with_its_reason(query: str, message: str) -> None:
@@ -175,6 +192,8 @@ def test_query_that_is_not_soql_gets_the_soql_error(query: str, error: type[Exce
         ("SELECT Id FROM Account", "Referenced"),
         ("SELECT Id FROM Account WHERE Name = 'x'", "Select"),
         ("SELECT Id, Name FROM Account", "Where"),
+        ("SELECT Id, Name FROM Account WHERE Id = '001TW0000000001AAA'", "Where"),
+        ("SELECT Id, WhoCount, WhatCount FROM Task", "Referenced"),
     ],
 )
 def test_notify_for_fields_without_a_field_to_watch_is_refused(query: str, notify_for: str) -> None:
@@ -189,4 +208,67 @@ def test_api_version_must_be_above_20() -> None:
 
 def test_person_name_is_watched_through_its_parts() -> None:
     push_topic = topic("SELECT Id, Name FROM Contact")
-    assert push_topic.watched == frozenset({"Id", "Salutation", "FirstName", "LastName"})
+    assert push_topic.watched == frozenset({"Id", "Name", "Salutation", "FirstName", "LastName"})
+
+
+def test_selected_person_name_shows_all_its_parts() -> None:
+    push_topic = topic("SELECT Id, Name, Email FROM Contact")
+    row: dict[str, Value] = {f.name: None for f in CATALOG.object("Contact").stored_fields}
+    row |= {"Id": RECORD, "Salutation": "Ms.", "FirstName": "Ada", "LastName": "L", "Name": "Ada L"}
+    body = told(push_topic, Change("Contact", RECORD, ChangeType.CREATE, None, row, (), 1))
+    assert body is not None
+    assert body["sobject"] == {
+        "Id": RECORD,
+        "Name": "Ada L",
+        "Salutation": "Ms.",
+        "FirstName": "Ada",
+        "LastName": "L",
+        "Email": None,
+    }
+
+
+def test_not_in_is_allowed() -> None:
+    push_topic = topic("SELECT Id FROM Account WHERE Name NOT IN ('A', 'B')")
+    assert told(push_topic, change(ChangeType.CREATE, None, account(Name="C"))) is not None
+    assert told(push_topic, change(ChangeType.CREATE, None, account(Name="A"))) is None
+
+
+def test_pilot_objects_need_the_pilot() -> None:
+    row: dict[str, Value] = {
+        "Id": TOPIC,
+        "Name": "T",
+        "Query": "SELECT Id, Name FROM Quote",
+        "ApiVersion": 40.0,
+    }
+    assert compile_push_topic(row, CATALOG, has_pilot_objects=True).obj.name == "Quote"
+    with pytest.raises(PushTopicInvalid):
+        compile_push_topic(row | {"Query": "SELECT Id FROM Asset"}, CATALOG, has_pilot_objects=True)
+
+
+def test_formula_is_never_filtered_and_before_25_not_even_selected() -> None:
+    lead = CATALOG.object("Account")
+    doubled = replace(
+        lead.by_name["annualrevenue"], name="Twice__c", formula="AnnualRevenue * 2", custom=True
+    )
+    fields = (*lead.fields, doubled)
+    catalog = Catalog(1, tuple(replace(o, fields=fields) if o is lead else o for o in STANDARD_OBJECTS))
+    row: dict[str, Value] = {"Id": TOPIC, "Name": "T", "Query": "SELECT Id, Twice__c FROM Account"}
+    assert compile_push_topic(row | {"ApiVersion": 25.0}, catalog).watched == frozenset({"Id", "Twice__c"})
+    with pytest.raises(PushTopicInvalid, match="formula fields are not supported: Twice__c"):
+        compile_push_topic(row | {"ApiVersion": 24.0}, catalog)
+    row["Query"] = "SELECT Id FROM Account WHERE Twice__c > 1"
+    with pytest.raises(PushTopicInvalid, match="formula fields are not supported in the WHERE clause"):
+        compile_push_topic(row | {"ApiVersion": 25.0}, catalog)
+
+
+def test_quiet_change_is_not_told() -> None:
+    one = replace(change(ChangeType.CREATE, None, account(Name="A")), is_quiet=True)
+    assert told(topic("SELECT Id, Name FROM Account"), one) is None
+
+
+@pytest.mark.parametrize(
+    "edition, limit",
+    [("", None), ("unlimited", 100), ("enterprise", 50), ("developer", 40), ("databasecom-24", 20)],
+)
+def test_topic_limit_goes_by_edition(edition: str, limit: int | None) -> None:
+    assert topic_limit(edition) == limit

@@ -79,7 +79,7 @@ async def watching(org: TestOrg) -> AsyncIterator[Watching]:
         }
         for name in ("ann", "zoe")
     }
-    rights = {"Box__c": ["create", "read", "edit", "delete"]}
+    rights = {"Box__c": ["create", "read", "edit", "delete"], "PushTopic": ["read"]}
     await org.apply(
         objects={"Box__c": {"sharing": "private"}},
         permission_sets={"Boxes": {"permissions": ["ApiEnabled"], "objects": rights}},
@@ -122,6 +122,29 @@ async def test_shared_record_is_told_from_its_share_on(watching: Watching) -> No
     await watching.org.gate.create(call, "Box__Share", share)
     await watching.org.gate.update(call, "Box__c", box, {"Name": "C"})
     assert await watcher.up_to(box) == [own, box]
+
+
+async def test_share_taken_back_counts_for_what_a_slow_receiver_has_not_taken_yet(watching: Watching) -> None:
+    call = Call(watching.ann, "com/test")
+    own = await watching.make(watching.zoe)
+    box = await watching.make(watching.ann)
+    last = await watching.make(watching.zoe)
+    share = {"ParentId": box, "UserOrGroupId": watching.zoe.user_id, "AccessLevel": "Read"}
+    share_id = await watching.org.gate.create(call, "Box__Share", share)
+    hub = Hub(watching.org.link, sifted_for_s=0.02)
+    await hub.start()
+    watcher = Watcher()
+    watcher.subscription = await hub.subscribe(
+        watching.zoe, "/topic/Boxes", 60.0, EARLIEST, IdForm(), watcher.woken.set
+    )
+    assert watcher.subscription.take(1, 1 << 20) == []
+    await asyncio.wait_for(watcher.woken.wait(), 10)
+    is_old = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.03, is_old.set)
+    await watching.org.gate.delete(call, "Box__Share", share_id)
+    await is_old.wait()
+    assert await watcher.up_to(last) == [own, last]
+    await hub.close()
 
 
 async def test_deleted_record_is_told_to_who_could_see_it(watching: Watching) -> None:

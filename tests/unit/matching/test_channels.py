@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tidewire.access.grants import Grants, ObjectGrant
-from tidewire.capture.push_topics import PushTopicIndex, compile_push_topic
+from tidewire.capture.push_topics import compile_push_topic
+from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.errors import ChannelForbidden, ChannelInvalid, ChannelUnknown
-from tidewire.events import Family
+from tidewire.events import Family, Value
 from tidewire.ids import make_id
 from tidewire.matching.channels import ChannelView, view_channel
 from tidewire.schema.catalog import Catalog
@@ -38,7 +39,8 @@ NOBODY = Grants(frozenset())
 
 def reader(*fields: str, view_all: bool = True) -> Grants:
     grant = ObjectGrant(can_read=True, can_view_all=view_all)
-    return Grants(frozenset(), {"Account": grant}, frozenset(("Account", f) for f in fields))
+    objects = {"Account": grant, "PushTopic": ObjectGrant(can_read=True)}
+    return Grants(frozenset(), objects, frozenset(("Account", f) for f in fields))
 
 
 def view(channel: str, grants: Grants) -> ChannelView:
@@ -112,12 +114,29 @@ def test_unreadable_fields_are_hidden_per_topic() -> None:
 
 
 def test_push_topic_needs_its_object_and_its_where_fields() -> None:
+    with pytest.raises(ChannelForbidden, match="User not enabled for streaming"):
+        view("/topic/Accounts", Grants(frozenset(), {"Account": ObjectGrant(can_read=True)}))
     with pytest.raises(ChannelForbidden, match="access to the entity"):
-        view("/topic/Accounts", NOBODY)
+        view("/topic/Accounts", Grants(frozenset(), {"PushTopic": ObjectGrant(can_read=True)}))
     with pytest.raises(ChannelForbidden, match="where clause"):
         view("/topic/Accounts", reader("Phone"))
-    assert view("/topic/Accounts", reader("Fax", view_all=False)).hidden == ((TOPIC, frozenset({"Phone"})),)
-    assert view("/topic/Accounts", reader("Fax", "Phone")).hidden == ()
+    ((topic, hidden),) = view("/topic/Accounts", reader("Fax", view_all=False)).hidden
+    assert (topic, "Phone" in hidden, "Fax" in hidden) == (TOPIC, True, False)
+
+
+def test_push_topic_hides_also_what_its_query_no_longer_selects() -> None:
+    ((_, hidden),) = view("/topic/Accounts", reader("Fax", "Phone")).hidden
+    assert "Website" in hidden
+    assert view("/topic/Accounts", ADMIN).hidden == ()
+
+
+def test_push_topic_hides_the_parts_of_an_address_that_may_not_be_read() -> None:
+    row: dict[str, Value] = {"Id": TOPIC, "Name": "Where", "ApiVersion": 50.0, "IsActive": True}
+    query = "SELECT Id, Name, BillingAddress FROM Account"
+    topics = PushTopicIndex([compile_push_topic(row | {"Query": query}, CATALOG)])
+    ((_, hidden),) = view_channel("/topic/Where", CATALOG, topics, reader("BillingCity")).hidden
+    assert {"BillingStreet", "BillingPostalCode"} <= hidden
+    assert not {"BillingAddress", "BillingCity", "Name"} & hidden
 
 
 def test_platform_event_needs_read() -> None:

@@ -73,7 +73,7 @@ async def test_delete_is_refused_by_a_restricting_lookup_and_changes_nothing(org
     invoice = await org.make("Invoice__c", Order__c=order)
     with pytest.raises(DeleteRestricted, match=invoice) as caught:
         await org.delete("Order__c", order)
-    assert caught.value.details == {"record_id": order, "entity": "Invoice__c"}
+    assert caught.value.details == {"record_id": order, "entity": "Invoice__c", "child_id": invoice}
     assert org.changes == []
     assert not (await org.row("Line__c", line))["IsDeleted"]
     assert (await org.row("Note__c", note))["Order__c"] == order

@@ -42,7 +42,7 @@ class Model:
 
     def __init__(self) -> None:
         self.entity: dict[str, str] = {}
-        self.name: dict[str, str | None] = {}
+        self.name: dict[str, str] = {}
         self.parent: dict[str, str | None] = {}
         self.root: dict[str, str] = {}
         self.cleared: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ class Model:
         return record_id in self.entity and record_id not in self.root
 
     def make(self, record_id: str, entity: str, parent: str | None) -> None:
-        self.entity[record_id], self.name[record_id], self.parent[record_id] = entity, None, parent
+        self.entity[record_id], self.name[record_id], self.parent[record_id] = entity, record_id[:15], parent
 
     def delete(self, record_id: str) -> None:
         self.root[record_id] = record_id

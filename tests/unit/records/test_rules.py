@@ -14,6 +14,7 @@ from tidewire.errors import (
     EmailInvalid,
     FieldsInconsistent,
     HierarchyCircular,
+    PicklistValueInvalid,
     ReferenceWrongType,
     RequiredFieldMissing,
 )
@@ -75,6 +76,16 @@ async def test_price_of_a_product_stands_once_in_a_price_book(org: Org) -> None:
     await org.make("PricebookEntry", **values)
 
 
+async def test_asset_belongs_to_an_account_or_a_contact(org: Org) -> None:
+    with pytest.raises(FieldsInconsistent, match="needs an account"):
+        await org.make("Asset", Name="A")
+    contact = await org.make("Contact", LastName="S")
+    asset = await org.make("Asset", Name="A", ContactId=contact)
+    with pytest.raises(FieldsInconsistent):
+        await change(org, "Asset", asset, ContactId=None)
+    assert (await org.row("Asset", asset))["ContactId"] == contact
+
+
 async def test_new_primary_contact_takes_the_flag_from_the_old_one(org: Org) -> None:
     deal = await org.make("Opportunity", Name="O", StageName="Prospecting", CloseDate="2030-01-01")
     contact = await org.make("Contact", LastName="S")
@@ -119,7 +130,7 @@ async def test_order_is_activated_with_a_product_and_can_go_back(org: Org) -> No
     assert (await org.row("Order", order))["ActivatedDate"] is None
 
 
-async def test_username_must_look_like_an_address(org: Org) -> None:
+async def test_user_needs_an_address_as_name_and_a_known_time_zone(org: Org) -> None:
     profile = await org.make("Profile", Name="P")
     values = {
         "LastName": "U",
@@ -136,6 +147,8 @@ async def test_username_must_look_like_an_address(org: Org) -> None:
             await org.make("User", Username=wrong, **values)
     with pytest.raises(RequiredFieldMissing):
         await org.make("User", **values)
+    with pytest.raises(PicklistValueInvalid, match="Mars/Olympus"):
+        await org.make("User", Username="u@example.com", **values | {"TimeZoneSidKey": "Mars/Olympus"})
     await org.make("User", Username="u@example.com", **values)
 
 

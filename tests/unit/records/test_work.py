@@ -18,7 +18,7 @@ from tidewire.errors import (
     ReferenceWrongType,
     RequiredFieldMissing,
 )
-from tidewire.events import Change, ChangeType, CommitContext
+from tidewire.events import Change, ChangeType, CommitContext, Value
 from tidewire.ids import make_id
 from tidewire.records.table import try_read_row
 from tidewire.records.work import UnitOfWork
@@ -191,6 +191,21 @@ async def test_custom_object_has_auto_numbers_and_survives_a_restart(org: Org, p
     ]
     assert [(r["Name"], r["Amount__c"]) for r in rows if r] == [("INV-0001", 1.01), ("INV-0002", 7.0)]
     again.close()
+
+
+async def test_custom_record_without_a_name_goes_by_its_id(org: Org) -> None:
+    thing = custom_object("Thing__c", "Thing", "Things", "a00", 1001, None, ())
+    await org.records.write_plain(lambda tx: org.types.change(tx, objects=[thing]))
+    unnamed = await org.make("Thing__c")
+    named = await org.make("Thing__c", Name="N")
+
+    async def names() -> list[Value]:
+        rows = [await org.row("Thing__c", record_id) for record_id in (unnamed, named)]
+        return [row["Name"] for row in rows]
+
+    assert await names() == [unnamed[:15], "N"]
+    await org.write(lambda unit: unit.update(org.obj("Thing__c"), named, {"Name": ""}))
+    assert await names() == [unnamed[:15], named[:15]]
 
 
 async def test_failing_hook_undoes_the_whole_request(org: Org) -> None:

@@ -135,7 +135,8 @@ async def test_org_with_a_subscription_stays_open(
     async with orgs.using(beta) as org:
         await org.core.job_runner.wait_idle()
         login = await org.core.logins.login(BETA, beta_password, "test")
-        subscription = await org.hub.subscribe(
+        assert org.front is not None
+        subscription = await org.front.hub.subscribe(
             login.principal, "/data/ChangeEvents", 62.0, LATEST, bayeux_form(62.0), lambda: None
         )
     clock.advance(1_000)

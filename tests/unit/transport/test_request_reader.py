@@ -165,6 +165,12 @@ def test_absolute_target_is_cut_to_its_path() -> None:
     assert request.target == "/a?b=c"
 
 
+@pytest.mark.parametrize("sent", [b"//a//b?c=//", b"///a//b?c=//", b"http://x//a//b?c=//"])
+def test_slashes_before_a_target_count_as_one(sent: bytes) -> None:
+    (request,), _ = read(b"GET " + sent + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert request.target == "/a//b?c=//"
+
+
 @pytest.mark.parametrize("framing", ["length", "chunks"])
 def test_offer_to_upgrade_is_ignored_and_the_body_is_read(framing: str) -> None:
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"

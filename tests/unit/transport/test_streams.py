@@ -30,6 +30,11 @@ class Stage:
         self.fails_at_end = False
         self.sent = 0
         self.uploaded = b""
+        self.admitted = 100
+
+    async def admit(self, request: HttpRequest) -> HttpResponse:
+        assert request.is_head_only
+        return HttpResponse(self.admitted, b"" if self.admitted == 100 else b'"no"')
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         if request.upload is not None:
@@ -47,7 +52,7 @@ class Stage:
 
 async def talk(stage: Stage, directory: Path, request: bytes, *, reads: bool = True) -> bytes:
     """All that comes back on one connection until the server closes it."""
-    rule = UploadRule(re.compile("/up/[0-9]+"), directory, LIMIT)
+    rule = UploadRule(re.compile("/up/[0-9]+"), directory, LIMIT, stage.admit)
     router = Router([Route("/", handle=stage.handle, uploads=rule)])
     listener = await serve_http(router, "127.0.0.1", 0, clock=SystemClock())
     try:
@@ -113,6 +118,33 @@ async def test_upload_arrives_whole_whatever_its_size(tmp_path: Path, size: int)
     answer = await talk(stage, tmp_path, head.encode() + data)
     assert answer.startswith(b"HTTP/1.1 201")
     assert stage.uploaded == data
+
+
+async def test_upload_that_is_not_admitted_is_refused_before_its_body_comes(tmp_path: Path) -> None:
+    stage = Stage()
+    stage.admitted = 401
+    head = b"PUT /up/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n"
+    for rest in (b"\r\n", b"Expect: 100-continue\r\n\r\n", b"\r\nthe first bytes"):
+        answer = await talk(stage, tmp_path, head + rest)
+        assert answer.startswith(b"HTTP/1.1 401")
+        assert answer.endswith(b'\r\n\r\n"no"')
+    assert stage.uploaded == b""
+
+
+async def test_request_before_a_refused_upload_is_answered_first(tmp_path: Path) -> None:
+    stage = Stage()
+    stage.admitted = 401
+    get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    put = b"PUT /up/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n"
+    answer = await talk(stage, tmp_path, get + put)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"HTTP/1.1 401" in answer
+
+
+async def test_admitted_upload_is_told_to_continue(tmp_path: Path) -> None:
+    stage = Stage()
+    head = b"PUT /up/1 HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2000000\r\n\r\n"
+    assert await talk(stage, tmp_path, head, reads=False) == b"HTTP/1.1 1"
 
 
 async def test_upload_over_its_limit_is_refused(tmp_path: Path) -> None:

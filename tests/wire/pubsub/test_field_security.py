@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
+import requests
 
 from tests.running import Rest
 from tests.wire.pubsub.conftest import Peer, create_accounts
 from tidewire.schema.bitmap import decode_bitmap
 from tidewire.schema.codec import EventSchema
+from tidewire.testing import ServerProcess
 
 ACCOUNTS = "/data/AccountChangeEvent"
 
@@ -50,3 +54,21 @@ def test_object_without_access_cannot_be_subscribed_to(reader: Peer, channel: st
         ("PERMISSION_DENIED", "subscription.topic.cannot.subscribe"),
         ("NOT_FOUND", "topic.meta.permission"),
     }
+
+
+def test_schema_of_an_event_without_access_is_not_told(
+    peer: Peer, reader: Peer, server: ServerProcess
+) -> None:
+    name = f"Sealed_{uuid.uuid4().hex[:12]}__e"
+    document = {"events": {name: {"label": "Sealed", "fields": {"Code__c": {"type": "Text", "length": 9}}}}}
+    applied = requests.post(
+        f"{server.http}/services/tidewire/v1/apply",
+        json=document,
+        headers={"Authorization": f"Bearer {peer.token}"},
+        timeout=15,
+    )
+    assert applied.status_code == 200, applied.text
+    schema_id = peer.call("GetTopic", peer.pb.TopicRequest(topic_name=f"/event/{name}")).schema_id
+    asked = peer.pb.SchemaRequest(schema_id=schema_id)
+    assert name in peer.call("GetSchema", asked).schema_json
+    assert reader.refused("GetSchema", asked)[:2] == ("NOT_FOUND", "schema.meta.permission")

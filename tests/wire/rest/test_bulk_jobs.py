@@ -251,3 +251,12 @@ def test_upload_over_the_limit_is_refused_before_it_is_read(wire: Wire) -> None:
     path = f"{API}/jobs/ingest/{made['id']}/batches"
     response, _ = wire.send("PUT", path, None, Content_Type="text/csv", Content_Length=str(151 << 20))
     assert response.status == 413
+
+
+def test_upload_without_a_session_or_a_job_is_refused_before_its_body_comes(wire: Wire) -> None:
+    path = f"{API}/jobs/ingest/750000000000001AAA/batches"
+    length = {"Content_Type": "text/csv", "Content_Length": str(100 << 20)}
+    response, _ = wire.send("PUT", path, None, Authorization="Bearer no", **length)
+    assert response.status == 401
+    response, _ = wire.send("PUT", path, None, **length)
+    assert response.status == 404

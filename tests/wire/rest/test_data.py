@@ -402,6 +402,8 @@ def test_event_is_published_described_and_hidden_from_strangers(api: Api, reader
 
     for path in (name, f"{name}/describe", f"{name}/eventSchema", "OpportunityChangeEvent/eventSchema"):
         assert_refused(reader.go("GET", f"{V}/sobjects/{path}"), 404, "NOT_FOUND")
+    assert_refused(reader.go("GET", f"{V}/event/eventSchema/{compact['uuid']}"), 404, "NOT_FOUND")
+    assert api.go("GET", f"{V}/event/eventSchema/{compact['uuid']}").status_code == 200
     assert_refused(reader.go("POST", f"{V}/sobjects/{name}", json={}), 404, "NOT_FOUND")
     assert name not in {entry["name"] for entry in reader.go("GET", f"{V}/sobjects").json()["sobjects"]}
 

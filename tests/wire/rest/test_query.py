@@ -204,3 +204,58 @@ def test_explain_of_a_wrong_query_is_refused_as_the_query_is(rest: Rest, soql: s
     with pytest.raises(Refused, match=code) as caught:
         rest.call("GET", f"{API}/query?explain={quote(soql)}")
     assert caught.value.status == 400
+
+
+def columns(rest: Rest, soql: str, api: str = API) -> Json:
+    return rest.call("GET", f"{api}/query?q={quote(soql)}&columns=true")
+
+
+def test_columns_of_a_query_are_told_instead_of_its_rows(rest: Rest) -> None:
+    answer = columns(
+        rest, "SELECT Id, AnnualRevenue, Owner.Profile.Name, (SELECT LastName FROM Contacts) FROM Account"
+    )
+    told = answer.pop("columnMetadata")
+    assert answer == {"entityName": "Account", "groupBy": False, "idSelected": True, "keyPrefix": "001"}
+    record_id, revenue, owner, contacts = told
+    assert record_id == {
+        "aggregate": False,
+        "apexType": "Id",
+        "booleanType": False,
+        "columnName": "Id",
+        "custom": False,
+        "displayName": "Id",
+        "foreignKeyName": None,
+        "insertable": False,
+        "joinColumns": [],
+        "numberType": False,
+        "textType": True,
+        "updatable": False,
+    }
+    assert (revenue["apexType"], revenue["numberType"], revenue["updatable"]) == ("Double", True, True)
+    assert (owner["columnName"], owner["foreignKeyName"], owner["aggregate"]) == ("Owner", "OwnerId", False)
+    (profile,) = owner["joinColumns"]
+    assert [column["columnName"] for column in profile["joinColumns"]] == ["Name"]
+    assert (contacts["columnName"], contacts["aggregate"]) == ("Contacts", True)
+    assert [column["columnName"] for column in contacts["joinColumns"]] == ["LastName"]
+
+
+def test_columns_of_groups_have_the_names_of_the_answer(rest: Rest) -> None:
+    answer = columns(rest, "SELECT Name label, COUNT(Id), MAX(CreatedDate) newest FROM Account GROUP BY Name")
+    told = [(c["columnName"], c["displayName"], c["aggregate"]) for c in answer["columnMetadata"]]
+    assert told == [
+        ("label", "Name", False),
+        ("expr0", "COUNT(Id)", True),
+        ("newest", "MAX(CreatedDate)", True),
+    ]
+    assert answer["groupBy"] is True
+    assert columns(rest, "SELECT COUNT() FROM Account")["columnMetadata"] == []
+
+
+def test_columns_of_a_tooling_query_are_told_too(rest: Rest) -> None:
+    answer = columns(rest, "SELECT Id, DeveloperName FROM CustomField", f"{API}/tooling")
+    assert [column["columnName"] for column in answer["columnMetadata"]] == ["Id", "DeveloperName"]
+
+
+def test_columns_of_a_wrong_query_are_refused_as_the_query_is(rest: Rest) -> None:
+    with pytest.raises(Refused, match="INVALID_FIELD"):
+        columns(rest, "SELECT Nope FROM Account")

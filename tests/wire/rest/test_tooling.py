@@ -141,6 +141,45 @@ def test_query_that_cannot_be_asked_is_refused(call: Any, rest: Rest, soql: str,
     assert query(call, soql) == (400, code)
 
 
+def test_components_are_counted_and_grouped(call: Any) -> None:
+    for name in ("Grouped_One__c", "Grouped_Two__c"):
+        call("POST", f"{TOOLING}/sobjects/CustomField", {"FullName": f"Lead.{name}", "Metadata": TEXT})
+    where = "WHERE EntityDefinition.QualifiedApiName = 'Lead' AND DeveloperName LIKE 'Grouped%'"
+    answer = query(
+        call,
+        f"SELECT TableEnumOrId, COUNT(Id) many, MAX(Length) longest FROM CustomField {where}"
+        " GROUP BY TableEnumOrId HAVING COUNT(Id) > 1",
+    )
+    assert (answer["totalSize"], answer["entityTypeName"]) == (1, "AggregateResult")
+    assert answer["records"] == [
+        {"attributes": {"type": "AggregateResult"}, "TableEnumOrId": "Lead", "many": 2, "longest": 12}
+    ]
+
+
+def test_composite_makes_and_reads_components_in_order(call: Any) -> None:
+    field = {"FullName": "Lead.Composed__c", "Metadata": TEXT}
+    parts = [
+        {"method": "POST", "url": f"{TOOLING}/sobjects/CustomField", "referenceId": "made", "body": field},
+        {"method": "GET", "url": f"{TOOLING}/sobjects/CustomField/@{{made.id}}", "referenceId": "read"},
+        {"method": "GET", "url": f"{API}/sobjects/Account/describe", "referenceId": "data"},
+    ]
+    status, answer = call("POST", f"{TOOLING}/composite", {"compositeRequest": parts})
+    assert status == 200
+    made, read, data = answer["compositeResponse"]
+    assert (made["httpStatusCode"], read["httpStatusCode"], data["httpStatusCode"]) == (201, 200, 404)
+    assert read["body"]["FullName"] == "Lead.Composed__c"
+    status, _ = call("POST", f"{TOOLING}/composite", {"allOrNone": True, "compositeRequest": parts})
+    assert status == 400
+
+
+def test_unknown_tooling_objects_are_not_there(call: Any) -> None:
+    assert query(call, "SELECT Id FROM ApexClass") == (400, "INVALID_TYPE")
+    for path in ("ApexClass", "ApexClass/describe", "ApexClass/01p000000000001AAA"):
+        status, answer = call("GET", f"{TOOLING}/sobjects/{path}")
+        assert (status, answer[0]["errorCode"]) == (404, "NOT_FOUND")
+    assert call("POST", f"{TOOLING}/sobjects/ApexClass", {"Body": "class A {}"})[0] == 404
+
+
 def test_describes_name_what_can_be_written(call: Any) -> None:
     listed = call("GET", f"{TOOLING}/sobjects")[1]["sobjects"]
     assert [each["name"] for each in listed if each["createable"]] == ["CustomField"]
@@ -205,3 +244,24 @@ def test_deploy_resource_refuses_what_is_no_form(
         timeout=15,
     )
     assert answer.status_code in (400, 415)
+
+
+def test_validated_deploy_is_deployed_by_its_id(server: ServerProcess, dev_token: str) -> None:
+    inner = "<fields><fullName>Validated__c</fullName><label>V</label><type>Date</type></fields>"
+    text = f'<CustomObject xmlns="http://soap.sforce.com/2006/04/metadata">{inner}</CustomObject>'
+    manifest = render_manifest({"CustomField": ["Account.Validated__c"]}, "62.0")
+    archive = write_zip({"objects/Account.object": text.encode(), "package.xml": manifest})
+    parts: dict[str, tuple[str | None, bytes, str]] = {
+        "json": (None, b'{"deployOptions": {"singlePackage": true, "checkOnly": true}}', "application/json"),
+        "file": ("deploy.zip", archive, "application/zip"),
+    }
+    url, headers = f"{server.http}{API}/metadata/deployRequest", {"Authorization": f"Bearer {dev_token}"}
+    checked = requests.post(url, files=parts, headers=headers, timeout=15).json()["id"]
+    answer = requests.post(url, json={"validatedDeployRequestId": checked}, headers=headers, timeout=15)
+    assert (answer.status_code, answer.json()["validatedDeployRequestId"]) == (201, checked)
+    result = requests.get(f"{url}/{answer.json()['id']}", headers=headers, timeout=15).json()["deployResult"]
+    assert (result["status"], result["checkOnly"]) == ("Succeeded", False)
+    again = requests.post(
+        url, json={"validatedDeployRequestId": answer.json()["id"]}, headers=headers, timeout=15
+    )
+    assert again.status_code == 404

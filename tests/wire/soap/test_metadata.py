@@ -7,10 +7,13 @@ import io
 import zipfile
 from xml.etree.ElementTree import Element, fromstring
 
+import pytest
 import requests
 
 from tests.orgs import READER
 from tests.running import Rest
+from tidewire.access.metadata.archive import write_zip
+from tidewire.access.metadata.package import render_manifest
 from tidewire.config import DEV_PASSWORD
 from tidewire.testing import ServerProcess
 
@@ -146,6 +149,11 @@ def test_package_is_deployed_and_retrieved_at_any_path(server: ServerProcess, de
     )
 
 
+def test_answer_has_no_header_that_its_schema_does_not_know(server: ServerProcess, dev_token: str) -> None:
+    status, root = post(server, dev_token, "describeMetadata", "<asOfVersion>59.0</asOfVersion>")
+    assert (status, [part.tag.rpartition("}")[2] for part in root]) == (200, ["Body"])
+
+
 def test_faults_have_the_codes_that_clients_know(server: ServerProcess, dev_token: str) -> None:
     reader = server.login(READER, DEV_PASSWORD)
     names = "<type>{}</type><fullNames>Account</fullNames>"
@@ -160,3 +168,42 @@ def test_faults_have_the_codes_that_clients_know(server: ServerProcess, dev_toke
         operation = "deploy" if "Zip" in arguments else "createMetadata"
         assert fault(server, dev_token, operation, arguments) == "soapenv:Client"
     assert fault(server, dev_token, "login", "<username>x</username>") == "soapenv:Client"
+
+
+def test_object_is_renamed_with_its_records(server: ServerProcess, dev_token: str, rest: Rest) -> None:
+    call(server, dev_token, "createMetadata", custom_object("Renamable__c"))
+    rest.create("Renamable__c", {})
+    names = "<type>CustomObject</type><oldFullName>Renamable__c</oldFullName><newFullName>Renamed__c</newFullName>"
+    (result,) = call(server, dev_token, "renameMetadata", names)
+    assert result.findtext("success") == "true"
+    assert len(rest.query("SELECT Id FROM Renamed__c")) == 1
+
+
+def test_validated_package_is_deployed_by_its_id(server: ServerProcess, dev_token: str) -> None:
+    manifest = render_manifest({}, "62.0")
+    packed = base64.b64encode(write_zip({"package.xml": manifest})).decode()
+    options = "<DeployOptions><singlePackage>true</singlePackage><checkOnly>true</checkOnly></DeployOptions>"
+    (queued,) = call(server, dev_token, "deploy", f"<ZipFile>{packed}</ZipFile>{options}")
+    validation = f"<validationId>{queued.findtext('id')}</validationId>"
+    (deployed,) = call(server, dev_token, "deployRecentValidation", validation)
+    (result,) = call(
+        server, dev_token, "checkDeployStatus", f"<asyncProcessId>{deployed.text}</asyncProcessId>"
+    )
+    assert (result.findtext("status"), result.findtext("checkOnly")) == ("Succeeded", "false")
+
+
+@pytest.mark.parametrize(
+    "path, status",
+    [
+        ("/services/Soap/u/59.0?wsdl", 405),
+        ("/services/Soap/c/59.0?WSDL", 405),
+        ("/services/Soap/m/59.0?wsdl", 405),
+        ("/services/Soap/x/59.0?wsdl", 404),
+        ("/services/wsdl/partner", 404),
+    ],
+)
+def test_interface_descriptions_are_refused_clearly(server: ServerProcess, path: str, status: int) -> None:
+    answer = requests.get(server.http + path, timeout=15)
+    assert answer.status_code == status
+    if status == 405:
+        assert answer.headers["Allow"] == "POST"

@@ -54,6 +54,19 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "roll_up": ("roll_up",),
 }
 
+# How long custom fields of each type may be, from least to most.
+_LENGTHS = {
+    FieldType.TEXT: (1, 255),
+    FieldType.TEXT_AREA: (1, 255),
+    FieldType.LONG_TEXT: (256, 131_072),
+    FieldType.RICH_TEXT: (256, 131_072),
+    FieldType.EMAIL: (1, 80),
+    FieldType.PHONE: (1, 40),
+    FieldType.URL: (1, 255),
+    FieldType.PICKLIST: (1, 255),
+}
+_KEY_TYPES = DOUBLE_TYPES | {FieldType.TEXT, FieldType.EMAIL, FieldType.AUTO_NUMBER}
+
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
@@ -77,11 +90,21 @@ def check_sizes(spec: Mapping[str, Any], path: str) -> None:
 
 
 def check_field(field: Field, path: str) -> None:
-    """Refuse a field under which no record could be stored."""
+    """Refuse a field under which no record could be stored, or as the platform has none."""
+    if field.custom:
+        _check_kind(field, path)
     if field.type in DOUBLE_TYPES and not (field.precision > 0 and field.scale <= field.precision):
         refuse(path, "precision is at least 1, scale no more than precision")
     if any(len(v.value) > 255 or v.value != v.value.strip() for v in field.picklist):
         refuse(path, "a picklist value has at most 255 characters, and no blanks around it")
+
+
+def _check_kind(field: Field, path: str) -> None:
+    least, most = _LENGTHS.get(field.type, (0, field.length))
+    if not field.formula and not least <= field.length <= most:
+        refuse(f"{path}.length", f"must be between {least} and {most}")
+    if (field.unique or field.external_id) and field.type not in _KEY_TYPES:
+        refuse(path, f"a {field.type.value} can be neither unique nor an external id")
 
 
 def plan_change(

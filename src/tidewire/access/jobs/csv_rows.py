@@ -19,8 +19,10 @@ _MAX_LINE_LENGTH = 4 * MAX_ROW_LENGTH
 
 
 def iter_csv(blocks: Iterable[bytes], delimiter: str, line_ending: str) -> Iterator[CsvRow]:
-    """The rows, the header first; empty lines are none. Raises JobInvalid."""
-    lines = _check_ending(_iter_lines(blocks), line_ending)
+    """The rows, the header first; empty lines are none. Without `line_ending` any will do. Raises JobInvalid."""
+    lines = _iter_lines(blocks)
+    if line_ending:
+        lines = _check_ending(lines, line_ending)
     rows = csv.reader(lines, delimiter=DELIMITERS[delimiter], strict=True)
     while True:
         try:

@@ -21,6 +21,7 @@ NULL_MARK = "#N/A"
 
 DELIMITERS = {"BACKQUOTE": "`", "CARET": "^", "COMMA": ",", "PIPE": "|", "SEMICOLON": ";", "TAB": "\t"}
 LINE_ENDINGS = {"LF": "\n", "CRLF": "\r\n"}
+PARENT = "parent"
 
 
 class JobKind(StrEnum):
@@ -115,11 +116,19 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column of a query's result: its dotted path, the type of its values, and the object that it is of."""
+    """A column of a query's result: its dotted path, the type of its values, and the object that it is of.
+
+    One of type PARENT is nobody's cell: its values are the type and id of the records that the path leads to.
+    """
 
     path: str
     type: str
     entity: str
+
+    @property
+    def is_parent(self) -> bool:
+        """Whether it says which record a relationship leads to."""
+        return self.type == PARENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from tidewire.access.jobs import store
-from tidewire.access.jobs.model import Operation, ResultColumn
+from tidewire.access.jobs.model import PARENT, Operation, ResultColumn
 from tidewire.access.jobs.running import Running
 from tidewire.errors import JobInvalid
 from tidewire.records.query import Cell, Children, QueryRunner, Record, Related, RowIds
@@ -114,10 +114,10 @@ def check_query(soql: str) -> None:
 
 
 def result_columns(bound: BoundQuery) -> tuple[ResultColumn, ...]:
-    """The columns of a query's result. Raises JobInvalid for what a flat row cannot hold."""
+    """The columns of a query's result, those of parents last. Raises JobInvalid for what a flat row cannot hold."""
     if bound.is_count or bound.aggregate is not None:
         raise _unsupported("Aggregate functions and GROUP BY are not supported in Bulk Query")
-    return tuple(_iter_columns(bound.select, bound.entity, ""))
+    return tuple(sorted(_iter_columns(bound.select, bound.entity, ""), key=lambda column: column.is_parent))
 
 
 def iter_cells(columns: Sequence[ResultColumn], bound: BoundQuery, row: Record) -> Iterator[Cell]:
@@ -132,8 +132,8 @@ def _iter_columns(select: Sequence[Selected], entity: ObjectType, prefix: str) -
         path = prefix + item.name
         match item:
             case SelectedParent():
-                branch = item.branches[0]
-                yield from _iter_columns(branch.select, branch.entity, path + ".")
+                yield ResultColumn(path, PARENT, item.branches[0].entity.name)
+                yield from _parent_columns(item, path + ".")
             case SelectedChildren():
                 raise _unsupported(
                     "Aggregate Relationships not supported in Bulk Query with CSV content type"
@@ -150,6 +150,16 @@ def _iter_columns(select: Sequence[Selected], entity: ObjectType, prefix: str) -
                 yield ResultColumn(path, FieldType.TEXT.name, entity.name)
 
 
+def _parent_columns(parent: SelectedParent, prefix: str) -> Iterator[ResultColumn]:
+    """What is read of a parent whatever its type: a queue has no user name, but a user in its place does."""
+    seen: set[str] = set()
+    for branch in sorted(parent.branches, key=lambda each: len(each.select), reverse=True):
+        for column in _iter_columns(branch.select, branch.entity, prefix):
+            if column.path not in seen:
+                seen.add(column.path)
+                yield column
+
+
 def _cell(select: Sequence[Selected], entity: ObjectType, row: Record, path: Sequence[str]) -> Cell:
     name, *rest = path
     item = next((item for item in select if item.name == name), None)
@@ -162,6 +172,8 @@ def _cell(select: Sequence[Selected], entity: ObjectType, row: Record, path: Seq
         return _plain(row.get(item.field.name))
     cell = row.get(name)
     if isinstance(cell, Related):
+        if not rest:
+            return f"{cell.entity.name}/{cell.row['Id']}"
         return _cell(cell.select, cell.entity, cell.row, rest)
     return _plain(cell)
 

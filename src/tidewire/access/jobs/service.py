@@ -93,8 +93,7 @@ class BulkJobs:
         external_id = ""
         if request.operation is Operation.UPSERT:
             field = obj.try_field(request.external_id)
-            is_key = field is not None and (field.external_id or field.name == "Id")
-            if field is None or not is_key or field.name not in readable:
+            if field is None or field.name not in obj.keys or field.name not in readable:
                 raise JobInvalid(
                     f"Field name provided, {request.external_id[:80] or 'none'} does not match an External ID for"
                     f" {obj.name}",
@@ -117,6 +116,15 @@ class BulkJobs:
         if job.user_id == principal.user_id:
             return True
         return (await self._gate.grants(principal)).has("ManageDataIntegrations")
+
+    async def check_data(self, principal: Principal, job: Job) -> None:
+        """Raise ResourceUnknown unless the user may read what a job was given or found.
+
+        Results hold what the job's own user could see, so whoever only manages jobs must not read them.
+        """
+        is_open = job.user_id == principal.user_id
+        if not is_open and not (await self._gate.grants(principal)).has("ViewAllData"):
+            raise ResourceUnknown("The requested resource does not exist", job_id=job.job_id)
 
     async def list_jobs(
         self, principal: Principal, kinds: Sequence[JobKind], after: int, limit: int

@@ -13,7 +13,7 @@ from tidewire.access.metadata.field_parse import Context
 from tidewire.access.metadata.objects import Draft, field_components
 from tidewire.access.metadata.permissions import profile_name
 from tidewire.access.metadata.registry import Source, metadata_type
-from tidewire.access.metadata.renaming import rename_field, rename_row
+from tidewire.access.metadata.renaming import rename_field, rename_object, rename_row
 from tidewire.access.metadata.values import Component, Properties, refuse, text_of
 from tidewire.errors import DefinitionInvalid, RequestError
 from tidewire.records.service import Records
@@ -75,6 +75,8 @@ def rename(records: Records, component: Component, unit: UnitOfWork) -> bool:
     match component.kind:
         case "CustomField":
             with_status_code(lambda: rename_field(records, unit, component.full_name, new), _DEPENDENCY)
+        case "CustomObject":
+            with_status_code(lambda: rename_object(records, unit, component.full_name, new), _DEPENDENCY)
         case "PermissionSet" | "Profile":
             entity, names = component.kind, (component.full_name, new)
             old_name, new_name = map(profile_name, names) if entity == "Profile" else names

@@ -1,7 +1,8 @@
 """Deploying a package: all of its components in one transaction, or none of them.
 
 A deploy has ended, and its result is kept, before its id is given out. A check changes nothing, but plans everything
-against the org as it is. There are no tests to run here, so none are counted.
+against the org as it is; its package is kept with its result, and can be deployed by its id. There are no tests to run
+here, so none are counted.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tidewire.access.gate import Call
@@ -19,10 +20,10 @@ from tidewire.access.metadata.changes import add_component, apply_draft, pending
 from tidewire.access.metadata.field_parse import Context
 from tidewire.access.metadata.objects import Draft, field_components
 from tidewire.access.metadata.package import MANIFEST, Message, Package, Removed, read_package
-from tidewire.access.metadata.registry import METADATA_TYPES, Source, component_id
+from tidewire.access.metadata.registry import METADATA_TYPES, Source
 from tidewire.access.metadata.requests import KeptRequest, store_request, try_read_request
 from tidewire.access.metadata.service import Metadata
-from tidewire.access.metadata.values import Component
+from tidewire.access.metadata.values import Component, items_of, text_of
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import RecordNotFound, RequestError
@@ -33,6 +34,8 @@ from tidewire.schema.values import render_datetime
 
 DEPLOY_PREFIX = "0Af"
 _WORD = re.compile(r"[\w.]+")
+_MAX_PROBLEMS = 50
+_SINGLE, _IN_FOLDER = b"1", b"0"  # what stands before the archive of a check
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +64,40 @@ class Deploys:
         except RequestError as error:
             package = Package(problems=[Message("", MANIFEST, MANIFEST, error.message)])
         started_ms = self._clock.now_ms()
-        work = partial(self._run, call.principal, package, options, started_ms)
+        mark = _SINGLE if options.is_single_package else _IN_FOLDER
+        data = mark + archive if options.is_check_only else b""
+        work = partial(self._run, call.principal, package, options, started_ms, data)
         try:
             return await self._metadata.commit(call, work)
         except RequestError as error:
-            problem = _blame(package, error)
-            failed = partial(self._keep, call.principal, options, started_ms, [], [problem])
+            failed = partial(self._fail, call.principal, package, options, started_ms, error)
             return await self._metadata.commit(call, failed)
+
+    async def deploy_checked(self, call: Call, request_id: str) -> str:
+        """Deploy the package of a check that found nothing wrong; returns an id, like `deploy`.
+
+        Raises RecordNotFound if the id is not that of such a check.
+        """
+        kept = await self._read(call.principal, request_id)
+        result = json.loads(kept.result)
+        if not (result["checkOnly"] and result["success"] and kept.data):
+            raise RecordNotFound(
+                f"{request_id[:18]} is not the id of a recent validation that succeeded",
+                record_id=request_id[:18],
+            )
+        options = DeployOptions(
+            is_single_package=kept.data.startswith(_SINGLE),
+            ignores_warnings=result["ignoreWarnings"],
+            rollback_on_error=result["rollbackOnError"],
+        )
+        return await self.deploy(call, kept.data[1:], options)
 
     async def result(self, principal: Principal, request_id: str) -> dict[str, object]:
         """A deploy's result with all details. Raises RecordNotFound, AccessDenied."""
+        result: dict[str, object] = json.loads((await self._read(principal, request_id)).result)
+        return result
+
+    async def _read(self, principal: Principal, request_id: str) -> KeptRequest:
         await self._metadata.check(principal)
         found = try_normalise_id(request_id)
         kept = (
@@ -80,8 +107,7 @@ class Deploys:
         )
         if kept is None or kept.kind != "deploy":
             raise RecordNotFound(f"no deploy {request_id[:18]}", record_id=request_id[:18])
-        result: dict[str, object] = json.loads(kept.result)
-        return result
+        return kept
 
     def _run(
         self,
@@ -89,18 +115,50 @@ class Deploys:
         package: Package,
         options: DeployOptions,
         started_ms: int,
+        data: bytes,
         unit: UnitOfWork,
     ) -> str:
         problems = list(package.problems)
         draft, messages = _draft(unit, package, problems)
         if problems:
+            problems = self._with_others(unit, package, problems)
             return self._keep(principal, options, started_ms, [], problems, unit)
         records = self._metadata.gate.records
         lines = apply_draft(records, unit, draft, is_dry_run=options.is_check_only)
         words = [set(_WORD.findall(line)) for line in lines]
         done = [_with_outcome(message, words) for message in messages]
         done += [Message("", MANIFEST, path, is_changed=True) for path in package.manifests]
-        return self._keep(principal, options, started_ms, done, [], unit)
+        return self._keep(principal, options, started_ms, done, [], unit, data)
+
+    def _fail(
+        self,
+        principal: Principal,
+        package: Package,
+        options: DeployOptions,
+        started_ms: int,
+        error: RequestError,
+        unit: UnitOfWork,
+    ) -> str:
+        """Keep why a package was refused: what it failed by, and whatever else a plan without that fails by."""
+        problems = self._with_others(unit, package, [_blame(package, error)])
+        return self._keep(principal, options, started_ms, [], problems, unit)
+
+    def _with_others(self, unit: UnitOfWork, package: Package, problems: Sequence[Message]) -> list[Message]:
+        """The problems, and those of the components that these leave."""
+        found, catalog = list(problems), unit.catalog
+        rest: Package | None = package
+        for problem in found:  # which grows meanwhile
+            rest = None if rest is None else _without(rest, problem)
+            if rest is None or problem is not found[-1] or len(found) >= _MAX_PROBLEMS:
+                continue
+            try:
+                draft, _ = _draft(unit, rest, found)
+                apply_draft(self._metadata.gate.records, unit, draft, is_dry_run=True)
+            except RequestError as error:
+                found.append(_blame(rest, error))
+            finally:
+                unit.catalog = catalog
+        return found
 
     def _keep(
         self,
@@ -110,10 +168,12 @@ class Deploys:
         done: Sequence[Message],
         problems: Sequence[Message],
         unit: UnitOfWork,
+        data: bytes = b"",
     ) -> str:
         request_id = make_id(DEPLOY_PREFIX, take_number(unit.tx, "metadata requests"))
-        result = _render_result(request_id, principal, options, done, problems, started_ms, unit.now_ms)
-        kept = KeptRequest(request_id, "deploy", json.dumps(result))
+        ids = {} if options.is_check_only else _component_ids(unit)
+        result = _render_result(request_id, principal, options, done, problems, ids, started_ms, unit.now_ms)
+        kept = KeptRequest(request_id, "deploy", json.dumps(result), data)
         store_request(unit.tx, kept, principal.user_id, unit.now_ms)
         return request_id
 
@@ -165,10 +225,13 @@ def _with_outcome(message: Message, words: Sequence[set[str]]) -> Message:
 
 def _blame(package: Package, error: RequestError) -> Message:
     """The component that a refusal is about, by the place in the definition that it names."""
-    section, _, rest = str(error.details.get("path", "")).partition(".")
+    place = str(error.details.get("path", ""))
+    section, _, rest = place.partition(".")
     name, _, inner = rest.partition(".")
     field_name = inner.removeprefix("fields.").partition(".")[0] if inner.startswith("fields.") else ""
     wanted = f"{name}.{field_name}" if field_name else name
+    if rest and section[:1].isupper():  # no section: formulas and roll-ups name the field itself
+        wanted = place
     for component, path in package.components:
         for each in (component, *_inner(component)):
             if wanted and each.full_name.lower() == wanted.lower():
@@ -182,6 +245,30 @@ def _blame(package: Package, error: RequestError) -> Message:
     return Message("", MANIFEST, MANIFEST, error.message)
 
 
+def _without(package: Package, problem: Message) -> Package | None:
+    """The package without the component that a problem is about; None if nothing is left, or it is about no one."""
+    kept: list[tuple[Component, str]] = []
+    for component, path in package.components:
+        if component.full_name == problem.full_name:
+            continue
+        entity, _, name = problem.full_name.partition(".")
+        if (
+            problem.kind == "CustomField"
+            and component.kind == "CustomObject"
+            and component.full_name == entity
+        ):
+            fields = [
+                f for f in items_of(component.properties, "fields") if text_of(f, "fullName").strip() != name
+            ]
+            component = Component(
+                component.kind, component.full_name, {**component.properties, "fields": fields}
+            )
+        kept.append((component, path))
+    if not kept or kept == package.components:
+        return None
+    return replace(package, components=kept)
+
+
 def _inner(component: Component) -> list[Component]:
     return field_components(component) if component.kind == "CustomObject" else []
 
@@ -192,6 +279,7 @@ def _render_result(
     options: DeployOptions,
     done: Sequence[Message],
     problems: Sequence[Message],
+    ids: Mapping[tuple[str, str], str],
     started_ms: int,
     now_ms: int,
 ) -> dict[str, object]:
@@ -205,8 +293,11 @@ def _render_result(
         "createdByName": principal.username,
         "createdDate": started,
         "details": {
-            "componentFailures": [_render_message(message, ended) for message in problems],
-            "componentSuccesses": [_render_message(message, ended) for message in done],
+            "componentFailures": [_render_message(message, ended, "") for message in problems],
+            "componentSuccesses": [
+                _render_message(message, ended, ids.get((message.kind, message.full_name.lower()), ""))
+                for message in done
+            ],
             "runTestResult": {"numFailures": 0, "numTestsRun": 0, "totalTime": 0.0},
         },
         "done": True,
@@ -227,7 +318,17 @@ def _render_result(
     }
 
 
-def _render_message(message: Message, moment: str) -> dict[str, object]:
+def _component_ids(unit: UnitOfWork) -> dict[tuple[str, str], str]:
+    """The ids of the org's components by kind and lower-case name."""
+    source = Source(unit.tx, unit.catalog)
+    return {
+        (type_.name, entry.full_name.lower()): entry.component_id
+        for type_ in METADATA_TYPES.values()
+        for entry in type_.entries(source)
+    }
+
+
+def _render_message(message: Message, moment: str, component_id: str) -> dict[str, object]:
     is_failure = bool(message.problem) and not message.is_warning
     found: dict[str, object] = {
         "changed": message.is_changed,
@@ -238,9 +339,8 @@ def _render_message(message: Message, moment: str) -> dict[str, object]:
         "fileName": message.path,
         "fullName": message.full_name,
     }
-    if message.kind in ("CustomObject", "CustomField") and not is_failure:
-        prefix = "01I" if message.kind == "CustomObject" else "00N"
-        found["id"] = component_id(prefix, message.full_name)
+    if component_id:
+        found["id"] = component_id
     if message.problem:
         found["problem"] = message.problem
         found["problemType"] = "Warning" if message.is_warning else "Error"

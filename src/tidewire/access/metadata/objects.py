@@ -88,6 +88,12 @@ def add_field(draft: Draft, component: Component, context: Context) -> None:
     if not name:
         refuse(f"{component.full_name} is not of the form Object.Field__c", "INVALID_FULL_NAME", ["fullName"])
     known = context.catalog.try_object(entity) or context.catalog.try_event(entity)
+    if known is None and "label" not in draft.type_spec(entity):
+        refuse(
+            f"Entity Enumeration Or ID: bad value for restricted picklist field: {entity[:80]}",
+            "INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST",
+            ["fullName"],
+        )
     entity = known.name if known is not None else entity
     definition = parse_field_properties(entity, name, component.properties, context)
     draft.type_spec(entity).setdefault("fields", {})[name] = definition.spec

@@ -89,8 +89,8 @@ def component_id(prefix: str, full_name: str) -> str:
 
 
 def object_id(obj: ObjectType | EventType) -> str:
-    """The id of a custom object or platform event."""
-    return component_id("01I", obj.name)
+    """The id of a custom object or platform event. A rename leaves its key prefix alone, and so its id."""
+    return component_id("01I", obj.key_prefix)
 
 
 def field_id(entity: str, f: Field) -> str:

@@ -69,7 +69,11 @@ class BayeuxForm:
             return {}
         sobject = stored["sobject"]
         if hidden:
-            sobject = {name: value for name, value in sobject.items() if name not in hidden}
+            sobject = {
+                name: _parts_seen(name, value, hidden) if isinstance(value, dict) else value
+                for name, value in sobject.items()
+                if name not in hidden
+            }
         created = stored["createdDate"]
         if self._has_replay:
             head = {"createdDate": created, "replayId": event.position, "type": stored["type"]}
@@ -149,6 +153,15 @@ def is_hidden(name: str, hidden: frozenset[str]) -> bool:
         return True
     # BillingCity is the City of BillingAddress; a person's LastName keeps its own name inside Name.
     return bool(dot) and compound.removesuffix("Address") * compound.endswith("Address") + part in hidden
+
+
+def _parts_seen(compound: str, parts: dict[str, Any], hidden: frozenset[str]) -> dict[str, Any]:
+    """A notification's address or place, whose parts begin with small letters, cut to what may be seen."""
+    return {
+        name: value
+        for name, value in parts.items()
+        if not is_hidden(f"{compound}.{name[:1].upper()}{name[1:]}", hidden)
+    }
 
 
 def _whole_record(

@@ -108,9 +108,16 @@ class BayeuxApp:
     """One per edge; `route` is what a listener needs. All calls belong on the loop."""
 
     def __init__(
-        self, link: CoreLink, hub: Hub, clock: Clock, settings: BayeuxSettings | None = None
+        self,
+        link: CoreLink,
+        hub: Hub,
+        clock: Clock,
+        settings: BayeuxSettings | None = None,
+        *,
+        home: str = "",
     ) -> None:
         self._link = link
+        self._home = home  # what client ids begin with, if they must tell one edge from another
         self._hub = hub
         self._clock = clock
         self._settings = settings or BayeuxSettings()
@@ -330,7 +337,7 @@ class BayeuxApp:
             cookie = f"{wire.COOKIE_NAME}={browser}; Path=/cometd/; HttpOnly{secure}"
             headers += f"Set-Cookie: {cookie}\r\n".encode()
         now_s = self._clock.monotonic_s()
-        session = Session(_random_text(32), endpoint, principal, browser, self._times, now_s)
+        session = Session(self._home + _random_text(32), endpoint, principal, browser, self._times, now_s)
         session.credentials = caller.credentials
         session.wake = partial(self._wake, session)
         session.lost = partial(self._lose, session)

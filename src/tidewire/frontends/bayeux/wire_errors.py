@@ -98,6 +98,8 @@ _FIXED: dict[type[PlatformError], WireError] = {
 
 def wire_error(error: PlatformError, channel: str = "") -> WireError:
     """The Bayeux failure of a platform error, on the channel it concerns."""
+    if isinstance(error, errors.AccessDenied) and error.details.get("permission") == "ApiEnabled":
+        return WireError(f"403::{error.message}", Reconnect.NONE)
     fixed = _FIXED.get(type(error))
     if fixed is not None:
         return fixed

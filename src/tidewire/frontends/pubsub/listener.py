@@ -40,9 +40,10 @@ PlatformError if the org cannot be had now.
 class PubSubListener:
     """The sockets of one edge. Open with `start`; `close` after the answerers were told to end their streams."""
 
-    def __init__(self, find: FindAnswerer, settings: PubSubSettings) -> None:
+    def __init__(self, find: FindAnswerer, settings: PubSubSettings, *, shares_ports: bool = False) -> None:
         self._find = find
         self._settings = settings
+        self._shares_ports = shares_ports
         self._server: Any = None
 
     async def start(
@@ -52,7 +53,9 @@ class PubSubListener:
 
         Returns the two ports in use. Raises ConfigInvalid for an address that cannot be bound.
         """
-        self._server = grpc.aio.server(options=_server_options(self._settings))
+        self._server = grpc.aio.server(
+            options=_server_options(self._settings, shares_ports=self._shares_ports)
+        )
         handlers = self._handlers()
         for name in SERVICE_NAMES:
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
@@ -99,10 +102,11 @@ def _bind(address: tuple[str, int], setting: str, add_port: Callable[[str], int]
         raise ConfigInvalid(f"cannot listen on {host}:{port}", setting=setting) from error
 
 
-def _server_options(settings: PubSubSettings) -> list[tuple[str, int]]:
+def _server_options(settings: PubSubSettings, *, shares_ports: bool) -> list[tuple[str, int]]:
     return [
-        # Two servers on one port would share its clients at random; the second one must fail instead.
-        ("grpc.so_reuseport", 0),
+        # Two servers on one port would share its clients at random; the second one must fail instead. Edges of one
+        # server are meant to.
+        ("grpc.so_reuseport", int(shares_ports)),
         # Twice the limit, so that a request somewhat too large gets our answer and not a bare transport
         # error.
         ("grpc.max_receive_message_length", 2 * settings.max_request_bytes),

@@ -24,6 +24,7 @@ from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay, after
 from tidewire.delivery.link import CoreLink, PublishDraft, PublishOutcome
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import (
+    AccessDenied,
     BodyTooLarge,
     InternalError,
     MethodNotAllowed,
@@ -32,6 +33,7 @@ from tidewire.errors import (
     SchemaUnknown,
     SessionInvalid,
     StoreClosed,
+    TopicUnknown,
 )
 from tidewire.frontends.pubsub import session as rules
 from tidewire.frontends.pubsub import wire
@@ -147,7 +149,14 @@ class PubSubApp:
         schema_id = self._parse(pb.SchemaRequest, body).schema_id
         if not schema_id.strip():
             raise SchemaUnknown("The schema ID can't be blank", wire_code="schema.validation.failed")
-        return wire.render_schema_info(await self._link.schema_json(schema_id), schema_id, call.rpc_id)
+        schema_json = await self._link.schema_json(schema_id)
+        topic = rules.topic_of_schema(schema_json)
+        with contextlib.suppress(TopicUnknown):  # what is gone has nobody to keep it from
+            try:
+                await self._link.describe_topic(caller.principal, topic)
+            except AccessDenied as error:
+                raise SchemaUnknown("There is no such schema", schema_id=schema_id[:64]) from error
+        return wire.render_schema_info(schema_json, schema_id, call.rpc_id)
 
     async def _publish(self, call: _Call, caller: _Caller, body: bytes) -> bytes:
         request = self._parse(pb.PublishRequest, body)

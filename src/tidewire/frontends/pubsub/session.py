@@ -9,6 +9,7 @@ passed in.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -26,6 +27,7 @@ from tidewire.errors import (
 )
 from tidewire.frontends.pubsub.wire import try_parse_replay_id
 from tidewire.ids import try_normalise_id
+from tidewire.names import entity_of_change_event
 from tidewire.schema.proto import pubsub_pb2 as pb
 
 _TOKEN = ("accesstoken", "x-sfdc-api-session-token")
@@ -238,6 +240,12 @@ def _parse_custom(replay_id: bytes) -> int:
     if position is None:
         raise ReplayIdInvalid("The replay id is corrupted: it has a form that no replay id has")
     return position
+
+
+def topic_of_schema(schema_json: str) -> str:
+    """The topic whose events are written by this schema."""
+    name = str(json.loads(schema_json)["name"])
+    return f"/{'event' if entity_of_change_event(name) is None else 'data'}/{name}"
 
 
 def check_topic(topic: str, empty_code: str) -> str:

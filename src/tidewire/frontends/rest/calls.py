@@ -30,7 +30,7 @@ class ApiCall:
     @property
     def context(self) -> Call:
         """Who calls, and what change events will say about it."""
-        return Call(self.principal, render_origin(self.request, self.version))
+        return Call(self.principal, render_origin(self.request, self.version), api_version=self.version)
 
 
 class Recent(Protocol):

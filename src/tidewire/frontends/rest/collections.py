@@ -106,7 +106,7 @@ async def upsert_collection(api: Api, call: ApiCall) -> HttpResponse:
     with object_in_path():
         entity, readable, _ = await api.gate.visible_fields(call.principal, name)
     key = entity.try_field(field_name)
-    is_key = key is not None and (key.external_id or key.type is FieldType.ID) and key.name in readable
+    is_key = key is not None and key.name in entity.keys and key.name in readable
     if key is None or not is_key:
         message = f"Provided external ID field does not exist or is not accessible: {field_name[:80]}"
         return render_refusal(call.request, 404, "NOT_FOUND", message)

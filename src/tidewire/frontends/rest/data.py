@@ -28,9 +28,14 @@ from tidewire.frontends.rest.collections import (
 )
 from tidewire.frontends.rest.composite.batch import run_batch
 from tidewire.frontends.rest.composite.graph import run_graphs
-from tidewire.frontends.rest.composite.subrequests import list_composites, run_composite
+from tidewire.frontends.rest.composite.subrequests import (
+    list_composites,
+    run_composite,
+    run_tooling_composite,
+)
 from tidewire.frontends.rest.composite.tree import create_tree
 from tidewire.frontends.rest.conditions import ChangeTimes
+from tidewire.frontends.rest.namespaces import enter, leave, namespace_of
 from tidewire.frontends.rest.recent import RecentRecords
 from tidewire.frontends.rest.tooling import api as tooling
 from tidewire.frontends.rest.xml_form import as_xml, wants_xml
@@ -93,8 +98,7 @@ class DataApi:
     ) -> HttpResponse:
         """The answer to one request, which counts as a call, in the form it asks for; raises PlatformError."""
         self._gate.usage.count()
-        route, handler, call = _find(request, version, segments, principal)
-        response = await handler(self, call)
+        route, response = await self._answer(request, version, segments, principal)
         usage = self._gate.usage.header()
         if all(name != usage[0] for name, _ in response.headers):
             response = replace(response, headers=(*response.headers, usage))
@@ -106,8 +110,18 @@ class DataApi:
         self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
     ) -> HttpResponse:
         """The answer to a request that is a part of another one, in JSON; raises PlatformError."""
-        _, handler, call = _find(request, version, segments, principal)
-        return await handler(self, call)
+        _, response = await self._answer(request, version, segments, principal)
+        return response
+
+    async def _answer(
+        self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
+    ) -> tuple[Route[Api], HttpResponse]:
+        namespace = namespace_of(request, segments, self._gate.catalog)
+        if namespace is not None:
+            request, segments = enter(namespace, request, segments)
+        route, handler, call = _find(request, version, segments, principal)
+        response = await handler(self, call)
+        return route, response if namespace is None else leave(namespace, request, response)
 
 
 def _find(
@@ -149,6 +163,7 @@ ROUTES: tuple[Route[Api], ...] = (
     *tooling.ROUTES,
     *deploys.ROUTES,
     Route(("composite",), {"GET": list_composites, "POST": run_composite}),
+    Route(("tooling", "composite"), {"POST": run_tooling_composite}),
     Route(("composite", "batch"), {"POST": run_batch}),
     Route(("composite", "graph"), {"POST": run_graphs}),
     Route(("composite", "tree", "*"), {"POST": create_tree}),

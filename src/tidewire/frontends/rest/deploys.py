@@ -12,6 +12,7 @@ from tidewire.access.metadata.service import Metadata
 from tidewire.errors import BodyMalformed, MediaTypeUnsupported, RequiredFieldMissing
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
 from tidewire.frontends.rest.collections import parse_flag
+from tidewire.frontends.rest.wire import parse_json_object
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _BOUNDARY = re.compile(r';\s*boundary="?([^";]{1,70})"?', re.IGNORECASE)
@@ -40,7 +41,9 @@ def parse_parts(request: HttpRequest) -> dict[str, bytes]:
 
 
 async def deploy(api: Api, call: ApiCall) -> HttpResponse:
-    """Deploy the archive in the part `file`, as the options in the part `json` say."""
+    """Deploy the archive in the part `file`, as the options in the part `json` say, or what a check was given."""
+    if call.request.media_type == "application/json":
+        return await _deploy_checked(api, call)
     parts = parse_parts(call.request)
     options = _options(next((parts[name] for name in _OPTION_PARTS if name in parts), b"{}"))
     if "file" not in parts:
@@ -57,6 +60,21 @@ async def deploy(api: Api, call: ApiCall) -> HttpResponse:
         "id": request_id,
         "validatedDeployRequestId": None,
         "deployOptions": dict(options),
+        "deployResult": {"id": request_id, "done": False, "status": "Pending", "success": False},
+    }
+    return render_answer(api, call, 201, body)
+
+
+async def _deploy_checked(api: Api, call: ApiCall) -> HttpResponse:
+    validation_id = parse_json_object(call.request).get("validatedDeployRequestId")
+    if not isinstance(validation_id, str) or not validation_id:
+        name = "validatedDeployRequestId"
+        raise RequiredFieldMissing(f"Required fields are missing: [{name}]", fields=[name])
+    request_id = await Deploys(Metadata(api.gate), api.clock).deploy_checked(call.context, validation_id)
+    body = {
+        "id": request_id,
+        "validatedDeployRequestId": validation_id,
+        "deployOptions": None,
         "deployResult": {"id": request_id, "done": False, "status": "Pending", "success": False},
     }
     return render_answer(api, call, 201, body)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import orjson
+
 from tidewire.access.describe import (
     ChildLink,
     render_describe,
@@ -134,18 +136,28 @@ async def _try_event(gate: Gate, principal: Principal, name: str) -> EventType |
 async def schema_by_name(api: Api, call: ApiCall) -> HttpResponse:
     """The newest schema of an event type."""
     (name,) = call.arguments
-    objects = await api.gate.visible_objects(call.principal)
+    await _check_topic(api.gate, call.principal, name)
+    return await _schema(api, call, lambda: api.gate.event_schema(name))
+
+
+async def _check_topic(gate: Gate, principal: Principal, name: str) -> None:
+    objects = await gate.visible_objects(principal)
     visible = {change_event_name(entity.name).lower() for entity in objects}
-    visible |= {event.name.lower() for event in await _events(api.gate, call.principal)}
+    visible |= {event.name.lower() for event in await _events(gate, principal)}
     if name.lower() not in visible:
         raise ResourceUnknown("The requested resource does not exist")
-    return await _schema(api, call, lambda: api.gate.event_schema(name))
 
 
 async def schema_by_id(api: Api, call: ApiCall) -> HttpResponse:
     """The schema with this id, which some event was once written by."""
     (schema_id,) = call.arguments
-    return await _schema(api, call, lambda: api.gate.schema_json(schema_id))
+
+    async def load() -> str:
+        found = await api.gate.schema_json(schema_id)
+        await _check_topic(api.gate, call.principal, str(orjson.loads(found)["name"]))
+        return found
+
+    return await _schema(api, call, load)
 
 
 async def _schema(api: Api, call: ApiCall, load: Callable[[], Awaitable[str]]) -> HttpResponse:

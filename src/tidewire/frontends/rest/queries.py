@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidewire.access.paging import AnswerPage
 from tidewire.errors import SearchMalformed, SoqlSyntaxError
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer, require_version
+from tidewire.frontends.rest.columns import render_columns
 from tidewire.frontends.rest.records import render_page, render_plans, render_record
 from tidewire.frontends.rest.search_text import parse_search_body, parse_search_query
 from tidewire.frontends.rest.wire import POSITION_HEADER, parse_batch_size
@@ -29,6 +30,11 @@ async def _query(api: Api, call: ApiCall, resource: str) -> HttpResponse:
     explained = call.request.query.get("explain")
     if explained is not None and "q" not in call.request.query:
         return await _explain(api, call, explained, resource)
+    if call.request.query.get("columns", "").lower() == "true":
+        bound = await api.pages.bind(
+            call.principal, _soql(call.request.query.get("q", "")), version=call.version
+        )
+        return render_answer(api, call, 200, render_columns(bound))
     page = await api.pages.open(
         call.principal,
         _soql(call.request.query.get("q", "")),

@@ -206,7 +206,7 @@ async def _try_key(api: Api, call: ApiCall) -> _Key | None:
         if try_normalise_id(field_name) is not None:
             return None
         raise _no_such_key(field_name)
-    if not (field.external_id or field.type is FieldType.ID) or not field.column:
+    if field.name not in entity.keys or not field.column:
         raise _no_such_key(field_name)
     raw = call.request.raw_path.rstrip("/").rpartition("/")[2]
     # Some clients write a blank as a plus, others send a plus as it is: the literal value is tried first.

@@ -135,6 +135,11 @@ def render_origin(request: HttpRequest, version: int) -> str:
     return f"{origin};client={client}" if _CLIENT_NAME.fullmatch(client) else origin
 
 
+def parse_default_namespace(request: HttpRequest) -> str:
+    """The namespace that Sforce-Call-Options leaves out of names, or empty."""
+    return _options(request.headers.get("sforce-call-options", "")).get("defaultnamespace", "")
+
+
 def decode_body(request: HttpRequest) -> bytes:
     """The request's body in UTF-8 without a byte order mark.
 

@@ -58,7 +58,7 @@ class SoapCall:
         if _CLIENT_NAME.fullmatch(client):
             origin += f";client={client}"
         has_notifications = self.request.flag("StreamingEnabledHeader", "streamingEnabled", default=True)
-        return Call(self.principal, origin, has_notifications)
+        return Call(self.principal, origin, has_notifications, self.endpoint.version)
 
     @property
     def all_or_none(self) -> bool:

@@ -117,7 +117,19 @@ def _render_mapping(values: Mapping[str, object]) -> str:
 
 
 def _render_named(values: Mapping[str, object], names: Iterable[str]) -> str:
-    return "".join(_render_entry(name, values[name]) for name in names)
+    return "".join(
+        _render_default(values)
+        if name == "defaultValue" and "soapType" in values
+        else _render_entry(name, values[name])
+        for name in names
+    )
+
+
+def _render_default(field: Mapping[str, object]) -> str:
+    """A field's default value, which by the schema may be of any type and so names its own."""
+    return _render_entry("defaultValue", field["defaultValue"]).replace(
+        ">", f' xsi:type="{field["soapType"]}">', 1
+    )
 
 
 def _render_entry(name: str, value: object) -> str:

@@ -112,7 +112,7 @@ async def upsert(call: SoapCall) -> str:
     for entity in {record.entity for record in given}:
         obj, readable, _ = await call.gate.visible_fields(call.principal, entity)
         field = obj.try_field(name)
-        if field is None or field.name not in readable or not (field.external_id or field.name == "Id"):
+        if field is None or field.name not in readable or field.name not in obj.keys:
             raise FieldUnknown(
                 f"Field name provided, {name[:80]} is not an External ID or indexed field for {obj.name}",
                 field=name[:80],

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree.ElementTree import Element
 
 from tidewire.errors import BodyMalformed, RequestError, RequiredFieldMissing
 from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.dml import read_values
 from tidewire.frontends.soap.values import SObject, parse_sobject
-from tidewire.frontends.soap.wire import is_nil, local_name, render_element, render_elements, text_of
+from tidewire.frontends.soap.wire import (
+    XSI_TYPE,
+    is_nil,
+    local_name,
+    render_element,
+    render_elements,
+    text_of,
+)
 from tidewire.frontends.soap.wire_errors import render_row_error
 from tidewire.records.leads import Conversion
 
 MAX_CONVERSIONS = 100
+_RECORDS = {"accountRecord": "Account", "contactRecord": "Contact", "opportunityRecord": "Opportunity"}
 
 
 async def merge(call: SoapCall) -> str:
@@ -64,7 +73,14 @@ async def _convert(call: SoapCall, element: Element) -> str:
         for name in ("leadId", "convertedStatus"):
             if not given.get(name):
                 raise RequiredFieldMissing(f"Required fields are missing: [{name}]", fields=[name])
-        converted = await call.gate.convert_lead(call.context, _parse_conversion(given))
+        values = {name: await _read_record(call, element, name) for name in _RECORDS}
+        conversion = replace(
+            _parse_conversion(given),
+            account_values=values["accountRecord"],
+            contact_values=values["contactRecord"],
+            opportunity_values=values["opportunityRecord"],
+        )
+        converted = await call.gate.convert_lead(call.context, conversion)
     except RequestError as error:
         lead_id = given.get("leadId") or None
         return (
@@ -81,6 +97,20 @@ async def _convert(call: SoapCall, element: Element) -> str:
         )
     )
     return f"<result>{inner}</result>"
+
+
+async def _read_record(call: SoapCall, element: Element, name: str) -> dict[str, object]:
+    """The values that a conversion gives one of its records; none if it says nothing of it."""
+    found = next((child for child in element if local_name(child) == name and not is_nil(child)), None)
+    if found is None:
+        return {}
+    entity = _RECORDS[name]
+    if XSI_TYPE not in found.attrib:  # the enterprise schema has its type in the element's own
+        found.set(XSI_TYPE, entity)
+    record = parse_sobject(found)
+    if record.entity.lower() != entity.lower() or record.record_id:
+        raise BodyMalformed(f"{name} must be an {entity} without an Id")
+    return dict((await read_values(call, record, truncates=False)).values)
 
 
 def _parse_conversion(given: dict[str, str]) -> Conversion:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from tidewire.access.cursors import QueryCursors
 from tidewire.access.gate import Gate
@@ -15,6 +16,7 @@ from tidewire.errors import InternalError, MethodNotAllowed, PlatformError, Reso
 from tidewire.frontends.soap import describe, dml, joining, query, users, utility
 from tidewire.frontends.soap.calls import Operation, Services, SoapCall
 from tidewire.frontends.soap.metadata.operations import METADATA_OPERATIONS
+from tidewire.frontends.soap.namespaces import enter, leave, namespace_of
 from tidewire.frontends.soap.wire import (
     CONTENT_TYPE,
     METADATA,
@@ -87,7 +89,10 @@ class SoapApp:
             _log.exception("soap.request_failed", extra={"path": request.raw_path[:200]})
             error = InternalError("internal error")
         counters["soap.requests_refused"] += 1
-        return render_error(dialect, error)
+        response = render_error(dialect, error)
+        # A fault is sent with 500, but nobody who looks for a page expects one.
+        is_page = request.method in ("GET", "HEAD") and isinstance(error, ResourceUnknown)
+        return replace(response, status=404) if is_page else response
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         if request.method != "POST":
@@ -102,7 +107,8 @@ class SoapApp:
             content = await users.login(self._services.logins, request, endpoint, call)
         else:
             content = await self._call(endpoint, call)
-            usage = (self._services.gate.usage.used(), DAILY_API_REQUESTS)
+            if endpoint.dialect is not METADATA:  # whose schema has no such header
+                usage = (self._services.gate.usage.used(), DAILY_API_REQUESTS)
         return HttpResponse(
             200, render_answer(endpoint.dialect, call.operation, content, usage), CONTENT_TYPE
         )
@@ -117,5 +123,12 @@ class SoapApp:
         principal = await self._services.logins.authenticate(request.session_id)
         if endpoint.org_id not in ("", principal.org_id):
             raise SessionInvalid("Session expired or invalid")  # the address of another org
+        if request.operation != "logout":
+            await self._services.gate.check_api(principal)
         self._services.gate.usage.count()
-        return await operation(SoapCall(self._services, request, endpoint, principal))
+        call = SoapCall(self._services, request, endpoint, principal)
+        namespace = None if endpoint.dialect is METADATA else namespace_of(request, call.gate.catalog)
+        if namespace is None:
+            return await operation(call)
+        enter(namespace, request.body)
+        return leave(namespace, await operation(call))

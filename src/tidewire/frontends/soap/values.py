@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
 from tidewire.access.gate import Rows
@@ -31,6 +32,7 @@ from tidewire.soql.bound import Selected, SelectedField
 
 _DATETIME_SUFFIX = "Z"
 _ZONED_DATE = re.compile(r"([0-9-]{10})(?:Z|[+-][0-9]{2}:[0-9]{2})")
+_MOMENT = re.compile(r"[0-9-]{10}T[0-9:.]+(?:Z|[+-][0-9]{2}:[0-9]{2})")
 _LOCAL_DATETIME = re.compile(r"[0-9-]{10}T[0-9:.]+")
 _LITERAL_FLAGS = {"1": "true", "0": "false"}
 _TRUNCATED = frozenset(
@@ -126,13 +128,25 @@ def _typed(field: Field, raw: str, truncates: bool) -> str:
     text = raw.strip()
     if field.type is FieldType.CHECKBOX:
         return _LITERAL_FLAGS.get(text, text)
-    if field.type is FieldType.DATE and (zoned := _ZONED_DATE.fullmatch(text)):
-        return zoned[1]
+    if field.type is FieldType.DATE:
+        return _date_of(text)
     if field.type is FieldType.DATETIME and _LOCAL_DATETIME.fullmatch(text):
         return text + "Z"
     if truncates and field.length and field.type in _TRUNCATED:
         return text[: field.length]
     return raw
+
+
+def _date_of(text: str) -> str:
+    """The day in a date or a moment: programs that know moments alone send one, and mean its day in UTC."""
+    if zoned := _ZONED_DATE.fullmatch(text):
+        return zoned[1]
+    if not _MOMENT.fullmatch(text):
+        return text
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).date().isoformat()
+    except (ValueError, OverflowError):
+        return text
 
 
 def render_query_result(page: AnswerPage, dialect: Dialect) -> str:

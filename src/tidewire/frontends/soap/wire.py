@@ -32,6 +32,7 @@ CONTENT_TYPE = "text/xml;charset=UTF-8"
 
 _ENVELOPE_NS = "http://schemas.xmlsoap.org/soap/envelope/"
 _XSI_NS = "http://www.w3.org/2001/XMLSchema-instance"
+XSI_TYPE = f"{{{_XSI_NS}}}type"
 _XSD_NS = "http://www.w3.org/2001/XMLSchema"
 _PATH = re.compile(r"/services/Soap/([A-Za-z]+)(?:/([^/]*))?(?:/([^/]*))?(/.*)?")
 _VERSION = re.compile(r"([1-9][0-9])\.0")
@@ -236,7 +237,7 @@ def is_nil(element: Element) -> bool:
 
 def type_attribute(element: Element) -> str:
     """The name in an element's `xsi:type`, without its prefix; empty if there is none."""
-    return element.get(f"{{{_XSI_NS}}}type", "").strip().rpartition(":")[2]
+    return element.get(XSI_TYPE, "").strip().rpartition(":")[2]
 
 
 def clean(text: str) -> str:
@@ -271,7 +272,9 @@ def render_answer(
             f"<soapenv:Header><LimitInfoHeader><limitInfo><current>{current}</current><limit>{limit}</limit>"
             "<type>API REQUESTS</type></limitInfo></LimitInfoHeader></soapenv:Header>"
         )
-    spaces = f' xmlns:sf="{dialect.object_namespace}" xmlns:xsd="{_XSD_NS}"' if "<sf:" in content else ""
+    spaces = f' xmlns:sf="{dialect.object_namespace}"' if "<sf:" in content else ""
+    if spaces or 'xsi:type="xsd:' in content:
+        spaces += f' xmlns:xsd="{_XSD_NS}"'
     return (
         '<?xml version="1.0" encoding="UTF-8"?>'
         f'<soapenv:Envelope xmlns:soapenv="{_ENVELOPE_NS}" xmlns="{dialect.namespace}" xmlns:xsi="{_XSI_NS}"'
@@ -287,11 +290,14 @@ def render_fault(
 
     With a `fault_type` the code is one of the API's exception codes and the detail element repeats it, under
     the prefix `sf` that clients search for literally. Without, the fault is SOAP's own and has no detail.
-    `place` is the row and column of a query at fault.
+    The schema of the metadata API has no type for a detail, so its faults go without one. `place` is the row and
+    column of a query at fault.
     """
     text = clean(message)
     if not fault_type:
         fault = f"<faultcode>soapenv:{code}</faultcode><faultstring>{text}</faultstring>"
+    elif dialect is METADATA:
+        fault = f"<faultcode>sf:{code}</faultcode><faultstring>{code}: {text}</faultstring>"
     else:
         where = "" if place is None else f"<sf:row>{place[0]}</sf:row><sf:column>{place[1]}</sf:column>"
         fault = (

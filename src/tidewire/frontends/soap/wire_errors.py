@@ -78,6 +78,9 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
     errors.StatusRefused: SoapError("INVALID_STATUS"),
     errors.ActivationRefused: SoapError("FAILED_ACTIVATION"),
     errors.HierarchyCircular: SoapError("CIRCULAR_DEPENDENCY"),
+    errors.OwnerInactive: SoapError("INACTIVE_OWNER_OR_USER"),
+    errors.OwnerLacksRead: SoapError("TRANSFER_REQUIRES_READ"),
+    errors.QueueUnfit: SoapError("INVALID_OPERATION"),
     errors.PasswordInvalid: SoapError("INVALID_NEW_PASSWORD", "InvalidNewPasswordFault"),
     errors.BodyMalformed: _CLIENT,
     errors.BodyTooLarge: SoapError("Client", "", status=413),
@@ -138,6 +141,8 @@ def render_error(dialect: Dialect, error: PlatformError) -> HttpResponse:
     told = error.details.get("exception_code")
     if isinstance(error, errors.LoginFailed) and isinstance(told, str):
         code, text = told, error.message
+    if isinstance(error, errors.AccessDenied) and error.details.get("permission") == "ApiEnabled":
+        code = "API_DISABLED_FOR_ORG"
     code = _metadata_code(error) or code
     body = render_fault(dialect, code, text, row.fault_type, _place(row, error))
     headers: tuple[tuple[str, str], ...] = ()

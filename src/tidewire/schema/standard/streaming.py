@@ -23,8 +23,10 @@ PUSH_TOPIC = standard_object(
             restricted=True,
             default="Referenced",
         ),
-        picklist(
-            "NotifyForOperations", "Notify For Operations", "All;Create;Extended;Update", restricted=True
+        read_only(
+            picklist(
+                "NotifyForOperations", "Notify For Operations", "All;Create;Extended;Update", restricted=True
+            )
         ),
         checkbox("NotifyForOperationCreate", "Create", default=True),
         checkbox("NotifyForOperationUpdate", "Update", default=True),

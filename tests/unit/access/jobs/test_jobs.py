@@ -250,9 +250,26 @@ async def test_query_keeps_its_result_in_order(org: TestOrg) -> None:
         "NumberOfEmployees",
         "Owner.Name",
         "Parent.Name",
+        "Owner",
+        "Parent",
     ]
+    owner = f"User/{org.admin.user_id}"
     rows = [row[1:] for some in [r async for r in jobs.iter_result(batch, 1, 3)] for row in some]
-    assert rows == [[f"A{n}", n, "Ada Admin", None] for n in (1, 2, 3)]
+    assert rows == [[f"A{n}", n, "Ada Admin", None, owner, None] for n in (1, 2, 3)]
+
+
+async def test_query_has_the_columns_of_every_type_that_a_parent_may_be(org: TestOrg) -> None:
+    case = {"Subject": "s", "OwnerId": org.admin.user_id}
+    await org.gate.create(org.call, "Case", case)
+    soql = "SELECT Owner.Name, Owner.Username, Subject FROM Case"
+    jobs = org.core.jobs
+    job = await jobs.create(org.admin, JobRequest(JobKind.QUERY, Operation.QUERY, "", 60, "", query=soql))
+    await org.core.job_runner.wait_idle()
+    (batch,) = await jobs.batches(job)
+    (rows,) = [some async for some in jobs.iter_result(batch, 0, 1)]
+    columns = [column.path for column in batch.columns if not column.is_parent]
+    assert columns == ["Owner.Name", "Owner.Username", "Subject"]
+    assert rows[0][1:4] == ["Ada Admin", org.admin.username, "s"]
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,51 @@ async def test_one_bad_component_undoes_the_others(org: TestOrg) -> None:
     assert org.gate.catalog.try_object("Thing__c") is None
 
 
+async def test_failed_deploy_lists_every_component_that_cannot_be(org: TestOrg) -> None:
+    def field(name: str, properties: str) -> str:
+        return f"<fields><fullName>{name}</fullName><label>{name}</label>{properties}</fields>"
+
+    inner = (
+        field("Good__c", "<type>Date</type>")
+        + field(
+            "First__c", "<type>Number</type><precision>4</precision><scale>0</scale><formula>No__c</formula>"
+        )
+        + field(
+            "Second__c",
+            "<type>Number</type><precision>4</precision><scale>0</scale><formula>Not__c</formula>",
+        )
+    )
+    bad_set = "<label>Odd</label><userPermissions><enabled>true</enabled><name>Fly</name></userPermissions>"
+    files = {
+        "objects/Account.object": xml("CustomObject", inner),
+        "permissionsets/Odd.permissionset": xml("PermissionSet", bad_set),
+    }
+    members = {
+        "CustomField": ["Account.Good__c", "Account.First__c", "Account.Second__c"],
+        "PermissionSet": ["Odd"],
+    }
+    result = await deploy(org, package(files, members))
+    found = [name for name, _ in failures(result)]
+    assert sorted(found) == ["Account.First__c", "Account.Second__c", "Odd"]
+    assert result["numberComponentErrors"] == 3
+    assert org.gate.catalog.object("Account").try_field("Good__c") is None
+
+
+async def test_validated_package_is_deployed_by_its_id(org: TestOrg) -> None:
+    _, deploys, _ = services(org)
+    archive = package(FILES, MEMBERS)
+    checked = await deploys.deploy(
+        org.call, archive, DeployOptions(is_check_only=True, is_single_package=True)
+    )
+    assert org.gate.catalog.try_object("Thing__c") is None
+    deployed = await deploys.deploy_checked(org.call, checked)
+    assert (await deploys.result(org.admin, deployed))["success"] is True
+    assert org.gate.catalog.try_object("Thing__c") is not None
+    for other in (deployed, "0AfTW0000009999AAA", "no id"):  # neither a check nor there
+        with pytest.raises(RecordNotFound):
+            await deploys.deploy_checked(org.call, other)
+
+
 async def test_types_and_files_that_do_not_match_are_component_failures(org: TestOrg) -> None:
     archive = package({"objects/Other__c.object": THING}, {"CustomObject": ["Thing__c"], "ApexClass": ["*"]})
     result = await deploy(org, archive)
@@ -125,6 +170,17 @@ async def test_destructive_changes_remove_and_only_warn_of_what_is_gone(org: Tes
     assert org.gate.catalog.try_object("Thing__c") is None
     warned = [e["problem"] for e in result["details"]["componentSuccesses"] if "problem" in e]  # type: ignore[index]
     assert warned == ["No CustomField named: Account.No__c found"]
+
+
+async def test_field_of_an_object_that_is_not_there_makes_none(org: TestOrg) -> None:
+    text = (
+        '<CustomObject xmlns="http://soap.sforce.com/2006/04/metadata"><fields><fullName>Day__c</fullName>'
+        "<label>Day</label><type>Date</type></fields></CustomObject>"
+    )
+    archive = package({"objects/Ghost__c.object": text}, {"CustomField": ["Ghost__c.Day__c"]})
+    problem = "Entity Enumeration Or ID: bad value for restricted picklist field: Ghost__c"
+    assert failures(await deploy(org, archive)) == [("Ghost__c.Day__c", problem)]
+    assert org.gate.catalog.try_object("Ghost__c") is None
 
 
 async def test_fields_alone_deploy_into_their_object(org: TestOrg) -> None:

@@ -239,6 +239,15 @@ def test_push_topic_event_loses_hidden_fields() -> None:
     assert message["data"]["sobject"] == {"Id": "001"}
 
 
+def test_push_topic_event_loses_hidden_parts_of_an_address() -> None:
+    address = {"city": "Bonn", "postalCode": "53111"}
+    stored = json.loads(push("created").payload) | {"sobject": {"Id": "001", "BillingAddress": address}}
+    event = make_event(Family.PUSH_TOPIC, json.dumps(stored).encode())
+    hidden = frozenset({"BillingPostalCode"})
+    message = json.loads(bayeux_form(62.0).encode(event, "/topic/A", hidden, None))
+    assert message["data"]["sobject"] == {"Id": "001", "BillingAddress": {"city": "Bonn"}}
+
+
 @pytest.mark.parametrize(
     "version, head", [(51.0, {"replayId": 77}), (52.0, {"replayId": 77, "EventUuid": "uuid-1"})]
 )

@@ -30,11 +30,12 @@ class Caller:
         self._principal = principal or org.admin
         self._version = version
 
-    async def send(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    async def send(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         """The status and the decoded body of the answer to one request."""
         content = b"" if body is None else orjson.dumps(body)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
         target = f"/services/data/v{self._version}.0/{path}"
-        answer = await self._ask(HttpRequest(method, target, {"host": "localhost"}, content))
+        answer = await self._ask(HttpRequest(method, target, {"host": "localhost", **named}, content))
         return answer.status, orjson.loads(answer.body) if answer.body else None
 
     async def _ask(self, request: HttpRequest) -> HttpResponse:

@@ -50,6 +50,19 @@ async def test_upsert_by_empty_id_creates(caller: Caller) -> None:
         assert made.status == 201
 
 
+async def test_people_are_upserted_and_named_by_their_addresses(caller: Caller) -> None:
+    made = await caller.go("PATCH", "/sobjects/Contact/Email/ada@example.org", {"LastName": "Ada"})
+    again = await caller.go("PATCH", "/sobjects/Contact/Email/ADA@example.org", {"FirstName": "A"})
+    assert (made.status, again.status) == (201, 200)
+    named = {"LastName": "Bob", "ReportsTo": {"Email": "ada@example.org"}}
+    bob = json.loads((await caller.go("POST", "/sobjects/Contact", named)).body)["id"]
+    assert (await caller.read(f"/sobjects/Contact/{bob}"))["ReportsToId"] == json.loads(made.body)["id"]
+    owned = {"Name": "Owned", "Owner": {"Username": "admin@tidewire.local"}}
+    assert (await caller.go("POST", "/sobjects/Account", owned)).status == 201
+    fields = (await caller.read("/sobjects/Contact/describe"))["fields"]
+    assert [f["name"] for f in fields if f["idLookup"]] == ["Id", "Email"]
+
+
 async def test_key_in_the_body_of_an_upsert_is_refused(caller: Caller) -> None:
     answer = await caller.go("PATCH", "/sobjects/Part__c/Key__c/A1", {"key__c": "A1"})
     assert code(answer) == (400, "INVALID_FIELD")

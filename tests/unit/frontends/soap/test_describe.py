@@ -29,6 +29,14 @@ async def test_object_is_described_with_fields_and_children(org: TestOrg) -> Non
     assert result.find("urls") is None
 
 
+async def test_default_value_of_a_field_names_its_type(org: TestOrg) -> None:
+    caller = await sign_in(org)
+    answer = await caller.post("describeSObject", "<sObjectType>Account</sObjectType>")
+    assert b' xmlns:xsd="http://www.w3.org/2001/XMLSchema"' in answer.body
+    assert b'<defaultValue xsi:type="xsd:boolean">false</defaultValue><defaultedOnCreate>' in answer.body
+    assert b"<active>true</active><defaultValue>false</defaultValue><label>Hot</label>" in answer.body
+
+
 async def test_reader_sees_neither_hidden_objects_nor_fields(org: TestOrg) -> None:
     caller = await sign_in(org, username=READER)
     (result,) = await caller.call("describeSObjects", "<sObjectType>Account</sObjectType>")

@@ -82,6 +82,35 @@ async def test_values_are_read_as_xml_schema_spells_them(org: TestOrg) -> None:
     assert shown == ["true", "2024-02-03", "1970-01-01T00:00:01.000Z"]
 
 
+@pytest.mark.parametrize(
+    "sent, day",
+    [
+        ("2024-02-03T23:59:59.999Z", "2024-02-03"),
+        ("2024-02-03T23:00:00-02:00", "2024-02-04"),
+        ("2024-02-03T00:00:00.000+01:00", "2024-02-02"),
+    ],
+)
+async def test_moment_sent_for_a_date_counts_as_its_day_in_utc(org: TestOrg, sent: str, day: str) -> None:
+    await org.apply(objects={"Account": {"fields": {"Day__c": {"type": "Date"}}}})
+    caller = await sign_in(org)
+    (made,) = await caller.call("create", account("A", f"<Day__c>{sent}</Day__c>"))
+    (row,) = await caller.call(
+        "retrieve",
+        f"<fieldList>Day__c</fieldList><sObjectType>Account</sObjectType><ids>{made.findtext('id')}</ids>",
+    )
+    assert row.findtext("Day__c") == day
+
+
+@pytest.mark.parametrize(
+    "sent", ["2024-02-30T00:00:00Z", "2024-02-03T99:00:00Z", "0001-01-01T00:00:00+14:00"]
+)
+async def test_moment_that_never_was_is_no_date(org: TestOrg, sent: str) -> None:
+    await org.apply(objects={"Account": {"fields": {"Day__c": {"type": "Date"}}}})
+    caller = await sign_in(org)
+    (refused,) = await caller.call("create", account("A", f"<Day__c>{sent}</Day__c>"))
+    assert code(refused) == "INVALID_TYPE_ON_FIELD_IN_RECORD"
+
+
 async def test_too_long_text_is_cut_only_when_the_header_allows_it(org: TestOrg) -> None:
     caller = await sign_in(org)
     record = account("x" * 300)

@@ -56,6 +56,34 @@ async def test_lead_without_opportunity_answers_nil(org: TestOrg) -> None:
     assert not result.findtext("opportunityId")
 
 
+async def test_records_beside_a_conversion_come_before_the_leads_values(org: TestOrg) -> None:
+    caller = await sign_in(org)
+    lead = await org.gate.create(org.call, "Lead", {"LastName": "L", "Company": "Co", "Phone": "1"})
+    (result,) = await caller.call(
+        "convertLead",
+        f"<leadConverts><leadId>{lead}</leadId>{CONVERTED}"
+        "<accountRecord><type>Account</type><Name>Given</Name><Site>North</Site></accountRecord>"
+        "<contactRecord><type>Contact</type><Department>Sales</Department></contactRecord>"
+        "<opportunityRecord><type>Opportunity</type><Name>Deal</Name></opportunityRecord></leadConverts>",
+    )
+    assert result.findtext("success") == "true", code(result)
+    rows = await org.gate.query(
+        org.admin, "SELECT Name, Account.Name, Account.Site, Account.Phone FROM Opportunity"
+    )
+    (deal,) = rows.rows
+    assert deal["Name"] == "Deal"
+    accounts = await org.gate.query(org.admin, "SELECT Name, Site, Phone FROM Account WHERE Name = 'Given'")
+    assert [(row["Site"], row["Phone"]) for row in accounts.rows] == [("North", "1")]
+    contacts = await org.gate.query(org.admin, "SELECT Department FROM Contact WHERE LastName = 'L'")
+    assert [row["Department"] for row in contacts.rows] == ["Sales"]
+    other = await org.gate.create(org.call, "Lead", {"LastName": "M", "Company": "Co"})
+    wrong = "<accountRecord><type>Contact</type><LastName>x</LastName></accountRecord>"
+    (refused,) = await caller.call(
+        "convertLead", f"<leadConverts><leadId>{other}</leadId>{CONVERTED}{wrong}</leadConverts>"
+    )
+    assert refused.findtext("success") == "false"
+
+
 async def test_more_than_a_hundred_leads_are_refused(org: TestOrg) -> None:
     caller = await sign_in(org)
     many = "<leadConverts><leadId>x</leadId></leadConverts>" * 101

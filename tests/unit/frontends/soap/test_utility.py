@@ -45,6 +45,19 @@ async def test_window_tells_changed_and_deleted_records_apart(org: TestOrg) -> N
     assert [e.text for e in all_updated.iterfind("ids")] == [old, fresh]
 
 
+async def test_purged_records_are_told_to_those_who_could_see_them(org: TestOrg) -> None:
+    await org.apply(objects={"Contact": {"sharing": "private"}})
+    caller, reader = await sign_in(org), await sign_in(org, username=READER)
+    gone = await org.gate.create(org.call, "Contact", {"LastName": "gone"})
+    await org.gate.delete(org.call, "Contact", gone)
+    assert await org.gate.purge(org.call, [gone]) == [gone]
+    last_minutes = window(org, -10 * MINUTE_MS, MINUTE_MS, "Contact")
+    (told,) = await caller.call("getDeleted", last_minutes)
+    assert [e.text for e in told.iterfind("deletedRecords/id")] == [gone]
+    (untold,) = await reader.call("getDeleted", last_minutes)
+    assert children(untold) == ["earliestDateAvailable", "latestDateCovered"]
+
+
 async def test_covered_moment_leaves_room_for_what_is_not_yet_visible(org: TestOrg) -> None:
     caller = await sign_in(org)
     now_ms = org.clock.now_ms()
@@ -115,3 +128,16 @@ async def test_call_without_a_good_session_is_refused_before_it_is_read(org: Tes
     stranger = Caller(org, "00D!nobody")
     for operation in ("query", "create", "describeGlobal", "logout"):
         assert (await stranger.fault(operation))[0] == "sf:INVALID_SESSION_ID"
+
+
+async def test_session_whose_user_lost_the_api_is_refused_at_once(org: TestOrg) -> None:
+    reader = await sign_in(org, username=READER)
+    await reader.call("getServerTimestamp")
+    for entity in ("PermissionSet", "Profile"):
+        soql = (
+            f"SELECT Id FROM {entity} WHERE PermissionsApiEnabled = true AND PermissionsModifyAllData = false"
+        )
+        for row in (await org.gate.query(org.admin, soql)).rows:
+            await org.gate.update(org.call, entity, str(row["Id"]), {"PermissionsApiEnabled": False})
+    assert "API_DISABLED_FOR_ORG" in (await reader.fault("getServerTimestamp"))[0]
+    await reader.call("logout")

@@ -8,7 +8,7 @@ import pytest
 
 from tidewire import errors
 from tidewire.errors import PlatformError, leaf_errors
-from tidewire.frontends.soap.wire import ENTERPRISE, PARTNER
+from tidewire.frontends.soap.wire import ENTERPRISE, METADATA, PARTNER
 from tidewire.frontends.soap.wire_errors import SOAP_ERRORS, render_error, render_row_error
 
 OPEN = (
@@ -53,6 +53,16 @@ def test_error_is_answered_with_these_bytes(error: PlatformError, fault: bytes) 
     response = render_error(PARTNER, error)
     assert response.body == OPEN + fault + CLOSE
     assert (response.status, response.content_type) == (500, "text/xml;charset=UTF-8")
+
+
+def test_fault_of_the_metadata_api_has_no_detail() -> None:
+    body = render_error(METADATA, errors.SessionInvalid("gone")).body
+    assert b' xmlns:sf="http://soap.sforce.com/2006/04/metadata"' in body
+    assert (
+        b"<soapenv:Fault><faultcode>sf:INVALID_SESSION_ID</faultcode><faultstring>INVALID_SESSION_ID: "
+        in body
+    )
+    assert b"</faultstring></soapenv:Fault>" in body
 
 
 def test_reason_that_a_login_may_tell_becomes_the_code() -> None:

@@ -18,6 +18,7 @@ from tidewire.errors import (
     ResourceUnknown,
 )
 from tidewire.frontends.rest.bulk.classic_wire import (
+    JSON_TYPE,
     QUERY_XML_HEAD,
     QUERY_XML_TAIL,
     XML_TYPE,
@@ -41,8 +42,7 @@ from tidewire.frontends.rest.wire import NO_STORE, parse_token, render_origin
 from tidewire.ids import try_normalise_id
 from tidewire.transport.http import HttpRequest, HttpResponse
 
-_JSON_TYPE = "application/json;charset=UTF-8"
-_TYPES = {"CSV": CSV_TYPE, "JSON": _JSON_TYPE, "XML": XML_TYPE}
+_TYPES = {"CSV": "text/csv", "JSON": JSON_TYPE, "XML": XML_TYPE}
 _RESULT_PREFIX = "752"
 
 
@@ -103,12 +103,12 @@ class ClassicApi:
         origin = render_origin(call.request, call.version)
         asked = parse_request(parse_info(call.request), call.version, origin)
         job = await self._jobs.create(call.principal, asked)
-        return render_info(call.request, 201, "jobInfo", job_info(job, ()))
+        return render_info(call.request, job, 201, "jobInfo", job_info(job, ()))
 
     async def read_job(self, call: ApiCall) -> HttpResponse:
         """One job."""
         job = await self._find(call.principal, call.arguments[0])
-        return render_info(call.request, 200, "jobInfo", job_info(job, await self._jobs.batches(job)))
+        return render_info(call.request, job, 200, "jobInfo", job_info(job, await self._jobs.batches(job)))
 
     async def change_job(self, call: ApiCall) -> HttpResponse:
         """Close or abort a job."""
@@ -117,33 +117,35 @@ class ClassicApi:
         if not state:
             raise JobInvalid("state is required", reason="InvalidJob")
         job = await (self._jobs.close(job) if state == JobState.CLOSED else self._jobs.abort(job))
-        return render_info(call.request, 200, "jobInfo", job_info(job, await self._jobs.batches(job)))
+        return render_info(call.request, job, 200, "jobInfo", job_info(job, await self._jobs.batches(job)))
 
     async def add_batch(self, call: ApiCall) -> HttpResponse:
         """Add data to a job; it is processed at once."""
         job = await self._find(call.principal, call.arguments[0])
         batch = await self._jobs.add_batch(job, call.request.body)
-        return render_info(call.request, 201, "batchInfo", batch_info(batch))
+        return render_info(call.request, job, 201, "batchInfo", batch_info(batch))
 
     async def list_batches(self, call: ApiCall) -> HttpResponse:
         """The batches of a job."""
         job = await self._find(call.principal, call.arguments[0])
-        return render_batches(call.request, await self._jobs.batches(job))
+        return render_batches(call.request, job, await self._jobs.batches(job))
 
     async def read_batch(self, call: ApiCall) -> HttpResponse:
         """One batch."""
-        _, batch = await self._find_batch(call)
-        return render_info(call.request, 200, "batchInfo", batch_info(batch))
+        job, batch = await self._find_batch(call)
+        return render_info(call.request, job, 200, "batchInfo", batch_info(batch))
 
     async def read_request(self, call: ApiCall) -> HttpResponse:
         """What was sent as a batch."""
         job, batch = await self._find_batch(call)
+        await self._jobs.check_data(call.principal, job)
         data = b"".join([part async for part in self._jobs.iter_parts(batch)])
         return HttpResponse(200, data, _TYPES[job.request.content_type], (NO_STORE,))
 
     async def read_result(self, call: ApiCall) -> HttpResponse:
         """What became of a batch: of each row, or where a query's results are."""
         job, batch = await self._find_batch(call)
+        await self._jobs.check_data(call.principal, job)
         content_type = job.request.content_type
         if batch.state is not BatchState.COMPLETED and not batch.rows_done:
             is_over = batch.state in (BatchState.FAILED, BatchState.NOT_PROCESSED)
@@ -159,6 +161,7 @@ class ClassicApi:
     async def read_query_result(self, call: ApiCall) -> HttpResponse:
         """What a query found."""
         job, batch = await self._find_batch(call)
+        await self._jobs.check_data(call.principal, job)
         wanted = try_normalise_id(call.arguments[2])
         if wanted != _result_id(batch) or not job.request.operation.is_query:
             raise ResourceUnknown("The requested resource does not exist", batch_id=batch.batch_id)
@@ -171,7 +174,8 @@ class ClassicApi:
             pieces = self._iter_json(job, batch)
         else:
             pieces = self._iter_xml(job, batch)
-        return HttpResponse(200, b"", _TYPES[content_type], (NO_STORE,), pieces)
+        media_type = CSV_TYPE if content_type == "CSV" else _TYPES[content_type]
+        return HttpResponse(200, b"", media_type, (NO_STORE,), pieces)
 
     async def _iter_json(self, job: Job, batch: Batch) -> AsyncIterator[bytes]:
         lead = b"["
@@ -204,7 +208,7 @@ class ClassicApi:
 
 def _entity(job: Job, batch: Batch) -> str:
     """The object of a query, which need not be the one that its job named."""
-    own = (column.entity for column in batch.columns if "." not in column.path)
+    own = (column.entity for column in batch.columns if "." not in column.path and not column.is_parent)
     return next(own, job.request.entity)
 
 

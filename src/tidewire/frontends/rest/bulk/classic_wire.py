@@ -1,13 +1,14 @@
 """The older Bulk API's own forms: jobs and batches in XML or JSON, results in the format of the job. Pure.
 
-A request that is JSON, or that asks for it, is answered in JSON; every other one in XML. What became of a batch is told
-in the format of its job.
+A request that has a body of JSON or XML, or that accepts only one of them, is answered in it; every other
+one in JSON if it is about a job of JSON, else in XML. What became of a batch is told in the format of its job.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from xml.sax.saxutils import escape
 
 import orjson
@@ -42,7 +43,9 @@ from tidewire.names import data_url
 from tidewire.schema.values import render_datetime
 from tidewire.transport.http import HttpRequest, HttpResponse
 
-XML_TYPE = "application/xml;charset=UTF-8"
+# Clients compare these with the whole header, so there is no charset.
+XML_TYPE = "application/xml"
+JSON_TYPE = "application/json"
 NAMESPACE = "http://www.force.com/2009/06/asyncapi/dataload"
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>'
 _XSI = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
@@ -72,10 +75,16 @@ def parse_version(text: str) -> int:
     return int(found[1])
 
 
-def wants_json(request: HttpRequest) -> bool:
-    """Whether the caller speaks JSON."""
+def wants_json(request: HttpRequest, job: Job | None = None) -> bool:
+    """Whether the caller speaks JSON. One that does not say speaks the format of the job it asks about."""
     accept = request.headers.get("accept", "").lower()
-    return request.media_type == "application/json" or ("json" in accept and "xml" not in accept)
+    if "json" in accept and "xml" not in accept:
+        return True
+    # The type of a body that is not there says nothing: singer's tap sends JSON's, and reads XML.
+    is_silent = request.media_type == "" or request.method == "GET"
+    if job is not None and is_silent:
+        return "xml" not in accept and job.request.content_type == "JSON"
+    return request.media_type == "application/json"
 
 
 def parse_info(request: HttpRequest) -> dict[str, object]:
@@ -156,18 +165,20 @@ def batch_info(batch: Batch) -> dict[str, object]:
     }
 
 
-def render_info(request: HttpRequest, status: int, name: str, info: Mapping[str, object]) -> HttpResponse:
-    """A job or a batch, in the caller's format."""
-    if wants_json(request):
-        return render_json(request, status, info, (NO_STORE,))
+def render_info(
+    request: HttpRequest, job: Job, status: int, name: str, info: Mapping[str, object]
+) -> HttpResponse:
+    """A job or one of its batches, in the caller's format."""
+    if wants_json(request, job):
+        return _json(request, status, info)
     return _xml(status, f'<{name} xmlns="{NAMESPACE}">{_elements(info)}</{name}>')
 
 
-def render_batches(request: HttpRequest, batches: Sequence[Batch]) -> HttpResponse:
+def render_batches(request: HttpRequest, job: Job, batches: Sequence[Batch]) -> HttpResponse:
     """The batches of a job."""
     infos = [batch_info(batch) for batch in batches]
-    if wants_json(request):
-        return render_json(request, 200, {"batchInfo": infos}, (NO_STORE,))
+    if wants_json(request, job):
+        return _json(request, 200, {"batchInfo": infos})
     inner = "".join(f"<batchInfo>{_elements(info)}</batchInfo>" for info in infos)
     return _xml(200, f'<batchInfoList xmlns="{NAMESPACE}">{inner}</batchInfoList>')
 
@@ -180,7 +191,7 @@ def render_exception(request: HttpRequest, error: PlatformError) -> HttpResponse
     status = row.status if row.status >= 500 else 400
     body = {"exceptionCode": code, "exceptionMessage": message}
     if wants_json(request):
-        return render_json(request, status, body, (NO_STORE,))
+        return _json(request, status, body)
     return _xml(status, f'<error xmlns="{NAMESPACE}">{_elements(body)}</error>')
 
 
@@ -201,7 +212,7 @@ def _exception_code(error: PlatformError) -> str:
 def render_result_list(content_type: str, result_ids: Sequence[str]) -> HttpResponse:
     """Where the results of a query are."""
     if content_type == "JSON":
-        return HttpResponse(200, orjson.dumps(list(result_ids)), headers=(NO_STORE,))
+        return HttpResponse(200, orjson.dumps(list(result_ids)), JSON_TYPE, (NO_STORE,))
     inner = "".join(f"<result>{result_id}</result>" for result_id in result_ids)
     return _xml(200, f'<result-list xmlns="{NAMESPACE}">{inner}</result-list>')
 
@@ -224,26 +235,41 @@ def render_json_records(
     record: dict[str, object] = {
         "attributes": {"type": entity, "url": data_url(version, "sobjects", entity, str(row[0]))}
     }
+    parents = _parents_of(columns, row)
     for column, value in zip(columns, row[1:], strict=True):
-        *parents, name = column.path.split(".")
-        inner = record
-        for parent in parents:
-            found = inner.setdefault(parent, {"attributes": {"type": column.entity}})
+        if column.is_parent:
+            continue
+        path, inner = column.path.split("."), record
+        for depth, parent in enumerate(path[:-1], 1):
+            key = parents.get(".".join(path[:depth]))
+            if key is None:
+                inner[parent] = None
+                break
+            url = data_url(version, "sobjects", *key)
+            found = inner.setdefault(parent, {"attributes": {"type": key[0], "url": url}})
             inner = found if isinstance(found, dict) else {}
-        inner[name] = render_json_cell(column, value)
-    return orjson.dumps({name: _without_empty(value) for name, value in record.items()})
+        else:
+            inner[path[-1]] = render_json_cell(column, value)
+    return orjson.dumps(record)
 
 
 def render_xml_record(entity: str, columns: Sequence[ResultColumn], row: Sequence[Value]) -> str:
     """One record of a query's result as XML, its parents inside."""
     tree: dict[str, object] = {"type": entity}
+    parents = _parents_of(columns, row)
     for column, value in zip(columns, row[1:], strict=True):
-        *parents, name = column.path.split(".")
-        inner = tree
-        for parent in parents:
-            found = inner.setdefault(parent, {"type": column.entity})
+        if column.is_parent:
+            continue
+        path, inner = column.path.split("."), tree
+        for depth, parent in enumerate(path[:-1], 1):
+            key = parents.get(".".join(path[:depth]))
+            if key is None:
+                inner[parent] = None
+                break
+            found = inner.setdefault(parent, {"type": key[0]})
             inner = found if isinstance(found, dict) else {}
-        inner[name] = None if value is None else render_cell(column, value)
+        else:
+            inner[path[-1]] = None if value is None else render_cell(column, value)
     return f'<records xsi:type="sObject">{_record_elements(tree)}</records>'
 
 
@@ -263,13 +289,12 @@ def _record_elements(tree: Mapping[str, object]) -> str:
     return "".join(out)
 
 
-def _without_empty(value: object) -> object:
-    """A parent of which nothing is there is none."""
-    if not isinstance(value, dict) or "attributes" not in value or "url" in value["attributes"]:
-        return value
-    inner = {name: _without_empty(each) for name, each in value.items()}
-    is_empty = all(each is None for name, each in inner.items() if name != "attributes")
-    return None if is_empty else inner
+def _parents_of(columns: Sequence[ResultColumn], row: Sequence[Value]) -> dict[str, tuple[str, str]]:
+    """The types and ids of the records that a row's relationships lead to, by path."""
+    keys = ((c.path, v) for c, v in zip(columns, row[1:], strict=True) if c.is_parent)
+    return {
+        path: (type_, record_id) for path, v in keys if v for type_, _, record_id in [str(v).partition("/")]
+    }
 
 
 def _json_outcome(outcome: Outcome) -> dict[str, object]:
@@ -320,6 +345,10 @@ def _flag(value: bool) -> str:
 
 def _moment(epoch_ms: int) -> str:
     return render_datetime(epoch_ms, "Z")
+
+
+def _json(request: HttpRequest, status: int, value: object) -> HttpResponse:
+    return replace(render_json(request, status, value, (NO_STORE,)), content_type=JSON_TYPE)
 
 
 def _xml(status: int, body: str) -> HttpResponse:

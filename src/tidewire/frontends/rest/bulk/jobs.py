@@ -71,7 +71,8 @@ class JobsApi:
         self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
     ) -> HttpResponse:
         """The answer to one request; raises PlatformError. `segments` follow `jobs`."""
-        self._usage.count()
+        if not request.is_head_only:
+            self._usage.count()
         if not segments or version < _FIRST_VERSION.get(segments[0], 100):
             raise ResourceUnknown("The requested resource does not exist")
         for route in ROUTES:
@@ -187,6 +188,8 @@ class JobsApi:
                 f"Content type {request.media_type[:80]} is not supported: send text/csv"
             )
         job = await self._jobs.find(call.principal, call.arguments[0], JobKind.INGEST)
+        if request.is_head_only:
+            return HttpResponse(100)
         if request.upload is None:
             await self._jobs.upload(job, iter((request.body,)))
         else:
@@ -210,12 +213,14 @@ class JobsApi:
 
     async def _find_results(self, call: ApiCall) -> tuple[Job, Batch | None]:
         job = await self._jobs.find(call.principal, call.arguments[0], JobKind.INGEST)
+        await self._jobs.check_data(call.principal, job)
         batches = await self._jobs.batches(job)
         return job, batches[0] if batches else None
 
     async def query_results(self, call: ApiCall) -> HttpResponse:
         """A page of what a query found."""
         job = await self._jobs.find(call.principal, call.arguments[0], JobKind.QUERY)
+        await self._jobs.check_data(call.principal, job)
         if job.state is not JobState.JOB_COMPLETE:
             raise JobStateInvalid(f"The job is {job.state}: it has no results", job_id=job.job_id)
         (batch,) = await self._jobs.batches(job)

@@ -59,10 +59,10 @@ async def iter_query_csv(
     jobs: BulkJobs, job: Job, batch: Batch, first: int, count: int
 ) -> AsyncIterator[bytes]:
     """A page of a query's result, header first."""
-    columns = batch.columns
+    columns = [column for column in batch.columns if not column.is_parent]
     yield _csv(job, [[column.path for column in columns]])
     async for rows in jobs.iter_result(batch, first, count):
-        cells = [[render_cell(c, v) for c, v in zip(columns, row[1:], strict=True)] for row in rows]
+        cells = [[render_cell(c, v) for c, v in zip(columns, row[1:], strict=False)] for row in rows]
         yield _csv(job, cells)
 
 

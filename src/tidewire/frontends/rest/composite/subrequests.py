@@ -48,6 +48,7 @@ _REFERENCE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
 _LARGE = re.compile(
     r"/services/data/v[0-9.]+/(query|queryAll|search|parameterizedSearch|composite/sobjects)\b"
 )
+_TOOLING = "/tooling/composite"
 _RESOURCES = frozenset(
     {"sobjects", "query", "queryAll", "search", "parameterizedSearch", "limits", "recent", "event"}
     | {"tabs", "theme", "appMenu", "quickActions"}
@@ -121,6 +122,17 @@ async def run_composite(api: Api, call: ApiCall) -> HttpResponse:
         answers = await run_as_one(api, call, subrequests)
     else:
         answers = await _run_in_order(api, call, subrequests)
+    rendered = [a.render(s.reference_id) for a, s in zip(answers, subrequests, strict=True)]
+    return render_answer(api, call, 200, {"compositeResponse": rendered})
+
+
+async def run_tooling_composite(api: Api, call: ApiCall) -> HttpResponse:
+    """Run subrequests for tooling records in order. Each changes types, and so commits alone."""
+    body = parse_json_object(call.request)
+    if parse_flag(body, "allOrNone"):
+        raise BodyMalformed("allOrNone must be false: changes of types are made one by one")
+    subrequests = parse_subrequests(body.get("compositeRequest"), call.version, _MAX_SUBREQUESTS)
+    answers = await _run_in_order(api, call, subrequests)
     rendered = [a.render(s.reference_id) for a, s in zip(answers, subrequests, strict=True)]
     return render_answer(api, call, 200, {"compositeResponse": rendered})
 
@@ -265,7 +277,7 @@ async def ask(api: Api, call: ApiCall, each: Subrequest, *, is_joined: bool = Fa
     url, body = each.url, each.body
     request = HttpRequest(each.method, url, headers, b"", call.request.scheme, call.request.peer)
     try:
-        version, segments = _parse_path(request)
+        version, segments = _parse_path(request, is_tooling=_TOOLING in call.request.raw_path)
         if is_joined and segments[0] == "composite":
             # One failure undoes everything, so it undoes the collection too.
             url, body = _all_or_none(each.method, url, body)
@@ -279,12 +291,16 @@ async def ask(api: Api, call: ApiCall, each: Subrequest, *, is_joined: bool = Fa
     return _read_answer(response)
 
 
-def _parse_path(request: HttpRequest) -> tuple[int, tuple[str, ...]]:
+def _parse_path(request: HttpRequest, *, is_tooling: bool) -> tuple[int, tuple[str, ...]]:
     segments = parse_segments(request.raw_path) or ()
     if segments[:2] != ("services", "data") or len(segments) < 4:
         raise ResourceUnknown("The requested resource does not exist")
     version, rest = parse_version(segments[2]), segments[3:]
-    if rest[0] not in _RESOURCES and rest[:2] != ("composite", "sobjects"):
+    if is_tooling:
+        is_allowed = rest[:2] in (("tooling", "sobjects"), ("tooling", "query"))
+    else:
+        is_allowed = rest[0] in _RESOURCES or rest[:2] == ("composite", "sobjects")
+    if not is_allowed:
         raise ResourceUnknown("The requested resource does not exist")
     return version, rest
 

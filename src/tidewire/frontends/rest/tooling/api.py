@@ -19,9 +19,16 @@ from tidewire.errors import (
     SoqlSyntaxError,
 )
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer, render_empty
+from tidewire.frontends.rest.columns import render_columns
 from tidewire.frontends.rest.tooling.model import FULL_NAME, METADATA, Row, Seen, ToolingObject
 from tidewire.frontends.rest.tooling.objects import TOOLING_OBJECTS
-from tidewire.frontends.rest.tooling.query import attributes, render_cell, render_page, run_tooling_query
+from tidewire.frontends.rest.tooling.query import (
+    attributes,
+    bind_tooling_query,
+    render_cell,
+    render_page,
+    run_tooling_query,
+)
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
@@ -29,7 +36,7 @@ from tidewire.transport.http import HttpResponse
 
 T = TypeVar("T")
 _MAX_BATCH_SIZE = 200
-_RESOURCES = ("query", "search", "sobjects")
+_RESOURCES = ("composite", "query", "search", "sobjects")
 
 
 async def _look(api: Api, call: ApiCall, work: Callable[[Seen], T]) -> T:
@@ -100,6 +107,9 @@ async def query(api: Api, call: ApiCall) -> HttpResponse:
     if not soql.strip():
         raise SoqlSyntaxError("A query string has to be specified", row=1, column=1, query="")
     now_ms = api.clock.now_ms()
+    if call.request.query.get("columns", "").lower() == "true":
+        bound = await _look(api, call, lambda seen: bind_tooling_query(soql, seen, now_ms))
+        return render_answer(api, call, 200, render_columns(bound))
     found = await _look(api, call, lambda seen: run_tooling_query(soql, seen, call.version, now_ms))
     return render_answer(api, call, 200, render_page(found))
 

@@ -14,11 +14,12 @@ from tidewire.events import Value
 from tidewire.frontends.rest.tooling.model import FULL_NAME, METADATA, Row, Seen, ToolingObject
 from tidewire.frontends.rest.tooling.objects import TOOLING_CATALOG, TOOLING_OBJECTS
 from tidewire.names import data_url
-from tidewire.records.aggregate import sort_key
+from tidewire.records.aggregate import aggregate_rows, sort_key
 from tidewire.schema.model import FieldType, ObjectType
 from tidewire.schema.values import render_value
 from tidewire.soql.binder import bind_query
 from tidewire.soql.bound import (
+    BoundAggregate,
     BoundAnd,
     BoundCompare,
     BoundCondition,
@@ -40,6 +41,7 @@ from tidewire.soql.parser import parse_query
 
 _DATETIME_SUFFIX = "+0000"
 _ALONE = (FULL_NAME, METADATA)
+_GROUP = "AggregateResult"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,25 @@ class Found:
     total: int
 
 
+def bind_tooling_query(soql: str, seen: Seen, now_ms: int) -> BoundQuery:
+    """What a query over tooling objects would read. Raises what binding a query raises."""
+    bound = bind_query(parse_query(soql), TOOLING_CATALOG, now_ms=now_ms, caller=seen.grants.caller)
+    aggregate = bound.aggregate
+    if aggregate is not None and TOOLING_OBJECTS[bound.entity.name.lower()].key != "Id":
+        reason = f"{bound.entity.name} can be counted by COUNT() only, and not be grouped"
+        raise SoqlSyntaxError(reason, row=1, column=1, query=soql)
+    if aggregate is not None and not all(isinstance(each, Column) for each in aggregate.operands):
+        raise SoqlSyntaxError("tooling records are grouped by fields only", row=1, column=1, query=soql)
+    return bound
+
+
 def run_tooling_query(soql: str, seen: Seen, version: int, now_ms: int) -> Found:
     """Answer a query over tooling objects. Raises what binding a query raises."""
-    bound = bind_query(parse_query(soql), TOOLING_CATALOG, now_ms=now_ms, caller=seen.grants.caller)
-    if bound.aggregate is not None:
-        raise SoqlSyntaxError("tooling objects can be counted by COUNT() only", row=1, column=1, query=soql)
+    bound = bind_tooling_query(soql, seen, now_ms)
     runner = Runner(seen, version)
+    if bound.aggregate is not None:
+        records = runner.groups(bound, bound.aggregate)
+        return Found(_GROUP, records, len(records))
     rows = runner.rows_of(bound)
     if bound.is_count:
         return Found(bound.entity.name, [], len(rows))
@@ -112,6 +127,20 @@ class Runner:
             name = TOOLING_OBJECTS[target.name.lower()].key
             self.keyed[target.name] = {row[name]: row for row in self.table(target)}
         return self.keyed[target.name].get(key)
+
+    def groups(self, bound: BoundQuery, aggregate: BoundAggregate) -> list[dict[str, object]]:
+        """What an aggregate query makes of the rows."""
+        rows = self.rows_of(replace(bound, order=(), limit=None, offset=None))
+        columns = [each for each in aggregate.operands if isinstance(each, Column)]
+        records = (tuple(cast("Value", self.follow(row, column)) for column in columns) for row in rows)
+        return [
+            {"attributes": {"type": _GROUP}}
+            | {
+                name: None if row[name] is None else render_value(slot, row[name], _DATETIME_SUFFIX)
+                for name, slot in aggregate.select
+            }
+            for row in aggregate_rows(records, bound, aggregate)
+        ]
 
     # records
 

@@ -164,6 +164,7 @@ METADATA_OPERATIONS: dict[str, Operation] = {
     "createMetadata": create_metadata,
     "deleteMetadata": delete_metadata,
     "deploy": packages.deploy,
+    "deployRecentValidation": packages.deploy_recent_validation,
     "describeMetadata": describe_metadata,
     "describeValueType": describe_value_type,
     "listMetadata": list_metadata,

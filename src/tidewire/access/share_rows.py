@@ -1,0 +1,178 @@
+"""The rows of share objects that nobody wrote: they follow from owners, rules and accounts when they are read.
+
+A row's id is made of the id of the record it follows from, so it stays the same from page to page: the share
+object's prefix and the pod, one character for the cause, two that tell rules and kinds of children apart, and
+the last seven digits of the record's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidewire.ids import POD, case_suffix
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.model import ObjectType
+from tidewire.schema.shares import (
+    ACCOUNT_CHILDREN,
+    IMPLICIT_CHILD,
+    IMPLICIT_PARENT,
+    OWNER,
+    RULE,
+    level_field,
+    parent_field,
+)
+from tidewire.schema.sharing import SharingRule
+from tidewire.soql.ast import Operator
+from tidewire.soql.bound import (
+    BoundAnd,
+    BoundCompare,
+    BoundCondition,
+    BoundIn,
+    BoundLike,
+    BoundQuery,
+    BoundSemiJoin,
+    Column,
+    DerivedRows,
+    Step,
+)
+from tidewire.soql.like import Wildcard
+
+_CAUSE_MARKS = {OWNER: "1", RULE: "2", IMPLICIT_CHILD: "3", IMPLICIT_PARENT: "4"}
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # no capitals: they would change an id's last characters
+_MAX_RULES = len(_DIGITS) ** 2
+_GIVEN_BY_DEFAULT = {"Read": ("Read",), "ReadWrite": ("Read", "Edit")}
+
+
+def is_derived(record_id: str) -> bool:
+    """Whether the id is that of a share that nobody wrote."""
+    return record_id[5] in _CAUSE_MARKS.values()
+
+
+class ShareRows:
+    """Makes the derived rows of one share object."""
+
+    def __init__(self, catalog: Catalog, share: ObjectType) -> None:
+        self._catalog = catalog
+        self._share = share
+        self._shared = catalog.object(share.shares)
+
+    def all(
+        self,
+        rules: Iterable[tuple[SharingRule, BoundCondition]],
+        child_access: Mapping[tuple[str, str], str],
+    ) -> tuple[DerivedRows, ...]:
+        """All of them; `rules` are this object's, each with the records that it opens."""
+        if self._shared.internal_sharing == "ControlledByParent":
+            return ()
+        found = [self._owner()]
+        for number, (rule, opened) in enumerate(rules):
+            if number < _MAX_RULES:
+                found.append(self._rule(number, rule, opened))
+        if self._shared.name in ACCOUNT_CHILDREN:
+            found += self._of_account(child_access)
+        if self._shared.name == "Account" and self._shared.internal_sharing == "Private":
+            found += self._of_children()
+        return tuple(found)
+
+    def _owner(self) -> DerivedRows:
+        owner = Column(self._shared.by_name["ownerid"])
+        return self._rows(OWNER, 0, self._shared, None, Column(self._shared.by_name["id"]), owner, "All")
+
+    def _rule(self, number: int, rule: SharingRule, opened: BoundCondition) -> DerivedRows:
+        record = Column(self._shared.by_name["id"])
+        return self._rows(RULE, number, self._shared, opened, record, rule.shared_with_id, rule.access)
+
+    def _of_account(self, child_access: Mapping[tuple[str, str], str]) -> list[DerivedRows]:
+        """What the owner of a record's account may do with it because of their role."""
+        child, account = self._shared, self._catalog.object("Account")
+        to_account = (Step(child.by_name["accountid"], account),)
+        owner = Column(account.by_name["ownerid"], to_account)
+        own = Column(child.by_name["ownerid"])
+        users = self._catalog.object("User")
+        found = []
+        for number, level in enumerate(("Read", "Edit")):
+            setting = f"{child.name}AccessForAccountOwner"
+            roles = sorted(
+                role for (role, name), word in child_access.items() if name == setting and word == level
+            )
+            if not roles or level in _GIVEN_BY_DEFAULT.get(child.internal_sharing, ()):
+                continue
+            people = BoundQuery(users, (), BoundIn(Column(users.by_name["userroleid"]), tuple(roles)))
+            opened = BoundSemiJoin(owner, people, Column(users.by_name["id"]))
+            found.append(
+                self._rows(
+                    IMPLICIT_CHILD,
+                    number,
+                    child,
+                    opened,
+                    Column(child.by_name["id"]),
+                    owner,
+                    level,
+                    apart=(owner, own),
+                )
+            )
+        return found
+
+    def _of_children(self) -> list[DerivedRows]:
+        children = [self._catalog.object(name) for name in ACCOUNT_CHILDREN]
+        return [
+            self._of_child(number, child)
+            for number, child in enumerate(children)
+            if child.internal_sharing != "ControlledByParent"
+        ]
+
+    def _of_child(self, number: int, child: ObjectType) -> DerivedRows:
+        """That whoever owns one of an account's records may read the account."""
+        account = self._shared
+        lookup, owner = child.by_name["accountid"], Column(child.by_name["ownerid"])
+        account_owner = Column(account.by_name["ownerid"], (Step(lookup, account),))
+        living: list[BoundCondition] = [
+            BoundCompare(Column(child.by_name["isdeleted"]), Operator.EQ, False),
+            BoundLike(owner, (self._catalog.object("User").key_prefix, Wildcard.ANY)),
+        ]
+        return self._rows(
+            IMPLICIT_PARENT,
+            number,
+            child,
+            BoundAnd(tuple(living)),
+            Column(lookup),
+            owner,
+            "Read",
+            apart=(owner, account_owner),
+        )
+
+    def _rows(
+        self,
+        cause: str,
+        number: int,
+        source: ObjectType,
+        where: BoundCondition | None,
+        record: Column,
+        grantee: Column | str,
+        level: str,
+        *,
+        apart: tuple[Column, Column] | None = None,
+    ) -> DerivedRows:
+        share = self._share
+        high, low = divmod(number, len(_DIGITS))
+        start = share.key_prefix + POD + _CAUSE_MARKS[cause] + _DIGITS[high] + _DIGITS[low]
+        parent, granted = parent_field(share).name, level_field(share).name
+        others = {f"{name}AccessLevel": "None" for name in ACCOUNT_CHILDREN if share.shares == "Account"}
+        kept = ("LastModifiedDate", "LastModifiedById", "IsDeleted")
+        return DerivedRows(
+            source=source,
+            where=where,
+            values={
+                **others,
+                **{name: Column(source.by_name[name.lower()]) for name in kept},
+                parent: record,
+                "UserOrGroupId": grantee,
+                granted: level,
+                "RowCause": cause,
+            },
+            id_start=start,
+            id_mark=case_suffix(start + "0" * 7)[0],
+            apart=apart,
+            # The owner's row is the only one of its cause; any other pair may be opened in several ways.
+            merged_by=() if cause == OWNER else (parent, "UserOrGroupId", "RowCause"),
+        )

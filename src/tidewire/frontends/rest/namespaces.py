@@ -1,0 +1,100 @@
+"""`defaultNamespace` of Sforce-Call-Options: names in paths, queries and bodies that leave their prefix out.
+
+Descriptions, and the Tooling and Metadata resources, show every name whole, whatever the header says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import urlencode
+
+import orjson
+
+from tidewire.access.namespaces import Namespace, try_namespace
+from tidewire.frontends.rest.wire import parse_default_namespace, render_json
+from tidewire.ids import try_normalise_id
+from tidewire.schema.catalog import Catalog
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+_WHOLE = frozenset({"tooling", "metadata", "limits", "jobs"})
+_QUERIES = frozenset({"query", "queryAll"})
+_MAX_DEPTH = 64
+
+
+def namespace_of(request: HttpRequest, segments: tuple[str, ...], catalog: Catalog) -> Namespace | None:
+    """The namespace that a request leaves out, or None if its names are whole."""
+    given = parse_default_namespace(request)
+    if not given or not segments or segments[0] in _WHOLE or "describe" in segments:
+        return None
+    return try_namespace(catalog, given)
+
+
+def enter(
+    namespace: Namespace, request: HttpRequest, segments: tuple[str, ...]
+) -> tuple[HttpRequest, tuple[str, ...]]:
+    """A request and its path with whole names. The parts of a composite one get theirs one by one."""
+    segments = _full_segments(namespace, segments)
+    query = dict(request.query)
+    if segments[0] in _QUERIES and "q" in query:
+        query["q"] = namespace.full_query(query["q"])
+    if "fields" in query:
+        query["fields"] = ",".join(namespace.full_path(each.strip()) for each in query["fields"].split(","))
+    if query != request.query:
+        request = replace(request, target=f"{request.raw_path}?{urlencode(query)}")
+    is_composite = segments[0] == "composite" and (len(segments) == 1 or segments[1] in ("batch", "graph"))
+    if request.body and not is_composite:
+        request = replace(request, body=_full_body(namespace, request.body))
+    return request, segments
+
+
+def _full_segments(namespace: Namespace, segments: tuple[str, ...]) -> tuple[str, ...]:
+    """The object and the field of a path; what follows an external id field is a value."""
+    named = {1, 2}
+    if segments[0] == "composite" or (len(segments) > 3 and try_normalise_id(segments[2]) is not None):
+        named.add(3)
+    return tuple(namespace.full(part) if place in named else part for place, part in enumerate(segments))
+
+
+def _full_body(namespace: Namespace, body: bytes) -> bytes:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body  # whoever reads it says what is wrong
+    return orjson.dumps(_full_value(namespace, value, 0))
+
+
+def _full_value(namespace: Namespace, value: object, depth: int) -> object:
+    if depth > _MAX_DEPTH:
+        return value
+    if isinstance(value, list):
+        return [_full_value(namespace, each, depth + 1) for each in value]
+    if not isinstance(value, dict):
+        return value
+    whole: dict[str, object] = {}
+    for key, inner in value.items():
+        if key == "attributes" and isinstance(inner, dict) and isinstance(inner.get("type"), str):
+            inner = {**inner, "type": namespace.full(inner["type"])}
+        elif key == "fields" and isinstance(inner, list):
+            inner = [namespace.full_path(each) if isinstance(each, str) else each for each in inner]
+        else:
+            inner = _full_value(namespace, inner, depth + 1)
+        whole[namespace.full(key)] = inner
+    return whole
+
+
+def leave(namespace: Namespace, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """A response whose records name their fields as the caller does."""
+    if not response.body or not response.content_type.startswith("application/json"):
+        return response
+    value = _bare_value(namespace, orjson.loads(response.body), 0)
+    return replace(response, body=render_json(request, response.status, value).body)
+
+
+def _bare_value(namespace: Namespace, value: object, depth: int) -> object:
+    if depth > _MAX_DEPTH:
+        return value
+    if isinstance(value, list):
+        return [_bare_value(namespace, each, depth + 1) for each in value]
+    if isinstance(value, dict):
+        return {namespace.bare(key): _bare_value(namespace, v, depth + 1) for key, v in value.items()}
+    return value

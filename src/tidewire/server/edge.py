@@ -1,0 +1,161 @@
+"""An edge: the process that clients talk to. Sockets, TLS, HTTP, Bayeux, gRPC and delivery; nothing is kept here.
+
+Started by `server.edges` with one end of a socket to the core, over which it learns everything else. It ends when the
+core says so, and at once when the core is gone: clients come back to whoever listens next, and resume by replay id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from tidewire.clock import SystemClock
+from tidewire.config import Settings, parse_address
+from tidewire.errors import PlatformError
+from tidewire.frontends.pubsub.listener import PubSubListener
+from tidewire.server import wire_link as kinds
+from tidewire.server.edge_orgs import EdgeOrgs
+from tidewire.server.forwarding import Forwarding
+from tidewire.server.front import pubsub_settings
+from tidewire.server.wire_link import CoreWire, Message, Wire
+from tidewire.telemetry import configure_logging
+from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http_on
+from tidewire.transport.tls import ensure_certificates, server_ssl_context
+
+log = logging.getLogger(__name__)
+
+_DRAIN_S = 5.0
+
+
+class Edge:
+    """One process's state, from the core's greeting to its goodbye."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._core = CoreWire()
+        self._orgs: EdgeOrgs | None = None
+        self._listeners: list[HttpListener] = []
+        self._pubsub: PubSubListener | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._handlers: dict[int, Callable[..., None]] = {
+            **self._core.handlers,
+            kinds.HELLO: self._greet,
+            kinds.STOP: lambda: self._stop.set(),
+        }
+        self._stop = asyncio.Event()
+
+    async def run(self, link: socket.socket) -> None:
+        """Serve until the core says that it is enough."""
+        wire = self._core.wire = Wire(self._receive, _die)
+        await asyncio.get_running_loop().create_unix_connection(lambda: wire, sock=link)
+        await self._stop.wait()
+        await self._close()
+
+    def _receive(self, message: Message) -> None:
+        self._handlers[message[0]](*message[1:])
+
+    def _greet(self, settings: dict[str, Any], *rest: Any) -> None:
+        self._starting = asyncio.create_task(self._start(Settings(**settings), *rest))
+
+    async def _start(
+        self,
+        settings: Settings,
+        index: int,
+        first_id: str,
+        listening: tuple[int, int],
+        grpc_ports: tuple[int, int],
+        uploads: tuple[str, int],
+    ) -> None:
+        configure_logging(settings.log_level)
+        try:
+            await self._listen(settings, index, first_id, listening, grpc_ports, uploads)
+        except PlatformError as error:
+            self._core.send(kinds.REFUSED, error.message, str(error.details.get("setting", "")))
+            return
+        # As in the core: types and code stay for good.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 50)
+        self._core.send(kinds.READY)
+
+    async def _listen(
+        self,
+        settings: Settings,
+        index: int,
+        first_id: str,
+        listening: tuple[int, int],
+        grpc_ports: tuple[int, int],
+        uploads: tuple[str, int],
+    ) -> None:
+        forwarding = Forwarding(self._core, index, settings.edges)
+        orgs = self._orgs = EdgeOrgs(self._core, settings, self._clock, first_id, forwarding.home)
+        forwarding.park = orgs.park
+        self._handlers |= orgs.handlers | forwarding.handlers
+        first = await orgs.start()
+        paths, limit_bytes = uploads
+        call_http = self._core.call_http
+        rule = UploadRule(re.compile(paths), Path(settings.data), limit_bytes, call_http)
+        router = Router(
+            [
+                Route("/", handle=call_http, uploads=rule),
+                replace(first.route, park=forwarding.handle),
+            ]
+        )
+        hosts = [h.strip() for h in settings.tls_host.split(",") if h.strip()]
+        files = ensure_certificates(Path(settings.data) / "tls", hosts, self._clock.now_ms())
+        for fd, ssl in zip(listening, (None, server_ssl_context(files)), strict=True):
+            self._listeners.append(
+                await serve_http_on(router, socket.socket(fileno=fd), clock=self._clock, ssl=ssl)
+            )
+        pubsub = self._pubsub = PubSubListener(orgs.find_pubsub, pubsub_settings(settings), shares_ports=True)
+        await pubsub.start(
+            (parse_address(settings.grpc, "grpc")[0], grpc_ports[0]),
+            (
+                parse_address(settings.grpc_tls, "grpc_tls")[0],
+                grpc_ports[1],
+                files.server_key.read_bytes(),
+                files.server.read_bytes(),
+            ),
+        )
+
+    async def _close(self) -> None:
+        """Answer what is held and finish what is under way."""
+        if self._orgs is not None:
+            await self._orgs.end_clients()
+        closing = [listener.close(_DRAIN_S) for listener in self._listeners]
+        if self._pubsub is not None:
+            closing.append(self._pubsub.close(_DRAIN_S))
+        await asyncio.gather(*closing)
+        if self._orgs is not None:
+            await self._orgs.close()
+
+
+def _die() -> None:
+    """The core is gone, and with it everything that could be said to a client."""
+    os._exit(1)
+
+
+def main() -> None:
+    """Run an edge on the descriptor that is the only argument."""
+    # A terminal or a service manager signals the whole group; the core alone decides when it is time.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    link = socket.socket(fileno=int(sys.argv[1]))
+    uvloop.run(Edge().run(link))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""The edges of a server: started, told to stop, and started again when one dies.
+
+The core opens the listening sockets and keeps them, so that clients who dial while an edge is being replaced wait
+instead of being refused. gRPC opens its own; the core only holds the two ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from tidewire.access.jobs.model import MAX_UPLOAD_BYTES
+from tidewire.config import Settings, parse_address
+from tidewire.errors import ConfigInvalid
+from tidewire.frontends.rest.bulk.jobs import UPLOAD_PATHS
+from tidewire.server import wire_link as kinds
+from tidewire.server.edge_session import EdgeSession, Feeds
+from tidewire.server.orgs import Orgs
+from tidewire.server.wire_link import Message
+from tidewire.telemetry import counters
+from tidewire.transport.routes import AsyncHandler
+
+log = logging.getLogger(__name__)
+
+MAX_EDGES = 32  # one character of a Bayeux client id tells them apart
+_PACKAGES = str(
+    Path(__file__).resolve().parents[2]
+)  # where an edge finds this very package, installed or not
+_BACKLOG = 1024
+_STOP_S = 15.0
+_AGAIN_S = 0.2
+_UNAVAILABLE = (503, b"[]", b"Content-Type: application/json;charset=UTF-8\r\n")
+
+
+class Edges:
+    """All edges of one server. `start` returns when every one of them listens."""
+
+    def __init__(self, settings: Settings, orgs: Orgs, answer_http: AsyncHandler) -> None:
+        self._settings = settings
+        self._orgs = orgs
+        self._answer_http = answer_http
+        self._feeds = Feeds()
+        self._sessions: dict[int, EdgeSession] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._processes: dict[int, Process] = {}
+        self._forwards: dict[tuple[int, int], int] = {}  # edge and number it came with -> edge it went to
+        self._sockets: dict[str, socket.socket] = {}
+        self._is_stopping = False
+
+    async def start(self) -> dict[str, tuple[str, int]]:
+        """Open the ports and start every edge; returns the addresses by setting. Raises ConfigInvalid."""
+        settings = self._settings
+        if not 1 <= settings.edges <= MAX_EDGES:
+            raise ConfigInvalid(f"edges must be from 0 to {MAX_EDGES}", setting="edges")
+        for name, is_held in (("http", False), ("https", False), ("grpc", True), ("grpc_tls", True)):
+            self._sockets[name] = _open_socket(getattr(settings, name), name, is_held=is_held)
+        sessions = [await self._launch(index) for index in range(settings.edges)]
+        for session in sessions:
+            message, setting = await session.ready
+            if message:
+                raise ConfigInvalid(message, setting=setting)
+        self._keepers = [asyncio.create_task(self._keep(index)) for index in range(settings.edges)]
+        return {name: s.getsockname()[:2] for name, s in self._sockets.items()}
+
+    async def stop(self) -> None:
+        """Have every edge answer what it holds and end; the core must serve them until then."""
+        self._is_stopping = True
+        for keeper in self._keepers:
+            keeper.cancel()
+        for listening in self._sockets.values():
+            listening.close()
+        for session in self._sessions.values():
+            session.wire.send((kinds.STOP,))
+        waits = [asyncio.create_task(process.wait()) for process in self._processes.values()]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=_STOP_S)
+            if late:
+                log.warning("server.edges_cut", extra={"count": len(late)})
+                for process in self._processes.values():
+                    _kill(process)
+                await asyncio.wait(late)
+        for session in self._sessions.values():
+            session.wire.close()
+
+    async def _launch(self, index: int) -> EdgeSession:
+        ours, theirs = socket.socketpair()
+        directory = Path(self._settings.data)
+        session = EdgeSession(index, self._orgs, self._answer_http, self._feeds, self, directory)
+        http, https = self._sockets["http"].fileno(), self._sockets["https"].fileno()
+        path = os.pathsep.join([_PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])])
+        with theirs:
+            process = self._processes[index] = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "tidewire.server.edge",
+                str(theirs.fileno()),
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                pass_fds=(theirs.fileno(), http, https),
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        await asyncio.get_running_loop().create_unix_connection(lambda: session.wire, sock=ours)
+        grpc, grpc_tls = (self._sockets[name].getsockname()[1] for name in ("grpc", "grpc_tls"))
+        session.wire.send(
+            (
+                kinds.HELLO,
+                asdict(self._settings),
+                index,
+                self._orgs.first_id,
+                (http, https),
+                (grpc, grpc_tls),
+                (UPLOAD_PATHS.pattern, MAX_UPLOAD_BYTES),
+            )
+        )
+        self._sessions[index] = session
+        log.info("server.edge_started", extra={"edge": index, "pid": process.pid})
+        return session
+
+    async def _keep(self, index: int) -> None:
+        """Replace an edge whenever it dies."""
+        while True:
+            await self._sessions[index].lost.wait()
+            self._drop_forwards(index)
+            process = self._processes[index]
+            _kill(process)
+            status = await process.wait()
+            counters["server.edges_lost"] += 1
+            log.error("server.edge_lost", extra={"edge": index, "status": status})
+            await asyncio.sleep(_AGAIN_S)
+            try:
+                session = await self._launch(index)
+            except OSError:
+                log.exception("server.edge_start_failed")
+                continue
+            message, _ = await session.ready
+            if message:
+                log.error("server.edge_refused", extra={"edge": index, "reason": message})
+                _kill(self._processes[index])  # to be tried again
+
+    # Bayeux requests that reached another edge than their client's; see `Relay`
+
+    def forward(self, origin: int, number: int, home: int, request: Message) -> None:
+        """A request of an edge, for another."""
+        session = self._sessions.get(home)
+        if session is None or session.wire.is_lost:
+            self.reply(origin, number, _UNAVAILABLE)
+            return
+        self._forwards[origin, number] = home
+        session.wire.send((kinds.FORWARDED, origin, number, *request))
+
+    def reply(self, origin: int, number: int, reply: Message) -> None:
+        """The answer to one."""
+        self._forwards.pop((origin, number), None)
+        session = self._sessions.get(origin)
+        if session is not None:
+            session.wire.send((kinds.ANSWERED, number, *reply))
+
+    def leave(self, origin: int, number: int) -> None:
+        """Whoever sent one has gone."""
+        home = self._forwards.pop((origin, number), None)
+        session = None if home is None else self._sessions.get(home)
+        if session is not None:
+            session.wire.send((kinds.LEFT, origin, number))
+
+    def _drop_forwards(self, index: int) -> None:
+        for (origin, number), home in tuple(self._forwards.items()):
+            if origin == index:
+                self.leave(origin, number)
+            elif home == index:
+                self.reply(origin, number, _UNAVAILABLE)
+
+
+def _open_socket(address: str, setting: str, *, is_held: bool) -> socket.socket:
+    """A listening socket, or for gRPC one that holds a port which the edges will share. Raises ConfigInvalid."""
+    host, port = parse_address(address, setting)
+    try:
+        family, _, _, _, where = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(where)
+            if not is_held:
+                made.listen(_BACKLOG)
+                made.setblocking(False)
+                return made
+            # Bound alone first, so that two servers cannot share a port by mistake.
+            where = made.getsockname()
+        except BaseException:
+            made.close()
+            raise
+        made.close()
+        held = socket.socket(family, socket.SOCK_STREAM)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(where)
+    except OSError as error:
+        raise ConfigInvalid(
+            f"{setting}: cannot listen on {address}: {error.strerror}", setting=setting
+        ) from error
+    return held
+
+
+def _kill(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()

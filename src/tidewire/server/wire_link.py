@@ -1,0 +1,376 @@
+"""The seam between edge and core over a Unix socket: frames, calls that overtake each other, bodies in pieces.
+
+A frame is four bytes of length and a message, a tuple that begins with its kind. Frames arrive in the order they
+were sent, and what one turn of the loop sends leaves together; so an edge knows of a commit before it can tell anybody
+of an answer that follows it. `Wire` is one end of the socket, `CoreWire` what an edge asks through, `RemoteLink` the
+part of it that belongs to one org.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from tidewire.access.principal import Principal
+from tidewire.delivery.link import (
+    ChannelGrant,
+    LogBounds,
+    LogPage,
+    PublishDraft,
+    PublishOutcome,
+    TopicDescription,
+)
+from tidewire.errors import InternalError, PlatformError, StoreClosed
+from tidewire.events import CommittedBatch, Family
+from tidewire.server.wire_values import CALLS, ErrorForm, dump, load, unpack_batch, unpack_error
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+log = logging.getLogger(__name__)
+
+# edge to core
+(
+    READY,
+    REFUSED,
+    FIND,
+    HOLD,
+    RELEASE,
+    CALL,
+    TELL,
+    CANCEL,
+    HTTP,
+    UPLOAD,
+    UPLOADED,
+    MORE,
+    FORWARD,
+    REPLY,
+    GONE,
+) = range(15)
+# core to edge
+HELLO, STOP, RESULT, FAILURE, BATCH, FLAGS, CLOSED, RESPONSE, PIECE, END, FORWARDED, ANSWERED, LEFT = range(
+    20, 33
+)
+
+PIECES_AHEAD = 8
+"""How many pieces of a response may be under way to an edge that has not asked for more."""
+
+Message = tuple[Any, ...]
+_LENGTH_BYTES = 4
+_HIGH_WATER_BYTES = 1 << 20
+_UNAVAILABLE = HttpResponse(503, b'[{"errorCode":"SERVER_UNAVAILABLE","message":"The server is stopping"}]')
+
+
+class Wire(asyncio.Protocol):
+    """One end. `receive` gets every message, on the loop; `lost` is called once when the other end is gone."""
+
+    def __init__(self, receive: Callable[[Message], None], lost: Callable[[], None]) -> None:
+        self._receive = receive
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._rest = bytearray()
+        self._out: list[bytes] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._is_paused = False
+        self.is_lost = False
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much the other end has still to take."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def send(self, message: Message) -> None:
+        """Send a message; nothing happens if the other end is gone."""
+        self.send_frame(frame(message))
+
+    def send_frame(self, data: bytes) -> None:
+        """Send what `frame` made."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+
+    async def drained(self) -> None:
+        """Wait until the other end keeps up. Before sending much, and never while holding what it waits for."""
+        if self._is_paused and not self.is_lost:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def close(self) -> None:
+        """Send what is left, then hang up."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    # called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = stream = cast("asyncio.Transport", transport)
+        stream.set_write_buffer_limits(_HIGH_WATER_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        rest = self._rest
+        rest += data
+        at, end = 0, len(rest)
+        while end - at >= _LENGTH_BYTES:
+            begin = at + _LENGTH_BYTES
+            after = begin + int.from_bytes(rest[at:begin], "little")
+            if after > end:
+                break
+            try:
+                self._receive(load(rest[begin:after]))
+            except Exception:
+                # A message that cannot be handled must not cost those behind it.
+                log.exception("server.link_message_failed")
+            at = after
+        del rest[:at]
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        self.resume_writing()
+        self._lost()
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out and self._transport is not None and not self.is_lost:
+            self._transport.write(b"".join(out))
+
+
+def frame(message: Message) -> bytes:
+    """A message as it travels; made once for all who are sent it."""
+    data = dump(message)
+    return len(data).to_bytes(_LENGTH_BYTES, "little") + data
+
+
+class CoreWire:
+    """An edge's way to its core. `handlers` take the messages that answer something asked here, by kind."""
+
+    def __init__(self) -> None:
+        self.wire: Wire | None = None
+        self._numbers = itertools.count(1)
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._bodies: dict[int, _Body] = {}
+        self.handlers: dict[int, Callable[..., None]] = {
+            RESULT: self._take_result,
+            FAILURE: self._take_failure,
+            RESPONSE: self._take_response,
+            PIECE: self._take_piece,
+            END: self._end_body,
+        }
+
+    def next_number(self) -> int:
+        """A number that nothing under way has."""
+        return next(self._numbers)
+
+    def send(self, *message: Any) -> None:
+        """Tell core something."""
+        if self.wire is not None:
+            self.wire.send(message)
+
+    async def ask(self, kind: int, *arguments: Any) -> Any:
+        """Ask core something. Raises PlatformError. Who stops waiting stops core from working on it."""
+        wire = self.wire
+        if wire is None or wire.is_lost:
+            raise StoreClosed("the server is stopping")
+        number = self.next_number()
+        future = self._calls[number] = asyncio.get_running_loop().create_future()
+        try:
+            await wire.drained()
+            wire.send((kind, number, *arguments))
+            return await future
+        except asyncio.CancelledError:
+            self.send(CANCEL, number)
+            raise
+        finally:
+            self._calls.pop(number, None)
+
+    async def call_http(self, request: HttpRequest) -> HttpResponse:
+        """Have core answer a request. Never raises; not cancelled by anything: a write begun is finished."""
+        wire = self.wire
+        if wire is None or wire.is_lost:
+            return _UNAVAILABLE
+        number = self.next_number()
+        future = self._calls[number] = asyncio.get_running_loop().create_future()
+        try:
+            await wire.drained()
+            upload = request.upload
+            wire.send((HTTP, number, *pack_request(request), upload is not None))
+            if upload is not None:
+                blocks = upload.iter_raw()
+                while piece := await asyncio.to_thread(next, blocks, b""):
+                    await wire.drained()
+                    wire.send((UPLOAD, number, piece))
+                wire.send((UPLOADED, number, upload.is_packed))
+            status, body, content_type, headers, has_pieces = await future
+        except PlatformError:
+            return _UNAVAILABLE
+        finally:
+            self._calls.pop(number, None)
+        pieces = _Pieces(self, number, self._bodies[number]) if has_pieces else None
+        return HttpResponse(status, body, content_type, headers, pieces)
+
+    def forget_body(self, number: int) -> None:
+        """Nobody reads a response's pieces any more."""
+        if self._bodies.pop(number, None) is not None:
+            self.send(CANCEL, number)
+
+    def _take_result(self, number: int, value: Any) -> None:
+        future = self._calls.get(number)
+        if future is not None and not future.done():
+            future.set_result(value)
+
+    def _take_failure(self, number: int, form: ErrorForm) -> None:
+        future = self._calls.get(number)
+        if future is not None and not future.done():
+            future.set_exception(unpack_error(form))
+
+    def _take_response(self, number: int, *response: Any) -> None:
+        if response[-1]:
+            self._bodies[number] = _Body()
+        self._take_result(number, response)
+
+    def _take_piece(self, number: int, piece: bytes) -> None:
+        body = self._bodies.get(number)
+        if body is not None:
+            body.queue.put_nowait(piece)
+
+    def _end_body(self, number: int, is_whole: bool) -> None:
+        body = self._bodies.pop(number, None)
+        if body is not None:
+            body.is_whole = is_whole
+            body.queue.put_nowait(None)
+
+
+class _Body:
+    """What has come of one response's body. Core never sends more than `PIECES_AHEAD` pieces unasked."""
+
+    def __init__(self) -> None:
+        self.is_whole = True
+        self.queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+
+class _Pieces:
+    """Reads a body, and asks for more as fast as it is taken; once it is dropped, core stops making it."""
+
+    def __init__(self, core: CoreWire, number: int, body: _Body) -> None:
+        self._core = core
+        self._number = number
+        self._body = body
+
+    def __aiter__(self) -> _Pieces:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = await self._body.queue.get()
+        if piece is None:
+            if not self._body.is_whole:
+                raise InternalError("the response broke off")
+            raise StopAsyncIteration
+        self._core.send(MORE, self._number)
+        return piece
+
+    def __del__(self) -> None:
+        self._core.forget_body(self._number)
+
+
+class RemoteLink:
+    """`CoreLink` for one org, whose core is another process."""
+
+    def __init__(self, core: CoreWire, org_id: str) -> None:
+        self._core = core
+        self._deliver: Callable[[CommittedBatch], None] | None = None
+        self.org_id = org_id
+
+    def take_batch(self, form: Sequence[Any]) -> None:
+        """A commit has come over the wire."""
+        if self._deliver is not None:
+            self._deliver(unpack_batch(form))
+
+    async def authenticate(self, token: str) -> Principal:
+        found: Principal = await self._call("authenticate", token)
+        return found
+
+    def touch_sessions(self, session_ids: frozenset[str]) -> None:
+        arguments = CALLS["touch_sessions"].pack_arguments((session_ids,))
+        self._core.send(TELL, self.org_id, "touch_sessions", arguments)
+
+    async def call_http(self, request: HttpRequest) -> HttpResponse:
+        return await self._core.call_http(request)
+
+    async def open_channel(self, principal: Principal, channel: str, api_version: float) -> ChannelGrant:
+        grant: ChannelGrant = await self._call("open_channel", principal, channel, api_version)
+        return grant
+
+    async def renew_channel(
+        self, principal: Principal, grant: ChannelGrant, api_version: float
+    ) -> ChannelGrant:
+        renewed: ChannelGrant = await self._call("renew_channel", principal, grant, api_version)
+        return renewed
+
+    async def visible_record_ids(
+        self, principal: Principal, entity: str, record_ids: tuple[str, ...]
+    ) -> frozenset[str]:
+        visible: frozenset[str] = await self._call("visible_record_ids", principal, entity, record_ids)
+        return visible
+
+    async def log_head(self) -> int:
+        head: int = await self._call("log_head")
+        return head
+
+    async def log_bounds(self, family: Family) -> LogBounds:
+        bounds: LogBounds = await self._call("log_bounds", family)
+        return bounds
+
+    async def is_position_known(self, position: int) -> bool:
+        is_known: bool = await self._call("is_position_known", position)
+        return is_known
+
+    async def read_log(
+        self, family: Family, topics: frozenset[str], after: int, max_events: int, max_bytes: int
+    ) -> LogPage:
+        page: LogPage = await self._call("read_log", family, topics, after, max_events, max_bytes)
+        return page
+
+    async def describe_topic(self, principal: Principal, topic: str) -> TopicDescription:
+        description: TopicDescription = await self._call("describe_topic", principal, topic)
+        return description
+
+    async def schema_json(self, schema_id: str) -> str:
+        text: str = await self._call("schema_json", schema_id)
+        return text
+
+    async def publish(
+        self, principal: Principal, topic: str, drafts: Sequence[PublishDraft]
+    ) -> list[PublishOutcome]:
+        outcomes: list[PublishOutcome] = await self._call("publish", principal, topic, drafts)
+        return outcomes
+
+    def watch_commits(self, deliver: Callable[[CommittedBatch], None]) -> Callable[[], None]:
+        self._deliver = deliver
+        return self._unwatch
+
+    def _unwatch(self) -> None:
+        self._deliver = None
+
+    async def _call(self, name: str, *arguments: Any) -> Any:
+        form = CALLS[name]
+        result = await self._core.ask(CALL, self.org_id, name, form.pack_arguments(arguments))
+        unpack = form.result.unpack
+        return result if unpack is None else unpack(result)
+
+
+def pack_request(request: HttpRequest) -> tuple[Any, ...]:
+    """A request without its upload, ready to be sent."""
+    return request.method, request.target, request.headers, request.body, request.scheme, request.peer

@@ -1,0 +1,272 @@
+"""A server whose sockets belong to edge processes: clients cannot tell, and the death of one costs them a reconnect."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from tests.running import API, InDoubt, Rest, call_metadata, read_topic
+from tidewire.errors import InternalError
+from tidewire.testing import ServerProcess
+
+CHANGES = "/data/AccountChangeEvent"
+PATH = "/cometd/62.0"
+_WAIT_S = 20.0
+
+
+class Client:
+    """A Bayeux client that dials anew for every request, so that any edge may get it."""
+
+    def __init__(self, server: ServerProcess, token: str) -> None:
+        self._address = urlsplit(server.http).netloc
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self.client_id = ""
+
+    def ask(self, **message: Any) -> list[dict[str, Any]]:
+        if self.client_id:
+            message["clientId"] = self.client_id
+        connection = HTTPConnection(self._address, timeout=_WAIT_S)
+        try:
+            connection.request("POST", PATH, json.dumps([message]), self._headers)
+            response = connection.getresponse()
+            body = response.read()
+        finally:
+            connection.close()
+        assert response.status == 200, body
+        messages: list[dict[str, Any]] = json.loads(body)
+        return messages
+
+    def open(self, replay: int = -1) -> None:
+        self.client_id = ""
+        (reply,) = self.ask(channel="/meta/handshake", supportedConnectionTypes=["long-polling"])
+        self.client_id = reply["clientId"]
+        (reply,) = self.connect()
+        assert reply["successful"], reply
+        (reply,) = self.ask(
+            channel="/meta/subscribe", subscription=CHANGES, ext={"replay": {CHANGES: replay}}
+        )
+        assert reply["successful"], reply
+
+    def connect(self) -> list[dict[str, Any]]:
+        return self.ask(channel="/meta/connect", connectionType="long-polling")
+
+    def next_events(self) -> list[dict[str, Any]]:
+        return [m["data"] for m in self.connect() if "data" in m]
+
+
+@pytest.fixture(scope="module")
+def edged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with two edges."""
+    data = tmp_path_factory.mktemp("edged") / "data"
+    with ServerProcess(data, options=["--edges", "2", "--bayeux-hold-s", "5"]) as process:
+        yield process
+
+
+@pytest.fixture
+def edged_rest(edged: ServerProcess) -> Iterator[Rest]:
+    rest = Rest(edged.http, edged.login())
+    yield rest
+    rest.close()
+
+
+def edges_of(server: ServerProcess) -> list[int]:
+    """The process ids of a server's edges."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    return [int(c) for c in children if b"tidewire.server.edge" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+
+def record_ids(events: list[dict[str, Any]]) -> list[str]:
+    return [event["payload"]["ChangeEventHeader"]["recordIds"][0] for event in events]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+
+
+def test_client_whose_requests_reach_both_edges_keeps_its_session(
+    edged: ServerProcess, edged_rest: Rest
+) -> None:
+    clients = [Client(edged, edged.login()) for _ in range(4)]
+    for client in clients:
+        client.open()
+    for number in range(5):
+        account = edged_rest.create("Account", {"Name": f"Roving {number}"})
+        for client in clients:
+            assert record_ids(client.next_events()) == [account]
+
+
+def test_client_id_of_nobody_is_refused_whichever_edge_it_names(edged: ServerProcess) -> None:
+    client = Client(edged, edged.login())
+    for first in "01z":
+        client.client_id = first + "x" * 32
+        (reply,) = client.connect()
+        assert reply["error"] == "403::Unknown client"
+
+
+def test_held_connect_on_another_edge_is_answered_when_its_session_ends(edged: ServerProcess) -> None:
+    token = edged.login()
+    clients = [Client(edged, token) for _ in range(4)]
+    for client in clients:
+        client.open()
+    address = urlsplit(edged.http).netloc
+    held = []
+    for client in clients:
+        connection = HTTPConnection(address, timeout=_WAIT_S)
+        body = {"channel": "/meta/connect", "connectionType": "long-polling", "clientId": client.client_id}
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        connection.request("POST", PATH, json.dumps([body]), headers)
+        held.append(connection)
+    assert requests.post(f"{edged.http}/services/oauth2/revoke", data={"token": token}, timeout=10).ok
+    for connection in held:
+        (reply,) = json.loads(connection.getresponse().read())
+        connection.close()
+        assert reply["error"].startswith("401::")
+
+
+def test_grpc_and_bayeux_see_what_rest_wrote(edged: ServerProcess, edged_rest: Rest) -> None:
+    client = Client(edged, edged.login())
+    client.open()
+    account = edged_rest.create("Account", {"Name": "Seen by all"})
+    (event,) = client.next_events()
+    metadata = call_metadata(edged.login(), edged.http, edged.org_id)
+    seen = read_topic(edged.grpc, metadata, CHANGES, lambda e: e.header["recordIds"] == [account])
+    assert seen[-1].replay_id == event["event"]["replayId"]
+
+
+def test_tls_and_compression_are_the_edges(edged: ServerProcess) -> None:
+    headers = {"Authorization": f"Bearer {edged.login()}"}
+    url = f"{edged.https}{API}/sobjects/Account/describe"
+    answer = requests.get(url, headers=headers, timeout=20, verify=str(edged.ca_path))
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert answer.json()["name"] == "Account"
+
+
+def test_upload_and_result_larger_than_any_buffer_cross_whole(edged: ServerProcess, edged_rest: Rest) -> None:
+    jobs = f"{API}/jobs/ingest"
+    job = edged_rest.call(
+        "POST", jobs, {"object": "Contact", "operation": "insert", "contentType": "CSV", "lineEnding": "LF"}
+    )
+    rows = "".join(f"Crossing {number},{'x' * 200}\n" for number in range(8_000))
+    headers = {"Authorization": f"Bearer {edged.login()}"}
+    at = f"{edged.http}{jobs}/{job['id']}"
+    body = f"LastName,Description\n{rows}".encode()
+    put = requests.put(f"{at}/batches", body, headers={**headers, "Content-Type": "text/csv"}, timeout=30)
+    assert put.status_code == 201, put.text
+    edged_rest.call("PATCH", f"{jobs}/{job['id']}", {"state": "UploadComplete"})
+    until(lambda: edged_rest.call("GET", f"{jobs}/{job['id']}")["state"] == "JobComplete")
+    results = requests.get(f"{at}/successfulResults", headers=headers, timeout=30)
+    assert results.text.count("Crossing ") == 8_000
+    # Whoever leaves in the middle costs nobody anything.
+    with requests.get(f"{at}/successfulResults", headers=headers, timeout=30, stream=True) as half:
+        assert half.raw.read(1_000)
+    assert requests.head(f"{at}/successfulResults", headers=headers, timeout=30).status_code == 200
+    assert edged_rest.call("GET", f"{jobs}/{job['id']}")["numberRecordsProcessed"] == 8_000
+
+
+def test_https_required_holds_for_bayeux_at_once(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", options=["--edges", "1"]) as server:
+        token = server.login()
+        headers = {"Authorization": f"Bearer {token}"}
+        wanted = {"settings": {"https_required": True}}
+        apply = requests.post(
+            f"{server.http}/services/tidewire/v1/apply", json=wanted, headers=headers, timeout=20
+        )
+        assert apply.ok, apply.text
+        handshake = [{"channel": "/meta/handshake", "supportedConnectionTypes": ["long-polling"]}]
+        answer = requests.post(server.http + PATH, json=handshake, headers=headers, timeout=20)
+        assert (answer.status_code, "HTTPS_REQUIRED" in answer.text) == (403, True)
+
+
+def test_second_server_cannot_share_the_ports(edged: ServerProcess, tmp_path: Path) -> None:
+    second = ServerProcess(
+        tmp_path / "data", options=["--edges", "1", "--grpc", edged.grpc.replace("localhost", "127.0.0.1")]
+    )
+    with pytest.raises(InternalError, match="cannot listen"):
+        second.start()
+
+
+@pytest.mark.crash
+def test_edges_that_die_are_replaced_and_clients_resume_without_loss(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", options=["--edges", "2"]) as server:
+        rest = Rest(server.http, server.login())
+        client = Client(server, server.login())
+        client.open()
+        written: list[str] = []
+        seen: list[str] = []
+        replay_id = 0
+        for number in range(3):
+            written.append(rest.create("Account", {"Name": f"Before {number}"}))
+            for event in client.next_events():
+                seen += record_ids([event])
+                replay_id = event["event"]["replayId"]
+            before = edges_of(server)
+            assert len(before) == 2
+            for pid in before[: 1 + number % 2]:
+                os.kill(pid, signal.SIGKILL)
+            while True:
+                try:
+                    written.append(rest.create("Account", {"Name": f"Meanwhile {number}"}))
+                    break
+                except InDoubt:
+                    continue  # not sent: the connection was the dead edge's
+            until(lambda: len(edges_of(server)) == 2)
+            while True:
+                try:
+                    client.open(replay_id)
+                    break
+                except (OSError, HTTPException, AssertionError):
+                    continue
+        while len(seen) < len(written):
+            seen += record_ids(client.next_events())
+        rest.close()
+        found = Rest(server.http, server.login())
+        stored = [r["Id"] for r in found.query("SELECT Id FROM Account WHERE Name LIKE 'Before%'")]
+        found.close()
+        assert set(stored) <= set(seen)
+        assert seen == written
+        server.stop()
+
+
+@pytest.mark.crash
+def test_edges_end_when_the_core_is_killed(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", options=["--edges", "2"]) as server:
+        pids = edges_of(server)
+        os.kill(server.pid, signal.SIGKILL)
+        until(lambda: not any(_is_alive(pid) for pid in pids))
+        server.restart()
+        assert server.login()
+
+
+def test_stopping_server_answers_held_connects_with_retry(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", options=["--edges", "2"]) as server:
+        token = server.login()
+        client = Client(server, token)
+        client.open()
+        connection = HTTPConnection(urlsplit(server.http).netloc, timeout=_WAIT_S)
+        body = {"channel": "/meta/connect", "connectionType": "long-polling", "clientId": client.client_id}
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        connection.request("POST", PATH, json.dumps([body]), headers)
+        os.kill(server.pid, signal.SIGTERM)
+        (reply,) = json.loads(connection.getresponse().read())
+        connection.close()
+        assert reply["advice"]["reconnect"] == "retry"
+        server.stop()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
