@@ -126,7 +126,7 @@ def test_request_of_doubtful_framing_is_refused_and_the_connection_closed(raw: R
     [
         (f"{V}/sobjects/Account%2Fdescribe", 404),
         (f"{V}//sobjects", 404),
-        (f"/{V}/limits", 404),
+        (f"/{V}/limits", 200),  # clients that keep a base address with its slash write so
         (f"{V}/../v59.0/limits", 404),
         (f"{V}/./limits", 404),
         (f"{V}/%2e%2e/v59.0/limits", 404),
