@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from xml.etree.ElementTree import Element, ParseError, TreeBuilder
-
-from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import DefusedXMLParser
+from xml.etree.ElementTree import Element
 
 from tidewire.access.jobs.csv_rows import CsvRow, iter_csv
 from tidewire.access.jobs.model import MAX_BATCH_ROWS, JobKind, JobRequest
-from tidewire.errors import BodyMalformed, JobInvalid
+from tidewire.errors import BodyMalformed, BodyTooLarge, JobInvalid
+from tidewire.transport.xml_trees import is_nil, local_name, parse_tree
 
 Values = dict[str, object]
 InputRow = CsvRow | Values
 _MAX_ELEMENTS = 500_000
 _MAX_DEPTH = 8
-_NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
-_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 def iter_input(request: JobRequest, blocks: Iterable[bytes]) -> Iterator[InputRow]:
@@ -57,55 +53,17 @@ def parse_json_rows(data: bytes) -> list[Values]:
 def parse_xml_rows(data: bytes) -> list[Values]:
     """The records of an XML batch: a nil element empties its field, an empty one says nothing."""
     try:
-        root = parse_tree(data)
-    except BodyMalformed as error:
+        root = parse_tree(data, max_depth=_MAX_DEPTH, max_elements=_MAX_ELEMENTS)
+    except (BodyMalformed, BodyTooLarge) as error:
         raise JobInvalid(error.message, reason="InvalidBatch") from error
     return [_parse_record(element) for element in root if local_name(element) == "sObject"]
-
-
-def parse_tree(data: bytes) -> Element:
-    """The tree of an XML document without a document type, of bounded size. Raises BodyMalformed."""
-    if data.startswith(_UTF_16_MARKS) or b"\0" in data:
-        raise BodyMalformed("The data must be UTF-8")
-    parser = DefusedXMLParser(target=_BoundedTree(), encoding="utf-8", forbid_dtd=True)
-    try:
-        parser.feed(data)
-        root: Element = parser.close()
-    except (ParseError, DefusedXmlException, ValueError) as error:
-        raise BodyMalformed("Failed to parse XML") from error
-    return root
-
-
-def local_name(element: Element) -> str:
-    """A tag without its namespace."""
-    return element.tag.rpartition("}")[2]
-
-
-class _BoundedTree(TreeBuilder):
-    """Builds a batch's tree, and gives up on one that is too deep or too large."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._depth = 0
-        self._count = 0
-
-    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
-        self._depth += 1
-        self._count += 1
-        if self._depth > _MAX_DEPTH or self._count > _MAX_ELEMENTS:
-            raise BodyMalformed("The batch has too many elements, or nests them too deep")
-        return super().start(tag, attrs)
-
-    def end(self, tag: str, /) -> Element:
-        self._depth -= 1
-        return super().end(tag)
 
 
 def _parse_record(element: Element) -> Values:
     values: Values = {}
     for child in element:
         name = local_name(child)
-        if child.get(_NIL) in ("true", "1"):
+        if is_nil(child):
             values[name] = None
         elif len(child):
             inner = child[0] if local_name(child[0]) == "sObject" else child

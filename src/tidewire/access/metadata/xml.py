@@ -8,49 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from xml.etree.ElementTree import Element, ParseError, TreeBuilder
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
-from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import DefusedXMLParser
-
-from tidewire.errors import BodyMalformed
+from tidewire.errors import BodyMalformed, BodyTooLarge
+from tidewire.transport.xml_trees import is_nil, local_name, parse_tree
 
 NAMESPACE = "http://soap.sforce.com/2006/04/metadata"
-_XSI_NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _MAX_DEPTH = 16
 _MAX_ELEMENTS = 200_000
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class _BoundedTree(TreeBuilder):
-    def __init__(self) -> None:
-        super().__init__()
-        self._depth = 0
-        self._count = 0
-
-    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
-        self._depth += 1
-        self._count += 1
-        if self._depth > _MAX_DEPTH or self._count > _MAX_ELEMENTS:
-            raise BodyMalformed("The file nests too deeply or has too many elements")
-        return super().start(tag, attrs)
-
-    def end(self, tag: str, /) -> Element:
-        self._depth -= 1
-        return super().end(tag)
-
-
 def parse_file(data: bytes, root: str) -> dict[str, object]:
     """The properties in a metadata file whose outermost element is `root`. Raises BodyMalformed."""
-    parser = DefusedXMLParser(target=_BoundedTree(), forbid_dtd=True)
     try:
-        parser.feed(data)
-        tree: Element = parser.close()
-    except DefusedXmlException as err:
-        raise BodyMalformed("DTD and entity declarations are not allowed") from err
-    except (ParseError, ValueError, LookupError) as err:
-        raise BodyMalformed(f"Error parsing file: {err}") from err
+        tree = parse_tree(data, max_depth=_MAX_DEPTH, max_elements=_MAX_ELEMENTS)
+    except (BodyMalformed, BodyTooLarge) as err:
+        raise BodyMalformed(f"Error parsing file: {err.message}") from err
     if tree.tag != f"{{{NAMESPACE}}}{root}":
         raise BodyMalformed(f"The file's outermost element is not {root} of {NAMESPACE}")
     found = properties_of(tree)
@@ -59,14 +34,14 @@ def parse_file(data: bytes, root: str) -> dict[str, object]:
 
 def properties_of(element: Element) -> dict[str, object] | str | None:
     """An element's content: a mapping of its children, or its text."""
-    if element.get(_XSI_NIL) in ("true", "1"):
+    if is_nil(element):
         return None
     if not len(element):
         return element.text or ""
     found: dict[str, object] = {}
     lists: set[str] = set()
     for child in element:
-        name = child.tag.rpartition("}")[2]
+        name = local_name(child)
         value = properties_of(child)
         if value is None:
             continue

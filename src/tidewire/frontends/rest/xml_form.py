@@ -13,24 +13,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from xml.etree.ElementTree import Element, ParseError, TreeBuilder
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape, quoteattr
 
 import orjson
-from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import DefusedXMLParser
 
-from tidewire.errors import BodyMalformed, BodyTooLarge
-from tidewire.frontends.rest.wire import MAX_BODY_BYTES, MAX_JSON_DEPTH, decode_body, parse_json_object
+from tidewire.errors import BodyMalformed
+from tidewire.frontends.rest.wire import MAX_JSON_DEPTH, decode_body, parse_json_object
 from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.xml_trees import XSI_NS, is_nil, local_name, parse_tree
 
 CONTENT_TYPE = "application/xml;charset=UTF-8"
-MAX_ELEMENTS = 100_000
 _MEDIA_TYPES = frozenset({"application/xml", "text/xml"})
-_XSI_NS = "http://www.w3.org/2001/XMLSchema-instance"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_DECLARED_ENCODING = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
-_ENCODINGS = frozenset({b"utf-8", b"utf8", b"us-ascii", b"ascii"})
 # Characters that no XML 1.0 text may hold, not even escaped.
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # What the items of a list are called where the list itself is the whole answer.
@@ -67,7 +62,7 @@ def as_xml(response: HttpResponse, root: str) -> HttpResponse:
 def render_xml(value: object, root: str) -> bytes:
     """A JSON value as a document whose outermost element is `root`, or a record's type."""
     out = ['<?xml version="1.0" encoding="UTF-8"?>']
-    space = f' xmlns:xsi="{_XSI_NS}"'
+    space = f' xmlns:xsi="{XSI_NS}"'
     if isinstance(value, Mapping):
         attributes = value.get("attributes")
         kind = attributes.get("type") if isinstance(attributes, Mapping) else None
@@ -120,7 +115,7 @@ def parse_body(request: HttpRequest) -> dict[str, object]:
     """The request's object, from JSON or XML. Raises MediaTypeUnsupported, BodyTooLarge or BodyMalformed."""
     if request.media_type not in _MEDIA_TYPES:
         return parse_json_object(request)
-    value = _value(_parse_tree(decode_body(request)))
+    value = _value(parse_tree(decode_body(request), max_depth=MAX_JSON_DEPTH))
     if isinstance(value, dict):
         return value
     if value in (None, ""):
@@ -128,56 +123,15 @@ def parse_body(request: HttpRequest) -> dict[str, object]:
     raise BodyMalformed("The request body must be an element with fields inside")
 
 
-class _BoundedTree(TreeBuilder):
-    """Builds the tree of a request, and gives up on one that is too deep or too large."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._depth = 0
-        self._count = 0
-
-    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
-        self._depth += 1
-        self._count += 1
-        if self._depth > MAX_JSON_DEPTH:
-            raise BodyMalformed(f"The request nests elements more than {MAX_JSON_DEPTH} deep")
-        if self._count > MAX_ELEMENTS:
-            raise BodyTooLarge(
-                f"The request has more than {MAX_ELEMENTS} elements", limit_bytes=MAX_BODY_BYTES
-            )
-        return super().start(tag, attrs)
-
-    def end(self, tag: str, /) -> Element:
-        self._depth -= 1
-        return super().end(tag)
-
-
-def _parse_tree(body: bytes) -> Element:
-    declared = _DECLARED_ENCODING.match(body)
-    # The parser would take a byte order mark, or zeros between letters, for UTF-16 whatever it is told.
-    is_odd = body.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in body
-    if is_odd or (declared is not None and declared[1].lower() not in _ENCODINGS):
-        raise BodyMalformed("The request must be UTF-8")
-    parser = DefusedXMLParser(target=_BoundedTree(), encoding="utf-8", forbid_dtd=True)
-    try:
-        parser.feed(body)
-        tree: Element = parser.close()
-    except DefusedXmlException as err:
-        raise BodyMalformed("DTD and entity declarations are not allowed") from err
-    except (ParseError, ValueError, LookupError) as err:  # the latter two for encodings that expat refuses
-        raise BodyMalformed("The request is not well-formed XML") from err
-    return tree
-
-
 def _value(element: Element) -> object:
-    if element.get(f"{{{_XSI_NS}}}nil") in ("true", "1"):
+    if is_nil(element):
         return None
     if not len(element):
         return element.text or ""
     values: dict[str, object] = {}
     seen: set[str] = set()
     for child in element:
-        name, value = child.tag.rpartition("}")[2], _value(child)
+        name, value = local_name(child), _value(child)
         if name not in values:
             values[name] = value
             continue

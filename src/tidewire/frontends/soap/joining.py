@@ -11,14 +11,13 @@ from tidewire.frontends.soap.dml import read_values
 from tidewire.frontends.soap.values import SObject, parse_sobject
 from tidewire.frontends.soap.wire import (
     XSI_TYPE,
-    is_nil,
-    local_name,
     render_element,
     render_elements,
     text_of,
 )
 from tidewire.frontends.soap.wire_errors import render_row_error
 from tidewire.records.leads import Conversion
+from tidewire.transport.xml_trees import is_nil, local_name
 
 MAX_CONVERSIONS = 100
 _RECORDS = {"accountRecord": "Account", "contactRecord": "Contact", "opportunityRecord": "Opportunity"}

@@ -6,8 +6,9 @@ import re
 from xml.etree.ElementTree import Element
 
 from tidewire.access.namespaces import Namespace, try_namespace
-from tidewire.frontends.soap.wire import XSI_TYPE, SoapRequest, local_name
+from tidewire.frontends.soap.wire import XSI_TYPE, SoapRequest
 from tidewire.schema.catalog import Catalog
+from tidewire.transport.xml_trees import local_name
 
 _NAMES = frozenset({"type", "sObjectType", "externalIDFieldName", "externalIdFieldName", "fieldsToNull"})
 _TAG = re.compile(r"(</?(?:[A-Za-z]\w*:)?)(\w+)")

@@ -19,8 +19,6 @@ from tidewire.errors import BodyMalformed
 from tidewire.events import Value
 from tidewire.frontends.soap.wire import (
     Dialect,
-    is_nil,
-    local_name,
     render_element,
     text_of,
     type_attribute,
@@ -29,6 +27,7 @@ from tidewire.records.query import Cell, Children, Record, Related
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.values import render_compound, render_value
 from tidewire.soql.bound import Selected, SelectedField
+from tidewire.transport.xml_trees import is_nil, local_name
 
 _DATETIME_SUFFIX = "Z"
 _ZONED_DATE = re.compile(r"([0-9-]{10})(?:Z|[+-][0-9]{2}:[0-9]{2})")

@@ -14,30 +14,23 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
-from xml.etree.ElementTree import Element, ParseError, TreeBuilder
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
-
-from defusedxml import DefusedXmlException
-from defusedxml.ElementTree import DefusedXMLParser
 
 from tidewire.errors import BodyMalformed, BodyTooLarge, ResourceUnknown, VersionUnsupported
 from tidewire.ids import try_normalise_id
+from tidewire.transport.xml_trees import XSI_NS, is_nil, local_name, parse_tree
 
 MIN_VERSION = 20
 MAX_VERSION = 67
 MAX_BODY_BYTES = 10 * 1024 * 1024
-MAX_DEPTH = 32
-MAX_ELEMENTS = 100_000
 CONTENT_TYPE = "text/xml;charset=UTF-8"
 
 _ENVELOPE_NS = "http://schemas.xmlsoap.org/soap/envelope/"
-_XSI_NS = "http://www.w3.org/2001/XMLSchema-instance"
-XSI_TYPE = f"{{{_XSI_NS}}}type"
+XSI_TYPE = f"{{{XSI_NS}}}type"
 _XSD_NS = "http://www.w3.org/2001/XMLSchema"
 _PATH = re.compile(r"/services/Soap/([A-Za-z]+)(?:/([^/]*))?(?:/([^/]*))?(/.*)?")
 _VERSION = re.compile(r"([1-9][0-9])\.0")
-_DECLARED_ENCODING = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
-_ENCODINGS = frozenset({b"utf-8", b"utf8", b"us-ascii", b"ascii"})
 # Characters that no XML 1.0 text may hold, not even escaped.
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -136,28 +129,6 @@ class SoapRequest:
         return self.header("CallOptions", "client")
 
 
-class _BoundedTree(TreeBuilder):
-    """Builds the tree of a request, and gives up on one that is too deep or too large."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._depth = 0
-        self._count = 0
-
-    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
-        self._depth += 1
-        self._count += 1
-        if self._depth > MAX_DEPTH:
-            raise BodyMalformed(f"The request nests elements more than {MAX_DEPTH} deep")
-        if self._count > MAX_ELEMENTS:
-            raise BodyTooLarge(f"The request has more than {MAX_ELEMENTS} elements")
-        return super().start(tag, attrs)
-
-    def end(self, tag: str, /) -> Element:
-        self._depth -= 1
-        return super().end(tag)
-
-
 def parse_dialect(raw_path: str) -> Dialect:
     """The API that a path names; raises ResourceUnknown."""
     found = _PATH.fullmatch(raw_path)
@@ -182,7 +153,11 @@ def parse_endpoint(raw_path: str) -> Endpoint:
 
 def parse_request(body: bytes, dialect: Dialect) -> SoapRequest:
     """Take an envelope apart. Raises BodyTooLarge, BodyMalformed, ResourceUnknown for a wrong namespace."""
-    envelope = _parse_tree(body)
+    if len(body) > MAX_BODY_BYTES:
+        raise BodyTooLarge(
+            f"The request body is larger than {MAX_BODY_BYTES} bytes", limit_bytes=MAX_BODY_BYTES
+        )
+    envelope = parse_tree(body)
     if envelope.tag != f"{{{_ENVELOPE_NS}}}Envelope":
         raise BodyMalformed("The request is not a SOAP 1.1 envelope")
     body_element = envelope.find(f"{{{_ENVELOPE_NS}}}Body")
@@ -199,40 +174,9 @@ def parse_request(body: bytes, dialect: Dialect) -> SoapRequest:
     )
 
 
-def _parse_tree(body: bytes) -> Element:
-    if len(body) > MAX_BODY_BYTES:
-        raise BodyTooLarge(
-            f"The request body is larger than {MAX_BODY_BYTES} bytes", limit_bytes=MAX_BODY_BYTES
-        )
-    declared = _DECLARED_ENCODING.match(body.removeprefix(b"\xef\xbb\xbf"))
-    # The parser would take a byte order mark, or zeros between letters, for UTF-16 whatever it is told.
-    is_odd = body.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in body
-    if is_odd or (declared is not None and declared[1].lower() not in _ENCODINGS):
-        raise BodyMalformed("The request must be UTF-8")
-    parser = DefusedXMLParser(target=_BoundedTree(), encoding="utf-8", forbid_dtd=True)
-    try:
-        parser.feed(body)
-        tree: Element = parser.close()
-    except DefusedXmlException as err:
-        raise BodyMalformed("DTD and entity declarations are not allowed in a SOAP message") from err
-    except (ParseError, ValueError, LookupError) as err:  # the latter two for encodings that expat refuses
-        raise BodyMalformed("The request is not well-formed XML") from err
-    return tree
-
-
-def local_name(element: Element) -> str:
-    """An element's name without its namespace."""
-    return element.tag.rpartition("}")[2]
-
-
 def text_of(element: Element) -> str:
     """An element's text without blanks around it."""
     return (element.text or "").strip()
-
-
-def is_nil(element: Element) -> bool:
-    """Whether an element says that it has no value."""
-    return element.get(f"{{{_XSI_NS}}}nil") in ("true", "1")
 
 
 def type_attribute(element: Element) -> str:
@@ -277,7 +221,7 @@ def render_answer(
         spaces += f' xmlns:xsd="{_XSD_NS}"'
     return (
         '<?xml version="1.0" encoding="UTF-8"?>'
-        f'<soapenv:Envelope xmlns:soapenv="{_ENVELOPE_NS}" xmlns="{dialect.namespace}" xmlns:xsi="{_XSI_NS}"'
+        f'<soapenv:Envelope xmlns:soapenv="{_ENVELOPE_NS}" xmlns="{dialect.namespace}" xmlns:xsi="{XSI_NS}"'
         f"{spaces}>{header}<soapenv:Body><{operation}Response>{content}</{operation}Response></soapenv:Body>"
         "</soapenv:Envelope>"
     ).encode()
@@ -309,6 +253,6 @@ def render_fault(
     return (
         '<?xml version="1.0" encoding="UTF-8"?>'
         f'<soapenv:Envelope xmlns:soapenv="{_ENVELOPE_NS}" xmlns:sf="{dialect.fault_namespace}" '
-        f'xmlns:xsi="{_XSI_NS}"><soapenv:Body><soapenv:Fault>{fault}</soapenv:Fault></soapenv:Body>'
+        f'xmlns:xsi="{XSI_NS}"><soapenv:Body><soapenv:Fault>{fault}</soapenv:Fault></soapenv:Body>'
         "</soapenv:Envelope>"
     ).encode()

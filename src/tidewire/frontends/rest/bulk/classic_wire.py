@@ -24,8 +24,7 @@ from tidewire.access.jobs.model import (
     Outcome,
     ResultColumn,
 )
-from tidewire.access.jobs.uploads import local_name, parse_tree
-from tidewire.errors import BodyMalformed, JobInvalid, PlatformError, VersionUnsupported
+from tidewire.errors import BodyMalformed, BodyTooLarge, JobInvalid, PlatformError, VersionUnsupported
 from tidewire.events import Value
 from tidewire.frontends.rest.bulk.forms import (
     parse_operation,
@@ -42,6 +41,7 @@ from tidewire.frontends.rest.wire_errors import rest_error
 from tidewire.names import data_url
 from tidewire.schema.values import render_datetime
 from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.xml_trees import local_name, parse_tree
 
 # Clients compare these with the whole header, so there is no charset.
 XML_TYPE = "application/xml"
@@ -93,7 +93,7 @@ def parse_info(request: HttpRequest) -> dict[str, object]:
         return parse_json_object(request)
     try:
         root = parse_tree(request.body)
-    except BodyMalformed as error:
+    except (BodyMalformed, BodyTooLarge) as error:
         raise JobInvalid(error.message, reason="InvalidXML") from error
     return {local_name(child): (child.text or "").strip() for child in root}
 

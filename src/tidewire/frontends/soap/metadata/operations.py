@@ -13,8 +13,9 @@ from tidewire.access.metadata.xml import properties_of, render_properties
 from tidewire.errors import BodyMalformed
 from tidewire.frontends.soap.calls import Operation, SoapCall
 from tidewire.frontends.soap.metadata import packages
-from tidewire.frontends.soap.wire import local_name, render_element, text_of, type_attribute
+from tidewire.frontends.soap.wire import render_element, text_of, type_attribute
 from tidewire.frontends.soap.wire_errors import render_row_error, rolled_back_error
+from tidewire.transport.xml_trees import local_name
 
 _MAX_QUERIES = 3
 _NAMESPACE_END = "}"
