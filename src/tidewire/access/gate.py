@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -120,22 +120,38 @@ class Gate:
         sharing = await self._sharing(call.principal)
         writes = [in_todays_words(write, call.api_version) for write in writes]
         allowed = [await self._check_write(call.principal, write) for write in writes]
-        results: list[str | PlatformError] = []
+
+        def run(unit: UnitOfWork, guard: RecordGuard) -> Iterator[str | PlatformError]:
+            for write, obj in zip(writes, allowed, strict=True):
+                yield obj if isinstance(obj, PlatformError) else run_write(unit, guard, obj, write)
+
+        is_solo = any(isinstance(obj, ObjectType) and needs_own_group(obj) for obj in allowed)
+        return await self._commit_each(call, sharing, run, all_or_none=all_or_none, solo=is_solo, note=note)
+
+    async def _commit_each(
+        self,
+        call: Call,
+        sharing: Sharing,
+        run: Callable[[UnitOfWork, RecordGuard], Iterator[T | PlatformError]],
+        *,
+        all_or_none: bool,
+        solo: bool,
+        note: Note[T] | None = None,
+    ) -> list[T | PlatformError]:
+        """Run what `run` yields a result for, one after the other, in one transaction."""
+        results: list[T | PlatformError] = []
 
         def work(unit: UnitOfWork) -> None:
-            guard = RecordGuard(unit, sharing)
             results.clear()  # a group that has to run again runs this again
-            for write, obj in zip(writes, allowed, strict=True):
-                results.append(obj if isinstance(obj, PlatformError) else run_write(unit, guard, obj, write))
+            results.extend(run(unit, RecordGuard(unit, sharing)))
             failure = next((r for r in results if isinstance(r, PlatformError)), None)
             if all_or_none and failure is not None:
                 raise failure
             if note is not None:
                 note(unit, results)
 
-        is_solo = any(isinstance(obj, ObjectType) and needs_own_group(obj) for obj in allowed)
         try:
-            await self._commit(call, work, solo=is_solo)
+            await self._commit(call, work, solo=solo)
         except PlatformError as error:
             if error not in results:
                 raise
@@ -410,28 +426,13 @@ class Gate:
         """
         sharing = await self._sharing(call.principal)
         allowed = [await self._check_upsert(call.principal, upsert) for upsert in upserts]
-        results: list[tuple[str, bool] | PlatformError] = []
 
-        def work(unit: UnitOfWork) -> None:
-            guard = RecordGuard(unit, sharing)
-            results.clear()  # a group that has to run again runs this again
+        def run(unit: UnitOfWork, guard: RecordGuard) -> Iterator[tuple[str, bool] | PlatformError]:
             for upsert, found in zip(upserts, allowed, strict=True):
-                results.append(
-                    found if isinstance(found, PlatformError) else run_upsert(unit, guard, *found, upsert)
-                )
-            failure = next((r for r in results if isinstance(r, PlatformError)), None)
-            if all_or_none and failure is not None:
-                raise failure
-            if note is not None:
-                note(unit, results)
+                yield found if isinstance(found, PlatformError) else run_upsert(unit, guard, *found, upsert)
 
         is_solo = any(not isinstance(found, PlatformError) and needs_own_group(found[0]) for found in allowed)
-        try:
-            await self._commit(call, work, solo=is_solo)
-        except PlatformError as error:
-            if error not in results:
-                raise
-        return results
+        return await self._commit_each(call, sharing, run, all_or_none=all_or_none, solo=is_solo, note=note)
 
     async def _check_upsert(
         self, principal: Principal, upsert: Upsert
@@ -538,26 +539,13 @@ class Gate:
     ) -> list[str | PlatformError]:
         sharing = await self._sharing(call.principal)
         allowed = [await self._check_bin(call.principal, record_id) for record_id in record_ids]
-        results: list[str | PlatformError] = []
 
-        def work(unit: UnitOfWork) -> None:
-            guard = RecordGuard(unit, sharing)
-            results.clear()  # a group that has to run again runs this again
-            results.extend(
-                found if isinstance(found, PlatformError) else run_in_bin(unit, guard, *found, act)
-                for found in allowed
-            )
-            failure = next((r for r in results if isinstance(r, PlatformError)), None)
-            if all_or_none and failure is not None:
-                raise failure
+        def run(unit: UnitOfWork, guard: RecordGuard) -> Iterator[str | PlatformError]:
+            for found in allowed:
+                yield found if isinstance(found, PlatformError) else run_in_bin(unit, guard, *found, act)
 
         is_solo = any(not isinstance(found, PlatformError) and needs_own_group(found[0]) for found in allowed)
-        try:
-            await self._commit(call, work, solo=is_solo)
-        except PlatformError as error:
-            if error not in results:
-                raise
-        return results
+        return await self._commit_each(call, sharing, run, all_or_none=all_or_none, solo=is_solo)
 
     async def _check_bin(
         self, principal: Principal, record_id: str

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
 
-from tidewire.access.apps import check_secret, try_read_app
 from tidewire.access.credentials import Caller, Credentials
 from tidewire.access.grants import read_grants
 from tidewire.access.lockout import clear_failures, is_locked, note_failure, purge_failures
@@ -173,10 +172,6 @@ class Logins:
     def touch(self, session_ids: Iterable[str]) -> None:
         """Keep the login sessions of open streams from expiring."""
         self.sessions.touch(session_ids)
-
-    async def check_client(self, client_id: str, client_secret: str) -> None:
-        """Whether a connected app is who it says. Raises GrantInvalid."""
-        check_secret(await self._records.read(lambda reader: try_read_app(reader, client_id)), client_secret)
 
     async def logout(self, principal: Principal) -> None:
         """End a session at once, open streams included."""

@@ -15,6 +15,7 @@ import uvloop
 import yaml
 
 from tidewire import __version__
+from tidewire.access.passwords import draw_password
 from tidewire.cli.access import app, permset, session, user
 from tidewire.cli.backup import backup, restore, upgrade
 from tidewire.cli.client_options import credentials_options
@@ -27,7 +28,6 @@ from tidewire.client.rest import RestClient
 from tidewire.clock import SystemClock
 from tidewire.config import Settings, load_settings
 from tidewire.errors import PlatformError
-from tidewire.server.bootstrap import draw_password
 from tidewire.server.core import NewOrg, open_core
 from tidewire.server.run import serve as run_server
 from tidewire.telemetry import configure_logging

@@ -158,9 +158,4 @@ def _store_organization(unit: UnitOfWork, identity: OrgIdentity) -> None:
     insert_row(unit.tx, organization, row)
 
 
-def draw_password() -> str:
-    """A password that a person can copy and nobody can guess."""
-    return secrets.token_urlsafe(15)
-
-
 DEV_LOGIN = (DEV_USERNAME, DEV_PASSWORD)

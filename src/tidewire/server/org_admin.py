@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidewire.access.passwords import draw_password
 from tidewire.clock import Clock
 from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid
 from tidewire.ids import try_normalise_id
 from tidewire.schema.folding import fold_key
-from tidewire.server.bootstrap import draw_password
 from tidewire.server.core import NewOrg, open_core
 from tidewire.server.places import (
     Survey,

@@ -70,13 +70,13 @@ async def test_deactivated_user_loses_every_session_and_cannot_sign_in(org: Test
 
 
 async def test_connected_app_is_checked(org: TestOrg) -> None:
-    await org.core.logins.check_client(DEV_CLIENT_ID, DEV_CLIENT_SECRET)
+    await org.core.oauth.check_app(DEV_CLIENT_ID, DEV_CLIENT_SECRET)
     for client, secret, code in (
         ("nope", DEV_CLIENT_SECRET, "invalid_client_id"),
         (DEV_CLIENT_ID, "wrong", "invalid_client"),
     ):
         with pytest.raises(GrantInvalid) as caught:
-            await org.core.logins.check_client(client, secret)
+            await org.core.oauth.check_app(client, secret)
         assert caught.value.details["oauth_error"] == code
 
 
