@@ -7,12 +7,18 @@ import random
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.orgs import Template, TestOrg, make_template, open_copy
 from tests.postgres import PostgresServer, running_postgres
 from tests.running import Rest
 from tidewire.testing import ServerProcess
+
+# The same examples in every run, so that a change alone can break one; `--hypothesis-profile search` tries new ones.
+hypothesis.settings.register_profile("steady", derandomize=True, database=None)
+hypothesis.settings.register_profile("search", derandomize=False)
+hypothesis.settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -254,13 +255,20 @@ def test_stopping_server_answers_held_connects_with_retry(tmp_path: Path) -> Non
         token = server.login()
         client = Client(server, token)
         client.open()
-        connection = HTTPConnection(urlsplit(server.http).netloc, timeout=_WAIT_S)
         body = {"channel": "/meta/connect", "connectionType": "long-polling", "clientId": client.client_id}
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        connection.request("POST", PATH, json.dumps([body]), headers)
+        connections = [HTTPConnection(urlsplit(server.http).netloc, timeout=_WAIT_S) for _ in range(2)]
+        for connection in connections:
+            connection.request("POST", PATH, json.dumps([body]), headers)
+        # A newer connect sends the older one away: whichever is answered, the other is held by now.
+        answered, _, _ = select.select([c.sock for c in connections], [], [], _WAIT_S)
+        (older,) = (c for c in connections if c.sock in answered)
+        (held,) = (c for c in connections if c is not older)
+        assert older.getresponse().status == 408
         os.kill(server.pid, signal.SIGTERM)
-        (reply,) = json.loads(connection.getresponse().read())
-        connection.close()
+        (reply,) = json.loads(held.getresponse().read())
+        for connection in connections:
+            connection.close()
         assert reply["advice"]["reconnect"] == "retry"
         server.stop()
 

@@ -82,6 +82,16 @@ async def test_renamed_standard_value_reaches_its_records_and_the_default(org: T
     assert await define(org, "Case", "Priority", rename={"Medium": "Usual"}) == []
 
 
+async def test_value_that_was_off_the_list_moves_while_the_list_stays(org: TestOrg) -> None:
+    case = await org.gate.create(org.call, "Case", {"Subject": "x", "Priority": "Someday"})
+    orders = {"replace": {"Someday": "Low"}}
+    assert await define(org, "Case", "Priority", **orders) == [
+        "replace value Someday of Case.Priority by Low (1 records)"
+    ]
+    assert await read(org, case, "Priority") == ["Low"]
+    assert await define(org, "Case", "Priority", **orders) == []
+
+
 async def test_new_stage_decides_over_its_opportunities(org: TestOrg) -> None:
     stage = {"value": "Shaken", "closed": True, "won": True, "probability": 95, "forecast_category": "Closed"}
     plan = await define(org, "Opportunity", "StageName", values=[stage])

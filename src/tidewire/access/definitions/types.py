@@ -109,13 +109,13 @@ def apply_types(
     check_unused(unit, known, removal, plan.notes, document)
     check_derived(known, plan.objects)
     plan.captured = _captured(known, document, plan.lines)
-    if plan.is_empty:
-        return plan
     if is_dry_run:
         unit.catalog = known
         return plan
-    for work in plan.before:
+    for work in plan.before:  # values may move in the records while the lists stay as they are
         work()
+    if plan.is_empty:
+        return plan
     forget_permissions(unit, [*plan.removed_objects, *plan.removed_events], plan.removed_fields)
     forget_records(unit, types, plan.removed_objects)
     unit.tx.progress.access_generation += 1  # channels may show more, or other, events now
