@@ -9,6 +9,8 @@ STAMPS := $(VENV)/stamps
 PYTEST := $(BIN)/pytest
 PAGE := src/tidewire/console/static/index.html
 CLIENTS := tests/clients/node_modules/.package-lock.json
+JAVA_CLIENTS := $(STAMPS)/java-clients
+FAYE := benchmarks/faye/node_modules/.package-lock.json
 
 .DEFAULT_GOAL := help
 .PHONY: help install web run test test-unit test-system lint fmt bench proto lock clean
@@ -16,7 +18,7 @@ CLIENTS := tests/clients/node_modules/.package-lock.json
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-install: $(STAMPS)/package $(PAGE) $(CLIENTS) ## Put everything into .venv and build the web page
+install: $(STAMPS)/package $(PAGE) $(CLIENTS) $(JAVA_CLIENTS) $(FAYE) ## Put everything into .venv and build the web page
 
 run: install ## Start the demo: a server with activity, the pipeline and the page at http://localhost:8080/
 	$(BIN)/tidewire demo
@@ -53,7 +55,7 @@ lock: install ## Write requirements/*.txt and the package locks anew
 web: $(PAGE) ## Build the page into src/tidewire/console/static
 
 clean: ## Remove what install, test and run have made, except ./data
-	rm -rf $(VENV) web/node_modules tests/clients/node_modules src/tidewire/console/static
+	rm -rf $(VENV) web/node_modules benchmarks/faye/node_modules tests/clients/node_modules tests/clients/java/lib src/tidewire/console/static
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -84,4 +86,13 @@ $(PAGE): web/node_modules/.package-lock.json $(WEB_SOURCES)
 
 $(CLIENTS): tests/clients/package-lock.json $(STAMPS)/prerequisites
 	cd tests/clients && npm ci --loglevel=error
+	touch $@
+
+$(FAYE): benchmarks/faye/package-lock.json $(STAMPS)/prerequisites
+	cd benchmarks/faye && npm ci --loglevel=error
+	touch $@
+
+$(JAVA_CLIENTS): tests/clients/java/pom.xml $(STAMPS)/prerequisites
+	rm -rf tests/clients/java/lib
+	mvn --quiet --batch-mode -f tests/clients/java/pom.xml dependency:copy-dependencies -DoutputDirectory=lib
 	touch $@

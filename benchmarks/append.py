@@ -10,9 +10,7 @@ between them.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import shutil
 import sqlite3
 import statistics
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from measuring import Window, fdatasync_us
+from reporting import bench_parser, show
 
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Event, EventDraft, Family
@@ -198,22 +197,16 @@ def print_table(outcome: dict[str, Any]) -> None:
             f"{row['metric'] + ' [' + row['unit'] + ']':48}{row['ours']:12,}{row['peers'][PEER]:14,}"
             f"{row['ratio'][PEER]:8.3f}"
         )
-    print(f"durability: {outcome['durability']}")
-    print("clean: " + ("yes" if outcome["clean"] else "no, other work took more than 12 % of the CPU"))
 
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser = bench_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=0.6, help="length of each turn (0.6)")
     parser.add_argument("--pairs", type=int, default=5, help="turns of ours and the peer's (5)")
     given = parser.parse_args()
     outcome = asyncio.run(measure(given.seconds, given.pairs))
-    if given.json:
-        print(json.dumps(outcome))
-    else:
-        print_table(outcome)
+    show(outcome, print_table, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,10 @@ PATH = "/cometd/62.0"
 class BayeuxSession:
     """One client session on a connection that several may share, one call at a time."""
 
-    def __init__(self, connection: HTTPConnection, token: str) -> None:
+    def __init__(self, connection: HTTPConnection, token: str, path: str = PATH, channel: str = "") -> None:
         self._connection = connection
         self._token = token
+        self._path = path
         self._cookie = ""
         (reply,) = self._call(
             {
@@ -28,13 +29,13 @@ class BayeuxSession:
         assert reply["successful"], reply
         self._client_id = str(reply["clientId"])
         # The first connect asks for no waiting; after it the session counts as connected.
-        self._call({**self._connect_message(), "advice": {"timeout": 0}})
+        first = [{**self._connect_message(), "advice": {"timeout": 0}}]
+        replies = self._call(*first, *([self._subscribe_message(channel)] if channel else []))
+        assert all(reply["successful"] for reply in replies), replies
 
     def subscribe(self, channel: str) -> None:
         """Listen to new events of a channel."""
-        replies = self._call(
-            {"channel": "/meta/subscribe", "clientId": self._client_id, "subscription": channel}
-        )
+        replies = self._call(self._subscribe_message(channel))
         assert replies[-1]["successful"], replies
 
     def poll(self) -> list[dict[str, Any]]:
@@ -49,7 +50,7 @@ class BayeuxSession:
         """The bytes of one long poll."""
         body = json.dumps([self._connect_message()])
         head = [
-            f"POST {PATH}/connect HTTP/1.1",
+            f"POST {self._path}/connect HTTP/1.1",
             "Host: localhost",
             *(f"{k}: {v}" for k, v in self._headers().items()),
         ]
@@ -63,14 +64,17 @@ class BayeuxSession:
             "id": "1",
         }
 
+    def _subscribe_message(self, channel: str) -> dict[str, Any]:
+        return {"channel": "/meta/subscribe", "clientId": self._client_id, "subscription": channel}
+
     def _headers(self) -> dict[str, str]:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         if self._cookie:
             headers["Cookie"] = self._cookie
         return headers
 
-    def _call(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        self._connection.request("POST", PATH, json.dumps([message]), self._headers())
+    def _call(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+        self._connection.request("POST", self._path, json.dumps(messages), self._headers())
         response = self._connection.getresponse()
         if not self._cookie:
             self._cookie = (response.getheader("Set-Cookie") or "").split(";", 1)[0]

@@ -1,7 +1,7 @@
 /*
  * A load client: many HTTP/1.1 connections in one epoll loop, each repeating one request for ever.
  *
- *   load_client PORT REQUESTS SECONDS RATE
+ *   load_client PORT REQUESTS SECONDS RATE [GOAL]
  *
  * REQUESTS is a file of requests, one connection each: a 4-byte little-endian length, then the bytes. RATE 0 sends the next
  * request as soon as the answer is there (closed loop); otherwise RATE requests a second are due over all connections.
@@ -10,8 +10,12 @@
  * time at which the request was due, so that a server that falls behind cannot hide it. Stamps found in answers are
  * taken as one delivery each, and their age as its latency. A long poll and a write are the same thing to this program.
  *
- * Prints `ready` when every connection is open, and at the end one JSON object: requests, failures, deliveries, bytes,
- * and percentiles of delivery age and of answer time in us.
+ * GOAL ends the run before SECONDS have passed: with a RATE, once so many requests are answered in all, and without, a
+ * moment after every connection has got so many deliveries. That moment is for what must not come any more.
+ *
+ * Prints `ready` when every connection is open, and at the end one JSON object: requests, failures, deliveries, the fewest
+ * and the most on one connection, how many were not younger than the one before them there, the time from the oldest stamp
+ * to the last delivery, bytes, and percentiles of delivery age and of answer time in us.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -30,6 +34,7 @@
 
 #define MAX_SAMPLES 4000000
 #define STAMP 18
+#define EXTRA_US 200000
 
 struct connection {
     int fd;
@@ -38,7 +43,8 @@ struct connection {
     char *stamp; /* in request, or NULL */
     char *answer;
     size_t answer_size, answer_room;
-    int64_t started_us;
+    int64_t started_us, last_stamp;
+    unsigned long deliveries;
     int is_busy;
 };
 
@@ -48,7 +54,8 @@ struct samples {
 };
 
 static struct samples ages, answer_times;
-static unsigned long requests, failures, deliveries, bytes;
+static unsigned long requests, failures, deliveries, disordered, bytes;
+static int64_t first_stamp = INT64_MAX, last_delivery;
 
 static int64_t now_us(void) {
     struct timespec now;
@@ -132,8 +139,14 @@ static void take_answer(struct connection *connection, int64_t at_us) {
         if (!failures++) fprintf(stderr, "%.*s\n", (int)(connection->answer_size > 600 ? 600 : connection->answer_size), connection->answer);
     }
     for (char *at = connection->answer; (at = find_stamp(at, end)); at += STAMP) {
+        int64_t stamp = strtoll(at + 1, NULL, 10);
         deliveries++;
-        add(&ages, at_us - strtoll(at + 1, NULL, 10));
+        connection->deliveries++;
+        if (stamp <= connection->last_stamp) disordered++;
+        connection->last_stamp = stamp;
+        if (stamp < first_stamp) first_stamp = stamp;
+        last_delivery = at_us;
+        add(&ages, at_us - stamp);
     }
     connection->is_busy = 0;
 }
@@ -184,14 +197,15 @@ static int count_requests(FILE *file) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 5) {
-        fprintf(stderr, "usage: load_client PORT REQUESTS SECONDS RATE\n");
+    if (argc != 5 && argc != 6) {
+        fprintf(stderr, "usage: load_client PORT REQUESTS SECONDS RATE [GOAL]\n");
         return 2;
     }
     FILE *file = fopen(argv[2], "rb");
     if (!file) fail(argv[2]);
     int count = count_requests(file);
     double rate = atof(argv[4]);
+    unsigned long goal = argc == 6 ? strtoul(argv[5], NULL, 10) : 0;
     struct connection *connections = calloc(count, sizeof *connections);
     int *idle = calloc(count, sizeof *idle);
     struct epoll_event *ready = calloc(count, sizeof *ready);
@@ -205,7 +219,7 @@ int main(int argc, char **argv) {
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, connections[i].fd, &event)) fail("epoll_ctl");
     }
     int64_t start = now_us(), end = start + (int64_t)(atof(argv[3]) * 1e6);
-    int idle_count = 0;
+    int idle_count = 0, reached = 0;
     unsigned long due = 0;
     for (int i = 0; i < count; i++) {
         if (rate > 0) idle[idle_count++] = i;
@@ -214,7 +228,7 @@ int main(int argc, char **argv) {
     printf("ready\n");
     fflush(stdout);
     for (int64_t now = start; now < end; now = now_us()) {
-        while (rate > 0 && idle_count) {
+        while (rate > 0 && idle_count && (!goal || due < goal)) {
             int64_t due_us = start + (int64_t)((double)due * 1e6 / rate);
             if (due_us > now) break;
             due++;
@@ -226,17 +240,30 @@ int main(int argc, char **argv) {
             struct connection *connection = &connections[ready[i].data.u32];
             if (!read_answer(connection)) continue;
             int64_t at_us = now_us();
+            unsigned long before = connection->deliveries;
             take_answer(connection, at_us);
+            if (goal && rate > 0 && requests == goal) end = at_us;
+            if (goal && rate == 0 && before < goal && connection->deliveries >= goal && ++reached == count) {
+                if (end > at_us + EXTRA_US) end = at_us + EXTRA_US;
+            }
             if (rate > 0) idle[idle_count++] = ready[i].data.u32;
             else send_request(connection, at_us);
         }
     }
     double seconds = (double)(now_us() - start) / 1e6;
+    unsigned long fewest = connections[0].deliveries, most = fewest;
+    for (int i = 1; i < count; i++) {
+        if (connections[i].deliveries < fewest) fewest = connections[i].deliveries;
+        if (connections[i].deliveries > most) most = connections[i].deliveries;
+    }
     qsort(ages.values, ages.count, sizeof(uint32_t), compare);
     qsort(answer_times.values, answer_times.count, sizeof(uint32_t), compare);
-    printf("{\"seconds\": %.3f, \"requests\": %lu, \"failures\": %lu, \"deliveries\": %lu, \"bytes\": %lu, "
+    printf("{\"seconds\": %.3f, \"requests\": %lu, \"failures\": %lu, \"deliveries\": %lu, "
+           "\"fewest\": %lu, \"most\": %lu, \"disordered\": %lu, "
+           "\"span_us\": %lld, \"bytes\": %lu, "
            "\"age_p50_us\": %u, \"age_p99_us\": %u, \"answer_p50_us\": %u, \"answer_p99_us\": %u}\n",
-           seconds, requests, failures, deliveries, bytes, percentile(&ages, 0.5), percentile(&ages, 0.99),
+           seconds, requests, failures, deliveries, fewest, most, disordered,
+           deliveries ? (long long)(last_delivery - first_stamp) : 0LL, bytes, percentile(&ages, 0.5), percentile(&ages, 0.99),
            percentile(&answer_times, 0.5), percentile(&answer_times, 0.99));
     return 0;
 }

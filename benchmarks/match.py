@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from measuring import Window
+from measuring import FOREIGN_LIMIT, Window
 
-from tidewire.capture.change_events import AUDIT_STAMPS
+from tidewire.capture.event_bodies import AUDIT_STAMPS
 from tidewire.capture.push_topics import PushTopic, compile_push_topic
 from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.events import Change, ChangeType, Value
@@ -30,6 +30,7 @@ from tidewire.schema.standard import STANDARD_OBJECTS
 
 CATALOG = Catalog(1, STANDARD_OBJECTS)
 ACCOUNT = CATALOG.object("Account")
+PEER = "one closure per topic"
 RECORDS = 20_000
 INDUSTRIES = ("Agriculture", "Apparel", "Banking", "Energy", "Media", "Retail", "Shipping", "Utilities")
 _MIN_TURN_S = 0.3
@@ -168,8 +169,9 @@ def measure(topic_count: int, change_count: int, pairs: int) -> dict[str, Any]:
         "metric": f"changes against {topic_count} topics",
         "unit": "changes/s",
         "ours": round(statistics.median(a for a, _ in turns)),
-        "peer": round(statistics.median(b for _, b in turns)),
-        "ratio": round(statistics.median(a / b for a, b in turns), 1),
+        "peers": {PEER: round(statistics.median(b for _, b in turns))},
+        "ratio": {PEER: round(statistics.median(a / b for a, b in turns), 1)},
+        "cpu_ratio": {},
         "concerned_per_change": round(sum(map(len, found)) / len(found), 2),
         "is_equal": True,
         "foreign_part": round(reading.foreign_part, 3),
@@ -187,12 +189,15 @@ def main() -> None:
     options = parser.parse_args()
     rows = [measure(count, options.changes, options.pairs) for count in options.topics]
     if options.json:
-        print(json.dumps({"bench": "match", "peer": "one closure per topic", "rows": rows}, indent=2))
+        is_clean = all(row["foreign_part"] < FOREIGN_LIMIT for row in rows)
+        durability = "none: nothing is written on either side"
+        print(json.dumps({"bench": "match", "results": rows, "durability": durability, "clean": is_clean}))
         return
-    print("push-topic matching, results equal on both sides; peer: one closure per topic")
+    print(f"push-topic matching, results equal on both sides; peer: {PEER}")
     for row in rows:
         print(
-            f"{row['metric']:>30}: {row['ours']:>9,} {row['unit']}, peer {row['peer']:>9,}, ratio {row['ratio']}"
+            f"{row['metric']:>30}: {row['ours']:>9,} {row['unit']}, peer {row['peers'][PEER]:>9,},"
+            f" ratio {row['ratio'][PEER]}"
             f" ({row['concerned_per_change']} topics told per change)"
         )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,11 @@ FOREIGN_LIMIT = 0.12
 """A window is clean if others took less than this part of all cores."""
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def group_cpu_s(group: int) -> float:
-    """User and system time of every living process of a process group."""
-    total = 0
+def _iter_group(group: int) -> Iterator[tuple[Path, list[str]]]:
+    """Every living process of a process group, with the fields of its `stat` that follow the command name."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -28,8 +28,18 @@ def group_cpu_s(group: int) -> float:
         except OSError:
             continue
         if int(fields[2]) == group:
-            total += int(fields[11]) + int(fields[12])
-    return total / _TICKS_PER_S
+            yield entry, fields
+
+
+def group_cpu_s(group: int) -> float:
+    """User and system time of every living process of a process group."""
+    return sum(int(fields[11]) + int(fields[12]) for _, fields in _iter_group(group)) / _TICKS_PER_S
+
+
+def group_rss_mb(group: int) -> float:
+    """Resident memory of every living process of a process group, shared pages counted in each."""
+    pages = sum(int((entry / "statm").read_text().split()[1]) for entry, _ in _iter_group(group))
+    return pages * _PAGE_BYTES / 1e6
 
 
 def machine_busy_s() -> float:

@@ -13,7 +13,6 @@ notification, on one clock.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import shutil
@@ -31,13 +30,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bayeux_sessions import BayeuxSession
+from load_making import STAMP, Client, LoadMaker
 from measuring import Window, fdatasync_us, group_cpu_s
+from reporting import bench_parser, show
 
 from tidewire.testing import ServerProcess
 
 HERE = Path(__file__).resolve().parent
 API = "/services/data/v62.0"
-STAMP = "@0000000000000000@"
 PEER = "bare asyncio"
 PUSH_TOPIC = "/topic/BenchPath"
 CHANGES = "/data/AccountChangeEvent"
@@ -72,46 +72,17 @@ class Turn:
 
 
 class Bench:
-    """The load client, and a folder for its request files."""
+    """The load client and the settings."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.settings = settings
-        self._folder = folder
-        self._client = folder / "load_client"
-        subprocess.run(
-            ["gcc", "-O2", "-o", str(self._client), str(HERE / "load_client.c")], check=True, timeout=60
-        )
+        self._maker = LoadMaker(folder)
 
     def start_client(
         self, port: int, name: str, requests: Sequence[bytes], seconds: float, rate: float
     ) -> Client:
         """Start the load client in the background; returns when its connections are open."""
-        path = self._folder / f"{name}.requests"
-        path.write_bytes(b"".join(len(r).to_bytes(4, "little") + r for r in requests))
-        client = Client([str(self._client), str(port), str(path), str(seconds), str(rate)])
-        client.wait_ready()
-        return client
-
-
-class Client:
-    """A load-making child that prints `ready`, and one JSON object when it is done."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self._process = subprocess.Popen(list(command), stdout=subprocess.PIPE, text=True)
-
-    def wait_ready(self) -> None:
-        """Wait for its first line."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line == "ready\n", line
-
-    def result(self) -> dict[str, Any]:
-        """Wait for its end."""
-        out, _ = self._process.communicate(timeout=60)
-        assert self._process.returncode == 0, f"the load client ended with {self._process.returncode}"
-        result: dict[str, Any] = json.loads(out)
-        assert not result.get("failures"), f"{result['failures']} requests failed"
-        return result
+        return self._maker.start(port, name, requests, seconds, rate)
 
 
 def patch_request(path: str, token: str) -> bytes:
@@ -335,14 +306,11 @@ def print_table(outcome: dict[str, Any]) -> None:
         peer, ratio = row["peers"].get(PEER), row["ratio"].get(PEER)
         beside = f"{peer:15,.1f}{ratio:8.2f}" if peer is not None else ""
         print(f"{name:52}{row['ours']:12,.1f}{beside}")
-    print(f"durability: {outcome['durability']}")
-    print("clean: " + ("yes" if outcome["clean"] else "no, other work took more than 12 % of the CPU"))
 
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser = bench_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each part (3)")
     parser.add_argument("--polls", type=int, default=100, help="long polls (100)")
     parser.add_argument("--streams", type=int, default=10, help="gRPC subscribers (10)")
@@ -353,10 +321,7 @@ def main() -> None:
     outcome = run(
         Settings(given.seconds, given.polls, given.streams, given.writers, given.pairs, given.edges)
     )
-    if given.json:
-        print(json.dumps(outcome))
-    else:
-        print_table(outcome)
+    show(outcome, print_table, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,7 @@ both sides reach by a Unix socket; each ratio is of ours on one database to the 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import random
 import shutil
@@ -33,6 +31,7 @@ from typing import Any, Protocol
 import psycopg
 from measuring import FOREIGN_LIMIT, Window, fdatasync_us
 from private_postgres import running_postgres, try_find_programs
+from reporting import bench_parser, show
 
 from tidewire.access.gate import Call, Write
 from tidewire.clock import SystemClock
@@ -414,23 +413,17 @@ def print_table(outcome: dict[str, Any]) -> None:
             for peer in peers
         )
         print(f"{row['metric'] + ' [' + row['unit'] + ']':48}" + "".join(cells))
-    print(f"durability: {outcome['durability']}")
-    print("clean: " + ("yes" if outcome["clean"] else "no, other work took more than 12 % of the CPU"))
 
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser = bench_parser(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the large table (1,000,000)")
     parser.add_argument("--seconds", type=float, default=0.6, help="length of each turn (0.6)")
     parser.add_argument("--pairs", type=int, default=3, help="turns of ours and the peer's (3)")
     given = parser.parse_args()
     outcome = asyncio.run(measure(given.rows, given.seconds, given.pairs))
-    if given.json:
-        print(json.dumps(outcome))
-    else:
-        print_table(outcome)
+    show(outcome, print_table, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ the servers cost.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -34,6 +33,7 @@ from urllib.parse import urlsplit
 import psycopg
 from measuring import FOREIGN_LIMIT, Window, fdatasync_us, group_cpu_s
 from private_postgres import PostgresServer, running_postgres, try_find_programs
+from reporting import bench_parser, show
 
 from tidewire.schema.standard import STANDARD_OBJECTS
 from tidewire.testing import ServerProcess
@@ -309,14 +309,11 @@ def print_table(outcome: dict[str, Any]) -> None:
             beside = "" if side == SQLITE else f"  ours is {row['ratio'][side]:6.3f} of it"
             shown = f"CPU us: server {cpu['server']:7.1f}, client {cpu['client']:6.1f}"
             print(f"    {side:20}{rate:11,.0f}   {shown}{beside}")
-    print(f"durability: {outcome['durability']}")
-    print("clean: " + ("yes" if outcome["clean"] else "no, other work took more than 12 % of the CPU"))
 
 
 def main() -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser = bench_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="length of each turn (1)")
     parser.add_argument("--pairs", type=int, default=2, help="turns of each side (2)")
     parser.add_argument("--connections", default="1,64,256", help="how many at once (1,64,256)")
@@ -324,10 +321,7 @@ def main() -> None:
     given = parser.parse_args()
     connections = [int(count) for count in given.connections.split(",")]
     outcome = measure(connections, given.seconds, given.pairs, given.edges)
-    if given.json:
-        print(json.dumps(outcome))
-    else:
-        print_table(outcome)
+    show(outcome, print_table, as_json=given.json)
 
 
 if __name__ == "__main__":

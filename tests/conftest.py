@@ -16,13 +16,18 @@ from tests.running import Rest
 from tidewire.testing import ServerProcess
 
 # The same examples in every run, so that a change alone can break one; `--hypothesis-profile search` tries new ones.
-hypothesis.settings.register_profile("steady", derandomize=True, database=None)
-hypothesis.settings.register_profile("search", derandomize=False)
+# How long an example takes says more about the machine than about the code.
+_UNHURRIED = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("steady", _UNHURRIED, derandomize=True, database=None)
+hypothesis.settings.register_profile("search", _UNHURRIED)
 hypothesis.settings.load_profile("steady")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=5, help="how often a crash test kills its server (5)")
+    parser.addoption(
+        "--operations", type=int, default=1500, help="how many changes a replica is put through (1500)"
+    )
     parser.addoption(
         "--seed", type=int, default=None, help="the seed of random moments and choices (random, printed)"
     )
@@ -38,6 +43,12 @@ def anyio_backend() -> str:
 def kills(pytestconfig: pytest.Config) -> int:
     """How often a crash test kills its server."""
     return int(pytestconfig.getoption("--kills"))
+
+
+@pytest.fixture(scope="session")
+def operations(pytestconfig: pytest.Config) -> int:
+    """How many random changes a replica is put through."""
+    return int(pytestconfig.getoption("--operations"))
 
 
 @pytest.fixture(scope="session")

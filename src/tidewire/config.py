@@ -63,7 +63,34 @@ class Settings:
     bayeux_require_cookie: bool = _setting(
         False, "refuse Bayeux messages that come without the handshake's cookie"
     )
+    bayeux_session_s: float = _setting(
+        3600.0, "seconds after its last subscribe that a Bayeux session of API version 24.0 or below ends"
+    )
+    bayeux_clients: int = _setting(
+        100_000, "Bayeux sessions of an org, on all edges together; further handshakes are refused"
+    )
+    bayeux_clients_per_user: int = _setting(
+        20_000,
+        "Bayeux sessions of one user, on all edges together; a further handshake ends the oldest of its process",
+    )
+    bayeux_websocket: bool = _setting(
+        False, "offer Bayeux clients a WebSocket, which the original service does not have"
+    )
+    bayeux_durable_sessions: bool = _setting(
+        False, "keep Bayeux sessions and their subscriptions over restarts of the server"
+    )
     pubsub_keepalive_s: float = _setting(60.0, "seconds between empty responses on a quiet Pub/Sub stream")
+    pubsub_idle_close_s: float = _setting(
+        60.0, "seconds after its last event that a Pub/Sub subscription without a request for more is ended"
+    )
+    pubsub_publish_idle_close_s: float = _setting(
+        70.0, "seconds without a request after which a Pub/Sub publish stream is ended"
+    )
+    edition: str = _setting(
+        "",
+        "whose streaming allocations are enforced: developer, professional, enterprise, unlimited, performance,"
+        " free or databasecom-24; without one there are none",
+    )
     push_topic_pilot: bool = _setting(
         False, "let push topics watch the six objects that the original keeps for its pilot program"
     )

@@ -2,13 +2,14 @@
 
     PlatformError
       RequestError            the caller's fault; the same request will fail again
-        SoqlSyntaxError SearchMalformed FieldUnknown ObjectUnknown FilterInvalid OperatorInvalid
+        SoqlSyntaxError SearchMalformed FieldUnknown ObjectUnknown OperationUnsupported FilterInvalid
+        OperatorInvalid
         RequiredFieldMissing TextTooLong NumberOutOfRange PicklistValueInvalid FieldNotWriteable
         ValueMalformed IdMalformed ReferenceMissing ReferenceWrongType ReferenceForbidden DuplicateValue
         EmailInvalid
         RecordNotFound RecordDeleted DeleteRestricted UndeleteRefused ExternalIdAmbiguous MergeRefused
         LeadConverted FieldsInconsistent StatusRefused ActivationRefused HierarchyCircular
-        OwnerInactive OwnerLacksRead QueueUnfit
+        OwnerInactive OwnerLacksRead QueueUnfit FeatureUnavailable
         PasswordInvalid
         BodyMalformed BodyTooLarge MethodNotAllowed ResourceUnknown VersionUnsupported MediaTypeUnsupported
         PreconditionFailed
@@ -16,6 +17,7 @@
         PushTopicInvalid DefinitionInvalid
         ChannelInvalid ChannelUnknown ChannelForbidden TopicUnknown SchemaUnknown PayloadInvalid
         ReplayIdInvalid ReplayIdExpired DemandInvalid RequestRefused
+        ManagedUnknown ManagedStopped ManagedActive
       SessionError            who is calling, or the protocol state, is in question
         AuthHeaderInvalid SessionInvalid LoginFailed GrantInvalid ClientUnknown ProtocolViolation
       StorageError            our disk or database; `retryable` says whether trying again may help
@@ -76,8 +78,14 @@ class ObjectUnknown(RequestError):
     code = "object_unknown"
 
 
+class OperationUnsupported(RequestError):
+    """Something that cannot be done with this type, such as querying a platform event. Details: `entity`."""
+
+    code = "operation_unsupported"
+
+
 class FilterInvalid(RequestError):
-    """A filter whose literal does not fit the field's type. Details: `field`."""
+    """A filter whose literal does not fit the field's type, or on a field it may not use. Details: `field`."""
 
     code = "filter_invalid"
 
@@ -244,8 +252,14 @@ class QueueUnfit(RequestError):
     code = "queue_unfit"
 
 
+class FeatureUnavailable(RequestError):
+    """A call of the API that this server does not answer. Details: `feature`."""
+
+    code = "feature_unavailable"
+
+
 class PasswordInvalid(RequestError):
-    """A new password that the rules refuse."""
+    """A new password that the rules refuse, or an old one that is not the user's (`is_old` among the details)."""
 
     code = "password_invalid"
 
@@ -299,7 +313,7 @@ class AccessDenied(RequestError):
 
 
 class LimitExceeded(RequestError):
-    """An allocation is used up. Details: `limit`."""
+    """An allocation is used up. Details: `limit`, and `allocation` for those of streaming."""
 
     code = "limit_exceeded"
     retryable = True
@@ -399,6 +413,24 @@ class DemandInvalid(RequestError):
     """A request for zero or fewer events."""
 
     code = "demand_invalid"
+
+
+class ManagedUnknown(RequestError):
+    """A managed subscription that does not exist. Details: `name`."""
+
+    code = "managed_unknown"
+
+
+class ManagedStopped(RequestError):
+    """A managed subscription whose state is STOP. Details: `name`."""
+
+    code = "managed_stopped"
+
+
+class ManagedActive(RequestError):
+    """A managed subscription that another client reads now. Details: `name`."""
+
+    code = "managed_active"
 
 
 class RequestRefused(RequestError):

@@ -38,7 +38,7 @@ class Change:
     create, `after` is None for a delete. `changed` names the fields whose value differs, in object field
     order.
     `sequence` counts the changes of the transaction from 1, over all objects. Of a change with `is_quiet` push
-    topics are not told.
+    topics are not told. One that `stands_alone` followed from another record's change: it has an event of its own.
     """
 
     entity: str
@@ -49,6 +49,22 @@ class Change:
     changed: tuple[str, ...]
     sequence: int
     is_quiet: bool = False
+    stands_alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What a transaction did to records of one object without saying what each of them holds now.
+
+    It is told by a gap event or, with `lost_field`, by one change event for all records: those whose field lost its
+    values. `transaction_key` is the database's own if the change was made below the API, and empty otherwise.
+    """
+
+    entity: str
+    type: ChangeType
+    record_ids: tuple[str, ...]
+    lost_field: str = ""
+    transaction_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ encode which of five characters are upper case, so that systems that fold case c
 
 from __future__ import annotations
 
+import os
 import string
+from functools import lru_cache
 
 from tidewire.errors import IdMalformed
 
@@ -16,6 +18,8 @@ _SUFFIX = string.ascii_uppercase + "012345"
 _ALNUM = frozenset(ALPHABET)
 _PAIRS = [high + low for high in ALPHABET for low in ALPHABET]
 _UPPER_MARKS = str.maketrans({c: "1" if c.isupper() else "0" for c in ALPHABET})
+# The last two digits are the highest bits of the suffix's last character.
+_PAIR_MARKS = [pair[0].isupper() << 3 | pair[1].isupper() << 4 for pair in _PAIRS]
 
 POD = "TW"
 EMPTY_ID = "000000000000000AAA"  # what overflow events carry in place of record ids
@@ -30,15 +34,26 @@ def case_suffix(id15: str) -> str:
 
 def make_id(prefix: str, number: int) -> str:
     """The 18-character id of record `number` of the object with this key prefix."""
+    high, pair = divmod(number, 62 * 62)
+    stem, suffix, marks = _stem(prefix, high)
+    return stem + _PAIRS[pair] + suffix + _SUFFIX[marks | _PAIR_MARKS[pair]]
+
+
+@lru_cache(maxsize=1024)
+def _stem(prefix: str, high: int) -> tuple[str, str, int]:
+    """What thousands of ids in a row share: all but their last two digits, the first two characters of the suffix,
+    and the third as far as it is known.
+    """
     digits = ""
-    rest = number
-    for _ in range(4):
+    rest = high
+    for _ in range(3):
         rest, pair = divmod(rest, 62 * 62)
         digits = _PAIRS[pair] + digits
     if rest >= 62:
-        raise OverflowError(f"record number {number} does not fit in nine base-62 digits")
-    id15 = prefix + POD + "0" + ALPHABET[rest] + digits
-    return id15 + case_suffix(id15)
+        raise OverflowError(f"record number {high * 62 * 62} does not fit in nine base-62 digits")
+    stem = prefix + POD + "0" + ALPHABET[rest] + digits
+    suffix = case_suffix(stem + "00")
+    return stem, suffix[:2], _SUFFIX.index(suffix[2])
 
 
 def key_prefix(number: int, lead: str) -> str:
@@ -87,3 +102,28 @@ def normalise_id(text: str) -> str:
 def short_id(id18: str) -> str:
     """The 15-character form."""
     return id18[:15]
+
+
+def random_uuid() -> str:
+    """A random uuid, version 4. Random bytes are fetched for many at a time: each call for them costs more than the
+    rest.
+    """
+    try:
+        return _uuids.pop()
+    except IndexError:
+        digits = os.urandom(16 * _UUIDS_AT_ONCE).hex()
+        fresh = [_uuid_of(digits[start : start + 32]) for start in range(0, len(digits), 32)]
+        own = fresh.pop()
+        _uuids.extend(fresh)  # in one step: several threads may be here
+        return own
+
+
+def _uuid_of(digits: str) -> str:
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+
+_UUIDS_AT_ONCE = 64
+_uuids: list[str] = []
+# A forked process must not give out the same ones.
+os.register_at_fork(after_in_child=_uuids.clear)

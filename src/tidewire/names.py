@@ -13,6 +13,8 @@ _WORD = r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*"
 _SUFFIX = r"__(?:c|e|chn)"
 # A namespace prefix has at most 15 characters; `A__c__c` is a suffix too many and not a name in namespace A.
 _PREFIX = rf"(?=[A-Za-z0-9_]{{1,15}}?__){_WORD}__(?!(?:c|e|chn)__)"
+_GENERIC_CHANNEL = re.compile(r"/u(?:/[A-Za-z0-9_]+)+")
+_MAX_GENERIC_CHANNEL = 80
 _API_NAME = re.compile(rf"{_WORD}(?:{_SUFFIX})?|{_PREFIX}{_WORD}{_SUFFIX}")
 
 
@@ -53,6 +55,11 @@ def parse_channel(text: str) -> ChannelName:
             f"The channel you requested to subscribe to does not exist {{{text}}}", channel=text
         )
     return ChannelName(kinds[segments[1]], segments[2], filter_text)
+
+
+def is_generic_channel(text: str) -> bool:
+    """Whether a streaming channel may have this name, which begins with `/u/`."""
+    return len(text) <= _MAX_GENERIC_CHANNEL and _GENERIC_CHANNEL.fullmatch(text) is not None
 
 
 def is_api_name(text: str) -> bool:

@@ -84,7 +84,7 @@ class ServerProcess:
         *,
         options: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
-        ready_timeout_s: float = 30.0,
+        ready_timeout_s: float = 90.0,
     ) -> None:
         self.data = data
         self.env = dict(env or {})
@@ -169,7 +169,7 @@ class ServerProcess:
         if code != 0:
             raise InternalError(f"the server stopped with exit code {code}", stderr=self.stderr_tail())
 
-    def wait_crashed(self, timeout_s: float = 30.0) -> None:
+    def wait_crashed(self, timeout_s: float = 90.0) -> None:
         """Wait until the server has died by itself, as a crash point makes it.
 
         Raises InternalError if it lives on.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +14,16 @@ from typing import Any, Self
 HERE = Path(__file__).parent
 
 
+def command_of(script: str) -> list[str]:
+    """How a program of this folder is started."""
+    path = HERE / script
+    if path.suffix == ".java":
+        return ["java", "-cp", str(path.parent / "lib" / "*"), str(path)]
+    return [sys.executable if path.suffix == ".py" else "node", str(path)]
+
+
 class Watcher:
-    """One Node program of this folder, and the JSON lines that it has printed so far."""
+    """One program of this folder, and the JSON lines that it has printed so far."""
 
     def __init__(self, script: str, arguments: Sequence[str], ca_path: Path, stderr_path: Path) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -22,11 +31,15 @@ class Watcher:
         self._stderr_path = stderr_path
         with stderr_path.open("ab") as stderr:
             self._process = subprocess.Popen(
-                ["node", str(HERE / script), *arguments],
+                [*command_of(script), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={**os.environ, "NODE_EXTRA_CA_CERTS": str(ca_path)},
+                env={
+                    **os.environ,
+                    "NODE_EXTRA_CA_CERTS": str(ca_path),
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                },
                 cwd=HERE,
                 text=True,
             )

@@ -223,6 +223,22 @@ async def test_tail_lies_before_the_newest_events_of_its_topics(log: OpenLog) ->
     assert await tail({"C"}, 4) == []
 
 
+async def test_time_finds_the_first_event_that_is_not_older(log: OpenLog) -> None:
+    times = [HOUR_MS + 5, HOUR_MS + 5, HOUR_MS + 9, 2 * HOUR_MS, 4 * HOUR_MS, 4 * HOUR_MS + 1]
+    stored = []
+    for time_ms in times:
+        other = draft("P", Family.PLATFORM)._replace(created_ms=time_ms)
+        await log.append([other], now_ms=time_ms)
+        stored += await log.append([draft("A")._replace(created_ms=time_ms)], now_ms=time_ms)
+
+    async def since(time_ms: int) -> list[Event]:
+        position = await log.read(lambda r: log.log.find_time(r, Family.CHANGE, time_ms))
+        return (await log.after(Family.CHANGE, ["A"], position))[0]
+
+    for time_ms in (0, *times, HOUR_MS + 6, 3 * HOUR_MS, 9 * HOUR_MS):
+        assert await since(time_ms) == [event for event in stored if event.created_ms >= time_ms]
+
+
 async def test_counts_are_of_what_is_kept(log: OpenLog) -> None:
     await log.append([draft("A"), draft("A"), draft("P", Family.PUSH_TOPIC)], now_ms=HOUR_MS)
     await log.append([draft("A"), draft("B")], now_ms=2 * HOUR_MS)

@@ -222,3 +222,33 @@ async def test_abandoned_brief_read_does_not_disturb_the_others(opened: Opened) 
     await asyncio.sleep(0)
     gone.cancel()
     assert await kept == [(0,)]
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 31, 32, 41, 77])
+async def test_any_number_of_rows_at_once_is_stored_whole(opened: Opened, count: int) -> None:
+    names = [f"n{n:03}" for n in range(count)]
+    await opened.run(lambda tx: tx.execute_many(INSERT, [(name, 1) for name in names]))
+    assert await opened.names() == names
+
+
+async def test_many_rows_of_a_statement_that_is_no_plain_insert_are_each_run(opened: Opened) -> None:
+    upsert = INSERT + " ON CONFLICT (name) DO UPDATE SET next = numbers.next + 1"
+    await opened.run(lambda tx: tx.execute_many(upsert, [(f"n{n % 10}", 1) for n in range(50)]))
+    rows = await opened.store.read(
+        lambda reader: reader.execute("SELECT name, next FROM numbers ORDER BY name")
+    )
+    assert rows == [(f"n{n}", 5) for n in range(10)]
+
+
+async def test_row_that_cannot_be_stored_among_many_fails_alone(opened: Opened) -> None:
+    works = [leave(f"n{n:03}") for n in range(50)]
+    works[20] = leave("n010")
+    results = await opened.run(*works)
+    assert [n for n, result in enumerate(results) if isinstance(result, PlatformError)] == [20]
+    assert await opened.names() == [f"n{n:03}" for n in range(50) if n != 20]
+
+
+async def test_solo_work_between_others_is_a_group_of_its_own(opened: Opened) -> None:
+    waits = [opened.writer.submit(leave(f"n{n}"), solo=n in (2, 3)) for n in range(6)]
+    await asyncio.gather(*waits)
+    assert opened.groups == [2, 1, 1, 2]

@@ -161,6 +161,20 @@ async def test_after_commit_runs_only_for_work_that_was_kept(open_store: OpenSto
     writer.stop()
 
 
+async def test_counters_show_a_commit_only_once_its_callbacks_have_run(open_store: OpenStore) -> None:
+    writer = started(open_store(), Commits())
+    before = writer.progress.access_generation
+    seen: list[int] = []
+
+    def work(tx: Transaction) -> None:
+        tx.progress.access_generation += 1
+        tx.after_commit(lambda: seen.append(writer.progress.access_generation))
+
+    await writer.submit(work)
+    assert [*seen, writer.progress.access_generation] == [before, before + 1]
+    writer.stop()
+
+
 async def test_whole_rollback_by_the_database_reruns_the_innocent(open_store: OpenStore) -> None:
     """SQLITE_FULL and an interrupt roll back the whole transaction, not just the savepoint."""
     store, commits = open_store(), Commits()

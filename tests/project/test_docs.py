@@ -20,6 +20,7 @@ REQUIREMENTS = [ROOT / f"requirements/{name}.txt" for name in ("runtime", "postg
 MAX_MODULE_LINES = 600
 
 CRASH_POINT = re.compile(r"crash_point\(\s*[\"']([^\"']+)[\"']")
+MAVEN_CLIENT = re.compile(r"<artifactId>([a-z-]+)</artifactId>\s*<version>[0-9.]{2,}<")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ]+)(?: ;.*?)? \\$", re.MULTILINE)
 
 
@@ -52,6 +53,7 @@ def declared_dependencies() -> list[str]:
     for path in (ROOT / "web/package.json", ROOT / "tests/clients/package.json"):
         package = json.loads(path.read_text())
         names += [*package.get("dependencies", {}), *package.get("devDependencies", {})]
+    names += MAVEN_CLIENT.findall((ROOT / "tests/clients/java/pom.xml").read_text())
     return sorted(set(names))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import uuid
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +17,7 @@ from tidewire.ids import (
     key_prefix,
     make_id,
     normalise_id,
+    random_uuid,
     short_id,
     try_normalise_id,
 )
@@ -33,6 +37,36 @@ def test_ids_count_in_base_62() -> None:
     assert make_id("001", 62)[:15] == "001TW0000000010"
     with pytest.raises(OverflowError):
         make_id("001", 62**9)
+
+
+@given(st.integers(0, 62**9 - 1), st.text(ALPHABET, min_size=3, max_size=3))
+def test_made_id_ends_with_the_suffix_of_its_letters(number: int, prefix: str) -> None:
+    made = make_id(prefix, number)
+    assert made == made[:15] + case_suffix(made[:15])
+    assert (
+        sum(ALPHABET.index(digit) * 62**place for place, digit in enumerate(reversed(made[6:15]))) == number
+    )
+
+
+def test_random_uuids_are_of_version_4_and_never_the_same() -> None:
+    made = [random_uuid() for _ in range(200)]
+    assert len(set(made)) == len(made)
+    assert all(str(uuid.UUID(each)) == each and uuid.UUID(each).version == 4 for each in made)
+    assert {uuid.UUID(each).variant for each in made} == {uuid.RFC_4122}
+
+
+def test_random_uuids_of_a_forked_process_are_its_own() -> None:
+    random_uuid()  # so that more are kept ready
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, random_uuid().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    own = {random_uuid() for _ in range(200)}
+    assert os.read(reading, 100).decode() not in own
+    os.close(reading)
+    os.close(writing)
 
 
 def test_key_prefixes_count_in_base_62() -> None:

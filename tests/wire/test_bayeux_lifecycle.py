@@ -3,98 +3,18 @@
 from __future__ import annotations
 
 import json
-import ssl
 import time
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
+from tests.bayeux import PATH, Dialler, Poller
 from tests.running import Rest
 from tidewire.testing import ServerProcess
 
-PATH = "/cometd/62.0"
 HOLD_S = 1.0
 WINDOW_S = 1.5
-
-
-class Poller:
-    """One Bayeux client on one connection."""
-
-    def __init__(self, connection: HTTPConnection, token: str, cookie: str = "") -> None:
-        self._connection = connection
-        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        if cookie:
-            self._headers["Cookie"] = cookie
-        self.client_id = ""
-        self.cookie = ""
-
-    def send(self, *messages: dict[str, Any]) -> None:
-        body = [{"clientId": self.client_id, **m} if self.client_id else m for m in messages]
-        self._connection.request("POST", PATH, json.dumps(body), self._headers)
-
-    def receive(self) -> list[dict[str, Any]]:
-        response: HTTPResponse = self._connection.getresponse()
-        body = response.read()
-        assert response.status == 200, body
-        self.cookie = response.headers.get("Set-Cookie", self.cookie)
-        messages: list[dict[str, Any]] = json.loads(body)
-        return messages
-
-    def ask(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
-        self.send(*messages)
-        return self.receive()
-
-    def open(self, *channels: str) -> None:
-        """Shake hands, connect once, subscribe."""
-        (reply,) = self.ask({"channel": "/meta/handshake", "supportedConnectionTypes": ["long-polling"]})
-        self.client_id = reply["clientId"]
-        subscribes = [{"channel": "/meta/subscribe", "subscription": c} for c in channels]
-        replies = self.ask({"channel": "/meta/connect", "connectionType": "long-polling"}, *subscribes)
-        assert all(reply["successful"] for reply in replies), replies
-
-    def connect(self) -> None:
-        self.send({"channel": "/meta/connect", "connectionType": "long-polling", "id": "poll"})
-
-
-class Dialler:
-    """Opens connections and closes them all at the end of a test."""
-
-    def __init__(self) -> None:
-        self._opened: list[HTTPConnection] = []
-
-    def plain(self, server: ServerProcess) -> HTTPConnection:
-        connection = HTTPConnection(urlsplit(server.http).netloc, timeout=20)
-        self._opened.append(connection)
-        return connection
-
-    def secure(self, server: ServerProcess) -> HTTPConnection:
-        context = ssl.create_default_context(cafile=str(server.ca_path))
-        connection = HTTPSConnection(urlsplit(server.https).netloc, timeout=20, context=context)
-        self._opened.append(connection)
-        return connection
-
-    def revoke(self, server: ServerProcess, token: str) -> None:
-        connection = self.plain(server)
-        form = {"Content-Type": "application/x-www-form-urlencoded"}
-        connection.request("POST", "/services/oauth2/revoke", f"token={token}", form)
-        response = connection.getresponse()
-        response.read()
-        assert response.status == 200
-
-    def close(self) -> None:
-        for connection in self._opened:
-            connection.close()
-
-
-@pytest.fixture
-def dial() -> Iterator[Dialler]:
-    dialler = Dialler()
-    yield dialler
-    dialler.close()
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +66,7 @@ def test_event_during_a_lost_connection_waits_for_the_next_connect(
     rest = Rest(quick_server.http, quick_server.login())
     poller.open("/data/AccountChangeEvent")
     poller.connect()
-    poller._connection.close()  # noqa: SLF001 - the test plays a network that breaks
+    poller.connection.close()
     account = rest.create("Account", {"Name": "Lost And Found"})
     poller.connect()
     messages = poller.receive()
@@ -292,3 +212,72 @@ def test_large_replay_is_paged_over_several_replies_without_gap_or_repeat(
             positions.append(event["data"]["event"]["replayId"])
     assert seen == made
     assert positions == sorted(set(positions))
+
+
+def test_long_replay_is_paged_by_bytes(server: ServerProcess, rest: Rest, dial: Dialler) -> None:
+    query = "SELECT Id, Name, Description FROM Account WHERE Name LIKE 'Heavy %'"
+    rest.create("PushTopic", {"Name": "HeavyReplay", "Query": query, "ApiVersion": 60.0})
+    made = [rest.create("Account", {"Name": f"Heavy {i}", "Description": "x" * 30_000}) for i in range(40)]
+    poller = Poller(dial.plain(server), server.login())
+    poller.open()
+    assert poller.subscribe("/topic/HeavyReplay", ext={"replay": {"/topic/HeavyReplay": -2}})["successful"]
+    seen: list[str] = []
+    replies = 0
+    while len(seen) < len(made):
+        events = poller.poll()
+        assert sum(len(json.dumps(event)) for event in events) < 600_000
+        seen += [event["data"]["sobject"]["Id"] for event in events]
+        replies += 1
+    assert seen == made
+    assert replies > 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 5000,
+        '{"channel":',
+        '[{"channel":"/meta/connect"},null]',
+        "\ud800".encode("utf-8", "surrogatepass"),
+        '{"channel":"/meta/connect","id":' + "[" * 2000 + "]" * 2000 + "}",
+    ],
+    ids=["nested", "cut short", "null", "no text", "deep id"],
+)
+def test_malformed_post_is_refused_and_the_connection_goes_on(
+    server: ServerProcess, dial: Dialler, dev_token: str, body: str | bytes
+) -> None:
+    poller = Poller(dial.plain(server), dev_token)
+    headers = {"Authorization": f"Bearer {dev_token}", "Content-Type": "application/json"}
+    poller.connection.request("POST", PATH, body, headers)
+    response = poller.connection.getresponse()
+    response.read()
+    assert response.status == 400
+    assert poller.shake_hands()["successful"]
+
+
+def test_messages_out_of_sequence_are_answered_one_by_one(server: ServerProcess, dial: Dialler) -> None:
+    poller = Poller(dial.plain(server), server.login())
+    replies = poller.ask(
+        {"channel": "/meta/connect", "connectionType": "long-polling", "id": 1},
+        {"channel": "/meta/unsubscribe", "subscription": "/topic/X", "id": 2},
+        {"channel": "/meta/disconnect", "id": 3},
+        {"channel": "/topic/X", "data": {}, "id": 4},
+        {"channel": "/meta/subscribe", "subscription": "/topic/X", "clientId": "0", "id": 5},
+    )
+    assert [(reply["id"], reply["successful"]) for reply in replies] == [(n, False) for n in range(1, 6)]
+    no_handshake = "403::Client has not completed handshake"
+    assert [reply["error"] for reply in replies] == [no_handshake] * 4 + ["403::Unknown client"]
+
+
+def test_slow_headers_and_bodies_hold_no_session_and_block_nobody(
+    server: ServerProcess, dial: Dialler, dev_token: str
+) -> None:
+    for index in range(50):
+        connection = dial.plain(server)
+        connection.putrequest("POST", PATH)
+        connection.putheader("Authorization", f"Bearer {dev_token}")
+        connection.putheader("Content-Length", "32768")
+        connection.endheaders(b"[" if index % 2 else None)
+    poller = Poller(dial.plain(server), dev_token)
+    poller.open("/data/AccountChangeEvent")
+    assert poller.ask({"channel": "/meta/disconnect"})[0]["successful"]

@@ -6,63 +6,18 @@ import json
 import os
 import select
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import requests
 
+from tests.edges import CHANGES, PATH, WAIT_S, Client, edges_of, record_ids, until
 from tests.running import API, InDoubt, Rest, call_metadata, read_topic
 from tidewire.errors import InternalError
-from tidewire.testing import ServerProcess
-
-CHANGES = "/data/AccountChangeEvent"
-PATH = "/cometd/62.0"
-_WAIT_S = 20.0
-
-
-class Client:
-    """A Bayeux client that dials anew for every request, so that any edge may get it."""
-
-    def __init__(self, server: ServerProcess, token: str) -> None:
-        self._address = urlsplit(server.http).netloc
-        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        self.client_id = ""
-
-    def ask(self, **message: Any) -> list[dict[str, Any]]:
-        if self.client_id:
-            message["clientId"] = self.client_id
-        connection = HTTPConnection(self._address, timeout=_WAIT_S)
-        try:
-            connection.request("POST", PATH, json.dumps([message]), self._headers)
-            response = connection.getresponse()
-            body = response.read()
-        finally:
-            connection.close()
-        assert response.status == 200, body
-        messages: list[dict[str, Any]] = json.loads(body)
-        return messages
-
-    def open(self, replay: int = -1) -> None:
-        self.client_id = ""
-        (reply,) = self.ask(channel="/meta/handshake", supportedConnectionTypes=["long-polling"])
-        self.client_id = reply["clientId"]
-        (reply,) = self.connect()
-        assert reply["successful"], reply
-        (reply,) = self.ask(
-            channel="/meta/subscribe", subscription=CHANGES, ext={"replay": {CHANGES: replay}}
-        )
-        assert reply["successful"], reply
-
-    def connect(self) -> list[dict[str, Any]]:
-        return self.ask(channel="/meta/connect", connectionType="long-polling")
-
-    def next_events(self) -> list[dict[str, Any]]:
-        return [m["data"] for m in self.connect() if "data" in m]
+from tidewire.testing import READER_USERNAME, ServerProcess
 
 
 @pytest.fixture(scope="module")
@@ -80,22 +35,6 @@ def edged_rest(edged: ServerProcess) -> Iterator[Rest]:
     rest.close()
 
 
-def edges_of(server: ServerProcess) -> list[int]:
-    """The process ids of a server's edges."""
-    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
-    return [int(c) for c in children if b"tidewire.server.edge" in Path(f"/proc/{c}/cmdline").read_bytes()]
-
-
-def record_ids(events: list[dict[str, Any]]) -> list[str]:
-    return [event["payload"]["ChangeEventHeader"]["recordIds"][0] for event in events]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to be"
-
-
 def test_client_whose_requests_reach_both_edges_keeps_its_session(
     edged: ServerProcess, edged_rest: Rest
 ) -> None:
@@ -106,6 +45,32 @@ def test_client_whose_requests_reach_both_edges_keeps_its_session(
         account = edged_rest.create("Account", {"Name": f"Roving {number}"})
         for client in clients:
             assert record_ids(client.next_events()) == [account]
+
+
+def test_custom_channel_is_enriched_and_filtered_through_an_edge(
+    edged: ServerProcess, edged_rest: Rest
+) -> None:
+    document = {
+        "channels": {"Edged__chn": {"label": "Edged", "kind": "data"}},
+        "channel_members": {
+            "Edged_Lead": {
+                "channel": "Edged__chn",
+                "event": "LeadChangeEvent",
+                "enriched": ["Company"],
+                "filter": "Address.City = 'Kiel'",
+            }
+        },
+    }
+    edged_rest.call("POST", "/services/tidewire/v1/apply", document)
+    client = Client(edged, edged.login())
+    client.open()
+    (reply,) = client.ask(channel="/meta/subscribe", subscription="/data/Edged__chn")
+    assert reply["successful"], reply
+    lead = edged_rest.create("Lead", {"LastName": "Edge", "Company": "Rim"})
+    for city in ("Ulm", "Kiel"):
+        edged_rest.call("PATCH", f"{API}/sobjects/Lead/{lead}", {"City": city})
+    (data,) = client.next_events()
+    assert (data["payload"]["Address"], data["payload"]["Company"]) == ({"City": "Kiel"}, "Rim")
 
 
 def test_client_id_of_nobody_is_refused_whichever_edge_it_names(edged: ServerProcess) -> None:
@@ -124,7 +89,7 @@ def test_held_connect_on_another_edge_is_answered_when_its_session_ends(edged: S
     address = urlsplit(edged.http).netloc
     held = []
     for client in clients:
-        connection = HTTPConnection(address, timeout=_WAIT_S)
+        connection = HTTPConnection(address, timeout=WAIT_S)
         body = {"channel": "/meta/connect", "connectionType": "long-polling", "clientId": client.client_id}
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         connection.request("POST", PATH, json.dumps([body]), headers)
@@ -199,6 +164,20 @@ def test_second_server_cannot_share_the_ports(edged: ServerProcess, tmp_path: Pa
 
 
 @pytest.mark.crash
+def test_clients_of_all_edges_count_together(tmp_path: Path) -> None:
+    options = ["--edges", "2", "--bayeux-clients", "4", "--bayeux-clients-per-user", "3"]
+    handshake = {"channel": "/meta/handshake", "supportedConnectionTypes": ["long-polling"]}
+    with ServerProcess(tmp_path / "data", options=options) as server:
+        token, reader = server.login(), server.login(READER_USERNAME)
+        # Each ends another one of the user's, or is refused if those are on the other edge.
+        for _ in range(10):
+            Client(server, token).ask(**handshake)
+        # What one edge has ended may still count when another asks.
+        until(lambda: bool(Client(server, reader).ask(**handshake)[0]["successful"]))
+        (second,) = Client(server, reader).ask(**handshake)
+    assert second["ext"]["sfdc"]["failureReason"].startswith("403::To protect all customers")
+
+
 def test_edges_that_die_are_replaced_and_clients_resume_without_loss(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", options=["--edges", "2"]) as server:
         rest = Rest(server.http, server.login())
@@ -257,11 +236,11 @@ def test_stopping_server_answers_held_connects_with_retry(tmp_path: Path) -> Non
         client.open()
         body = {"channel": "/meta/connect", "connectionType": "long-polling", "clientId": client.client_id}
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        connections = [HTTPConnection(urlsplit(server.http).netloc, timeout=_WAIT_S) for _ in range(2)]
+        connections = [HTTPConnection(urlsplit(server.http).netloc, timeout=WAIT_S) for _ in range(2)]
         for connection in connections:
             connection.request("POST", PATH, json.dumps([body]), headers)
         # A newer connect sends the older one away: whichever is answered, the other is held by now.
-        answered, _, _ = select.select([c.sock for c in connections], [], [], _WAIT_S)
+        answered, _, _ = select.select([c.sock for c in connections], [], [], WAIT_S)
         (older,) = (c for c in connections if c.sock in answered)
         (held,) = (c for c in connections if c is not older)
         assert older.getresponse().status == 408

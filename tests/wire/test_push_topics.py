@@ -74,16 +74,42 @@ def test_unsupported_query_is_refused_in_the_guides_words(topics: Topics, query:
         "SELECT Id, Name FROM Account WHERE NumberOfEmployees > 1000",
         "SELECT Id, Name FROM Campaign WHERE Status = 'Planned'",
         "SELECT Id, Subject FROM Case WHERE Status = 'Working' AND IsEscalated = TRUE",
-        "SELECT Id, Name, Email FROM Contact",
+        "SELECT Id, Name, Email FROM Contact;",
         "SELECT Id, Company FROM Lead WHERE Industry = 'Computer Services'",
         "SELECT Id, Name, Amount FROM Opportunity WHERE CloseDate < 2011-06-14",
         "SELECT Id, Subject, IsClosed, Status FROM Task WHERE isClosed = TRUE",
         "SELECT Id FROM Account WHERE Name NOT IN ('a', 'b')",
+        "SELECT Id, Name FROM Opportunity WHERE CloseDate = NEXT_N_DAYS:30",
     ],
 )
 def test_guides_examples_are_accepted(topics: Topics, query: str) -> None:
     answer = topics.make(query)
     assert answer.status_code == 201, answer.text
+
+
+def test_unknown_object_in_the_query_is_told_of_the_query(topics: Topics) -> None:
+    answer = topics.make("SELECT Id, Name FROM NoSuchThing__c")
+    (error,) = answer.json()
+    assert (answer.status_code, error["errorCode"], error["fields"]) == (400, "INVALID_FIELD", ["Query"])
+    assert "sObject type 'NoSuchThing__c' is not supported" in error["message"]
+
+
+def test_describe_has_the_properties_of_the_reference(topics: Topics) -> None:
+    described = {
+        name: {f["name"]: f for f in topics.go("GET", f"{V}/sobjects/{name}/describe").json()["fields"]}
+        for name in ("PushTopic", "StreamingChannel")
+    }
+    push_topic = described["PushTopic"]
+    for name in ("ApiVersion", "Description", "NotifyForFields", "Query"):
+        field = push_topic[name]
+        assert all(field[word] for word in ("createable", "filterable", "sortable", "updateable"))
+        assert field["groupable"] is False
+    for name in ("Id", "IsActive", "IsDeleted", "Name"):
+        assert push_topic[name]["groupable"] is True
+    operations = push_topic["NotifyForOperations"]
+    assert (operations["createable"], operations["updateable"], operations["groupable"]) == (False,) * 3
+    assert described["StreamingChannel"]["Name"]["idLookup"] is True
+    assert described["StreamingChannel"]["Description"]["groupable"] is True
 
 
 def test_new_topic_has_the_documented_defaults(topics: Topics) -> None:
@@ -102,6 +128,7 @@ def test_new_topic_has_the_documented_defaults(topics: Topics) -> None:
         ({"Description": "d" * 401}, "STRING_TOO_LONG"),
         ({"Query": "SELECT Id, Name FROM Account WHERE Name = '" + "x" * 1300 + "'"}, "STRING_TOO_LONG"),
         ({"ApiVersion": 20.0}, "INVALID_FIELD"),
+        ({"ApiVersion": 68.0}, "INVALID_FIELD"),
         ({"ApiVersion": None}, "REQUIRED_FIELD_MISSING"),
         ({"NotifyForFields": "Some"}, "INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST"),
         ({"NotifyForFields": "Where"}, "INVALID_FIELD"),

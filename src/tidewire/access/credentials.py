@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tidewire.access.grants import read_grants
-from tidewire.access.lockout import clear_failures
 from tidewire.access.passwords import (
     check_new_password,
     draw_password,
@@ -17,6 +16,8 @@ from tidewire.access.passwords import (
 )
 from tidewire.access.principal import Principal
 from tidewire.access.sessions import end_sessions
+from tidewire.access.user_logins import note_password, unlock
+from tidewire.clock import Clock
 from tidewire.errors import AccessDenied, RecordNotFound
 from tidewire.ids import normalise_id
 from tidewire.records.service import RecordService
@@ -34,8 +35,9 @@ class Caller(Protocol):
 class Credentials:
     """What the users of one org sign in with."""
 
-    def __init__(self, records: RecordService) -> None:
+    def __init__(self, records: RecordService, clock: Clock) -> None:
         self._records = records
+        self._clock = clock
 
     async def set_password(self, call: Caller, user_id: str, new_password: str) -> None:
         """Give a user a new password and end their sessions, except the one that makes this call.
@@ -81,8 +83,10 @@ class Credentials:
 
     async def unlock(self, call: Caller, user_id: str) -> None:
         """Let a user who failed too often try again at once. Needs Manage Users."""
-        username = await self._check(call.principal, normalise_id(user_id))
-        await self._records.write_plain(lambda tx: clear_failures(tx, username))
+        user_id = normalise_id(user_id)
+        username = await self._check(call.principal, user_id)
+        catalog, now_ms = self._records.types.catalog, self._clock.now_ms()
+        await self._records.write_plain(lambda tx: unlock(tx, catalog, user_id, username, now_ms))
 
     async def check_manager(self, call: Caller) -> None:
         """Raises AccessDenied unless the caller may manage users."""
@@ -111,6 +115,7 @@ class Credentials:
     async def _store_password(self, principal: Principal, user_id: str, password: str) -> None:
         stored = await asyncio.to_thread(hash_password, password)
         username = await self._records.read(self._username(user_id))
+        catalog, now_ms = self._records.types.catalog, self._clock.now_ms()
 
         def work(tx: Transaction) -> None:
             tx.execute(
@@ -118,7 +123,8 @@ class Credentials:
                 " ON CONFLICT (user_id) DO UPDATE SET hash = excluded.hash",
                 (user_id, stored),
             )
-            clear_failures(tx, username)
+            unlock(tx, catalog, user_id, username, now_ms)
+            note_password(tx, catalog, user_id, now_ms)
             end_sessions(tx, "user_id", user_id, spare=principal.session_id)
 
         await self._records.write_plain(work)

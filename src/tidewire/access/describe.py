@@ -7,10 +7,11 @@ may set the field. Links are listed only to resources that answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidewire.access.grants import is_permissionable
+from tidewire.access.record_types import MASTER, RecordType
 from tidewire.events import Value
 from tidewire.names import data_url
 from tidewire.records.merge import MERGEABLE
@@ -43,7 +44,13 @@ _TYPES: dict[FieldType, tuple[str, str]] = {
     FieldType.LOCATION: ("location", "urn:location"),
     FieldType.PERSON_NAME: ("string", "xsd:string"),
 }
+FIELD_KINDS = tuple(sorted({kind for kind, _ in _TYPES.values()} | {"combobox", "complexvalue"}))
+"""Every value that `type` of a described field may have."""
+SOAP_TYPES = tuple(sorted({kind for _, kind in _TYPES.values()} | {"urn:ChangeEventHeader"}))
+"""Every value that `soapType` of a described field may have."""
 _UNGROUPED = DOUBLE_TYPES | {FieldType.DATETIME, FieldType.TIME, FieldType.MULTI_PICKLIST}
+_NEVER_GROUPED = frozenset({"NotifyForFields", "NotifyForOperations"})
+_LONGEST_GROUPED = 255
 _UNAGGREGATED = frozenset({FieldType.CHECKBOX, FieldType.MULTI_PICKLIST})
 _NEVER_NULL = frozenset({FieldType.CHECKBOX, FieldType.AUTO_NUMBER})
 _EXTRA_TYPE = {
@@ -53,6 +60,8 @@ _EXTRA_TYPE = {
 }
 # Status objects share one prefix on the platform, so their descriptions name none.
 _WITHOUT_PREFIX = frozenset(status_rows())
+NAMED_LAYOUTS = {"User": ("UserAlt",)}
+"""Layouts that have a name, by object."""
 _DATETIME_SUFFIX = "+0000"
 _ID_LENGTH = 18
 _AUTO_NUMBER_LENGTH = 30
@@ -80,18 +89,21 @@ def render_global_entry(entity: ObjectType, version: int) -> dict[str, object]:
         replicateable=is_data,
         retrieveable=True,
         layoutable=is_data,
-        urls=_urls(entity.name, version),
+        urls=_urls(entity.name, version) | (_page_urls(entity.name, version) if is_data else {}),
+        searchable=is_data and entity.name_field is not None,
     )
 
 
 def render_event_entry(event: EventType, version: int) -> dict[str, object]:
-    """A platform event as the global list shows it: it can be created and nothing else."""
+    """A platform event as the global list shows it: it can be created, unless it is the server's own, and nothing
+    else.
+    """
     urls = _urls(event.name, version)
     urls["eventSchema"] = urls["sobject"] + "/eventSchema"
     return _entry(
         event,
-        custom=True,
-        createable=True,
+        custom=event.custom,
+        createable=event.custom,
         updateable=False,
         deletable=False,
         undeletable=False,
@@ -108,6 +120,15 @@ def _urls(name: str, version: int) -> dict[str, str]:
     return {"rowTemplate": sobject + "/{ID}", "describe": sobject + "/describe", "sobject": sobject}
 
 
+def _page_urls(name: str, version: int) -> dict[str, str]:
+    """Where to ask for what an object looks like on a page."""
+    sobject = data_url(version, "sobjects", name)
+    described = {
+        kind: f"{sobject}/describe/{kind}" for kind in ("layouts", "compactLayouts", "approvalLayouts")
+    }
+    return described | {kind: f"{sobject}/{kind}" for kind in ("listviews", "quickActions")}
+
+
 def _entry(
     described: ObjectType | EventType,
     *,
@@ -121,6 +142,7 @@ def _entry(
     retrieveable: bool,
     layoutable: bool,
     urls: dict[str, str],
+    searchable: bool = False,
 ) -> dict[str, object]:
     return {
         "activateable": False,
@@ -136,17 +158,17 @@ def _entry(
         "hasSubtypes": False,
         "isInterface": False,
         "isSubtype": False,
-        "keyPrefix": None if described.name in _WITHOUT_PREFIX else described.key_prefix,
+        "keyPrefix": None if described.name in _WITHOUT_PREFIX else described.key_prefix or None,
         "label": described.label,
         "labelPlural": described.label_plural,
         "layoutable": layoutable,
         "mergeable": described.name in MERGEABLE,
-        "mruEnabled": False,
+        "mruEnabled": searchable,  # records that have a name to be listed by
         "name": described.name,
         "queryable": queryable,
         "replicateable": replicateable,
         "retrieveable": retrieveable,
-        "searchable": False,
+        "searchable": searchable,
         "triggerable": False,
         "undeletable": undeletable,
         "updateable": updateable,
@@ -160,6 +182,7 @@ def render_describe(
     editable: frozenset[str],
     children: Iterable[ChildLink],
     version: int,
+    record_types: Sequence[RecordType] = (MASTER,),
 ) -> dict[str, object]:
     """The full description of an object, limited to the fields its reader may see."""
     masters = [f for f in entity.fields if f.is_master_detail]
@@ -174,7 +197,37 @@ def render_describe(
         for f in entity.fields
         if f.name in readable
     ]
-    return _full(render_global_entry(entity, version), fields, [_render_child(child) for child in children])
+    entry = render_global_entry(entity, version)
+    described = _full(entry, fields, [_render_child(child) for child in children])
+    layouts = data_url(version, "sobjects", entity.name, "describe", "layouts")
+    infos = [render_record_type(each, layouts if entry["layoutable"] else "") for each in record_types]
+    scopes = [{"label": f"All {entity.label_plural}", "name": "everything"}]
+    if "ownerid" in entity.by_name:
+        scopes.append({"label": f"My {entity.label_plural}", "name": "mine"})
+    named = data_url(version, "sobjects", entity.name, "describe", "namedLayouts")
+    return described | {
+        "namedLayoutInfos": [
+            {"name": name, "urls": {"layout": f"{named}/{name}"}}
+            for name in NAMED_LAYOUTS.get(entity.name, ())
+        ],
+        "recordTypeInfos": infos,
+        "supportedScopes": scopes,
+    }
+
+
+def render_record_type(record_type: RecordType, layouts_url: str) -> dict[str, object]:
+    """A record type in a description. Who has none of its own gives new records the master."""
+    record_type_id = record_type.record_type_id
+    return {
+        "active": record_type.is_active,
+        "available": record_type.is_active,
+        "defaultRecordTypeMapping": record_type.is_master,
+        "developerName": record_type.developer_name,
+        "master": record_type.is_master,
+        "name": record_type.name,
+        "recordTypeId": record_type_id,
+        "urls": {"layout": f"{layouts_url}/{record_type_id}"} if layouts_url else dict[str, str](),
+    }
 
 
 def render_event_describe(event: EventType, version: int) -> dict[str, object]:
@@ -192,7 +245,10 @@ def render_event_describe(event: EventType, version: int) -> dict[str, object]:
             is_system=True,
         ),
     )
-    fields = [render_field(f, can_edit=not f.is_system and f.createable) for f in (*standard, *event.fields)]
+    fields = [
+        render_field(f, can_edit=event.custom and not f.is_system and f.createable)
+        for f in (*standard, *event.fields)
+    ]
     for entry in fields:
         entry.update(updateable=False, filterable=False, sortable=False, groupable=False, aggregatable=False)
     return _full(render_event_entry(event, version), fields, [])
@@ -201,16 +257,6 @@ def render_event_describe(event: EventType, version: int) -> dict[str, object]:
 def _full(
     entry: dict[str, object], fields: list[dict[str, object]], children: list[dict[str, object]]
 ) -> dict[str, object]:
-    master = {
-        "active": True,
-        "available": True,
-        "defaultRecordTypeMapping": True,
-        "developerName": "Master",
-        "master": True,
-        "name": "Master",
-        "recordTypeId": "012000000000000AAA",
-        "urls": dict[str, str](),
-    }
     full = entry | {
         "actionOverrides": [],
         "childRelationships": children,
@@ -225,7 +271,7 @@ def _full(
         "lookupLayoutable": None,
         "namedLayoutInfos": [],
         "networkScopeFieldName": None,
-        "recordTypeInfos": [master],
+        "recordTypeInfos": [render_record_type(MASTER, "")],
         "searchLayoutable": False,
         "sobjectDescribeOption": "FULL",
         "supportedScopes": [{"label": "All", "name": "everything"}],
@@ -250,7 +296,9 @@ def render_field(
     is_text = soap_type == "xsd:string"
     is_number = field.type in DOUBLE_TYPES
     length = _length(field)
-    can_group = field.is_filterable and field.type not in _UNGROUPED
+    is_long = field.type is FieldType.TEXT and field.length > _LONGEST_GROUPED
+    is_ungrouped = field.type in _UNGROUPED or field.name in _NEVER_GROUPED or is_long
+    can_group = field.is_filterable and not is_ungrouped
     # A record without a name that may be left out goes by its id.
     has_default = _has_default(field) or (is_name and field.type is FieldType.TEXT and not field.required)
     is_required = field.required or field.is_system or field.type in _NEVER_NULL
@@ -322,6 +370,11 @@ def render_field(
         "updateable": field.updateable and can_edit,
         "writeRequiresMasterRead": False,
     }
+
+
+def soap_type_of(field: Field) -> str:
+    """The XML type of a field's values, such as `xsd:string`."""
+    return _TYPES[field.type][1]
 
 
 def _length(field: Field) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,22 +12,26 @@ from tidewire.access.definitions.plan import Applied
 from tidewire.access.editing import check_editable
 from tidewire.access.grants import GRANT_OBJECTS, Grants, ObjectGrant, read_grants
 from tidewire.access.guard import RecordGuard
-from tidewire.access.logins import end_sessions
+from tidewire.access.monitoring import Monitor
 from tidewire.access.older_words import in_todays_words
 from tidewire.access.principal import Principal
-from tidewire.access.publishing import (
-    Outcome,
-    Submitted,
-    append_submitted,
-    draft_from_values,
-    publishable_event,
-)
+from tidewire.access.publishing import Publisher, refuse_event
 from tidewire.access.reading import check_topic_query, narrowed_queries, read_record, readable_columns
 from tidewire.access.requests import Call, Note, Rows, Upsert, Write
 from tidewire.access.sharing import Level, Sharing, forget_manual_shares
 from tidewire.access.usage import ApiUsage
+from tidewire.access.user_logins import follow_users
+from tidewire.access.uses import RecordUses
 from tidewire.access.view import View
-from tidewire.access.writing import BinAct, check_allowed, needs_own_group, run_in_bin, run_upsert, run_write
+from tidewire.access.writing import (
+    BinAct,
+    check_allowed,
+    check_write,
+    needs_own_group,
+    run_in_bin,
+    run_upsert,
+    run_write,
+)
 from tidewire.clock import Clock
 from tidewire.errors import (
     AccessDenied,
@@ -52,7 +56,7 @@ from tidewire.soql.ast import Query
 from tidewire.soql.bound import BoundQuery
 from tidewire.soql.parser import parse_query
 from tidewire.soql.sosl import parse_search
-from tidewire.storage.store import Reader, read_progress
+from tidewire.storage.store import Reader
 
 __all__ = ["Call", "Gate", "Note", "Rows", "Upsert", "Write"]
 
@@ -70,6 +74,9 @@ class Gate:
         self._grants: dict[str, tuple[int, Grants]] = {}
         self._views: dict[str, View] = {}
         self.usage = ApiUsage(clock)
+        self.uses = RecordUses(clock)
+        self.publisher = Publisher(records, log, clock, self.grants, lambda: self.usage.can_publish())
+        self.monitor = Monitor(records, log, clock)
 
     @property
     def catalog(self) -> Catalog:
@@ -88,12 +95,13 @@ class Gate:
         """
         gate = Gate(records, self._log, self._clock, lambda: generation)
         gate.usage = self.usage
+        gate.uses = self.uses
         gate._grants.update(known)
         return gate
 
-    async def create(self, call: Call, entity: str, values: Mapping[str, object]) -> str:
-        """Store a new record; returns its id once it is durable."""
-        return await self._write(call, Write(entity, None, values))
+    def create(self, call: Call, entity: str, values: Mapping[str, object]) -> Coroutine[object, object, str]:
+        """Store a new record; its id is to be had once it is durable."""
+        return self._write(call, Write(entity, None, values))
 
     async def update(self, call: Call, entity: str, record_id: str, values: Mapping[str, object]) -> None:
         """Store new values of some fields."""
@@ -104,10 +112,24 @@ class Gate:
         await self._write(call, Write(entity, record_id, None))
 
     async def _write(self, call: Call, write: Write) -> str:
-        (result,) = await self.write_together(call, [write], all_or_none=True)
-        if isinstance(result, PlatformError):
-            raise result
-        return result
+        principal = call.principal
+        view = self._view(principal, await self.grants(principal))
+        write = in_todays_words(write, call.api_version)
+        obj = check_write(view, self.catalog, write, self._clock.now_ms())
+
+        def work(unit: UnitOfWork) -> str:
+            result = run_write(unit, RecordGuard(unit, view.sharing), obj, write)
+            if isinstance(result, PlatformError):
+                raise result
+            return result
+
+        return await self._records.write(
+            work,
+            user_id=principal.user_id,
+            origin=call.origin,
+            has_notifications=call.has_notifications,
+            solo=needs_own_group(obj),
+        )
 
     async def write_together(
         self, call: Call, writes: Sequence[Write], *, all_or_none: bool, note: Note[str] | None = None
@@ -117,16 +139,18 @@ class Gate:
         With `all_or_none`, one failure undoes them all; the others then hold the ids they would have had.
         `note` is told of the results inside the transaction.
         """
-        sharing = await self._sharing(call.principal)
+        view = self._view(call.principal, await self.grants(call.principal))
         writes = [in_todays_words(write, call.api_version) for write in writes]
-        allowed = [await self._check_write(call.principal, write) for write in writes]
+        allowed = [self._try_check(view, write) for write in writes]
 
         def run(unit: UnitOfWork, guard: RecordGuard) -> Iterator[str | PlatformError]:
             for write, obj in zip(writes, allowed, strict=True):
                 yield obj if isinstance(obj, PlatformError) else run_write(unit, guard, obj, write)
 
         is_solo = any(isinstance(obj, ObjectType) and needs_own_group(obj) for obj in allowed)
-        return await self._commit_each(call, sharing, run, all_or_none=all_or_none, solo=is_solo, note=note)
+        return await self._commit_each(
+            call, view.sharing, run, all_or_none=all_or_none, solo=is_solo, note=note
+        )
 
     async def _commit_each(
         self,
@@ -157,26 +181,11 @@ class Gate:
                 raise
         return results
 
-    async def _check_write(self, principal: Principal, write: Write) -> ObjectType | PlatformError:
+    def _try_check(self, view: View, write: Write) -> ObjectType | PlatformError:
         try:
-            obj, grants = await self._open(principal, write.entity)
-            grant = grants.on(obj.name)
-            if write.record_id is None:
-                is_allowed = obj.createable and grant.can_create
-            elif write.values is None:
-                is_allowed = obj.deletable and (grant.can_delete or grant.can_modify_all)
-            else:
-                is_allowed = obj.updateable and (grant.can_edit or grant.can_modify_all)
-            if not is_allowed:
-                raise AccessDenied("insufficient access rights on object id", entity=obj.name)
-            readable, editable = self._view(principal, grants).field_names(obj)
-            given = write.values or {}
-            if not (readable.issuperset(given) and editable.issuperset(given)):
-                check_editable(self.catalog, obj, grants, given)
-            check_topic_query(self._view(principal, grants), obj, given, self._clock.now_ms())
+            return check_write(view, self.catalog, write, self._clock.now_ms())
         except PlatformError as error:
             return error
-        return obj
 
     async def read(
         self, principal: Principal, entity: str, record_id: str, fields: Sequence[str] | None
@@ -190,6 +199,7 @@ class Gate:
 
         def work(reader: Reader) -> Rows:
             row = read_record(reader, view, obj, record_id, now_ms)
+            row |= self.uses.dates(reader, principal.user_id, obj, record_id)
             return Rows(obj, columns, [row], None, self._log.read_head(reader))
 
         return await self._records.read(work, is_brief=True)
@@ -207,17 +217,24 @@ class Gate:
                 return Rows(bound.entity, columns, found.rows, None, head, is_aggregate=True)
             return Rows(bound.entity, bound.columns, found.rows, found.count, head, bound.select)
 
-        return await self._records.read(work)
+        rows = await self._records.read(work)
+        self.uses.note_query(principal, soql, rows.entity.name, rows.rows)
+        return rows
 
     async def bind(self, principal: Principal, soql: str, now_ms: int) -> BoundQuery:
         """The query tied to what the user sees by now, its dates counted from `now_ms`."""
+        await self.uses.settle(self._records, soql)
         grants = await self.grants(principal)
         view = self._view(principal, grants)
         if record_access.NAME.lower() in soql.lower():
             query = parse_query(soql)
             if record_access.is_asked(query):
                 return view.bind_over(query, await self._record_access(principal, query), now_ms)
-        return view.bind(soql, now_ms)
+        try:
+            return view.bind(soql, now_ms)
+        except ObjectUnknown:
+            refuse_event(self.catalog, grants, parse_query(soql).entity, "query")
+            raise
 
     async def _record_access(self, principal: Principal, query: Query) -> record_access.AccessRows:
         """The rows of a query on UserRecordAccess. Only whoever manages users may ask about others."""
@@ -283,9 +300,9 @@ class Gate:
         return (await self._sharing(principal)).sight(self.catalog.object(entity)) is None
 
     async def visible_record_ids(
-        self, principal: Principal, entity: str, record_ids: Sequence[str]
+        self, principal: Principal, entity: str, record_ids: Sequence[str], *, level: Level = Level.READ
     ) -> frozenset[str]:
-        """Those of these records, deleted or not, that the user may read.
+        """Those of these records, deleted or not, that the user may read, or that are open to a higher level.
 
         Asks the store once for several hundred, and not at all where every record is to be seen.
         """
@@ -294,29 +311,30 @@ class Gate:
         if not grants.can_read(obj.name):
             return frozenset()
         sharing = self._view(principal, grants).sharing
-        if sharing.sight(obj) is None:
+        if sharing.condition(obj, level) is None:
             return frozenset(record_ids)
         return await self._records.read(
-            lambda reader: frozenset(sharing.reached(reader, obj, record_ids, Level.READ))
+            lambda reader: frozenset(sharing.reached(reader, obj, record_ids, level))
         )
 
     async def grants(self, principal: Principal) -> Grants:
         """What the user may do now."""
-        return (await self.current_grants(principal))[1]
+        found = self._grants.get(principal.user_id)
+        if found is None or found[0] != self._generation():
+            found = await self.current_grants(principal)
+        return found[1]
 
     async def current_grants(self, principal: Principal) -> tuple[int, Grants]:
-        """What the user may do now, and the access generation it was read at."""
+        """What the user may do now, and an access generation that it is no older than."""
         found = self._grants.get(principal.user_id)
-        # The generation is read with the grants, in one snapshot, so a cached pair can be old but never
-        # mixed.
-        if found is None or found[0] != self._generation():
-            found = await self._records.read(
-                lambda reader: (
-                    read_progress(reader).access_generation,
-                    read_grants(reader, self.catalog, principal.user_id),
-                )
+        # Asked before reading: a commit that the snapshot has may have yet to reach the catalog, and then what is
+        # derived from both has to be asked for again.
+        generation = self._generation()
+        if found is None or found[0] != generation:
+            grants = await self._records.read(
+                lambda reader: read_grants(reader, self.catalog, principal.user_id)
             )
-            self._grants[principal.user_id] = found
+            found = self._grants[principal.user_id] = (generation, grants)
         return found
 
     async def check_api(self, principal: Principal) -> None:
@@ -328,32 +346,9 @@ class Gate:
     def on_changes(self, unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
         """Follow changes to users and permissions, inside their transaction."""
         forget_manual_shares(unit, changes)
-        relevant = [c for c in changes if c.entity in GRANT_OBJECTS]
-        if not relevant:
-            return
-        unit.tx.progress.access_generation += 1
-        for change in relevant:
-            if change.entity == "User" and change.after is not None and not change.after["IsActive"]:
-                end_sessions(unit.tx, "user_id", change.record_id)
-
-    async def publish_event(self, call: Call, event: str, values: Mapping[str, object]) -> str:
-        """Publish one platform event from JSON-decoded values; returns its uuid once it is durable."""
-        event_type = publishable_event(self._records.types, await self.grants(call.principal), event)
-        schema = self._records.types.schemas[event_type.name]
-        now_ms = self._clock.now_ms()
-        draft = draft_from_values(event_type, schema, values, call.principal.user_id, now_ms)
-        await self._records.write_plain(lambda tx: self._log.append(tx, [draft], now_ms))
-        return draft.event_uuid
-
-    async def publish(
-        self, principal: Principal, event: str, submitted: Sequence[Submitted]
-    ) -> list[Outcome]:
-        """Publish Avro events in one transaction; returns, in order, once they are durable."""
-        event_type = publishable_event(self._records.types, await self.grants(principal), event)
-        now_ms = self._clock.now_ms()
-        return await self._records.write_plain(
-            lambda tx: append_submitted(tx, self._log, event_type, submitted, now_ms)
-        )
+        follow_users(unit, changes)
+        if any(c.entity in GRANT_OBJECTS for c in changes):
+            unit.tx.progress.access_generation += 1
 
     async def apply_definition(self, call: Call, document: Mapping[str, object], *, dry_run: bool) -> Applied:
         """Bring the org to what a definition says; returns the plan. Needs Customize Application."""
@@ -400,6 +395,7 @@ class Gate:
         grants = await self.grants(principal)
         obj = self.catalog.try_object(entity)
         if obj is None or not grants.can_read(obj.name):
+            refuse_event(self.catalog, grants, entity, "retrieve")
             raise ObjectUnknown(f"sObject type '{entity}' is not supported.", entity=entity)
         return obj, grants
 

@@ -18,6 +18,7 @@ from functools import cached_property
 
 from tidewire.access.reach import NO_REACH, Reach, read_reach
 from tidewire.events import Value
+from tidewire.records.settings import read_settings
 from tidewire.records.table import read_all_rows, read_rows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType, ObjectType
@@ -59,6 +60,7 @@ _SETUP = {
     "PermissionSetAssignment": ("ViewSetup", _PEOPLE),
     "ObjectPermissions": ("ViewSetup", _PEOPLE),
     "FieldPermissions": ("ViewSetup", _PEOPLE),
+    "UserLogin": (_PEOPLE, _PEOPLE),
     "Group": (_EVERYBODY, _PEOPLE),
     "GroupMember": (_EVERYBODY, _PEOPLE),
     "QueueSobject": (_EVERYBODY, _PEOPLE),
@@ -74,6 +76,9 @@ _SETUP = {
 }
 # What users who may edit their own record must not give themselves.
 _KEPT_OF_USERS = frozenset({"Username", "ProfileId", "UserRoleId", "IsActive", "FederationIdentifier"})
+_OF_STREAMING = frozenset({"PushTopic", "StreamingChannel"})
+# Who may read, or change, a streaming channel at all may do so with every field of it.
+_WITHOUT_FIELD_PERMISSIONS = frozenset({"StreamingChannel"})
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,8 @@ class Grants:
     editable: frozenset[tuple[str, str]] = frozenset()
     caller: Caller = NOBODY
     reach: Reach = NO_REACH
+    switched_off: frozenset[str] = frozenset()
+    """Objects that the org does not have, whatever anybody's permissions."""
 
     @cached_property
     def is_administrator(self) -> bool:
@@ -98,6 +105,8 @@ class Grants:
 
     def on(self, entity: str) -> ObjectGrant:
         """What may be done with records, or platform events, of this name."""
+        if entity in self.switched_off:
+            return _NOTHING
         if self.is_administrator:
             return _EVERYTHING
         shared = shared_entity(entity)
@@ -116,6 +125,8 @@ class Grants:
 
     def can_read(self, entity: str) -> bool:
         """Whether records of the object may be read at all."""
+        if entity in self.switched_off:
+            return False
         grant = self.on(entity)
         return grant.can_read or grant.can_view_all or grant.can_modify_all or self.has("ViewAllData")
 
@@ -146,7 +157,8 @@ class Grants:
 
     def _is_set_up(self, obj: ObjectType) -> bool:
         """Whether the object itself, and no single field of it, is what a permission is needed for."""
-        return obj.is_setup or (obj.name in _SETUP and self.has(_PEOPLE))
+        is_whole = obj.is_setup or obj.name in _WITHOUT_FIELD_PERMISSIONS
+        return is_whole or (obj.name in _SETUP and self.has(_PEOPLE))
 
     def hidden_fields(self, obj: ObjectType) -> frozenset[str]:
         """The fields of an object that this user must not see, anywhere."""
@@ -172,7 +184,9 @@ def read_grants(reader: Reader, catalog: Catalog, user_id: str) -> Grants:
     (user,) = read_rows(reader, catalog.object("User"), "Id", [user_id])
     reach = read_reach(reader, catalog, user)
     caller = _read_caller(reader, catalog, user, reach.queues)
-    return replace(read_permissions(reader, catalog, user), caller=caller, reach=reach)
+    switched_off = frozenset[str]() if read_settings(reader).streaming_api else _OF_STREAMING
+    permissions = read_permissions(reader, catalog, user)
+    return replace(permissions, caller=caller, reach=reach, switched_off=switched_off)
 
 
 def read_permissions(reader: Reader | Transaction, catalog: Catalog, user: Mapping[str, Value]) -> Grants:

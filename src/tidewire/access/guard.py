@@ -57,7 +57,7 @@ class RecordGuard:
     def check_update(self, obj: ObjectType, record_id: str, values: Mapping[str, object]) -> None:
         """Raise unless the user may give the record these values."""
         self.require(obj, record_id, Level.EDIT)
-        if self._is_transfer(obj, record_id, values):
+        if not self._sharing.can_transfer(obj) and self._is_transfer(obj, record_id, values):
             self.require(obj, record_id, Level.FULL)
         check_row(self._unit, obj, record_id, values)
 

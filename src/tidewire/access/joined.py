@@ -11,10 +11,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from tidewire.access.gate import Call, Gate
-from tidewire.errors import InternalError, PlatformError, WriteConflict
+from tidewire.errors import InternalError, PlatformError, RequestError, WriteConflict
 from tidewire.records.conversion import ConversionNote
 from tidewire.records.service import Records, settle
 from tidewire.records.work import UnitOfWork
+from tidewire.schema.catalog import Catalog
 from tidewire.storage.store import Reader, Transaction
 
 T = TypeVar("T")
@@ -33,6 +34,14 @@ class JoinedRecords:
         self._records = records
         self.types = records.types
         self.has_failed = False
+        self.outliving: list[Callable[[Transaction], object]] = (
+            records.outliving if isinstance(records, JoinedRecords) else []
+        )
+
+    @property
+    def catalog(self) -> Catalog:
+        """The types as the unit has left them."""
+        return self._unit.catalog
 
     async def write(
         self,
@@ -52,13 +61,18 @@ class JoinedRecords:
             raise
         return result
 
-    async def write_plain(self, work: Callable[[Transaction], T], *, solo: bool = False) -> T:
-        """Run `work` that touches no records in the unit's transaction."""
+    async def write_plain(
+        self, work: Callable[[Transaction], T], *, solo: bool = False, outlives: bool = False
+    ) -> T:
+        """Run `work` that touches no records in the unit's transaction. What `outlives` it is remembered too."""
         try:
-            return work(self._unit.tx)
+            result = work(self._unit.tx)
         except PlatformError:
             self.has_failed = True
             raise
+        if outlives:
+            self.outliving.append(work)
+        return result
 
     async def read(self, work: Callable[[Reader], T], *, is_brief: bool = False) -> T:
         """Run `work` over what is committed and what the unit has written."""
@@ -72,18 +86,24 @@ class JoinedRecords:
 async def run_joined(gate: Gate, call: Call, calls: Calls[T], is_kept: Callable[[T], bool]) -> T:
     """Run calls of one user in one transaction; returns their result once it is durable, or taken back.
 
-    It is taken back if `is_kept` says so of the result, or if any write has failed. It is a group of its own, for it
-    may be large, and may change what the rest of a group would have to know. Raises what the commit raises.
+    It is taken back, but for what outlives it, unless `is_kept` says so of the result, or if any write has failed. It
+    is a group of its own, for it may be large, and may change what the rest of a group would have to know. Raises
+    what the commit raises.
     """
     known = {call.principal.user_id: await gate.current_grants(call.principal)}
     taken_back = WriteConflict("the transaction was taken back")
     results: list[T] = []
+    outliving: list[Callable[[Transaction], object]] = []
 
     def work(unit: UnitOfWork) -> None:
         results.clear()  # what has to run again runs this again
+        outliving.clear()
         records = JoinedRecords(unit, gate.records)
         inner = gate.over(records, unit.tx.progress.access_generation, known)
-        results.append(_drive(calls(inner)))
+        try:
+            results.append(_drive(calls(inner)))
+        finally:
+            outliving.extend(records.outliving)
         if records.has_failed or not is_kept(results[0]):
             raise taken_back
 
@@ -95,7 +115,12 @@ async def run_joined(gate: Gate, call: Call, calls: Calls[T], is_kept: Callable[
             has_notifications=call.has_notifications,
             solo=True,
         )
-    except WriteConflict as error:
+    except (RequestError, WriteConflict) as error:
+        if isinstance(error, WriteConflict) and error is not taken_back:
+            raise
+        if not isinstance(gate.records, JoinedRecords):  # else whatever it is a part of knows of them
+            for each in outliving:
+                await gate.records.write_plain(each)
         if error is not taken_back:
             raise
     return results[0]

@@ -13,19 +13,20 @@ from ipaddress import IPv6Address, ip_address, ip_network
 
 from tidewire.access.credentials import Caller, Credentials
 from tidewire.access.grants import read_grants
-from tidewire.access.lockout import clear_failures, is_locked, note_failure, purge_failures
-from tidewire.access.passwords import is_password, split_security_token
+from tidewire.access.lockout import is_locked, note_failure, purge_failures
+from tidewire.access.passwords import check_new_password, is_password, split_security_token
 from tidewire.access.principal import Principal
 from tidewire.access.scopes import API, FULL, WEB, opens_api
-from tidewire.access.sessions import Origin, Sessions, end_sessions
+from tidewire.access.sessions import Origin, Sessions
+from tidewire.access.user_logins import is_frozen, note_ended_locks, note_lock, unlock
 from tidewire.clock import Clock
-from tidewire.errors import GrantInvalid, LoginFailed, PlatformError, SessionInvalid
+from tidewire.errors import GrantInvalid, LoginFailed, PasswordInvalid, PlatformError, SessionInvalid
 from tidewire.events import Value
+from tidewire.ids import try_normalise_id
+from tidewire.records.persons import has_person_accounts
 from tidewire.records.service import RecordService
 from tidewire.records.table import read_rows, try_find_by_value, try_read_row, update_row
 from tidewire.storage.store import Reader, Transaction
-
-__all__ = ["LoginResult", "Logins", "UserInfo", "end_sessions"]
 
 _LOGIN_FAILED = "Invalid username, password, security token; or user locked out."
 _TOKEN_NEEDED = (
@@ -64,6 +65,15 @@ class UserInfo:
     is_active: bool
     org_id: str
     org_name: str
+    has_person_accounts: bool = False
+    nickname: str = ""
+    mobile_phone: str = ""
+    street: str = ""
+    city: str = ""
+    state: str = ""
+    country: str = ""
+    postal_code: str = ""
+    modified_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,7 @@ class Logins:
         self._idle_timeout_s = idle_timeout_s
         self.org_id = org_id
         self.sessions = Sessions(records, clock, org_id, lambda: self.seconds_valid)
-        self.credentials = Credentials(records)
+        self.credentials = Credentials(records, clock)
 
     @property
     def seconds_valid(self) -> int:
@@ -105,8 +115,10 @@ class Logins:
         kind: str = "SOAP",
         client_id: str = "",
         scopes: frozenset[str] = _EVERYTHING,
+        org_id: str = "",
     ) -> LoginResult:
-        """Start a session. Raises LoginFailed, in the same time and words whatever was wrong.
+        """Start a session. Raises LoginFailed, in the same time and words whatever was wrong. A login that is meant
+        for another org, by its id, is wrong too.
 
         Two reasons are told, to somebody who had the right password: detail `exception_code` is then
         `LOGIN_MUST_USE_SECURITY_TOKEN` or `API_DISABLED_FOR_ORG`.
@@ -116,20 +128,25 @@ class Logins:
         fits = await asyncio.to_thread(is_password, found.password_hash, given)
         lacks_token = bool(found.token_hash) and not has_token and not self._is_trusted(peer)
         lacks_api = opens_api(scopes) and not found.has_api
+        catalog = self._records.types.catalog
+        is_here = not org_id or try_normalise_id(org_id) == self.org_id
 
         def check(tx: Transaction) -> PlatformError | None:
             now_ms = self._clock.now_ms()
             if is_locked(tx, username, now_ms):
-                return LoginFailed(_LOGIN_FAILED)
-            is_right = fits and self._is_current(tx, found)
+                return LoginFailed(_LOGIN_FAILED, login_status="User locked out")
+            is_right = fits and is_here and self._is_current(tx, found)
             if not is_right or lacks_token:
                 note_failure(tx, username, self._records.types.settings, now_ms)
+                if found.user_id:
+                    note_lock(tx, catalog, found.user_id, found.username, now_ms)
                 if not is_right:
-                    return LoginFailed(_LOGIN_FAILED)
+                    status = "Login not allowed" if fits else "Invalid Password"
+                    return LoginFailed(_LOGIN_FAILED, login_status=status)
                 return LoginFailed(_TOKEN_NEEDED, exception_code="LOGIN_MUST_USE_SECURITY_TOKEN")
             if lacks_api:
                 return LoginFailed(_API_DISABLED, exception_code="API_DISABLED_FOR_ORG")
-            clear_failures(tx, username)
+            unlock(tx, catalog, found.user_id, found.username, now_ms)
             self._note_login(tx, found.user_id, now_ms)
             return None
 
@@ -155,7 +172,7 @@ class Logins:
 
         def check_all(tx: Transaction) -> PlatformError | None:
             row = try_read_row(tx, self._records.types.catalog.object("User"), user_id)
-            if row is None or not row["IsActive"]:
+            if row is None or not row["IsActive"] or is_frozen(tx, self._records.types.catalog, user_id):
                 return GrantInvalid("user is inactive", oauth_error="inactive_user")
             refusal = check(tx)
             if refusal is None:
@@ -175,11 +192,33 @@ class Logins:
 
     async def logout(self, principal: Principal) -> None:
         """End a session at once, open streams included."""
-        await self.sessions.revoke(principal.session_id)
+        await self.sessions.log_out(principal.session_id)
 
     async def set_password(self, call: Caller, user_id: str, new_password: str) -> None:
         """Give a user a new password; see `Credentials.set_password`."""
         await self.credentials.set_password(call, user_id, new_password)
+
+    async def change_own_password(self, call: Caller, old_password: str, new_password: str) -> None:
+        """Give the caller a new password, if the old one is right; a wrong one counts as a failed login. Raises
+        PasswordInvalid.
+        """
+        principal = call.principal
+        check_new_password(new_password)
+        found = await self._records.read(lambda reader: self._find(reader, principal.username))
+        fits = await asyncio.to_thread(is_password, found.password_hash, old_password)
+
+        def check(tx: Transaction) -> bool:
+            now_ms = self._clock.now_ms()
+            if is_locked(tx, found.username, now_ms):
+                return False
+            if not fits:
+                note_failure(tx, found.username, self._records.types.settings, now_ms)
+                note_lock(tx, self._records.types.catalog, found.user_id, found.username, now_ms)
+            return fits
+
+        if not await self._records.write_plain(check):
+            raise PasswordInvalid("Your old password is invalid", is_old=True)
+        await self.credentials.set_password(call, principal.user_id, new_password)
 
     async def reset_password(self, call: Caller, user_id: str) -> str:
         """Give a user a password drawn at random, and return it."""
@@ -218,6 +257,15 @@ class Logins:
             is_active=bool(row["IsActive"]),
             org_id=self.org_id,
             org_name=self._org_name,
+            has_person_accounts=has_person_accounts(self._records.types.catalog.object("Account")),
+            nickname=text("CommunityNickname"),
+            mobile_phone=text("MobilePhone"),
+            street=text("Street"),
+            city=text("City"),
+            state=text("State"),
+            country=text("Country"),
+            postal_code=text("PostalCode"),
+            modified_ms=int(row["LastModifiedDate"] or 0),
         )
 
     def forget_sessions(self, session_ids: tuple[str, ...]) -> None:
@@ -228,7 +276,12 @@ class Logins:
         """Remove expired sessions and old failures from the store."""
         await self.sessions.purge()
         settings, now_ms = self._records.types.settings, self._clock.now_ms()
-        await self._records.write_plain(lambda tx: purge_failures(tx, settings, now_ms))
+
+        def work(tx: Transaction) -> None:
+            purge_failures(tx, settings, now_ms)
+            note_ended_locks(tx, self._records.types.catalog, now_ms)
+
+        await self._records.write_plain(work)
 
     async def try_find_user(self, username: str) -> str | None:
         """The id of the user with this name."""
@@ -264,10 +317,13 @@ class Logins:
         return rows[0], is_on and read_grants(reader, catalog, user_id).has("ApiEnabled")
 
     def _is_current(self, tx: Transaction, found: _Found) -> bool:
-        """Whether the user still is active and has the password that was looked at."""
-        row = try_read_row(tx, self._records.types.catalog.object("User"), found.user_id)
+        """Whether the user still is active, not frozen, and has the password that was looked at."""
+        catalog = self._records.types.catalog
+        row = try_read_row(tx, catalog.object("User"), found.user_id)
+        if row is None or not row["IsActive"] or is_frozen(tx, catalog, found.user_id):
+            return False
         stored = tx.execute("SELECT hash FROM passwords WHERE user_id = ?", (found.user_id,))
-        return row is not None and bool(row["IsActive"]) and stored == [(found.password_hash,)]
+        return bool(stored == [(found.password_hash,)])
 
     def _note_login(self, tx: Transaction, user_id: str, now_ms: int) -> None:
         # Written past the unit of work on purpose: signing in is no change that subscribers hear of.

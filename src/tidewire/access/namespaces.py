@@ -7,7 +7,7 @@ so a name means the same to permissions, queries and events whoever wrote it, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tidewire.errors import SoqlSyntaxError
@@ -17,6 +17,7 @@ from tidewire.soql.tokens import TokenKind, parse_tokens
 
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*")
 _MAX_PREFIX = 15
+_FOUND = re.compile(r"\s*FIND\s*(?:\{(?:[^{}\\]|\\.)*\}|'(?:[^'\\]|\\.)*')", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,35 @@ class Namespace:
                 end = token.position + len(token.text)
         return "".join((*pieces, soql[end:]))
 
+    def full_search(self, sosl: str) -> str:
+        """A search; what it looks for is no name, whatever it looks like."""
+        found = _FOUND.match(sosl)
+        return sosl if found is None else found[0] + self.full_query(sosl[found.end() :])
+
+    def full_column(self, text: str) -> str:
+        """The header of a column of CSV, which may say of which type the target of a lookup is."""
+        target, colon, path = text.strip().rpartition(":")
+        return self.full(target) + colon + self.full_path(path)
+
+    def full_record(self, values: Mapping[str, object]) -> dict[str, object]:
+        """A record, and the records inside it, with whole names."""
+        return {self.full(name): self._full_value(name, value) for name, value in values.items()}
+
+    def _full_value(self, name: str, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        if name != "attributes":
+            return self.full_record(value)
+        kind = value.get("type")
+        return {**value, "type": self.full(kind)} if isinstance(kind, str) else value
+
     def bare(self, name: str) -> str:
         """A name as the caller writes it."""
         return name[len(self.prefix) :] if name.lower() in self.names else name
+
+    def bare_path(self, text: str) -> str:
+        """A dotted path as the caller writes it."""
+        return ".".join(self.bare(part) for part in text.split("."))
 
 
 def try_namespace(catalog: Catalog, given: str) -> Namespace | None:

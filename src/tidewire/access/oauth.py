@@ -292,7 +292,7 @@ class OAuth:
             entry = await self._logins.sessions.peek(token)
         except SessionInvalid:
             return False
-        return await self._logins.sessions.revoke(entry.session_id)
+        return await self._logins.sessions.log_out(entry.session_id)
 
     async def inspect(self, app: ConnectedApp, token: str) -> SessionEntry | Authorization | None:
         """What a token of this app stands for; None if it stands for nothing, or is another's."""

@@ -37,7 +37,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPage:
-    """Some rows of an answer with `total` rows; `locator` is where the next page is, empty on the last one.
+    """Some rows of an answer to `soql` with `total` rows; `locator` is where the next page is, empty on the last one.
 
     Children that did not fit whole have a locator of their own.
     """
@@ -45,6 +45,7 @@ class AnswerPage:
     rows: Rows
     total: int
     locator: str = ""
+    soql: str = ""
 
 
 class QueryPages:
@@ -76,7 +77,8 @@ class QueryPages:
         answer, position = await self._gate.read_snapshot(work)
         if isinstance(answer, Rows):
             total = len(answer.rows) if answer.count is None else answer.count
-            return AnswerPage(replace(answer, position=position), total)
+            return AnswerPage(replace(answer, position=position), total, soql=soql)
+        self._gate.uses.note_query(principal, soql, bound.entity.name, answer.rows)
         kept = Kept(soql, include_deleted, now_ms, answer.ids or RowIds(b""))
         return self._page(principal, bound, answer, kept, position, "")
 
@@ -125,7 +127,7 @@ class QueryPages:
         self._keep_children(principal, page.rows, kept, cursor_id)
         locator = "" if page.is_last else f"{cursor_id}-{page.end}"
         rows = replace(_rows_of(bound, page.rows, None), position=position)
-        return AnswerPage(rows, page.total, locator)
+        return AnswerPage(rows, page.total, locator, kept.soql)
 
     def _keep_children(self, principal: Principal, rows: list[Record], kept: Kept, cursor_id: str) -> str:
         """Give children that are not all there a cursor; returns a cursor of the query, if it has any yet."""

@@ -1,15 +1,25 @@
-"""Publishing platform events: from what a client sends to drafts that fit their schema."""
+"""Publishing platform events: from what a client sends to drafts that fit their schema, and into the log.
+
+Events have no records: they can be created and nothing else. Each event that cannot be published fails alone, whatever
+is published beside it.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidewire.access.grants import Grants
+from tidewire.access.principal import Principal
+from tidewire.access.requests import Call, Note
+from tidewire.clock import Clock
 from tidewire.errors import (
     AccessDenied,
     FieldUnknown,
+    LimitExceeded,
+    OperationUnsupported,
     PayloadInvalid,
     PlatformError,
     RequiredFieldMissing,
@@ -18,17 +28,22 @@ from tidewire.errors import (
 )
 from tidewire.eventlog.log import EventLog
 from tidewire.events import EventDraft, Family, Value
-from tidewire.records.types import Types
+from tidewire.ids import make_id
+from tidewire.records.service import Records
+from tidewire.records.types import Types, compiled_schema
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.model import EventType
+from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.resolution import SchemaResolution
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 
 EVENT_LIMIT_BYTES = 1 << 20
+MONITORING_PERMISSION = "ViewRealTimeEventMonitoringData"
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """One event as a Pub/Sub client sends it; `event_uuid` may be empty."""
 
     schema_id: str
@@ -36,8 +51,7 @@ class Submitted:
     event_uuid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one event: its position, or why it was refused."""
 
     event_uuid: str
@@ -45,11 +59,147 @@ class Outcome:
     error: PlatformError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """An event in the log. `event_id` only has the form of a record's id, as clients expect it."""
+
+    event_id: str
+    event_uuid: str
+    is_immediate: bool = False
+
+
+class Publisher:
+    """Publishes events as users may, through an org's records or one transaction's view of them."""
+
+    def __init__(
+        self,
+        records: Records,
+        log: EventLog,
+        clock: Clock,
+        grants: Callable[[Principal], Awaitable[Grants]],
+        can_publish: Callable[[], bool],
+    ) -> None:
+        self._records = records
+        self._log = log
+        self._clock = clock
+        self._grants = grants
+        self._can_publish = can_publish
+
+    async def publish(self, call: Call, event: str, values: Mapping[str, object]) -> Published:
+        """Publish one event from JSON-decoded values; returns once it is durable.
+
+        Inside a transaction that is taken back, an event stays published if its type publishes immediately.
+        """
+        types = self._records.types
+        event_type = publishable_event(types, await self._grants(call.principal), event)
+        now_ms = self._clock.now_ms()
+        draft = self._draft(event_type, values, call.principal, now_ms)
+        await self._records.write_plain(
+            lambda tx: self._append(tx, [draft], now_ms), outlives=event_type.publishes_immediately
+        )
+        return _published(event_type, draft)
+
+    async def publish_together(
+        self, call: Call, event: str, rows: Sequence[Mapping[str, object]], note: Note[str]
+    ) -> None:
+        """Publish several events from JSON-decoded values in one transaction, inside of which `note` is told of each
+        event's id or why it was refused.
+        """
+        event_type = publishable_event(self._records.types, await self._grants(call.principal), event)
+        now_ms = self._clock.now_ms()
+        drafts: list[EventDraft] = []
+        results: list[str | PlatformError] = []
+        for values in rows:
+            try:
+                drafts.append(self._draft(event_type, values, call.principal, now_ms))
+            except PlatformError as error:
+                results.append(error)
+            else:
+                results.append(event_id_of(event_type))
+
+        def work(unit: UnitOfWork) -> None:
+            self._append(unit.tx, drafts, now_ms)
+            note(unit, results)
+
+        await self._records.write(work, user_id=call.principal.user_id, origin=call.origin)
+
+    async def publish_avro(
+        self, principal: Principal, event: str, submitted: Sequence[Submitted]
+    ) -> list[Outcome]:
+        """Publish Avro events in one transaction; returns, in order, once they are durable."""
+        types = self._records.types
+        event_type = publishable_event(types, await self._grants(principal), event)
+        if not event_type.is_high_volume:
+            return [_unsupported(event_type, item) for item in submitted]
+        now_ms = self._clock.now_ms()
+        latest = types.schemas[event_type.name]
+        return await self._records.write_plain(
+            lambda tx: append_submitted(tx, self._log, event_type, submitted, latest, now_ms)
+        )
+
+    def _draft(
+        self, event: EventType, values: Mapping[str, object], principal: Principal, now_ms: int
+    ) -> EventDraft:
+        if not self._can_publish():
+            raise LimitExceeded(
+                "The org's hourly allocation of published platform events is used up",
+                limit="published_events",
+                status_code="LIMIT_EXCEEDED",
+            )
+        schema = self._records.types.schemas[event.name]
+        return draft_from_values(event, schema, values, principal.user_id, now_ms)
+
+    def _append(self, tx: Transaction, drafts: Sequence[EventDraft], now_ms: int) -> None:
+        if drafts:
+            self._log.append(tx, drafts, now_ms)
+
+
+def event_id_of(event: EventType) -> str:
+    """What stands for an event's id in answers: events have no records."""
+    return make_id(event.key_prefix, 1)
+
+
+def event_object(event: EventType) -> ObjectType:
+    """An object whose records would be the events, for whoever reads values field by field."""
+    return ObjectType(
+        name=event.name,
+        label=event.label,
+        label_plural=event.label_plural,
+        key_prefix=event.key_prefix,
+        fields=event.fields,
+    )
+
+
+def _published(event: EventType, draft: EventDraft) -> Published:
+    return Published(event_id_of(event), draft.event_uuid, event.publishes_immediately)
+
+
+def can_see_event(grants: Grants, event: EventType) -> bool:
+    """Whether the user may subscribe to the event: by a grant on it, or for the server's own by a permission."""
+    return grants.can_read(event.name) if event.custom else grants.has(MONITORING_PERMISSION)
+
+
+def knows_event(grants: Grants, event: EventType) -> bool:
+    """Whether the event exists for the user, who may subscribe to it or publish it."""
+    return can_see_event(grants, event) or (event.custom and grants.on(event.name).can_create)
+
+
+def refuse_event(catalog: Catalog, grants: Grants, name: str, operation: str) -> None:
+    """Raise OperationUnsupported if this is the name of an event, for what only records can be asked for."""
+    event = catalog.try_any_event(name)
+    if event is not None and knows_event(grants, event):
+        raise OperationUnsupported(
+            f"entity type {event.name} does not support {operation}", entity=event.name
+        )
+
+
 def publishable_event(types: Types, grants: Grants, name: str) -> EventType:
     """The event type, if it exists and the user may publish it."""
-    event = types.catalog.try_event(name)
-    if event is None or not (grants.on(event.name).can_create or grants.can_read(event.name)):
+    event = types.catalog.try_any_event(name)
+    if event is None or not knows_event(grants, event):
         raise TopicUnknown(f"There is no event type {name}", topic=name)
+    if not event.custom:
+        raise OperationUnsupported(f"entity type {event.name} does not support create", entity=event.name)
     if not grants.on(event.name).can_create:
         raise AccessDenied(f"insufficient access rights to publish {event.name}", topic=event.name)
     return event
@@ -58,9 +208,10 @@ def publishable_event(types: Types, grants: Grants, name: str) -> EventType:
 def draft_from_values(
     event: EventType, schema: EventSchema, values: Mapping[str, object], user_id: str, now_ms: int
 ) -> EventDraft:
-    """A draft from JSON-decoded field values, as REST sends them."""
+    """A draft from JSON-decoded field values, as REST sends them. What is left out has its default."""
     known = {f.name.lower(): f for f in event.fields}
     body: dict[str, Value] = {"CreatedDate": now_ms, "CreatedById": user_id}
+    body |= {f.name: _default(f) for f in event.fields}
     for name, raw in values.items():
         field = known.get(name.lower())
         if field is None:
@@ -71,44 +222,80 @@ def draft_from_values(
     missing = [f.name for f in event.fields if f.required and body.get(f.name) is None]
     if missing:
         raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(missing)}]", fields=missing)
-    return EventDraft(
-        event.name, Family.PLATFORM, schema.encode(body), now_ms, schema.schema_id, str(uuid.uuid4())
+    payload = schema.encode(body)
+    _check_size(payload)
+    return EventDraft(event.name, Family.PLATFORM, payload, now_ms, schema.schema_id, str(uuid.uuid4()))
+
+
+def _default(field: Field) -> Value:
+    """What a field holds that the publisher says nothing of: a checkbox is never without a value."""
+    if field.default is None and field.type is FieldType.CHECKBOX:
+        return False
+    return field.default
+
+
+def _unsupported(event: EventType, item: Submitted) -> Outcome:
+    # The words are the protocol's: clients look for them.
+    text = (
+        f"com.salesforce.eventbus.exceptions.PublishException: Unsupported topic [/event/{event.name}]. "
+        "Standard Volume event type is not supported."
     )
+    return Outcome(item.event_uuid or str(uuid.uuid4()), 0, OperationUnsupported(text, topic=event.name))
 
 
 def append_submitted(
-    tx: Transaction, log: EventLog, event: EventType, submitted: Sequence[Submitted], now_ms: int
+    tx: Transaction,
+    log: EventLog,
+    event: EventType,
+    submitted: Sequence[Submitted],
+    latest: EventSchema,
+    now_ms: int,
 ) -> list[Outcome]:
-    """Append the events that fit their schema, in order; the others fail alone."""
-    schemas: dict[str, EventSchema | None] = {}
+    """Append the events that fit their schema, in order; the others fail alone.
+
+    All are stored by the newest schema: what was written by an older one is resolved to it by Avro's rules.
+    """
+    schemas: dict[str, SchemaResolution | None] = {}
     checked: list[EventDraft | Outcome] = []
     for item in submitted:
         event_uuid = item.event_uuid or str(uuid.uuid4())
         try:
-            _check(tx, log, event.name, item, schemas)
+            payload = _resolved(tx, log, event.name, item, latest, schemas)
         except PlatformError as error:
             checked.append(Outcome(event_uuid, 0, error))
             continue
-        checked.append(
-            EventDraft(event.name, Family.PLATFORM, item.payload, now_ms, item.schema_id, event_uuid)
-        )
+        checked.append(EventDraft(event.name, Family.PLATFORM, payload, now_ms, latest.schema_id, event_uuid))
     drafts = [c for c in checked if isinstance(c, EventDraft)]
     stored = iter(log.append(tx, drafts, now_ms) if drafts else [])
     return [c if isinstance(c, Outcome) else Outcome(c.event_uuid, next(stored).position) for c in checked]
 
 
-def _check(
-    tx: Transaction, log: EventLog, topic: str, item: Submitted, schemas: dict[str, EventSchema | None]
-) -> None:
-    if len(item.payload) > EVENT_LIMIT_BYTES:
-        raise PayloadInvalid(f"The event is larger than {EVENT_LIMIT_BYTES} bytes")
+def _resolved(
+    tx: Transaction,
+    log: EventLog,
+    topic: str,
+    item: Submitted,
+    latest: EventSchema,
+    schemas: dict[str, SchemaResolution | None],
+) -> bytes:
+    """The event's bytes by the newest schema. Raises PayloadInvalid or SchemaUnknown."""
+    _check_size(item.payload)
+    if item.schema_id == latest.schema_id:
+        latest.check(item.payload)
+        return item.payload
     if item.schema_id not in schemas:
         rows = tx.execute("SELECT topic FROM event_schemas WHERE schema_id = ?", (item.schema_id,))
         is_own = bool(rows) and rows[0][0] == topic
-        schemas[item.schema_id] = EventSchema(log.read_schema(tx, item.schema_id)) if is_own else None
-    schema = schemas[item.schema_id]
-    if schema is None:
+        older = compiled_schema(log.read_schema(tx, item.schema_id)) if is_own else None
+        schemas[item.schema_id] = None if older is None else SchemaResolution(older, latest)
+    resolution = schemas[item.schema_id]
+    if resolution is None:
         raise SchemaUnknown(
             f"{topic} never had schema id {item.schema_id[:64]}", schema_id=item.schema_id[:64]
         )
-    schema.decode(item.payload)
+    return resolution.resolve(item.payload)
+
+
+def _check_size(payload: bytes) -> None:
+    if len(payload) > EVENT_LIMIT_BYTES:
+        raise PayloadInvalid(f"The event is larger than {EVENT_LIMIT_BYTES} bytes")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tidewire.access.grants import ObjectGrant
 from tidewire.access.sharing import Level, Sharing
 from tidewire.errors import FilterInvalid
 from tidewire.ids import POD, case_suffix, normalise_id
@@ -154,12 +155,18 @@ def read_access(
         grant = sharing.grant(obj)
         for level, flags in (
             (Level.READ, ["HasReadAccess"]),
-            (Level.EDIT, ["HasEditAccess"] if grant.can_edit or grant.can_modify_all else []),
+            (Level.EDIT, _edit_flags(grant, can_transfer=sharing.can_transfer(obj))),
             (Level.FULL, _full_flags(grant.can_edit, grant.can_delete, grant.can_modify_all)),
         ):
             for record_id in sharing.reached(reader, obj, ids, level) if flags else ():
                 found[record_id].update(flags)
     return {record_id: frozenset(flags) for record_id, flags in found.items()}
+
+
+def _edit_flags(grant: ObjectGrant, *, can_transfer: bool) -> list[str]:
+    if not (grant.can_edit or grant.can_modify_all):
+        return []
+    return ["HasEditAccess", "HasTransferAccess"] if can_transfer else ["HasEditAccess"]
 
 
 def _full_flags(can_edit: bool, can_delete: bool, can_modify_all: bool) -> list[str]:

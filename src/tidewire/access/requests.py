@@ -52,6 +52,7 @@ class Upsert:
     field: str
     value: object
     values: Mapping[str, object]
+    refusal: PlatformError | None = None  # why it is not even tried
 
 
 @dataclass(frozen=True)

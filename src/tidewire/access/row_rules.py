@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tidewire.access.grants import is_permissionable
+from tidewire.access.user_logins import NAME, check_user_login
 from tidewire.errors import FieldsInconsistent
 from tidewire.events import Value
 from tidewire.records.table import try_read_row
@@ -35,6 +36,11 @@ _ALREADY = {"Read": ("Read",), "ReadWrite": ("Read", "Edit")}
 
 def check_row(unit: UnitOfWork, obj: ObjectType, record_id: str | None, values: Mapping[str, object]) -> None:
     """Raise FieldsInconsistent for a row that its kind does not allow; without an id it is a new one."""
+    if obj.name == NAME:
+        check_user_login(
+            unit, obj, record_id, {f.name: v for n, v in values.items() if (f := obj.try_field(n))}
+        )
+        return
     rule = _check_share if obj.shares else _RULES.get(obj.name)
     if rule is not None:
         rule(unit.catalog, obj, _merged(unit, obj, record_id, values))

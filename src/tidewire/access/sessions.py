@@ -12,6 +12,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from tidewire.access.passwords import draw_token, hash_token
 from tidewire.access.principal import Principal
@@ -71,6 +72,18 @@ class _Live:
         )
 
 
+class SessionWatcher(Protocol):
+    """Told of logins and logouts inside their transactions."""
+
+    def note_login(
+        self, tx: Transaction, principal: Principal, origin: Origin, refusal: PlatformError | None
+    ) -> None:
+        """A session starts, or is refused to the user."""
+
+    def note_logout(self, tx: Transaction, principal: Principal, peer: str) -> None:
+        """A user ends a session of theirs."""
+
+
 class Sessions:
     """One org's login sessions."""
 
@@ -91,6 +104,7 @@ class Sessions:
         self._hashes: dict[str, str] = {}
         self._ends = 0
         self._background: set[asyncio.Future[None]] = set()
+        self.watcher: SessionWatcher | None = None
 
     def __len__(self) -> int:
         return len(self._live)
@@ -114,6 +128,8 @@ class Sessions:
 
         def work(tx: Transaction) -> PlatformError | None:
             refusal = check(tx)
+            if self.watcher is not None:
+                self.watcher.note_login(tx, principal, origin, refusal)
             if refusal is None:
                 tx.execute(
                     f"INSERT INTO login_sessions (token_hash, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608  # constant
@@ -197,6 +213,22 @@ class Sessions:
     async def revoke(self, session_id: str) -> bool:
         """End one session at once, open streams included; returns whether there was one."""
         return bool(await self._records.write_plain(lambda tx: end_sessions(tx, "session_id", session_id)))
+
+    async def log_out(self, session_id: str) -> bool:
+        """End a session on its user's own behalf; returns whether there was one."""
+        user = self._records.types.catalog.object("User")
+
+        def work(tx: Transaction) -> bool:
+            rows = tx.execute("SELECT user_id, peer FROM login_sessions WHERE session_id = ?", (session_id,))
+            if not end_sessions(tx, "session_id", session_id):
+                return False
+            row = try_read_row(tx, user, rows[0][0])
+            if self.watcher is not None and row is not None:
+                principal = Principal(self._org_id, rows[0][0], str(row["Username"]), session_id)
+                self.watcher.note_logout(tx, principal, rows[0][1])
+            return True
+
+        return await self._records.write_plain(work)
 
     async def purge(self) -> None:
         """Remove expired sessions from the store, a bounded number at a time."""

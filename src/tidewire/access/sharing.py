@@ -86,6 +86,11 @@ class Sharing:
         self._known: dict[tuple[str, Level], BoundCondition | None] = {}
         self._derived: dict[str, tuple[DerivedRows, ...]] = {}
 
+    @property
+    def user_id(self) -> str:
+        """Whose reach it is."""
+        return self._reach.user_id
+
     def __call__(self, obj: ObjectType, /) -> BoundCondition | None:
         """Which records of an object may be seen, as queries ask it."""
         return self.sight(obj)
@@ -117,6 +122,10 @@ class Sharing:
             sql = compile_sql(BoundQuery(obj, ()), among=among, columns=(obj.by_name["id"],))
             found |= {str(row[0]) for row in reader.execute(sql.text, sql.params)}
         return found
+
+    def can_transfer(self, obj: ObjectType) -> bool:
+        """Whether whoever may edit a record of the object may also give it to another owner."""
+        return self._grants.has("TransferAnyEntity") or self._grants.has(f"TransferAny{obj.name}")
 
     def knows(self, obj: ObjectType) -> bool:
         """Whether records of an object may be read at all."""

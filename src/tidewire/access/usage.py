@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from collections import deque
 
+from tidewire.access.allocations import Allocations
 from tidewire.clock import Clock
 
 DAILY_API_REQUESTS = 5_000_000
+USAGE_HEADER = "Sforce-Limit-Info"
 
 _HOUR_S = 3600
 _HOURS = 24
 
 
 class ApiUsage:
-    """How many API calls came in during the last 24 hours. Counting costs a comparison and an addition."""
+    """How many API calls came in during the last 24 hours. Counting costs a comparison and an addition.
+
+    `streaming` is what is counted of streaming, once the org is open.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._hours: deque[tuple[int, int]] = deque()  # (hour number, calls), oldest first
+        self.streaming: Allocations | None = None
 
     def count(self) -> None:
         """One more call."""
@@ -36,11 +42,19 @@ class ApiUsage:
     def used(self) -> int:
         """Calls in the last 24 hours. May be asked from any thread."""
         oldest = self._hour() - _HOURS
-        return sum(calls for hour, calls in tuple(self._hours) if hour > oldest)
+        used = 0
+        for hour, calls in tuple(self._hours):
+            if hour > oldest:
+                used += calls
+        return used
+
+    def can_publish(self) -> bool:
+        """Whether the org may publish another platform event in the running hour."""
+        return self.streaming is None or self.streaming.can_publish()
 
     def header(self) -> tuple[str, str]:
         """The response header that tells clients where they stand."""
-        return ("Sforce-Limit-Info", f"api-usage={self.used()}/{DAILY_API_REQUESTS}")
+        return (USAGE_HEADER, f"api-usage={self.used()}/{DAILY_API_REQUESTS}")
 
     def _hour(self) -> int:
         return int(self._clock.monotonic_s() // _HOUR_S)

@@ -39,6 +39,7 @@ class View:
         self._columns: dict[str, tuple[Field, ...]] = {}
         self._names: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
         self._described: dict[str, ObjectType] = {}
+        self._readable: dict[str, bool] = {}
         self._queries: OrderedDict[str, BoundQuery] = OrderedDict()
 
     def is_current(self, grants: Grants, catalog: Catalog) -> bool:
@@ -59,6 +60,13 @@ class View:
     @cached_property
     def _caller(self) -> Caller:
         return replace(self.grants.caller, sight=self.sharing)
+
+    def can_read(self, obj: ObjectType) -> bool:
+        """Whether the user may read records of the object, and so know of it."""
+        found = self._readable.get(obj.name)
+        if found is None:
+            found = self._readable[obj.name] = self.grants.can_read(obj.name)
+        return found
 
     def described(self, obj: ObjectType) -> ObjectType:
         """The object with what may be done to its records narrowed to what the user may do."""

@@ -1,4 +1,5 @@
-"""Single writes, each all or nothing, as a user may make them: inside the transaction, behind the guard.
+"""Single writes, each all or nothing, as a user may make them: what grants say of one before its transaction, and
+what is done inside of it, behind the guard.
 
 A write checks everything before it touches a row, so one that fails has left nothing behind.
 """
@@ -7,17 +8,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tidewire.access.editing import check_editable
 from tidewire.access.grants import GRANT_OBJECTS, ObjectGrant
 from tidewire.access.guard import RecordGuard
+from tidewire.access.publishing import refuse_event
+from tidewire.access.reading import check_topic_query
 from tidewire.access.requests import Upsert, Write
 from tidewire.access.sharing import Level
-from tidewire.errors import AccessDenied, PlatformError
+from tidewire.access.view import View
+from tidewire.errors import AccessDenied, ObjectUnknown, PlatformError
 from tidewire.ids import normalise_id
 from tidewire.records.table import try_read_row
 from tidewire.records.work import UnitOfWork, living
+from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
 
 BinAct = Callable[[UnitOfWork, ObjectType, str], None]
+
+# Deleted by themselves they leave nothing in the recycle bin; deleted along with their parent they do.
+_GONE_AT_ONCE = frozenset({"CampaignMember"})
+
+
+def check_write(view: View, catalog: Catalog, write: Write, now_ms: int) -> ObjectType:
+    """The object that is written to. Raises ObjectUnknown, AccessDenied, FieldUnknown or FieldNotWriteable for what
+    the user may not do with any record.
+    """
+    obj = catalog.try_object(write.entity)
+    if obj is None or not view.can_read(obj):
+        operation = "create" if write.record_id is None else "delete" if write.values is None else "update"
+        refuse_event(catalog, view.grants, write.entity, operation)
+        raise ObjectUnknown(f"sObject type '{write.entity}' is not supported.", entity=write.entity)
+    described = view.described(obj)
+    if write.record_id is None:
+        is_allowed = described.createable
+    elif write.values is None:
+        is_allowed = described.deletable
+    else:
+        is_allowed = described.updateable
+    check_allowed(obj, is_allowed)
+    readable, editable = view.field_names(obj)
+    given = write.values or {}
+    if not (readable.issuperset(given) and editable.issuperset(given)):
+        check_editable(catalog, obj, view.grants, given)
+    if obj.name == "PushTopic":
+        check_topic_query(view, obj, given, now_ms)
+    return obj
 
 
 def run_write(unit: UnitOfWork, guard: RecordGuard, obj: ObjectType, write: Write) -> str | PlatformError:
@@ -35,7 +70,7 @@ def run_write(unit: UnitOfWork, guard: RecordGuard, obj: ObjectType, write: Writ
             write.check(living(try_read_row(unit.tx, obj, record_id), record_id))
         if write.values is None:
             unit.delete(obj, record_id)
-            if write.is_hard:
+            if write.is_hard or obj.name in _GONE_AT_ONCE:
                 unit.purge(obj, record_id)
         else:
             unit.update(obj, record_id, write.values)
@@ -48,6 +83,8 @@ def run_upsert(
     unit: UnitOfWork, guard: RecordGuard, obj: ObjectType, grant: ObjectGrant, upsert: Upsert
 ) -> tuple[str, bool] | PlatformError:
     """Carry out one upsert; its record's id and whether it is new, or why it failed."""
+    if upsert.refusal is not None:
+        return upsert.refusal
 
     def check(record_id: str | None) -> None:
         if record_id is None:

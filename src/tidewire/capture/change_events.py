@@ -1,62 +1,204 @@
-"""Change events: a record's change as the Avro event that `/data/...` channels carry.
+"""Change events: the changes of one transaction as the Avro events that `/data/...` channels carry.
 
-CREATE and UNDELETE carry every value; UPDATE carries what changed, with LastModifiedDate always among it;
-DELETE carries none. The full event is
+Records that changed alike, one after the other, share a merged event. An event that is too large, or that cannot
+be made at all, becomes a gap event, and so does a change below the API; gaps of one kind share an event. What
+follows the first 100,000 changes of a transaction is told by one overflow event for each entity. The full event is
 stored; what a subscriber may not see is cut at delivery.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from tidewire.events import Change, ChangeType, CommitContext, EventDraft, Family, Value
+from tidewire.capture.event_bodies import AUDIT_STAMPS, NO_BODY, Body, body_of, count_changes, is_silent
+from tidewire.capture.event_headers import HEADER, bitmap_of, change_header, gap_header, overflow_header
+from tidewire.events import Aside, Change, ChangeType, CommitContext, EventDraft, Family, Value
+from tidewire.ids import random_uuid
 from tidewire.names import change_event_name
-from tidewire.schema.bitmap import encode_bitmap
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.model import ObjectType
 
-AUDIT_STAMPS = frozenset({"LastModifiedDate", "LastModifiedById", "SystemModstamp"})
-"""Fields that every save touches; alone they are no change worth telling."""
+log = logging.getLogger(__name__)
+
+MAX_CHANGES = 100_000
+"""How many changes of a transaction are told one by one; a field of an update counts as one."""
+MAX_EVENT_BYTES = 1_048_576
+MAX_MERGED_IDS = 5_000
+"""How many records one event may name: enough for what people do, and far below the size of an event."""
+_CROWD = 1_000  # from so many changes on, records that followed others share events too
+_MERGEABLE = frozenset({ChangeType.UPDATE, ChangeType.DELETE})
 
 
 def change_events(
-    changes: Sequence[Change], context: CommitContext, catalog: Catalog, schemas: Mapping[str, EventSchema]
+    changes: Sequence[Change],
+    context: CommitContext,
+    catalog: Catalog,
+    schemas: Mapping[str, EventSchema],
+    asides: Sequence[Aside] = (),
+    *,
+    max_changes: int = MAX_CHANGES,
 ) -> list[EventDraft]:
-    """The change events of one transaction, in order, for the objects that are selected."""
-    drafts = []
-    uuids = _iter_uuids(len(changes))
+    """The change events of one transaction, in order, for the objects that are selected. Asides come last."""
+    captured = catalog.captured
+    events = _Events(context, schemas, is_crowd=len(changes) > _CROWD)
     has_persons = catalog.object("Account").try_field("IsPersonAccount") is not None
     stirred = _stirred(changes) if has_persons else frozenset()
+    counted = 0
+    untold = 0  # changes so far that have no event and no number of their own
+    overflowed: dict[str, None] = {}
     for change in changes:
-        if change.entity not in catalog.captured:
+        if change.entity not in captured:
             continue
         obj = catalog.object(change.entity)
-        if _is_silent(change, obj) and change.record_id not in stirred:
+        if is_silent(change, obj) and change.record_id not in stirred:
+            untold += 1
             continue
-        topic = change_event_name(change.entity)
-        schema = schemas[topic]
-        drafts.append(
-            EventDraft(
-                topic=topic,
-                family=Family.CHANGE,
-                payload=schema.encode(_value(change, context, obj, schema)),
-                created_ms=context.commit_ms,
-                schema_id=schema.schema_id,
-                event_uuid=next(uuids),
-            )
-        )
-    return drafts
+        if overflowed:
+            overflowed[change.entity] = None
+            continue
+        try:
+            body = body_of(change, obj)
+        except Exception:  # whatever it was, the write stands and subscribers are told to read the record
+            log.exception("capture.event_failed", extra={"entity": change.entity})
+            events.add_gap(change.entity, change.type, [change.record_id])
+            continue
+        counted += count_changes(change, body)
+        if counted > max_changes:
+            overflowed[change.entity] = None
+        elif not events.try_merge(change, body):
+            events.open(change, body, change.sequence - untold)
+            continue
+        untold += 1
+    events.close()
+    if overflowed:
+        for number, entity in enumerate(overflowed, events.sequence + 1):
+            events.add(entity, overflow_header(context, entity, number))
+    for aside in asides:
+        if aside.entity in captured:
+            events.add_aside(aside, catalog.object(aside.entity).key_prefix)
+    return events.drafts()
 
 
-def _is_silent(change: Change, obj: ObjectType) -> bool:
-    """Whether an update has nothing to tell: all that changed are stamps, and fields that events do not carry."""
-    if change.type is not ChangeType.UPDATE:
-        return False
-    paths = event_paths(obj)
-    return not any(name in paths and name not in AUDIT_STAMPS for name in change.changed)
+_Made = tuple[str, str, bytes]  # topic, schema id and payload
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """A gap event at its place, which more records may join until the end."""
+
+    entity: str
+    change_type: str
+    transaction_key: str
+    record_ids: list[str] = field(default_factory=list)
+
+
+class _Events:
+    """The events of one transaction as they are made. One may be open: what follows may yet join it."""
+
+    def __init__(self, context: CommitContext, schemas: Mapping[str, EventSchema], *, is_crowd: bool) -> None:
+        self._context = context
+        self._is_crowd = is_crowd
+        self._schemas = schemas
+        self._made: list[_Made | _Gap] = []
+        self._gaps: dict[tuple[str, str, str], _Gap] = {}
+        self._first: Change | None = None
+        self._body = NO_BODY
+        self._ids: list[str] = []
+        self.sequence = 0
+
+    def try_merge(self, change: Change, body: Body) -> bool:
+        """Let the change join the open event if that tells just the same of the same kind of record."""
+        first = self._first
+        if (
+            first is None
+            or change.type is not first.type
+            or change.entity != first.entity
+            or ((change.stands_alone or first.stands_alone) and not self._is_crowd)
+            or change.type not in _MERGEABLE
+            or body != self._body
+            or len(self._ids) >= MAX_MERGED_IDS
+        ):
+            return False
+        self._ids.append(change.record_id)
+        return True
+
+    def open(self, change: Change, body: Body, sequence: int) -> None:
+        """Begin an event."""
+        self.close()
+        self._first, self._body, self._ids = change, body, [change.record_id]
+        self.sequence = sequence
+
+    def close(self) -> None:
+        """Make the open event, or a gap event in its place."""
+        first, body = self._first, self._body
+        if first is None:
+            return
+        self._first = None
+        header = change_header(self._context, first.entity, self._ids, first.type.value, self.sequence)
+        try:
+            schema = self._schemas[change_event_name(first.entity)]
+            if body.changed:
+                header["changedFields"] = bitmap_of(schema, body.changed)
+                header["nulledFields"] = bitmap_of(schema, body.nulled)
+                header["diffFields"] = bitmap_of(schema, body.different)
+            payload = schema.encode({HEADER: header, **body.values})
+        except Exception:  # whatever it was, the write stands and subscribers are told to read the record
+            log.exception("capture.event_failed", extra={"entity": first.entity})
+            self.add_gap(first.entity, first.type, self._ids)
+            return
+        if len(payload) > MAX_EVENT_BYTES:
+            self.add_gap(first.entity, first.type, self._ids)
+        else:
+            self._made.append((schema.name, schema.schema_id, payload))
+
+    def add(self, entity: str, header: dict[str, Any]) -> None:
+        """Make an event that is only a header."""
+        self._made.append(self._header_event(entity, header))
+
+    def add_gap(
+        self, entity: str, change_type: ChangeType, record_ids: Sequence[str], transaction_key: str = ""
+    ) -> None:
+        """Tell of records only that they changed, in the gap event for changes of this kind."""
+        self.close()
+        kind = (entity, change_type.value, transaction_key)
+        for record_id in record_ids:
+            gap = self._gaps.get(kind)
+            if gap is None or len(gap.record_ids) >= MAX_MERGED_IDS:
+                gap = self._gaps[kind] = _Gap(entity, change_type.value, transaction_key)
+                self._made.append(gap)
+            gap.record_ids.append(record_id)
+
+    def add_aside(self, aside: Aside, key_prefix: str) -> None:
+        """Tell what was done beside the changes."""
+        if not aside.lost_field:
+            self.add_gap(aside.entity, aside.type, aside.record_ids, aside.transaction_key)
+            return
+        self.sequence += 1
+        every = [key_prefix + "*"]
+        header = change_header(self._context, aside.entity, every, aside.type.value, self.sequence)
+        schema = self._schemas[change_event_name(aside.entity)]
+        header["changedFields"] = header["nulledFields"] = bitmap_of(schema, (aside.lost_field,))
+        self.add(aside.entity, header)
+
+    def drafts(self) -> list[EventDraft]:
+        """All events, in order."""
+        created_ms = self._context.commit_ms
+        made = [self._gap_event(each) if isinstance(each, _Gap) else each for each in self._made]
+        return [
+            EventDraft(topic, Family.CHANGE, payload, created_ms, schema_id, random_uuid())
+            for topic, schema_id, payload in made
+        ]
+
+    def _gap_event(self, gap: _Gap) -> _Made:
+        header = gap_header(self._context, gap.entity, gap.record_ids, gap.change_type, gap.transaction_key)
+        return self._header_event(gap.entity, header)
+
+    def _header_event(self, entity: str, header: dict[str, Any]) -> _Made:
+        schema = self._schemas[change_event_name(entity)]
+        return schema.name, schema.schema_id, schema.encode({HEADER: header})
 
 
 def _stirred(changes: Sequence[Change]) -> frozenset[Value]:
@@ -68,72 +210,3 @@ def _stirred(changes: Sequence[Change]) -> frozenset[Value]:
             twin_field = "PersonContactId" if change.entity == "Account" else "AccountId"
             halves.add((change.after or {}).get(twin_field))
     return frozenset(halves)
-
-
-@lru_cache(maxsize=1024)
-def event_paths(obj: ObjectType) -> dict[str, tuple[str, str]]:
-    """Where each stored field stands in the object's change events: its top-level name, and its part of a
-    compound.
-    """
-    return {
-        f.name: (f.compound, f.component) if f.compound else (f.name, "")
-        for f in obj.stored_fields
-        if f.in_change_events and not f.is_compound  # a stored Name only repeats its parts
-    }
-
-
-def _iter_uuids(count: int) -> Iterator[str]:
-    """Random uuids, version 4. One by one, the random bytes of a large transaction would cost a call each."""
-    digits = os.urandom(16 * count).hex()
-    for start in range(0, len(digits), 32):
-        own = digits[start : start + 32]
-        variant = "89ab"[int(own[16], 16) & 3]
-        yield f"{own[:8]}-{own[8:12]}-4{own[13:16]}-{variant}{own[17:20]}-{own[20:]}"
-
-
-def _value(change: Change, context: CommitContext, obj: ObjectType, schema: EventSchema) -> dict[str, object]:
-    paths = event_paths(obj)
-    changed: list[str] = []
-    nulled: list[str] = []
-    body: dict[str, Value | dict[str, Value]] = {}
-    row = change.after or {}
-    if change.type is ChangeType.UPDATE:
-        names = [n for n in change.changed if n in paths and n != "LastModifiedDate"]
-        # A lead that is converted is the one update whose event does not tell when.
-        if "LastModifiedDate" in paths and not (change.entity == "Lead" and "IsConverted" in change.changed):
-            names.append("LastModifiedDate")
-        for name in names:
-            top, part = paths[name]
-            path = f"{top}.{part}" if part else top
-            changed.append(path)
-            if row[name] is None:
-                nulled.append(path)
-    elif change.type is ChangeType.DELETE:
-        names = []
-    else:
-        names = [name for name, value in row.items() if value is not None and name in paths]
-    for name in names:
-        top, part = paths[name]
-        if not part:
-            body[top] = row[name]
-            continue
-        compound = body.setdefault(top, {})
-        if isinstance(compound, dict):
-            compound[part] = row[name]
-    return {
-        "ChangeEventHeader": {
-            "entityName": change.entity,
-            "recordIds": [change.record_id],
-            "changeType": change.type.value,
-            "changeOrigin": context.origin,
-            "transactionKey": context.transaction_key,
-            "sequenceNumber": change.sequence,
-            "commitTimestamp": context.commit_ms,
-            "commitNumber": context.commit_number,
-            "commitUser": context.user_id,
-            "nulledFields": encode_bitmap(schema, nulled) if nulled else [],
-            "diffFields": [],
-            "changedFields": encode_bitmap(schema, changed) if changed else [],
-        },
-        **body,
-    }

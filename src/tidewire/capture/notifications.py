@@ -1,20 +1,22 @@
 """Notifications: what record changes make known on push topics.
 
 A notification's payload is JSON: `{"type": ..., "createdDate": ..., "sobject": {...}}`, with the values of
-every selected field as the streaming protocol spells them. The replay id is not in it, because the log gives
-positions later; delivery adds it.
+every selected field as the streaming protocol spells them. Of a deleted record `sobject` has only the id, and
+`record` the values it had, which filters are held against but nobody is told. The replay id is not in it, because
+the log gives positions later; delivery adds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import orjson
 
 from tidewire.capture.push_topics import PushTopic
 from tidewire.capture.topic_index import PushTopicIndex
-from tidewire.events import Change, ChangeType, CommitContext, EventDraft, Family
+from tidewire.events import Change, ChangeType, CommitContext, EventDraft, Family, Value
 from tidewire.schema.values import render_compound, render_datetime, render_value
+from tidewire.soql.dates import UTC_CALENDAR, Calendar
 
 _EVENT_TYPES = {
     ChangeType.CREATE: "created",
@@ -25,34 +27,37 @@ _EVENT_TYPES = {
 
 
 def notifications(
-    changes: Sequence[Change], context: CommitContext, index: PushTopicIndex
+    changes: Sequence[Change],
+    context: CommitContext,
+    index: PushTopicIndex,
+    calendar: Calendar = UTC_CALENDAR,
 ) -> list[EventDraft]:
-    """What the changes of one transaction make known, in order."""
+    """What the changes of one transaction make known, in order. The calendar is the org's."""
     drafts: list[EventDraft] = []
     for change in changes:
         if change.is_quiet:
             continue
-        topics = index.concerned_by(change)
+        topics = index.concerned_by(change, context.commit_ms, calendar)
         if not topics:
             continue
         rendered: dict[str, object] = {}
         for topic in topics:
-            payload = orjson.dumps(
-                {
-                    "type": _EVENT_TYPES[change.type],
-                    "createdDate": render_datetime(context.commit_ms, "Z"),
-                    "sobject": _sobject(topic, change, rendered),
-                }
-            )
+            told: dict[str, object] = {
+                "type": _EVENT_TYPES[change.type],
+                "createdDate": render_datetime(context.commit_ms, "Z"),
+            }
+            if change.type is ChangeType.DELETE or change.after is None:
+                told["sobject"] = {"Id": change.record_id}
+                told["record"] = _values(topic, change.before or {}, rendered)
+            else:
+                told["sobject"] = _values(topic, change.after, rendered)
+            payload = orjson.dumps(told)
             drafts.append(EventDraft(topic.record_id, Family.PUSH_TOPIC, payload, context.commit_ms))
     return drafts
 
 
-def _sobject(topic: PushTopic, change: Change, rendered: dict[str, object]) -> dict[str, object]:
-    """The values that a topic shows; `rendered` are those that another topic has shown of the same change."""
-    row = change.after
-    if change.type is ChangeType.DELETE or row is None:
-        return {"Id": change.record_id}
+def _values(topic: PushTopic, row: Mapping[str, Value], rendered: dict[str, object]) -> dict[str, object]:
+    """The values that a topic selects; `rendered` are those that another topic has selected of the same change."""
     out: dict[str, object] = {}
     for column in topic.columns:
         name = column.name

@@ -6,24 +6,30 @@ are told in `notifications.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidewire.capture.topic_rules import (
+    NEWEST_API,
     OLDEST_API,
     check_fields,
     check_shape,
+    depends_on_calendar,
     detected_fields,
     has_field_to_watch,
 )
-from tidewire.errors import PlatformError, PushTopicInvalid
+from tidewire.errors import ObjectUnknown, PlatformError, PushTopicInvalid
 from tidewire.events import ChangeType, Value
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.values import DAY_MS
+from tidewire.soql.ast import Query
 from tidewire.soql.binder import bind_query
 from tidewire.soql.bound import BoundCondition, referenced_fields
-from tidewire.soql.compile_predicate import compile_predicate
+from tidewire.soql.compile_predicate import Predicate, compile_predicate
+from tidewire.soql.dates import Calendar
 from tidewire.soql.parser import parse_query
+from tidewire.soql.scope import Caller
 
 _OPERATION_FIELDS = {
     ChangeType.CREATE: "NotifyForOperationCreate",
@@ -33,11 +39,37 @@ _OPERATION_FIELDS = {
 }
 
 
+class RelativeCondition:
+    """A condition with relative dates, or parts of dates, which holds for other values on another day or in another
+    calendar.
+    """
+
+    __slots__ = ("_catalog", "_compiled", "_query")
+
+    def __init__(self, query: Query, catalog: Catalog) -> None:
+        self._query = query
+        self._catalog = catalog
+        self._compiled: tuple[int, Calendar, Predicate] | None = (
+            None  # replaced as a whole: readers need no lock
+        )
+
+    def at(self, now_ms: int, calendar: Calendar) -> Predicate:
+        """The condition as of a moment; compiled once a day."""
+        day = calendar.zone.local_ms(now_ms) // DAY_MS
+        compiled = self._compiled
+        if compiled is None or compiled[0] != day or compiled[1] is not calendar:
+            caller = Caller(calendar=calendar)
+            bound = bind_query(self._query, self._catalog, now_ms=now_ms, caller=caller)
+            compiled = self._compiled = day, calendar, compile_predicate(bound.where, bound.entity)
+        return compiled[2]
+
+
 @dataclass(frozen=True, slots=True)
 class PushTopic:
     """A push topic, compiled. `watched` are the fields whose change counts, None for any.
 
-    `columns` are what notifications show: the selected fields, and with a person's name its parts.
+    `columns` are what notifications show: the selected fields, and with a person's name its parts. `relative`, if the
+    query depends on the calendar, is to be asked instead of `matches`.
     """
 
     record_id: str
@@ -49,7 +81,8 @@ class PushTopic:
     watched: frozenset[str] | None
     operations: frozenset[ChangeType]
     is_active: bool
-    matches: Callable[[Mapping[str, Value]], bool] = field(repr=False)
+    matches: Predicate = field(repr=False)
+    relative: RelativeCondition | None = field(default=None, repr=False, compare=False)
 
 
 def compile_push_topic(
@@ -59,9 +92,16 @@ def compile_push_topic(
     api_version = row.get("ApiVersion")
     if not isinstance(api_version, int | float) or api_version <= OLDEST_API:
         raise PushTopicInvalid(f"ApiVersion must be greater than {OLDEST_API}", fields=["ApiVersion"])
-    query = parse_query(str(row["Query"]))
+    if api_version > NEWEST_API:
+        raise PushTopicInvalid(f"ApiVersion must not be greater than {NEWEST_API}", fields=["ApiVersion"])
+    # The guide ends one of its examples with a semicolon, which a query of its own may not have.
+    query = parse_query(str(row["Query"]).rstrip().removesuffix(";"))
     check_shape(query)
-    bound = bind_query(query, catalog)
+    try:
+        # Whether a query is valid does not depend on the day.
+        bound = bind_query(query, catalog, now_ms=0)
+    except ObjectUnknown as error:
+        raise PushTopicInvalid(error.message, fields=["Query"]) from error
     check_fields(bound, api_version, has_pilot_objects=has_pilot_objects)
     obj = bound.entity
     where_fields = referenced_fields(bound.where)
@@ -77,6 +117,7 @@ def compile_push_topic(
         operations=frozenset(t for t, name in _OPERATION_FIELDS.items() if row.get(name)),
         is_active=bool(row.get("IsActive")),
         matches=compile_predicate(bound.where, obj),
+        relative=RelativeCondition(query, catalog) if depends_on_calendar(query) else None,
     )
 
 

@@ -9,36 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tidewire.capture.change_events import change_events
+from tidewire.capture.asides import told_below, try_aside
+from tidewire.capture.change_events import MAX_CHANGES, change_events
+from tidewire.capture.generic import CHANNEL_OBJECT, GenericChannels, check_channel_name
 from tidewire.capture.notifications import notifications
+from tidewire.capture.org_calendar import ORGANIZATION, calendar_after, first_calendar
 from tidewire.capture.push_topics import PushTopic, compile_push_topic, try_compile
 from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.errors import LimitExceeded
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Change, CommitContext, Value
+from tidewire.records.conversion import ConversionNote
 from tidewire.records.table import read_all_rows
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
+from tidewire.soql.dates import UTC_CALENDAR
 from tidewire.storage.store import Reader, Transaction
 
 _DEFINING = ("Query", "ApiVersion", "NotifyForFields")
 
 
 class CaptureStage:
-    """One org's capture. `push_topics` is replaced, never changed.
+    """One org's capture. `push_topics` and `calendar` are replaced, never changed.
 
-    There may be at most `max_topics` active push topics; with `has_pilot_objects` they may watch those too.
+    There may be at most `max_topics` active push topics and `max_channels` streaming channels; with
+    `has_pilot_objects` push topics may watch those too.
     """
 
     def __init__(
-        self, log: EventLog, types: Types, *, max_topics: int | None = None, has_pilot_objects: bool = False
+        self,
+        log: EventLog,
+        types: Types,
+        *,
+        max_topics: int | None = None,
+        max_channels: int | None = None,
+        has_pilot_objects: bool = False,
     ) -> None:
         self._log = log
         self._types = types
         self._max_topics = max_topics
+        self._max_channels = max_channels
         self._has_pilot_objects = has_pilot_objects
         self.push_topics = PushTopicIndex()
+        self.channels = GenericChannels()
+        self.calendar = UTC_CALENDAR
+        self.max_changes = MAX_CHANGES  # of one transaction; what follows them is told by overflow events
 
     def load(self, reader: Reader) -> None:
         """Compile the push topics that the store holds."""
@@ -46,6 +62,8 @@ class CaptureStage:
         rows = read_all_rows(reader, catalog.object("PushTopic"))
         compiled = [self._try_compile(row, catalog) for row in rows if not row["IsDeleted"]]
         self.push_topics = PushTopicIndex([t for t in compiled if t is not None])
+        self.channels.load(read_all_rows(reader, catalog.object(CHANNEL_OBJECT)))
+        self.calendar = first_calendar(read_all_rows(reader, catalog.object(ORGANIZATION)))
 
     def check_push_topic(
         self, tx: Transaction, catalog: Catalog, row: Mapping[str, Value], before: Mapping[str, Value] | None
@@ -64,15 +82,48 @@ class CaptureStage:
                     limit=self._max_topics,
                 )
 
+    def check_channel(
+        self, tx: Transaction, catalog: Catalog, row: Mapping[str, Value], before: Mapping[str, Value] | None
+    ) -> None:
+        """Raise what is wrong with a streaming channel before it is stored."""
+        check_channel_name(str(row.get("Name")))
+        if self._max_channels is None or before is not None:
+            return
+        obj = catalog.object(CHANNEL_OBJECT)
+        living = f"{obj.by_name['isdeleted'].column} = 0"
+        # Names come from the catalog only.
+        ((count,),) = tx.execute(f"SELECT COUNT(*) FROM {obj.table} WHERE {living}")  # noqa: S608
+        if count >= self._max_channels:
+            raise LimitExceeded(
+                f"The maximum number of streaming channels, {self._max_channels}, has been reached",
+                limit=self._max_channels,
+            )
+
     def on_changes(self, unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
         """Append the events that these changes cause. A raise undoes the whole request."""
         topics = self._follow_push_topics(unit, changes)
+        self._follow_channels(unit, changes)
+        calendar = calendar_after(self.calendar, changes)
+        if calendar is not self.calendar:
+            unit.tx.after_commit(lambda: setattr(self, "calendar", calendar))
         schemas = self._types.schemas_of(unit.catalog)
-        drafts = change_events(changes, context, unit.catalog, schemas)
+        if unit.database_key:
+            asides = [*unit.asides, *told_below(changes, unit.database_key)]
+            drafts = change_events((), context, unit.catalog, schemas, asides)
+        else:
+            drafts = change_events(
+                changes, context, unit.catalog, schemas, unit.asides, max_changes=self.max_changes
+            )
         if context.has_notifications:
-            drafts += notifications(changes, context, topics)
+            drafts += notifications(changes, context, topics, calendar)
         if drafts:
             self._log.append(unit.tx, drafts, context.commit_ms)
+
+    def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
+        """Note what subscribers learn of a converted field; it is told with the changes of the transaction."""
+        aside = try_aside(note)
+        if aside is not None:
+            unit.asides.append(aside)
 
     def _follow_push_topics(self, unit: UnitOfWork, changes: Sequence[Change]) -> PushTopicIndex:
         """The push topics as these changes leave them, which the rest of the transaction is held against."""
@@ -86,6 +137,13 @@ class CaptureStage:
         # Subscribers hold grants that name topics; a new query or a closed topic must reach them.
         unit.tx.progress.access_generation += 1
         return index
+
+    def _follow_channels(self, unit: UnitOfWork, changes: Sequence[Change]) -> None:
+        own = [c for c in changes if c.entity == CHANNEL_OBJECT]
+        if own:
+            unit.tx.after_commit(lambda: self.channels.follow(own))
+        if any(c.after is None for c in own):
+            unit.tx.progress.access_generation += 1  # those who listen to a deleted channel hold grants on it
 
     def _try_compile(self, row: Mapping[str, Value], catalog: Catalog) -> PushTopic | None:
         return try_compile(row, catalog, has_pilot_objects=self._has_pilot_objects)

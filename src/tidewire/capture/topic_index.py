@@ -2,7 +2,8 @@
 
 Topics are kept by object and operation. One whose condition cannot hold unless a field has one of a few values,
 begins with a text, or lies beyond a bound, is found by that field's value; what is left of its condition is
-tried only then. Topics without such a condition are kept by which changed fields concern them. So a change costs
+tried only then. Topics without such a condition are kept by which changed fields concern them, and so are those with
+relative dates, whose values move with the days. So a change costs
 what the topics cost that it could concern, however many others there are.
 """
 
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tidewire.capture.change_events import AUDIT_STAMPS
+from tidewire.capture.event_bodies import AUDIT_STAMPS
 from tidewire.capture.push_topics import PushTopic
 from tidewire.events import Change, ChangeType, Value
 from tidewire.schema.folding import fold_key
@@ -21,6 +22,7 @@ from tidewire.schema.model import Field, FieldType
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import BoundAnd, BoundCompare, BoundCondition, BoundIn, BoundLike, BoundOr, Column
 from tidewire.soql.condition_binder import conjuncts
+from tidewire.soql.dates import UTC_CALENDAR, Calendar
 
 Row = Mapping[str, Value]
 _ORDERINGS = frozenset({Operator.LT, Operator.LE, Operator.GT, Operator.GE})
@@ -51,15 +53,19 @@ class PushTopicIndex:
         index._made = {entity: made for entity, made in self._made.items() if entity not in touched}
         return index
 
-    def concerned_by(self, change: Change) -> list[PushTopic]:
-        """The active topics that a change is to be told on, in a fixed order."""
+    def concerned_by(
+        self, change: Change, now_ms: int = 0, calendar: Calendar = UTC_CALENDAR
+    ) -> list[PushTopic]:
+        """The active topics that a change is to be told on, in a fixed order; relative dates count from `now_ms` in
+        the org's calendar.
+        """
         topics = self._by_entity.get(change.entity)
         if topics is None:
             return []
         made = self._made.get(change.entity)
         if made is None:
             made = self._made[change.entity] = _EntityTopics(topics)
-        return made.concerned_by(change)
+        return made.concerned_by(change, now_ms, calendar)
 
 
 class _Entry(NamedTuple):
@@ -118,7 +124,7 @@ class _EntityTopics:
             return _ANY_FIELD
         return sum(self._bits[name] for name in topic.watched)
 
-    def concerned_by(self, change: Change) -> list[PushTopic]:
+    def concerned_by(self, change: Change, now_ms: int, calendar: Calendar) -> list[PushTopic]:
         row = change.before if change.type is ChangeType.DELETE else change.after
         if row is None:
             return []
@@ -127,7 +133,7 @@ class _EntityTopics:
             mask = 0 if AUDIT_STAMPS.issuperset(change.changed) else _ANY_FIELD
             for name in change.changed:
                 mask |= self._bits.get(name, 0)
-        return self._lookups[change.type].find(row, mask) if mask else []
+        return self._lookups[change.type].find(row, mask, now_ms, calendar) if mask else []
 
 
 class _Lookup:
@@ -140,10 +146,14 @@ class _Lookup:
         self._bounds: dict[tuple[Field, Operator], list[tuple[Any, _Entry]]] = {}
         self._sorted: list[tuple[Field, Operator, list[Any], list[_Entry]]] = []
         self._others: list[_Entry] = []
+        self._relative: list[_Entry] = []
         self._others_by_mask: dict[int, list[_Entry]] = {}
 
     def add(self, order: int, topic: PushTopic, mask: int) -> None:
         """Put a topic where its condition says. A topic that watches nothing hears of creates and deletes."""
+        if topic.relative is not None:
+            self._relative.append(_Entry(order, mask, None, topic))
+            return
         keys, is_enough = _keys(topic.where, self._crowds)
         entry = _Entry(order, mask, None if is_enough else topic.matches, topic)
         if not keys:
@@ -167,7 +177,7 @@ class _Lookup:
             self._sorted.append((field, operator, [v for v, _ in pairs], [e for _, e in pairs]))
         self._bounds.clear()
 
-    def find(self, row: Row, mask: int) -> list[PushTopic]:
+    def find(self, row: Row, mask: int, now_ms: int, calendar: Calendar) -> list[PushTopic]:
         """The topics that a record with these values, of which those in `mask` changed, concerns."""
         found: dict[int, PushTopic] = {}
         keys: dict[str, Any] = {}
@@ -188,6 +198,11 @@ class _Lookup:
                 _try_all(entries[_beyond(operator, values, key)], row, mask, found)
         if self._others:
             _try_all(self._others_of(mask), row, mask, found)
+        for entry in self._relative:
+            relative = entry.topic.relative
+            is_due = entry.mask & mask or mask == _EVERY_BIT
+            if is_due and relative is not None and relative.at(now_ms, calendar)(row):
+                found[entry.order] = entry.topic
         return [found[order] for order in sorted(found)]
 
     def _others_of(self, mask: int) -> list[_Entry]:

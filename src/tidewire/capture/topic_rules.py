@@ -17,6 +17,7 @@ from tidewire.soql.ast import (
     Membership,
     Not,
     Query,
+    RelativeDate,
     SemiJoin,
     Subquery,
     TypeOf,
@@ -31,6 +32,7 @@ PILOT_OBJECTS = frozenset(
 )
 """Standard objects that push topics may watch in an org that takes part in the pilot."""
 OLDEST_API = 20.0  # a topic's version is above it
+NEWEST_API = 67.0
 LAST_WITHOUT_FORMULAS = 24.0
 _AGGREGATES = frozenset({"AVG", "COUNT", "COUNT_DISTINCT", "GROUPING", "MAX", "MIN", "SUM"})
 _MAX_TOPICS = {"performance": 100, "unlimited": 100, "enterprise": 50, "databasecom-24": 20}
@@ -90,6 +92,17 @@ def detected_fields(obj: ObjectType, named: frozenset[str]) -> frozenset[str]:
 def has_field_to_watch(obj: ObjectType, named: frozenset[str]) -> bool:
     """Whether a query that names these fields has one that NotifyForFields can go by."""
     return any(name != "Id" and (obj.name, name) not in _COUNTS for name in named)
+
+
+def depends_on_calendar(query: Query) -> bool:
+    """Whether what the query asks for depends on the day, or on where days begin."""
+    parts: list[object] = []
+    for condition in walk_conditions(query.where):
+        if isinstance(condition, Comparison):
+            parts += [condition.subject, condition.value]
+        elif isinstance(condition, Membership):
+            parts += [condition.subject, *condition.values]
+    return any(isinstance(part, RelativeDate | FunctionCall) for part in parts)
 
 
 _COUNTS = frozenset({("Task", "WhoCount"), ("Task", "WhatCount")})

@@ -161,6 +161,29 @@ def _set_active(credentials: Credentials, username: str, *, is_active: bool) -> 
     click.echo(f"{username} is {'active' if is_active else 'not active'}")
 
 
+@user.command("freeze")
+@click.argument("other_username", metavar="USERNAME")
+@credentials_options
+def freeze_user(other_username: str, credentials: Credentials) -> None:
+    """Keep a user from signing in for a while, and end the user's sessions."""
+    _set_frozen(credentials, other_username, is_frozen=True)
+
+
+@user.command("unfreeze")
+@click.argument("other_username", metavar="USERNAME")
+@credentials_options
+def unfreeze_user(other_username: str, credentials: Credentials) -> None:
+    """Let a frozen user sign in again."""
+    _set_frozen(credentials, other_username, is_frozen=False)
+
+
+def _set_frozen(credentials: Credentials, username: str, *, is_frozen: bool) -> None:
+    client = _connect(credentials)
+    (row,) = client.query(f"SELECT Id FROM UserLogin WHERE UserId = '{_user_id(client, username)}'")  # noqa: S608  # SOQL, an id
+    client.call("PATCH", f"{_DATA}/UserLogin/{row['Id']}", {"IsFrozen": is_frozen})
+    click.echo(f"{username} is {'frozen' if is_frozen else 'not frozen'}")
+
+
 @user.command("unlock")
 @click.argument("other_username", metavar="USERNAME")
 @credentials_options

@@ -28,7 +28,23 @@ _STOP_S = 20.0
 _CHECK_S = 0.5
 
 
-def run_demo(data: Path, addresses: dict[str, str], *, has_pipeline: bool) -> int:
+@click.command()
+@click.option("--data", default="data", show_default=True, help="where server and lake are kept")
+@click.option("--http", default="127.0.0.1:8080", show_default=True, help="address of the page and REST")
+@click.option("--https", default="127.0.0.1:8443", show_default=True, help="the same over TLS")
+@click.option("--grpc", default="127.0.0.1:7011", show_default=True, help="address of the Pub/Sub API")
+@click.option("--grpc-tls", default="127.0.0.1:7443", show_default=True, help="the same over TLS")
+@click.option("--no-pipeline", is_flag=True, help="leave Spark out")
+def demo(data: str, http: str, https: str, grpc: str, grpc_tls: str, no_pipeline: bool) -> None:
+    """Run everything together: server, page, a little live activity, and the Spark pipeline.
+
+    Ctrl-C stops it; the next run goes on where this one stopped.
+    """
+    addresses = {"--http": http, "--https": https, "--grpc": grpc, "--grpc-tls": grpc_tls}
+    sys.exit(_run_demo(Path(data), addresses, has_pipeline=not no_pipeline))
+
+
+def _run_demo(data: Path, addresses: dict[str, str], *, has_pipeline: bool) -> int:
     """Run until Ctrl-C or SIGTERM; returns the exit status."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

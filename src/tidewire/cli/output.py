@@ -34,5 +34,9 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = " ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
-    # What others wrote must not move the cursor of whoever reads it.
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """`text` on one line: what others wrote must not move the cursor of whoever reads it."""
     return "".join(c if c.isprintable() else "?" for c in text)

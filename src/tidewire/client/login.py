@@ -38,11 +38,12 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A session: its token, the server to talk to, and the org it belongs to."""
+    """A session: its token, the server to talk to, the org and, if the server told, the user it belongs to."""
 
     token: str = field(repr=False)
     instance_url: str
     org_id: str
+    user_id: str = ""
 
 
 def login(credentials: Credentials, tls_ca: bytes | None = None, timeout_s: float = 30.0) -> Login:
@@ -71,9 +72,9 @@ def _login_oauth(credentials: Credentials, tls_ca: bytes | None, timeout_s: floa
     )
     try:
         body = json.loads(answer)
-        # The identity URL ends in /id/<org id>/<user id>; the password grant names the org nowhere else.
-        org_id = urllib.parse.urlparse(body["id"]).path.split("/")[-2]
-        return Login(body["access_token"], body["instance_url"], org_id)
+        # The identity URL ends in /id/<org id>/<user id>; the password grant names the two nowhere else.
+        org_id, user_id = urllib.parse.urlparse(body["id"]).path.split("/")[-2:]
+        return Login(body["access_token"], body["instance_url"], org_id, user_id)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise LoginFailed("the server's answer to the token request is not an OAuth token") from error
 
@@ -92,7 +93,8 @@ def _login_soap(credentials: Credentials, tls_ca: bytes | None, timeout_s: float
     try:
         found = {node.tag.rpartition("}")[2]: (node.text or "") for node in fromstring(answer).iter()}
         server = urllib.parse.urlparse(found["serverUrl"])
-        return Login(found["sessionId"], f"{server.scheme}://{server.netloc}", found["organizationId"])
+        instance_url = f"{server.scheme}://{server.netloc}"
+        return Login(found["sessionId"], instance_url, found["organizationId"], found.get("userId", ""))
     except (ParseError, ValueError, KeyError) as error:
         raise LoginFailed("the server's answer to the login call is not a login result") from error
 

@@ -1,337 +1,228 @@
-"""A blocking Pub/Sub client: topics, schemas, publishing, and a stream of events with flow control.
+"""An asynchronous Pub/Sub client: decoded events in order, publishing, and subscriptions that the server keeps.
 
-Works against any server of the protocol. Against Tidewire it can ask for more events at a time and for
-prompter signs of life, both by request metadata that other servers ignore. A client is one HTTP/2 connection
-that threads may share; an EventStream belongs to the thread that iterates it, but any thread may close it.
+    async with PubSubClient("localhost:7011", lambda: login(credentials), tls_ca=None) as client:
+        await client.publish("/event/Order_Event__e", [{"Order_Number__c": "A-1"}])
+        async with client.subscribe("/data/OpportunityChangeEvent", "earliest") as subscription:
+            async for event in subscription:
+                print(event.replay_id.hex(), event.fields, event.changed_fields)
+
+Works against any server of the protocol. Signs in by itself, at first and whenever the server no longer accepts the
+token. Subscriptions outlive lost connections and go on after the last event received; see `pubsub_subscription`.
+Schemas are asked for once. Threads without an event loop use `pubsub_blocking`.
+
+What is not done again by itself: publishing whose answer was lost. Every event carries an id of the client's choice,
+by which a program that publishes again can tell the two apart.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeVar
+import asyncio
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+from weakref import WeakSet
 
-import grpc
-
-from tidewire.errors import (
-    AccessDenied,
-    AuthHeaderInvalid,
-    BodyMalformed,
-    DemandInvalid,
-    InternalError,
-    LimitExceeded,
-    PlatformError,
-    ReplayIdInvalid,
-    SchemaUnknown,
-    SessionInvalid,
-    StoreClosed,
-    TopicUnknown,
-    leaf_errors,
+from tidewire.client.login import Login
+from tidewire.client.pubsub_connection import PubSubConnection, Retry
+from tidewire.client.pubsub_cursors import Cursor, ManagedCursor, Preset, ReplayCursor
+from tidewire.client.pubsub_messages import (
+    USUAL_MAX_REQUESTED,
+    DecodedEvent,
+    Published,
+    Topic,
+    read_results,
+    read_topic_info,
+    render_replay_id,
+    subscribe_metadata,
 )
+from tidewire.client.pubsub_publishing import PublishStream
+from tidewire.client.pubsub_subscription import ManagedSubscription, Subscription
+from tidewire.clock import Clock, SystemClock
+from tidewire.errors import AccessDenied, DemandInvalid, FieldUnknown, PayloadInvalid, PlatformError
+from tidewire.schema.codec import EventSchema
 from tidewire.schema.proto import pubsub_pb2 as pb
 
-SERVICE = "/eventbus.v1.PubSub/"
-USUAL_MAX_REQUESTED = 100  # what every server of the protocol grants; more has to be asked for
-_CODE_PREFIX = "sfdc.platform.eventbus.grpc."
-_MAX_RECEIVED_BYTES = 16 << 20
-
-Message = TypeVar("Message")
-ErrorClass = type[PlatformError]
-
-# Our own servers name the error exactly, where a code of the protocol may stand for several.
-_BY_OWN_CODE: dict[str, ErrorClass] = {cls.code: cls for cls in leaf_errors()}
-_BY_WIRE_CODE: dict[str, ErrorClass] = {
-    "service.auth.error": SessionInvalid,
-    "service.auth.headers.invalid": AuthHeaderInvalid,
-    "service.auth.refresh.invalid": SessionInvalid,
-    "service.unavailable": StoreClosed,
-    "schema.meta.permission": SchemaUnknown,
-    "topic.meta.permission": AccessDenied,
-    "subscription.topic.cannot.subscribe": AccessDenied,
-    "subscription.fetch.replayid.corrupted": ReplayIdInvalid,
-    "subscription.fetch.replayid.validation.failed": ReplayIdInvalid,
-    "subscription.fetch.requested.events.invalid": DemandInvalid,
-}
-_BY_STATUS: dict[str, ErrorClass] = {
-    "UNAVAILABLE": StoreClosed,
-    "UNAUTHENTICATED": SessionInvalid,
-    "PERMISSION_DENIED": AccessDenied,
-    "NOT_FOUND": TopicUnknown,
-    "INVALID_ARGUMENT": BodyMalformed,
-    "RESOURCE_EXHAUSTED": LimitExceeded,
-    # What a proxy or a dying connection leaves behind: the same call may well work on the next one.
-    "CANCELLED": StoreClosed,
-    "DEADLINE_EXCEEDED": StoreClosed,
-    "ABORTED": StoreClosed,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """What the server says about a topic. `schema_id` is empty for channels that carry several schemas."""
-
-    name: str
-    can_publish: bool
-    can_subscribe: bool
-    schema_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """What became of one event: `replay_id` if it is durable, otherwise None and an `error` text."""
-
-    event_id: str
-    replay_id: int | None
-    error: str
-
-
-class Received(NamedTuple):
-    """One event as it came. `payload` is Avro by `schema_id`."""
-
-    replay_id: int
-    event_id: str
-    schema_id: str
-    payload: bytes
-    headers: dict[str, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """One response: events in log order, none for a sign of life.
-
-    Resuming after `latest_replay_id` loses nothing. `pending` counts events asked for and not yet delivered.
-    """
-
-    events: list[Received]
-    latest_replay_id: int
-    pending: int
-
-
-class EventStream:
-    """The responses of one Subscribe call. Ends when the server ends the call with OK, or when closed.
-
-    Demand is topped up as each response arrives, so at most `max_requested` events are under way at a time.
-    """
-
-    def __init__(
-        self,
-        open_call: Callable[[Iterator[pb.FetchRequest]], Any],
-        first: pb.FetchRequest,
-        forget: Callable[[EventStream], None],
-    ) -> None:
-        self._forget = forget
-        self._max_requested = first.num_requested
-        self._owed = first.num_requested
-        self._has_response = False
-        self._is_closed = False
-        self._requests: queue.SimpleQueue[pb.FetchRequest | None] = queue.SimpleQueue()
-        self._requests.put(first)
-        self._call = open_call(iter(self._requests.get, None))
-
-    def __iter__(self) -> EventStream:
-        return self
-
-    def __next__(self) -> Fetched:
-        """Wait for the next response. Raises a PlatformError if the call fails."""
-        try:
-            response = next(self._call)
-        except grpc.RpcError as error:
-            if self._is_closed:
-                raise StopIteration from None
-            self.close()
-            raise _platform_error(error) from error
-        except StopIteration:
-            self.close()
-            raise
-        self._top_up(response)
-        return _read_fetched(response)
-
-    def _top_up(self, response: pb.FetchResponse) -> None:
-        self._owed -= len(response.events)
-        if not self._has_response:
-            # Only one request is out so far, so this response shows how much of it the server grants at most.
-            self._has_response = True
-            granted = response.pending_num_requested + len(response.events)
-            self._max_requested = max(1, min(self._max_requested, granted))
-            self._owed = response.pending_num_requested
-        if self._owed * 2 <= self._max_requested:
-            missing = self._max_requested - self._owed
-            self._owed = self._max_requested
-            self._requests.put(pb.FetchRequest(num_requested=missing))
-
-    def close(self) -> None:
-        """End the call, from any thread; the iterating thread then sees the end of the stream. Idempotent."""
-        self._is_closed = True
-        self._requests.put(None)
-        self._call.cancel()
-        self._forget(self)
-
-    def __enter__(self) -> EventStream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+MAX_SCHEMAS = 1_000
 
 
 class PubSubClient:
-    """A connection to a Pub/Sub endpoint (`host:port`) as one user of one org.
+    """A client of one endpoint (`host:port`) and user. Use it with `async with`; all calls belong on one event loop.
 
-    `tls_ca` holds the PEM roots to trust; empty bytes mean the usual public ones, None means plain text.
+    `sign_in` is called in a thread; it raises LoginFailed, or StoreClosed to be called again later. `tls_ca` holds the
+    PEM roots to trust; empty bytes mean the usual public ones, None means plain text. `timeout_s` limits single calls.
     """
 
     def __init__(
         self,
         endpoint: str,
+        sign_in: Callable[[], Login],
         *,
-        token: str,
-        org_id: str,
-        instance_url: str,
         tls_ca: bytes | None,
         timeout_s: float = 30.0,
+        min_pause_s: float = 0.1,
+        max_pause_s: float = 30.0,
+        clock: Clock | None = None,
     ) -> None:
-        options = [
-            ("grpc.max_receive_message_length", _MAX_RECEIVED_BYTES),
-            ("grpc.max_send_message_length", _MAX_RECEIVED_BYTES),
-            # Spark executors open one client per task; a shared subchannel would tie their fates together.
-            ("grpc.use_local_subchannel_pool", 1),
-        ]
-        if tls_ca is None:
-            self._channel = grpc.insecure_channel(endpoint, options)
-        else:
-            credentials = grpc.ssl_channel_credentials(tls_ca or None)
-            self._channel = grpc.secure_channel(endpoint, credentials, options)
-        self._metadata = (("accesstoken", token), ("instanceurl", instance_url), ("tenantid", org_id))
-        self._timeout_s = timeout_s
-        self._streams: set[EventStream] = set()
-        self._lock = threading.Lock()
+        self._connection = PubSubConnection(endpoint, sign_in, tls_ca=tls_ca, timeout_s=timeout_s)
+        self._pauses = {"min_pause_s": min_pause_s, "max_pause_s": max_pause_s}
+        self._clock = clock or SystemClock()
+        self._schemas: OrderedDict[str, asyncio.Future[EventSchema]] = OrderedDict()
+        self._schema_ids: dict[str, str] = {}
+        self._open: WeakSet[Subscription | PublishStream] = WeakSet()
 
-    def get_topic(self, topic: str) -> Topic:
+    async def __aenter__(self) -> Self:
+        """Sign in. Raises what the login server refuses; waits while it cannot be reached."""
+        retry = Retry(self._connection, **self._pauses)
+        try:
+            while True:
+                try:
+                    await self._connection.login()
+                    return self
+                except PlatformError as error:
+                    await retry.failed(error, None)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every subscription and stream, then the connection. Idempotent."""
+        for opened in list(self._open):
+            await opened.close()
+        await self._connection.close()
+
+    async def get_topic(self, topic: str) -> Topic:
         """Ask about a topic. Raises TopicUnknown or AccessDenied."""
-        info = self._call("GetTopic", pb.TopicRequest(topic_name=topic), pb.TopicInfo.FromString)
-        return Topic(info.topic_name, info.can_publish, info.can_subscribe, info.schema_id)
+        request = pb.TopicRequest(topic_name=topic)
+        return read_topic_info(await self._connection.call("GetTopic", request, pb.TopicInfo.FromString))
 
-    def get_schema(self, schema_id: str) -> str:
-        """The Avro schema of an id, as JSON text. Raises SchemaUnknown."""
-        request = pb.SchemaRequest(schema_id=schema_id)
-        return self._call("GetSchema", request, pb.SchemaInfo.FromString).schema_json
-
-    def publish(self, topic: str, events: Sequence[tuple[str, bytes, str]]) -> list[Published]:
-        """Publish (schema id, payload, event id) triples; an empty event id lets the server choose one.
-
-        Returns what became of each event, in order, when all that were accepted are durable.
-        """
-        request = pb.PublishRequest(
-            topic_name=topic,
-            events=[pb.ProducerEvent(id=i, schema_id=s, payload=p) for s, p, i in events],
-        )
-        response = self._call("Publish", request, pb.PublishResponse.FromString)
-        return [
-            Published(
-                result.correlation_key,
-                _position(result.replay_id) if result.replay_id else None,
-                result.error.msg,
-            )
-            for result in response.results
-        ]
+    async def get_schema(self, schema_id: str) -> EventSchema:
+        """The schema of an id, asked for once. Raises SchemaUnknown."""
+        found = self._schemas.get(schema_id)
+        if found is None:
+            found = asyncio.ensure_future(self._load_schema(schema_id))
+            self._schemas[schema_id] = found
+            if len(self._schemas) > MAX_SCHEMAS:
+                self._schemas.popitem(last=False)
+        else:
+            self._schemas.move_to_end(schema_id)
+        try:
+            # Shielded: others may wait for the same schema when one of them is cancelled.
+            return await asyncio.shield(found)
+        except BaseException:
+            if found.done() and self._schemas.get(schema_id) is found:
+                del self._schemas[schema_id]
+            raise
 
     def subscribe(
         self,
         topic: str,
-        replay: Literal["latest", "earliest"] | int,
+        replay: Preset | bytes | int = "latest",
         *,
         max_requested: int = USUAL_MAX_REQUESTED,
         keepalive_ms: int | None = None,
-    ) -> EventStream:
-        """Open a stream that starts at the tip, at the oldest kept event, or strictly after a replay id.
+        from_ms: int | None = None,
+        when_expired: Preset | None = None,
+    ) -> Subscription:
+        """Subscribe from the tip, from the oldest kept event, or strictly after a replay id, in bytes or as a number.
 
-        The call itself does not wait: what the server refuses comes out of the first `next`.
+        What the server refuses comes out of the iteration. `when_expired` says where to begin instead if the server no
+        longer has the replay id; without it that is an error. Three wishes are granted by our own server and ignored
+        by others: `max_requested` beyond 100, `keepalive_ms`, and `from_ms`, which goes with a preset: begin with the
+        events from then on.
         """
         if max_requested < 1:
             raise DemandInvalid(f"max_requested must be at least 1, not {max_requested}")
-        first = pb.FetchRequest(topic_name=topic, num_requested=max_requested)
-        if isinstance(replay, int):
-            first.replay_preset = pb.CUSTOM
-            first.replay_id = _replay_id(replay)
-        elif replay == "earliest":
-            first.replay_preset = pb.EARLIEST
-        metadata = list(self._metadata)
-        if max_requested > USUAL_MAX_REQUESTED:
-            metadata.append(("tidewire-max-requested", str(max_requested)))
-        if keepalive_ms is not None:
-            metadata.append(("tidewire-keepalive-ms", str(keepalive_ms)))
-        method = self._channel.stream_stream(
-            SERVICE + "Subscribe", pb.FetchRequest.SerializeToString, pb.FetchResponse.FromString
-        )
-        stream = EventStream(lambda requests: method(requests, metadata=metadata), first, self._forget)
-        with self._lock:
-            self._streams.add(stream)
+        start = render_replay_id(replay) if isinstance(replay, int) else replay
+        cursor = ReplayCursor(topic, start, from_ms, when_expired)
+        return self._subscription(cursor, max_requested, keepalive_ms)
+
+    def subscribe_managed(
+        self, name: str, *, max_requested: int = USUAL_MAX_REQUESTED, keepalive_ms: int | None = None
+    ) -> ManagedSubscription:
+        """Subscribe as a managed subscription, by its id or developer name, after what was last committed."""
+        if max_requested < 1:
+            raise DemandInvalid(f"max_requested must be at least 1, not {max_requested}")
+        cursor = ManagedCursor(name)
+        return ManagedSubscription(self._subscription(cursor, max_requested, keepalive_ms), cursor)
+
+    async def publish(self, topic: str, events: Sequence[Mapping[str, Any]]) -> list[Published]:
+        """Publish events by their fields; what became of each, in order, when all accepted ones are durable.
+
+        CreatedDate and CreatedById are filled in. Raises PayloadInvalid or FieldUnknown if an event does not fit the
+        topic's schema, AccessDenied if the topic takes none. A StoreClosed error leaves open what was done.
+        """
+        if not events:
+            return []
+        request = pb.PublishRequest(topic_name=topic, events=await self._encode(topic, events))
+        return read_results(await self._connection.call("Publish", request, pb.PublishResponse.FromString))
+
+    def publish_stream(self, topic: str, *, max_in_flight: int = 32) -> PublishStream:
+        """A stream for many requests to one topic, of which `max_in_flight` may be under way."""
+        stream = PublishStream(self._connection, self._encode, topic, max_in_flight=max_in_flight)
+        self._open.add(stream)
         return stream
 
-    def close(self) -> None:
-        """End every stream and the connection. Idempotent."""
-        with self._lock:
-            streams = tuple(self._streams)
-        for stream in streams:
-            stream.close()
-        self._channel.close()
-
-    def __enter__(self) -> PubSubClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _forget(self, stream: EventStream) -> None:
-        with self._lock:
-            self._streams.discard(stream)
-
-    def _call(self, name: str, request: Any, parse: Callable[[bytes], Message]) -> Message:
-        method = self._channel.unary_unary(SERVICE + name, type(request).SerializeToString, parse)
-        try:
-            response: Message = method(request, metadata=self._metadata, timeout=self._timeout_s)
-        except grpc.RpcError as error:
-            raise _platform_error(error) from error
-        return response
-
-
-def _replay_id(position: int) -> bytes:
-    return position.to_bytes(8, "big") + b"\0\0"
-
-
-def _position(replay_id: bytes) -> int:
-    return int.from_bytes(replay_id[:8], "big")
-
-
-def _read_fetched(response: pb.FetchResponse) -> Fetched:
-    events = [
-        Received(
-            _position(consumed.replay_id),
-            consumed.event.id,
-            consumed.event.schema_id,
-            consumed.event.payload,
-            {header.key: header.value for header in consumed.event.headers},
+    def _subscription(self, cursor: Cursor, max_requested: int, keepalive_ms: int | None) -> Subscription:
+        subscription = Subscription(
+            self._connection,
+            self._decode,
+            cursor,
+            max_requested=max_requested,
+            metadata=subscribe_metadata(max_requested, keepalive_ms),
+            retry=Retry(self._connection, **self._pauses),
         )
-        for consumed in response.events
-    ]
-    return Fetched(events, _position(response.latest_replay_id), response.pending_num_requested)
+        self._open.add(subscription)
+        return subscription
 
+    async def _load_schema(self, schema_id: str) -> EventSchema:
+        request = pb.SchemaRequest(schema_id=schema_id)
+        info = await self._connection.call("GetSchema", request, pb.SchemaInfo.FromString)
+        return EventSchema(info.schema_json)
 
-def _platform_error(error: Any) -> PlatformError:
-    trailers = {key: value for key, value in error.trailing_metadata() or () if isinstance(value, str)}
-    wire_code = trailers.get("error-code", "")
-    status = error.code().name
-    cls = (
-        _BY_OWN_CODE.get(trailers.get("tidewire-code", ""))
-        or _BY_WIRE_CODE.get(wire_code.removeprefix(_CODE_PREFIX))
-        or _BY_STATUS.get(status, InternalError)
-    )
-    return cls(
-        error.details() or status, status=status, error_code=wire_code, rpc_id=trailers.get("rpc-id", "")
-    )
+    async def _decode(self, consumed: pb.ConsumerEvent) -> DecodedEvent:
+        event = consumed.event
+        schema = await self.get_schema(event.schema_id)
+        try:
+            fields = schema.decode(event.payload)
+        except PayloadInvalid as error:
+            raise PayloadInvalid(
+                f"{error.message} It has the replay id {consumed.replay_id.hex()}.",
+                replay_id=consumed.replay_id,
+            ) from error
+        headers = {header.key: header.value for header in event.headers}
+        return DecodedEvent(consumed.replay_id, event.id, schema, event.payload, headers, fields)
+
+    async def _encode(self, topic: str, events: Sequence[Mapping[str, Any]]) -> list[pb.ProducerEvent]:
+        names = {name for event in events for name in event}
+        schema_id, schema = await self._publish_schema(topic, names)
+        login = await self._connection.login()
+        system = {"CreatedDate": self._clock.now_ms(), "CreatedById": login.user_id}
+        return [
+            pb.ProducerEvent(
+                id=str(uuid.uuid4()), schema_id=schema_id, payload=schema.encode({**system, **event})
+            )
+            for event in events
+        ]
+
+    async def _publish_schema(self, topic: str, names: set[str]) -> tuple[str, EventSchema]:
+        """The schema to publish by. One kept from earlier is asked for again if it lacks a field."""
+        schema_id = self._schema_ids.get(topic)
+        if schema_id is not None:
+            schema = await self.get_schema(schema_id)
+            if names <= set(schema.field_names):
+                return schema_id, schema
+        described = await self.get_topic(topic)
+        if not described.can_publish or not described.schema_id:
+            raise AccessDenied(f"{topic} cannot be published to", topic=topic)
+        schema = await self.get_schema(described.schema_id)
+        unknown = sorted(names - set(schema.field_names))
+        if unknown:
+            raise FieldUnknown(
+                f"{schema.name} has no field {unknown[0]}.", field=unknown[0], entity=schema.name
+            )
+        self._schema_ids[topic] = described.schema_id
+        return described.schema_id, schema

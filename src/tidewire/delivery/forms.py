@@ -5,7 +5,8 @@ form.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from tidewire.events import Event
 from tidewire.schema.codec import EventSchema
@@ -41,8 +42,20 @@ class EncodedEvents:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def encode(self, event: Event, key: FormKey, form: WireForm, schema: EventSchema | None) -> bytes:
-        """The event's bytes for `key`, from memory if some subscriber had them before."""
+    def encode(
+        self,
+        event: Event,
+        key: FormKey,
+        form: WireForm,
+        schema: EventSchema | None,
+        *,
+        is_shared: bool = True,
+    ) -> bytes:
+        """The event's bytes for `key`, from memory if some subscriber had them before. An event that is not
+        shared is one subscriber's alone.
+        """
+        if not is_shared:
+            return form.encode(event, key[1], key[2], schema)
         slot = (event.position, key)
         found = self._entries.get(slot)
         if found is not None:
@@ -55,3 +68,16 @@ class EncodedEvents:
             _, dropped = self._entries.popitem(last=False)
             self._size_bytes -= len(dropped) + _ENTRY_OVERHEAD_BYTES
         return encoded
+
+    def try_recall(self, events: Sequence[Event], keys: Mapping[str, FormKey]) -> list[bytes] | None:
+        """The bytes of shared events by the keys of their topics, if memory has them all."""
+        slots = [(event.position, keys.get(event.topic)) for event in events]
+        entries: OrderedDict[Any, bytes] = self._entries
+        found = [entries.get(slot, b"") for slot in slots]
+        if not all(found):
+            return None
+        if self._size_bytes * 2 > self._budget_bytes:
+            # Only when somebody has to go soon does it matter who was used last.
+            for slot in slots:
+                entries.move_to_end(slot)
+        return found

@@ -16,15 +16,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 
 from tidewire.access.principal import Principal
 from tidewire.delivery.forms import EncodedEvents, FormKey, WireForm
 from tidewire.delivery.link import ChannelGrant, CoreLink, LogPage
+from tidewire.delivery.listening import Listening
 from tidewire.delivery.ring import EventRing
+from tidewire.delivery.shared_view import SharedView, SharedViews
 from tidewire.delivery.sifting import sift
 from tidewire.delivery.subscription import Subscription
+from tidewire.delivery.usage import REPORT_EVERY_S, EdgeUsage
 from tidewire.errors import InternalError, PlatformError, ReplayIdExpired, ReplayIdInvalid, SessionInvalid
 from tidewire.events import CommittedBatch, Event
 from tidewire.schema.codec import EventSchema
@@ -42,7 +45,9 @@ _TOUCH_EVERY_S = 15.0  # well below the shortest idle time that an org can choos
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Where a subscription starts: at the tip, at the oldest kept event, or after a position."""
+    """Where a subscription starts: at the tip, at the oldest kept event, after a position, or at a time, which stands
+    in place of the position.
+    """
 
     kind: str
     position: int = 0
@@ -55,6 +60,16 @@ EARLIEST = Replay("earliest")
 def after(position: int) -> Replay:
     """Start strictly after `position`."""
     return Replay("after", position)
+
+
+def nearest(position: int) -> Replay:
+    """Start strictly after `position`, or at the oldest kept event if that is newer."""
+    return Replay("nearest", position)
+
+
+def at_time(time_ms: int) -> Replay:
+    """Start with the first kept event from that time on."""
+    return Replay("time", time_ms)
 
 
 class Hub:
@@ -70,6 +85,7 @@ class Hub:
         sifted_for_s: float = _SIFTED_FOR_S,
     ) -> None:
         self._link = link
+        self._listening = Listening(link)
         self._ring_bytes = ring_bytes
         self._encoded = EncodedEvents(encoded_bytes)
         self._pages_bytes = pages_bytes
@@ -78,6 +94,7 @@ class Hub:
         self._held: dict[Subscription, int] = {}  # sizes of pages, at most, oldest first
         self._ended: dict[str, None] = {}  # login sessions that ended of late, for those who are subscribing
         self._schemas: dict[str, EventSchema] = {}
+        self._views = SharedViews()
         self._by_topic: dict[str, set[Subscription]] = {}
         self._all: set[Subscription] = set()
         self._generation = 0
@@ -88,6 +105,7 @@ class Hub:
         self._session_watchers: list[Callable[[str], None]] = []
         self._session_sources: list[Callable[[], Iterable[str]]] = []
         self._unwatch: Callable[[], None] | None = None
+        self.usage = EdgeUsage(link)
         self.head = 0
         self.ring = EventRing(ring_bytes, 0)
 
@@ -100,11 +118,13 @@ class Hub:
         self._is_started = True
         self._spawn(self._admit_waiting())
         self._spawn(self._touch_for_ever())
+        self._spawn(self._report_for_ever())
 
     async def close(self) -> None:
         """Stop following; ends no subscription by itself."""
         if self._unwatch is not None:
             self._unwatch()
+        self.usage.report()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -135,6 +155,11 @@ class Hub:
             await asyncio.sleep(_TOUCH_EVERY_S)
             self.touch_sessions()
 
+    async def _report_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_EVERY_S)
+            self.usage.report()
+
     async def subscribe(
         self,
         principal: Principal,
@@ -155,6 +180,11 @@ class Hub:
             bounds = await self._link.log_bounds(grant.family)
             if replay.kind == "earliest":
                 position = bounds.trimmed_through
+            elif replay.kind == "time":
+                found = await self._link.position_at(grant.family, replay.position)
+                position = max(found, bounds.trimmed_through)
+            elif replay.kind == "nearest" and replay.position < bounds.trimmed_through:
+                position = bounds.trimmed_through
             else:
                 position = replay.position
                 if position < bounds.trimmed_through:
@@ -172,6 +202,11 @@ class Hub:
         self._index(subscription)
         if grant.generation != self._generation:
             self._note_generation(max(grant.generation, self._generation))
+        try:
+            await self._listening.begin(grant, principal.user_id)
+        except BaseException:
+            subscription.close()
+            raise
         return subscription
 
     def forget(self, subscription: Subscription) -> None:
@@ -179,15 +214,24 @@ class Hub:
         self._all.discard(subscription)
         self._unhold(subscription)
         self._unindex(subscription, subscription.grant.topics)
+        self._listening.end(subscription.grant, subscription.principal.user_id)
 
     def wake_later(self, subscription: Subscription) -> None:
         """Wake a subscription after the others have had their turn. Called by the subscription itself."""
         asyncio.get_running_loop().call_soon(subscription.wake)
 
-    def encode(self, event: Event, key: FormKey, form: WireForm) -> bytes:
+    def encode(self, event: Event, key: FormKey, form: WireForm, *, is_shared: bool = True) -> bytes:
         """The event's bytes for one form; its schema was loaded when the event was admitted."""
         schema = self._schemas[event.schema_id] if event.schema_id else None
-        return self._encoded.encode(event, key, form, schema)
+        return self._encoded.encode(event, key, form, schema, is_shared=is_shared)
+
+    def try_recall(self, events: Sequence[Event], view: SharedView) -> list[bytes] | None:
+        """The bytes of events that all subscriptions of a view get alike, if memory has them all."""
+        return self._encoded.try_recall(events, view.keys)
+
+    def view(self, grant: ChannelGrant, form: WireForm) -> SharedView:
+        """What all subscriptions of this grant and form share."""
+        return self._views.view(grant, form)
 
     def fill(self, subscription: Subscription) -> None:
         """Read one page for a subscription that memory cannot serve, then wake it."""
@@ -300,6 +344,9 @@ class Hub:
                 page = LogPage(tuple(e for e in page.events if e.position <= self.head), self.head)
             if grant.sifted:
                 events = await sift(self._link, subscription.principal, grant, page.events)
+                page = LogPage(events, page.through)
+            if grant.enriched:
+                events = await self._link.enriched_events(grant, page.events)
                 page = LogPage(events, page.through)
             await self._load_schemas(page.events)
         except PlatformError as error:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tidewire.access.principal import Principal
+from tidewire.access.streaming import Delivered, KeptClient, StreamState
 from tidewire.events import CommittedBatch, Event, Family
+from tidewire.matching.filters import WantedRecords
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 
@@ -36,6 +38,15 @@ class ChannelGrant:
     generation: int
     sifted: tuple[tuple[str, str], ...] = ()
     """Topics, with their objects, of which this user gets the events on records they may see, and no others."""
+    wanted: WantedRecords | None = None
+    """Which records' notifications are sent; None for events that are no notifications."""
+    enriched: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Topics whose events the core filters and completes, page by page, with the latest values of these fields."""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the core is asked about each page of events before it is delivered."""
+        return bool(self.sifted or self.enriched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +77,7 @@ class TopicDescription:
     schema_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class PublishDraft:
+class PublishDraft(NamedTuple):
     """One event that a client wants published. `event_uuid` may be empty; the core then makes one."""
 
     schema_id: str
@@ -75,14 +85,28 @@ class PublishDraft:
     event_uuid: str
 
 
-@dataclass(frozen=True, slots=True)
-class PublishOutcome:
+class PublishOutcome(NamedTuple):
     """What became of one draft: `position` if it is durable, otherwise `error_code` and `message`."""
 
     event_uuid: str
     position: int
     error_code: str = ""
     message: str = ""
+    schema_id: str = ""
+    """The newest schema of its topic, by which it was stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedStart:
+    """A managed subscription that a client may read now: after `position`, or if that is below 0, from the oldest
+    kept event or from the tip.
+    """
+
+    subscription_id: str
+    name: str
+    topic: str
+    position: int
+    is_from_earliest: bool
 
 
 class CoreLink(Protocol):
@@ -96,21 +120,71 @@ class CoreLink(Protocol):
     def touch_sessions(self, session_ids: frozenset[str]) -> None:
         """Keep these login sessions from expiring: their clients have streams open."""
 
+    async def admit_client(self, client_id: str, is_durable: bool, user_id: str) -> int:
+        """Count a streaming client against the org's allocation. With `user_id` it is a Bayeux session, and the answer
+        is how many others of that user must be ended for it. Raises LimitExceeded.
+        """
+
+    def keep_clients(self, client_ids: frozenset[str]) -> None:
+        """These clients are still there."""
+
+    def release_client(self, client_id: str) -> None:
+        """This client has gone."""
+
+    async def admit_subscription(
+        self, client_id: str, channel: str, family: Family, is_durable: bool
+    ) -> None:
+        """Count a client's subscription to a channel. Raises LimitExceeded."""
+
+    def release_subscription(self, client_id: str, channel: str) -> None:
+        """A client no longer reads a channel."""
+
+    def count_delivered(self, deliveries: tuple[Delivered, ...]) -> None:
+        """Count events that have reached clients."""
+
+    async def store_client(self, client: KeptClient) -> None:
+        """Make a client outlive the server; returns when it is durable. Only positions rise by themselves."""
+
+    def store_positions(self, clients: tuple[KeptClient, ...]) -> None:
+        """How far these clients have come; durable soon after."""
+
+    def forget_client(self, client_id: str) -> None:
+        """A client that was stored need not come back."""
+
+    async def find_client(self, client_id: str) -> KeptClient | None:
+        """A client that was stored, if it is still to be had."""
+
     async def call_http(self, request: HttpRequest) -> HttpResponse:
         """Answer a REST, SOAP, OAuth or page request. Never raises; errors are responses."""
 
     async def open_channel(self, principal: Principal, channel: str, api_version: float) -> ChannelGrant:
-        """Leave to subscribe. Raises ChannelInvalid, ChannelUnknown or ChannelForbidden."""
+        """Leave to subscribe. Raises ChannelInvalid, ChannelUnknown or ChannelForbidden.
+
+        A generic channel (`/u/...`) that nobody has made yet is made here, if the org and the user may.
+        """
 
     async def renew_channel(
         self, principal: Principal, grant: ChannelGrant, api_version: float
     ) -> ChannelGrant:
-        """A grant for the same channel under today's permissions; a renamed push topic keeps its subscribers."""
+        """A grant for the same channel under today's permissions; a renamed push topic or generic channel keeps
+        its subscribers.
+        """
+
+    async def begin_listening(self, topic: str, user_id: str) -> None:
+        """Tell that a user has a first subscription to a generic channel here; returns when core knows of it."""
+
+    def end_listening(self, topic: str, user_id: str) -> None:
+        """Tell that a user's last subscription to a generic channel here has gone."""
 
     async def visible_record_ids(
         self, principal: Principal, entity: str, record_ids: tuple[str, ...]
     ) -> frozenset[str]:
         """Those of these records, deleted or not, that the user may read by now."""
+
+    async def enriched_events(self, grant: ChannelGrant, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        """The events of a page that the channel's filters let pass, with the grant's fields of their records; a
+        merged event becomes one for each record, all at the same position.
+        """
 
     async def log_head(self) -> int:
         """The last position the log has given out."""
@@ -125,6 +199,29 @@ class CoreLink(Protocol):
         self, family: Family, topics: frozenset[str], after: int, max_events: int, max_bytes: int
     ) -> LogPage:
         """One page of events with position > `after`, oldest first. One short read transaction."""
+
+    async def position_at(self, family: Family, time_ms: int) -> int:
+        """The position before a family's first event from that time on; the head if there is none yet."""
+
+    async def open_managed(
+        self, principal: Principal, subscription_id: str, name: str, holder: str
+    ) -> ManagedStart:
+        """Have a managed subscription, by its id or its name, for `holder` alone. Raises ManagedUnknown,
+        ManagedStopped, ManagedActive, or ReplayIdExpired or ReplayIdInvalid if its position can no longer be read;
+        the next time it then starts where its setup says.
+        """
+
+    async def confirm_managed(self, subscription_id: str, holder: str) -> None:
+        """Whether `holder` may go on. Raises as `open_managed` does."""
+
+    async def commit_managed(self, subscription_id: str, holder: str, position: int) -> None:
+        """Keep a position; returns when it is durable. Raises ReplayIdInvalid, or as `open_managed` does."""
+
+    def release_managed(self, subscription_id: str, holder: str) -> None:
+        """`holder` has gone."""
+
+    def report_streams(self, streams: tuple[StreamState, ...]) -> None:
+        """Everything that is open here now, instead of what was told before."""
 
     async def describe_topic(self, principal: Principal, topic: str) -> TopicDescription:
         """Raises TopicUnknown or AccessDenied."""

@@ -34,6 +34,7 @@ class EventRing:
         self._by_topic: dict[str, list[Event]] = {}
         self._skipped: dict[str, int] = {}  # topic -> leading entries already evicted, removed in bulk
         self._evicted_through: dict[str, int] = {}
+        self._last_evicted = start_head  # of any topic: whoever is past it is covered whatever they read
 
     def append(self, events: tuple[Event, ...]) -> set[str]:
         """Add a committed batch; returns the topics it touched."""
@@ -49,6 +50,8 @@ class EventRing:
 
     def covers(self, topics: frozenset[str], after: int) -> bool:
         """Whether everything after `after` on these topics is still in memory."""
+        if after >= self._last_evicted:
+            return True
         start = self._start_head
         evicted = self._evicted_through
         return all(evicted.get(topic, start) <= after for topic in topics)
@@ -73,7 +76,7 @@ class EventRing:
     def _evict(self, event: Event) -> None:
         topic = event.topic
         self._size_bytes -= len(event.payload) + _EVENT_OVERHEAD_BYTES
-        self._evicted_through[topic] = event.position
+        self._evicted_through[topic] = self._last_evicted = event.position
         skipped = self._skipped.get(topic, 0) + 1
         events = self._by_topic[topic]
         if skipped == len(events):

@@ -1,4 +1,4 @@
-"""Takes out the events on records that their receiver may not see: only notifications are sifted so.
+"""Takes out the events on records that their receiver may not see: notifications, and generic events.
 
 A grant names the topics to sift, none for receivers who see every record of the object, and the core is
 asked once for all records of a page. The answer holds for the moment the page was read, which is just
@@ -13,7 +13,7 @@ import orjson
 
 from tidewire.access.principal import Principal
 from tidewire.delivery.link import ChannelGrant, CoreLink
-from tidewire.events import Event
+from tidewire.events import Event, Family
 
 
 async def sift(
@@ -33,5 +33,7 @@ async def sift(
 
 
 def record_id_of(event: Event) -> str:
-    """The record that a notification is about."""
+    """The record that a notification is about; of a generic event, its channel."""
+    if event.family is Family.GENERIC:
+        return event.topic
     return str(orjson.loads(event.payload)["sobject"]["Id"])

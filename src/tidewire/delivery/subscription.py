@@ -16,17 +16,20 @@ answers by calling
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tidewire.access.principal import Principal
+from tidewire.capture.generic import is_meant_for
 from tidewire.delivery.forms import FormKey, WireForm
 from tidewire.delivery.link import ChannelGrant
 from tidewire.delivery.ring import EventRing
+from tidewire.delivery.shared_view import Run, SharedView
+from tidewire.delivery.usage import Meter
 from tidewire.errors import PlatformError
-from tidewire.events import Event
+from tidewire.events import Event, Family
 
-_NOTHING_HIDDEN: frozenset[str] = frozenset()
+_NO_PAGE: deque[Event] = deque()  # never added to; a deque of one's own costs more than all else here
 _LOOKED_AT = 2000  # events in one turn, whether or not this form carries them
 
 
@@ -36,8 +39,14 @@ class Feed(Protocol):
     head: int
     ring: EventRing
 
-    def encode(self, event: Event, key: FormKey, form: WireForm) -> bytes:
-        """The event's bytes for one form."""
+    def encode(self, event: Event, key: FormKey, form: WireForm, *, is_shared: bool = True) -> bytes:
+        """The event's bytes for one form; unless shared, nobody else's will do."""
+
+    def try_recall(self, events: Sequence[Event], view: SharedView) -> list[bytes] | None:
+        """The bytes of events that all subscriptions of a view get alike, if memory has them all."""
+
+    def view(self, grant: ChannelGrant, form: WireForm) -> SharedView:
+        """What all subscriptions of this grant and form share."""
 
     def fill(self, subscription: Subscription) -> None:
         """Read one page of the log for this subscription, then wake it."""
@@ -55,9 +64,9 @@ class Subscription:
     __slots__ = (
         "_form",
         "_hub",
-        "_keys",
         "_page",
         "_page_through",
+        "_view",
         "api_version",
         "channel",
         "error",
@@ -65,6 +74,7 @@ class Subscription:
         "is_closed",
         "is_filling",
         "is_stale",
+        "meter",
         "position",
         "principal",
         "wake",
@@ -88,27 +98,23 @@ class Subscription:
         self.position = position
         self.wake = wake
         self.error: PlatformError | None = None
+        self.meter: Meter | None = None  # of those whose deliveries count against an allocation
         self.is_closed = False
         # changed by the hub
         self.is_filling = False
         self.is_stale = False
-        self._page: deque[Event] = deque()
+        self._page = _NO_PAGE
         self._page_through = position
-        self.grant = grant
-        self._keys: dict[str, FormKey] = {}
-        self.regrant(grant)
+        self._view = hub.view(grant, form)
+        self.grant = self._view.grant
 
     def regrant(self, grant: ChannelGrant) -> None:
         """Go on under a newer grant. Called by the hub."""
-        if grant.sifted or self.grant.sifted or grant.topics != self.grant.topics:
-            # What was sifted for older rights, or lacks a topic, is read again.
+        if grant.is_prepared or self.grant.is_prepared or grant.topics != self.grant.topics:
+            # What was prepared for older rights, or lacks a topic, is read again.
             self.drop_page()
-        self.grant = grant
-        hidden = dict(grant.hidden)
-        self._keys = {
-            topic: (self._form.name, self.channel, hidden.get(topic, _NOTHING_HIDDEN))
-            for topic in grant.topics
-        }
+        self._view = self._hub.view(grant, self._form)
+        self.grant = self._view.grant
         self.is_stale = False
 
     def take(self, max_events: int, max_bytes: int) -> list[bytes]:
@@ -120,32 +126,65 @@ class Subscription:
         """
         if self.error is not None or self.is_closed or self.is_stale or self.is_filling:
             return []
+        hub, view, page = self._hub, self._view, self._page
+        if not page:
+            if self.position >= hub.head:
+                return []
+            run = view.run
+            if (
+                run is not None
+                and run.after == self.position
+                and run.head == hub.head
+                and self._page_through <= self.position
+                and len(run.encoded) <= max_events
+                and run.size_bytes <= max_bytes
+            ):
+                self.position = run.head
+                return self._metered(list(run.encoded))
+        started = self.position
         out: list[bytes] = []
         size_bytes = looked_at = 0
+        is_shared = not self.grant.enriched
+        is_everybodys = is_shared and self.grant.family is not Family.GENERIC
         while len(out) < max_events and size_bytes < max_bytes:
             if looked_at >= _LOOKED_AT:
-                self._hub.wake_later(self)
+                hub.wake_later(self)
                 break
             wanted = max_events - len(out)
+            is_live = not self._page
             events = self._next_events(wanted)
             if not events:
                 break
             looked_at += len(events)
-            for event in events:
+            recalled = hub.try_recall(events, view) if is_everybodys else None
+            if recalled is not None and size_bytes + (recalled_bytes := sum(map(len, recalled))) <= max_bytes:
+                out += recalled
+                size_bytes += recalled_bytes
+                self.position = events[-1].position
+            else:
+                recalled = None
+            for event in () if recalled else events:
                 # The key is missing when a new grant no longer covers a topic of an older page.
-                key = self._keys.get(event.topic)
-                if key is not None:
-                    encoded = self._hub.encode(event, key, self._form)
-                    if out and size_bytes + len(encoded) > max_bytes:
+                key = view.keys.get(event.topic)
+                is_meant = event.family is not Family.GENERIC or is_meant_for(event, self.principal.user_id)
+                if key is not None and is_meant:
+                    encoded = hub.encode(event, key, view.form, is_shared=is_shared)
+                    is_whole = event.position != self.position  # what shares a position is never parted
+                    if out and is_whole and size_bytes + len(encoded) > max_bytes:
                         self._give_back(events, event)
-                        return out
+                        return self._metered(out)
                     if encoded:
                         out.append(encoded)
                         size_bytes += len(encoded)
                 self.position = event.position
             if len(events) < wanted and not self._page and self._page_through <= self.position:
-                break  # the ring had no more; asking again would only search it again
-        return out
+                if is_live:
+                    # The ring had no more; asking again would only search it again.
+                    self.position = max(self.position, hub.head)
+                    if not page and self._page_through <= started:
+                        view.offer(Run(started, hub.head, tuple(out), size_bytes))
+                break
+        return self._metered(out)
 
     def reached(self) -> int:
         """The position up to which nothing is left for this subscriber: the log's head when it is caught up."""
@@ -157,13 +196,13 @@ class Subscription:
 
     def offer_page(self, events: tuple[Event, ...], through: int) -> None:
         """Take over a page of the log that the hub has read for us."""
-        self._page.extend(events)
+        self._page = deque(events) if events else _NO_PAGE
         self._page_through = through
 
     def drop_page(self, through: int | None = None) -> None:
         """Forget what is left of the page, or of the page that went so far; it is read again from the position."""
         if through is None or through == self._page_through:
-            self._page.clear()
+            self._page = _NO_PAGE
             self._page_through = self.position
 
     def end(self, error: PlatformError) -> None:
@@ -176,11 +215,18 @@ class Subscription:
         """Stop quietly. Idempotent."""
         if not self.is_closed:
             self.is_closed = True
+            if self.meter is not None:
+                self.meter.close()
             self._hub.forget(self)
 
     def _next_events(self, max_events: int) -> list[Event]:
         if self._page:
-            return [self._page.popleft() for _ in range(min(max_events, len(self._page)))]
+            taken = [self._page.popleft() for _ in range(min(max_events, len(self._page)))]
+            while self._page and self._page[0].position == taken[-1].position:
+                taken.append(self._page.popleft())
+            if not self._page:
+                self._page = _NO_PAGE
+            return taken
         if self._page_through > self.position:
             self.position = self._page_through
         ring, topics = self._hub.ring, self.grant.topics
@@ -189,13 +235,18 @@ class Subscription:
         if is_covered and not ready:
             # Caught up: a quiet channel must not fall behind what retention drops of the others.
             self.position = max(self.position, self._hub.head)
-        elif not is_covered or self.grant.sifted:
+        elif not is_covered or self.grant.is_prepared:
             self._hub.fill(self)
             return []
         return ready
+
+    def _metered(self, taken: list[bytes]) -> list[bytes]:
+        if taken and self.meter is not None:
+            self.meter.count(len(taken))
+        return taken
 
     def _give_back(self, events: list[Event], first_left: Event) -> None:
         # Only a page must be refilled; the ring is read again from the position.
         if events and self._page_through > self.position:
             left = [e for e in events if e.position >= first_left.position]
-            self._page.extendleft(reversed(left))
+            self._page = deque([*left, *self._page])

@@ -87,6 +87,15 @@ class EventLog:
         tx.events.extend(events)
         return events
 
+    def retire_topic(self, tx: Transaction, name: str) -> None:
+        """Put a topic's events out of everybody's reach: a later topic of the same name begins without them."""
+        tx.execute("UPDATE topics SET name = name || '#' || number WHERE name = ?", (name,))
+
+        def forget() -> None:
+            self._topic_numbers.pop(name, None)
+
+        tx.after_commit(forget)
+
     def append_schema(self, tx: Transaction, schema_id: str, topic: str, definition: str) -> None:
         """Keep an event schema for ever, under its id."""
         tx.execute(
@@ -176,6 +185,32 @@ class EventLog:
             if len(found) > count:
                 return sorted(found)[-count - 1]
         return self.read_bounds(reader, family).trimmed_through
+
+    def find_time(self, reader: Reader, family: Family, time_ms: int) -> int:
+        """The position before the family's first kept event from that time on; the head if there is none.
+
+        Within an hour's partition times are taken to rise with positions, as they do unless the clock was set back.
+        """
+        for table in self._tables_after(reader, family, -1):
+            ((low, high),) = reader.execute(f"SELECT MIN(position), MAX(position) FROM {table}")  # noqa: S608
+            if high is None or self._time_at(reader, table, high) < time_ms:
+                continue
+            while low < high:
+                middle = (low + high) // 2
+                if self._time_at(reader, table, middle) < time_ms:
+                    low = middle + 1
+                else:
+                    high = middle
+            return int(low) - 1
+        return self.read_head(reader)
+
+    def _time_at(self, reader: Reader, table: str, position: int) -> int:
+        """When the first event from a position on was made."""
+        ((created_ms,),) = reader.execute(
+            f"SELECT created_ms FROM {table} WHERE position >= ? ORDER BY position LIMIT 1",  # noqa: S608
+            (position,),
+        )
+        return int(created_ms)
 
     def count_kept(self, reader: Reader, family: Family) -> dict[str, int]:
         """How many events of each topic retention still keeps."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tidewire.access.event_filters import EventFilter, compile_event_filter
 from tidewire.access.grants import Grants
+from tidewire.access.publishing import can_see_event
 from tidewire.capture.push_topics import PushTopic
 from tidewire.capture.topic_index import PushTopicIndex
-from tidewire.errors import ChannelForbidden, ChannelUnknown
+from tidewire.errors import ChannelForbidden, ChannelUnknown, DefinitionInvalid
 from tidewire.events import Family
+from tidewire.matching.filters import WantedRecords, parse_filter
 from tidewire.names import ALL_CHANGES, ChannelKind, change_event_name, entity_of_change_event, parse_channel
 from tidewire.schema.catalog import Catalog
+from tidewire.schema.channels import CHANNEL_SUFFIX, STANDARD_CHANNEL, ChannelMember, CustomChannel
+from tidewire.soql.compile_predicate import Predicate
 
 _NO_TOPICS = "User not enabled for streaming"
 _NO_ENTITY = "Subscriber does not have access to the entity in this topic"
@@ -18,6 +24,9 @@ _NO_WHERE_FIELDS = (
     "Subscriber does not have access to all fields referenced in the where clause of the PushTopic"
 )
 _NO_CHANGES = "User not allowed to subscribe CDC without View All Data permissions"
+# Nobody can be given View All on these, so it takes View All Data.
+_WITHOUT_VIEW_ALL = frozenset({"Task", "Event", "TaskRelation", "EventRelation"})
+_NOTHING_PASSES = EventFilter((), lambda values: False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +36,27 @@ class ChannelView:
     family: Family
     topics: frozenset[str]
     hidden: tuple[tuple[str, frozenset[str]], ...] = ()
+    wanted: WantedRecords | None = None
+    enriched: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Topics with the fields that the channel adds to their events."""
 
 
 def view_channel(channel: str, catalog: Catalog, push_topics: PushTopicIndex, grants: Grants) -> ChannelView:
     """Open a channel by name. Raises ChannelInvalid, ChannelUnknown or ChannelForbidden."""
     name = parse_channel(channel)
-    if name.kind is ChannelKind.PUSH_TOPIC and not name.filter_text:
+    if name.kind is ChannelKind.PUSH_TOPIC:
         topic = push_topics.by_name.get(name.name)
         if topic is not None:
             return view_push_topic(topic, grants, channel)
     elif name.kind is ChannelKind.CHANGE_EVENT and not name.filter_text:
         return _view_changes(channel, name.name, catalog, grants)
     elif name.kind is ChannelKind.PLATFORM_EVENT and not name.filter_text:
-        event = catalog.try_event(name.name)
+        custom = _try_custom(catalog, name.name, "event")
+        if custom is not None:
+            return _view_events(custom, catalog, grants)
+        event = catalog.try_any_event(name.name)
         if event is not None and event.name == name.name:
-            if not grants.can_read(event.name):
+            if not can_see_event(grants, event):
                 raise ChannelForbidden(_NO_ENTITY, channel=channel)
             return ChannelView(Family.PLATFORM, frozenset({event.name}))
     raise _unknown(channel)
@@ -49,7 +64,8 @@ def view_channel(channel: str, catalog: Catalog, push_topics: PushTopicIndex, gr
 
 def view_push_topic(topic: PushTopic, grants: Grants, channel: str) -> ChannelView:
     """A push topic for one user, who must be able to read push topics: its WHERE fields must all be readable, what
-    it shows is cut to what is.
+    it shows is cut to what is, and the filter in the channel's name may use nothing else. Raises ChannelForbidden,
+    ChannelInvalid or FilterInvalid.
     """
     obj = topic.obj
     if not grants.can_read("PushTopic"):
@@ -61,31 +77,98 @@ def view_push_topic(topic: PushTopic, grants: Grants, channel: str) -> ChannelVi
     # Not only of the selected fields: events from before a change of the query may hold others.
     hidden = grants.hidden_fields(obj)
     return ChannelView(
-        Family.PUSH_TOPIC, frozenset({topic.record_id}), ((topic.record_id, hidden),) if hidden else ()
+        Family.PUSH_TOPIC,
+        frozenset({topic.record_id}),
+        ((topic.record_id, hidden),) if hidden else (),
+        # Events from before the query moved here from another object are not for readers of this one.
+        WantedRecords(obj.key_prefix, parse_filter(channel, topic, grants)),
     )
 
 
 def _view_changes(channel: str, name: str, catalog: Catalog, grants: Grants) -> ChannelView:
-    if channel == ALL_CHANGES:
-        entities = sorted(catalog.captured)
-        if not grants.has("ViewAllData") or ("User" in entities and not grants.has("ViewAllUsers")):
-            raise ChannelForbidden(_NO_CHANGES, channel=channel)
-    else:
-        entity = entity_of_change_event(name)
-        obj = catalog.try_object(entity) if entity else None
-        # Channel names are case-sensitive, object names are not.
-        if obj is None or obj.name != entity or obj.name not in catalog.captured:
-            raise _unknown(channel)
-        if not grants.can_view_all(obj.name):
-            raise ChannelForbidden(_NO_CHANGES, channel=channel)
-        entities = [obj.name]
+    """A channel of change events. One object's own is refused to who may not view all its records; any other shows
+    what its reader may view.
+    """
+    custom = _try_custom(catalog, name, "data")
+    if channel == ALL_CHANGES or custom is not None:
+        members = catalog.selection.members_of(STANDARD_CHANNEL if custom is None else custom.name)
+        seen = [member for member in members if _can_view_changes(grants, member.entity)]
+        return _change_view([member.entity for member in seen], catalog, grants, _enriched(seen, catalog))
+    entity = entity_of_change_event(name)
+    obj = catalog.try_object(entity) if entity else None
+    # Channel names are case-sensitive, object names are not.
+    if obj is None or obj.name != entity or obj.name not in catalog.captured:
+        raise _unknown(channel)
+    if not _can_view_changes(grants, obj.name):
+        raise ChannelForbidden(_NO_CHANGES, channel=channel)
+    return _change_view([obj.name], catalog, grants)
+
+
+def _change_view(
+    entities: Iterable[str],
+    catalog: Catalog,
+    grants: Grants,
+    enriched: tuple[tuple[str, tuple[str, ...]], ...] = (),
+) -> ChannelView:
     hidden = {
         change_event_name(e): grants.hidden_fields(catalog.object(e)) | catalog.removed_from(e)
         for e in entities
     }
     return ChannelView(
-        Family.CHANGE, frozenset(hidden), tuple((topic, names) for topic, names in hidden.items() if names)
+        Family.CHANGE,
+        frozenset(hidden),
+        tuple((topic, names) for topic, names in hidden.items() if names),
+        enriched=enriched,
     )
+
+
+def _view_events(custom: CustomChannel, catalog: Catalog, grants: Grants) -> ChannelView:
+    members = catalog.selection.members_of(custom.name)
+    seen = [m for m in members if (e := catalog.try_any_event(m.event)) and can_see_event(grants, e)]
+    topics = frozenset(member.event for member in seen)
+    return ChannelView(Family.PLATFORM, topics, enriched=_enriched(seen, catalog))
+
+
+def channel_filters(channel: str, catalog: Catalog) -> dict[str, Predicate]:
+    """The filters of a channel by topic; only of topics that have one."""
+    filters = {
+        m.event: _filter(m, catalog) for m in catalog.selection.members_of(parse_channel(channel).name)
+    }
+    return {event: found.matches for event, found in filters.items() if found is not None}
+
+
+def _filter(member: ChannelMember, catalog: Catalog) -> EventFilter | None:
+    """The filter of a member, or None if it has none. One that has come to name what is gone lets nothing pass."""
+    kind = catalog.try_object(member.entity) if member.entity else catalog.try_any_event(member.event)
+    if not member.filter_text or kind is None:
+        return None
+    try:
+        return compile_event_filter(member.filter_text, kind)
+    except DefinitionInvalid:
+        return _NOTHING_PASSES
+
+
+def _enriched(members: Iterable[ChannelMember], catalog: Catalog) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The fields that events get, by topic: those of the member, and those that its filter looks at."""
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for member in members:
+        filtered = _filter(member, catalog)
+        if member.enriched or filtered is not None:
+            looked_at = filtered.fields if filtered is not None else ()
+            found.append((member.event, tuple(dict.fromkeys((*member.enriched, *looked_at)))))
+    return tuple(found)
+
+
+def _try_custom(catalog: Catalog, name: str, kind: str) -> CustomChannel | None:
+    found = catalog.selection.try_channel(name) if name.endswith(CHANNEL_SUFFIX) else None
+    return found if found is not None and found.name == name and found.kind == kind else None
+
+
+def _can_view_changes(grants: Grants, entity: str) -> bool:
+    """Change events pay no heed to sharing, so they are for those who may see every record."""
+    if entity in _WITHOUT_VIEW_ALL:
+        return grants.has("ViewAllData")
+    return grants.can_view_all(entity)
 
 
 def _unknown(channel: str) -> ChannelUnknown:

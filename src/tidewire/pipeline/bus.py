@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from weakref import WeakSet
 
 from tidewire.client.login import Credentials, Login, login
-from tidewire.client.pubsub import Fetched, PubSubClient
+from tidewire.client.pubsub_blocking import BlockingPubSubClient
+from tidewire.client.pubsub_messages import Fetched
 from tidewire.clock import Clock
 from tidewire.errors import (
     AuthHeaderInvalid,
@@ -128,7 +129,7 @@ class Bus:
         self._clock = clock
         self._tls_ca = _load_roots(settings)
         self._lock = threading.Lock()
-        self._clients: WeakSet[PubSubClient] = WeakSet()
+        self._clients: WeakSet[BlockingPubSubClient] = WeakSet()
         self._session = session
         if session is None and settings.token:
             self._session = Login(settings.token, settings.login_url, settings.org_id)
@@ -212,10 +213,10 @@ class Bus:
         )
         return login(credentials, self._tls_ca)
 
-    def connect(self) -> PubSubClient:
+    def connect(self) -> BlockingPubSubClient:
         """A client of the session in use. The caller closes it, or `close` does."""
         session = self.session()
-        client = PubSubClient(
+        client = BlockingPubSubClient(
             self.settings.endpoint,
             token=session.token,
             org_id=self.settings.org_id or session.org_id,

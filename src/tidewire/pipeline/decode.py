@@ -111,6 +111,8 @@ class ChangeSchema:
                 for component, part in value.items():
                     if part is not None:
                         flat[component_column(name, component)] = part
+            elif isinstance(value, list):  # the flags of a user that are set
+                flat[name] = ";".join(value)
             elif value is not None:
                 flat[name] = value
         return flat

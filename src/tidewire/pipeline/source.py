@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tidewire.client.login import Login
-from tidewire.client.pubsub import Received
+from tidewire.client.pubsub_messages import Received
 from tidewire.clock import SystemClock
 from tidewire.errors import ConfigInvalid, PlatformError, StoreClosed
 from tidewire.pipeline.bus import (

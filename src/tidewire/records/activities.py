@@ -152,7 +152,7 @@ def _regroup(tx: Transaction, catalog: Catalog, relations: list[RowEdit]) -> Ite
         yield from group_edits(activity, rows, {row[link] for row in held if row.get("IsInvitee")})
     if is_shared(tx):
         after: list[Row] = []
-        now, touched = group_by(held, link), group_by([edit.row for edit in relations], link)
+        now, touched = group_by(held, link), group_by([dict(edit.row) for edit in relations], link)
         for row in rows:
             lost = {relation["RelationId"] for relation in touched[row["Id"]]}
             values = refresh(tx, catalog, activity, row, now[row["Id"]], lost)
@@ -201,7 +201,10 @@ def _plan_series(
     edits = join_edits(_future_edits(tx, obj, after, fresh, now_ms))
     if fresh & {"WhoId", "WhatId"} and is_shared(tx):
         of_occurrences = relink(
-            tx, catalog, obj, [(e.row, e.row | e.values) for e in edits if not e.row.get("IsChild")]
+            tx,
+            catalog,
+            obj,
+            [(dict(e.row), {**e.row, **e.values}) for e in edits if not e.row.get("IsChild")],
         )
         for edit in edits:
             edit.values.update(of_occurrences.values.get(edit.record_id, {}))

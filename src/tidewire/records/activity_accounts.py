@@ -20,6 +20,8 @@ _Row = Mapping[str, Value]
 _OF_AN_ACCOUNT = frozenset({"Opportunity", "Contract"})
 _WATCHED = ("ActivityDate", "IsClosed", "WhoId", "WhatId", "AccountId")
 _LAST = "LastActivityDate"
+ACTIVITIES = ("Task", "Event")
+"""The entities whose records count as something that was done about others."""
 
 
 class Unit(Protocol):
@@ -68,7 +70,7 @@ def apply_last_activity(unit: Unit) -> None:
     last statement.
     """
     stale: dict[str, None] = {}
-    for entity, before, after in unit.touched(("Task", "Event")):
+    for entity, before, after in unit.touched(ACTIVITIES):
         old, new = _counted(entity, before), _counted(entity, after)
         if old == new:
             continue

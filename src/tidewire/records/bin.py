@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from tidewire.records.table import delete_row, try_read_row
 from tidewire.schema.catalog import Catalog
@@ -16,6 +17,7 @@ from tidewire.schema.model import ObjectType
 from tidewire.storage.store import Reader, Transaction
 
 BIN_RETENTION_MS = 15 * 86_400_000
+_STEPS_AT_ONCE = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,16 @@ class BinStep:
 
 def append_steps(tx: Transaction, root_id: str, steps: Iterable[BinStep], deleted_ms: int) -> None:
     """Keep what a delete did."""
-    tx.execute_many(
-        "INSERT INTO recycle_bin (root_id, step, record_id, entity, field, target_id, deleted_ms)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (root_id, number, s.record_id, s.entity, s.field, s.target_id, deleted_ms)
-            for number, s in enumerate(steps)
-        ],
+    rows = (
+        (root_id, number, s.record_id, s.entity, s.field, s.target_id, deleted_ms)
+        for number, s in enumerate(steps)
     )
+    while some := list(islice(rows, _STEPS_AT_ONCE)):
+        tx.execute_many(
+            "INSERT INTO recycle_bin (root_id, step, record_id, entity, field, target_id, deleted_ms)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            some,
+        )
 
 
 def read_steps(reader: Reader | Transaction, record_id: str) -> list[BinStep]:

@@ -7,19 +7,20 @@ unless somebody has set the lookup since.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from tidewire.errors import DeleteRestricted, RecordNotFound, UndeleteRefused
 from tidewire.events import Value
 from tidewire.records.bin import BinStep, read_steps
 from tidewire.records.checks import check_unique, lookups, unique_fields
-from tidewire.records.table import read_rows, try_read_row
+from tidewire.records.table import try_read_row
+from tidewire.records.thin_rows import ThinRow, ThinRows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
 from tidewire.storage.store import Transaction
 
-_CHUNK = 500  # ids in one statement
+_GONE: dict[str, Value] = {"IsDeleted": True}  # one for all records of a cascade
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class RowEdit:
     """A stored row, and values that it shall get."""
 
     obj: ObjectType
-    row: dict[str, Value]
+    row: Mapping[str, Value]
     values: dict[str, Value]
 
     @property
@@ -73,19 +74,22 @@ def plan_delete(tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[st
             record_id=row["Id"],
             entity="Account",
         )
-    gone = {str(row["Id"]): RowEdit(obj, row, {"IsDeleted": True})}
-    loose: list[tuple[ObjectType, Field, dict[str, Value]]] = []
+    gone = {str(row["Id"]): RowEdit(obj, row, _GONE)}
+    loose: list[tuple[ObjectType, Field, ThinRow]] = []
     level = {obj: [str(row["Id"])]}
+    rows: dict[ObjectType, ThinRows] = {}
     while level:
         below: dict[ObjectType, list[str]] = {}
         for parent, ids in level.items():
             for child, field in references_to(catalog, parent.name):
-                for found in _read_children(tx, child, field, ids):
+                if child not in rows:
+                    rows[child] = ThinRows(tx, child)
+                for found in rows[child].iter_referring(field, ids):
                     child_id = str(found["Id"])
                     if not (field.is_master_detail or field.delete_constraint == "Cascade"):
                         loose.append((child, field, found))
                     elif child_id not in gone:
-                        gone[child_id] = RowEdit(child, found, {"IsDeleted": True})
+                        gone[child_id] = RowEdit(child, found, _GONE)
                         below.setdefault(child, []).append(child_id)
         level = below
     cleared: dict[str, RowEdit] = {}
@@ -156,13 +160,6 @@ def _is_alive(tx: Transaction, catalog: Catalog, record_id: str) -> bool:
     obj = catalog.try_object_of_id(record_id)
     row = try_read_row(tx, obj, record_id) if obj is not None else None
     return row is not None and not row.get("IsDeleted")
-
-
-def _read_children(
-    tx: Transaction, child: ObjectType, field: Field, ids: list[str]
-) -> Iterator[dict[str, Value]]:
-    for start in range(0, len(ids), _CHUNK):
-        yield from read_rows(tx, child, field.name, ids[start : start + _CHUNK])
 
 
 def _restricted(edit: RowEdit, child: ObjectType, child_id: str) -> DeleteRestricted:

@@ -92,7 +92,7 @@ def plan_relation(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) 
         edits += group_edits(activity, [related_to], [related_to["Id"]])
     if is_event:
         joined = join_edits(edits)
-        after = [edit.row | edit.values for edit in joined if edit.obj is activity]
+        after = [{**edit.row, **edit.values} for edit in joined if edit.obj is activity]
         edits += child_edits(tx, activity, after, MIRRORED & {n for e in edits for n in e.values})
     return ActivityPlan(edited=join_edits(edits), created=tuple(created))
 

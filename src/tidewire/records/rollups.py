@@ -240,6 +240,11 @@ def _rolled_entities(objects: tuple[ObjectType, ...]) -> frozenset[str]:
     return frozenset(_by_child(objects)) | frozenset(_by_parent(objects))
 
 
+def counted_entities(objects: tuple[ObjectType, ...]) -> frozenset[str]:
+    """The entities whose records some roll-up counts."""
+    return frozenset(_by_child(objects))
+
+
 @lru_cache(maxsize=16)
 def _by_child(objects: tuple[ObjectType, ...]) -> dict[str, tuple[_Rule, ...]]:
     """Every roll-up, by the entity whose records it counts."""

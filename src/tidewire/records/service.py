@@ -7,19 +7,20 @@ the commit; if it raises, the whole request is undone.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from tidewire.clock import Clock
 from tidewire.events import Change, CommitContext
-from tidewire.records.activity_accounts import apply_last_activity
+from tidewire.ids import random_uuid
+from tidewire.records.activity_accounts import ACTIVITIES, apply_last_activity
 from tidewire.records.brief_reads import BriefReads
 from tidewire.records.conversion import ConversionNote
 from tidewire.records.copies import apply_copies
-from tidewire.records.rollups import apply_roll_ups
+from tidewire.records.rollups import apply_roll_ups, counted_entities
 from tidewire.records.types import Types
 from tidewire.records.work import RowRule, UnitOfWork
+from tidewire.schema.catalog import Catalog
 from tidewire.storage.store import Reader, Store, Transaction
 from tidewire.storage.writer import GroupWriter
 
@@ -33,7 +34,11 @@ class Records(Protocol):
 
     types: Types
 
-    async def write(
+    @property
+    def catalog(self) -> Catalog:
+        """The types, with what the transaction has changed about them."""
+
+    def write(
         self,
         work: Callable[[UnitOfWork], T],
         *,
@@ -41,17 +46,37 @@ class Records(Protocol):
         origin: str = "",
         has_notifications: bool = True,
         solo: bool = False,
-    ) -> T:
+    ) -> Awaitable[T]:
         """Run `work` in one transaction."""
 
-    async def write_plain(self, work: Callable[[Transaction], T], *, solo: bool = False) -> T:
-        """Run `work` that touches no records in one transaction."""
+    async def write_plain(
+        self, work: Callable[[Transaction], T], *, solo: bool = False, outlives: bool = False
+    ) -> T:
+        """Run `work` that touches no records in one transaction. What `outlives` its transaction is done again by
+        itself if that is taken back.
+        """
 
     async def read(self, work: Callable[[Reader], T], *, is_brief: bool = False) -> T:
         """Run `work` in one snapshot; `is_brief` promises that it is a few statements by key."""
 
     def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
         """Tell whom it concerns of a converted field."""
+
+
+class Settling:
+    """Which new records concern no other ones. Kept for as long as the types stay as they are."""
+
+    def __init__(self) -> None:
+        self._catalog: Catalog | None = None
+        self._concerning: frozenset[str] = frozenset()
+
+    def apply(self, unit: UnitOfWork) -> None:
+        """`settle`, at no cost for a unit that has only made records which nobody counts."""
+        if unit.catalog is not self._catalog:
+            self._catalog = unit.catalog
+            self._concerning = counted_entities(unit.catalog.objects).union(ACTIVITIES)
+        if not unit.has_only_made(self._concerning):
+            settle(unit)
 
 
 def settle(unit: UnitOfWork) -> None:
@@ -73,7 +98,13 @@ class RecordService:
         self._hooks: list[ChangeHook] = []
         self._conversion_hooks: list[ConversionHook] = []
         self._row_rules: dict[str, RowRule] = {}
+        self._settling = Settling()
         self.types = types
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current types."""
+        return self.types.catalog
 
     def add_hook(self, hook: ChangeHook) -> None:
         """Call `hook` with the changes of every later transaction, in the order of adding."""
@@ -92,7 +123,7 @@ class RecordService:
         for hook in self._conversion_hooks:
             hook(unit, note)
 
-    async def write(
+    def write(
         self,
         work: Callable[[UnitOfWork], T],
         *,
@@ -100,14 +131,16 @@ class RecordService:
         origin: str = "",
         has_notifications: bool = True,
         solo: bool = False,
-    ) -> T:
-        """Run `work` in one transaction; returns its result once it is durable."""
-        return await self._writer.submit(
+    ) -> Awaitable[T]:
+        """Run `work` in one transaction; its result is to be had once it is durable."""
+        return self._writer.submit(
             lambda tx: self._run(tx, work, user_id, origin, has_notifications), solo=solo
         )
 
-    async def write_plain(self, work: Callable[[Transaction], T], *, solo: bool = False) -> T:
-        """Run `work` that touches no records, such as a login or a publish, in one transaction."""
+    async def write_plain(
+        self, work: Callable[[Transaction], T], *, solo: bool = False, outlives: bool = False
+    ) -> T:
+        """Run `work` that touches no records, such as a login or a publish, in one transaction of its own."""
         return await self._writer.submit(work, solo=solo)
 
     async def read(self, work: Callable[[Reader], T], *, is_brief: bool = False) -> T:
@@ -125,12 +158,12 @@ class RecordService:
         now_ms = self._clock.now_ms()
         unit = UnitOfWork(tx, self.types.catalog, user_id, now_ms, self._row_rules)
         result = work(unit)
-        settle(unit)
+        self._settling.apply(unit)
         changes = unit.changes()
-        if changes:
+        if changes or unit.asides:
             tx.progress.commit_number += 1
             context = CommitContext(
-                transaction_key=str(uuid.uuid4()),
+                transaction_key=random_uuid(),
                 commit_number=tx.progress.commit_number,
                 commit_ms=now_ms,
                 user_id=user_id,
@@ -139,4 +172,6 @@ class RecordService:
             )
             for hook in self._hooks:
                 hook(unit, changes, context)
+        # Whoever watches holds the unit in turn: let go, or all that it holds waits for the garbage collector.
+        unit.watch_references(None)
         return result

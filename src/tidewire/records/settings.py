@@ -19,7 +19,8 @@ class OrgSettings:
     """`session_timeout_s` of 0 leaves the idle limit to the server; `trusted_ip_ranges` are CIDR blocks;
     `cors_allowed_origins` are origins such as `https://app.example.org`, with `*` for one or more host labels.
     After `lockout_attempts` failed logins (0: never) a user is locked out for `lockout_minutes` (0: until
-    unlocked). Without `api_enabled` nobody signs in to an API.
+    unlocked). Without `api_enabled` nobody signs in to an API. `monitoring_events` are those of the server's own events
+    that the org wants raised, such as `LoginEventStream`.
     """
 
     streaming_api: bool = True
@@ -33,6 +34,7 @@ class OrgSettings:
     lockout_attempts: int = 10
     lockout_minutes: int = 15
     api_enabled: bool = True
+    monitoring_events: tuple[str, ...] = ()
 
 
 def read_settings(reader: Reader | Transaction) -> OrgSettings:

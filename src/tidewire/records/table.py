@@ -73,19 +73,47 @@ def try_read_row(reader: Reader | Transaction, obj: ObjectType, record_id: str) 
 
 
 def read_rows(
-    reader: Reader | Transaction, obj: ObjectType, field_name: str, values: Iterable[Value]
+    reader: Reader | Transaction,
+    obj: ObjectType,
+    field_name: str,
+    values: Iterable[Value],
+    *,
+    with_deleted: bool = False,
 ) -> list[dict[str, Value]]:
-    """The living records whose id or lookup field holds one of these values, oldest first."""
+    """The records whose id or lookup field holds one of these values, oldest first; only living ones unless told
+    otherwise.
+    """
     wanted = list(values)
     if not wanted:
         return []
     field = obj.by_name[field_name.lower()]
     columns = ", ".join(f.column for f in obj.stored_fields)
     marks = ", ".join("?" * len(wanted))
-    deleted = obj.try_field("IsDeleted")
+    deleted = None if with_deleted else obj.try_field("IsDeleted")
     alive = f" AND {deleted.column} = 0" if deleted else ""
     sql = f"SELECT {columns} FROM {obj.table} WHERE {field.column} IN ({marks}){alive} ORDER BY id"  # noqa: S608
     return decode_rows(obj.stored_fields, reader.execute(sql, wanted))
+
+
+def read_columns(
+    reader: Reader | Transaction, obj: ObjectType, names: tuple[str, ...], field: Field, ids: list[str]
+) -> list[tuple[Value, ...]]:
+    """Some fields of the living records whose lookup holds one of these ids, oldest first."""
+    fields = [obj.by_name[name.lower()] for name in names]
+    columns = ", ".join(f.column for f in fields)
+    deleted = obj.try_field("IsDeleted")
+    alive = f" AND {deleted.column} = 0" if deleted else ""
+    marks = ", ".join("?" * len(ids))
+    # Names come from the catalog.
+    sql = f"SELECT {columns} FROM {obj.table} WHERE {field.column} IN ({marks}){alive} ORDER BY id"  # noqa: S608
+    flags = [place for place, f in enumerate(fields) if f.type is FieldType.CHECKBOX]
+    rows: list[tuple[Value, ...]] = []
+    for row in reader.execute(sql, ids):
+        values = list(row)
+        for place in flags:
+            values[place] = bool(values[place])
+        rows.append(tuple(values))
+    return rows
 
 
 def read_all_rows(reader: Reader | Transaction, obj: ObjectType) -> list[dict[str, Value]]:

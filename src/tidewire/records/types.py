@@ -13,12 +13,22 @@ from functools import lru_cache
 from typing import TypeVar
 
 from tidewire.eventlog.log import EventLog
+from tidewire.names import change_event_name
 from tidewire.records.numbers import take_record_id
 from tidewire.records.person_fields import lost_contact_fields, with_contact_fields
 from tidewire.records.settings import OrgSettings, read_settings, write_settings
 from tidewire.records.table import create_table
 from tidewire.schema.avro import change_event_schema, platform_event_schema
 from tidewire.schema.catalog import Catalog
+from tidewire.schema.channels import (
+    NO_LIMITS,
+    STANDARD_CHANNEL,
+    CaptureLimits,
+    Selection,
+    check_limits,
+    parse_selection,
+    render_selection,
+)
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.documents import (
     parse_event,
@@ -42,10 +52,13 @@ T = TypeVar("T", ObjectType, EventType)
 
 
 class Types:
-    """The current catalog of one org, and the schema of each kind of event in it, by topic."""
+    """The current catalog of one org, and the schema of each kind of event in it, by topic. `limits` bound what
+    may be selected for capture.
+    """
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, limits: CaptureLimits = NO_LIMITS) -> None:
         self._log = log
+        self._limits = limits
         self.catalog = Catalog(version=0, objects=with_shares(STANDARD_OBJECTS))
         self.schemas: dict[str, EventSchema] = {}
         self.settings = OrgSettings()
@@ -58,7 +71,7 @@ class Types:
         if self.settings.person_accounts:
             objects |= {o.name: o for o in PERSON_OBJECTS}
         events: list[EventType] = []
-        captured: list[str] = []
+        selection = Selection()
         removed: list[tuple[str, str]] = []
         rules: list[SharingRule] = []
         for kind, name, definition in reader.execute(
@@ -71,7 +84,7 @@ class Types:
             elif kind == "event":
                 events.append(parse_event(definition))
             elif kind == "captured":
-                captured = json.loads(definition)
+                selection = parse_selection(definition)
             elif kind == "removed":
                 removed += [(name, field_name) for field_name in json.loads(definition)]
             elif kind == "standard":
@@ -84,7 +97,7 @@ class Types:
                 version,
                 with_shares(objects.values()),
                 tuple(events),
-                frozenset(captured),
+                selection,
                 frozenset(removed),
             )
         )
@@ -106,14 +119,16 @@ class Types:
         objects: Iterable[ObjectType] = (),
         events: Iterable[EventType] = (),
         captured: Iterable[str] | None = None,
+        selection: Selection | None = None,
         removed_objects: Iterable[str] = (),
         removed_fields: Iterable[tuple[str, str]] = (),
         removed_events: Iterable[str] = (),
         base: Catalog | None = None,
     ) -> Catalog:
         """Add, replace or remove types, tables included. Returns the new catalog, which becomes current at
-        commit. An object that loses a field is among `objects`, without it. `base` is what an earlier change
-        of the same transaction returned.
+        commit. An object that loses a field is among `objects`, without it. `captured` are the objects on the
+        standard channel, `selection` is all channels. `base` is what an earlier change of the same transaction
+        returned.
         """
         base = base or self.catalog
         removed_events = tuple(removed_events)
@@ -144,10 +159,13 @@ class Types:
             catalog = catalog.without_events(removed_events)
             for name in removed_events:
                 _store(tx, "event", name, "")
+                self._log.retire_topic(tx, name)
+        catalog = catalog.with_selection(catalog.selection if selection is None else selection)
         if captured is not None:
             catalog = catalog.with_captured(captured)
-        if catalog.captured != base.captured:
-            _store(tx, "captured", "ChangeEvents", json.dumps(sorted(catalog.captured)))
+        if catalog.selection != base.selection:
+            check_limits(catalog.selection, base.selection, self._limits)
+            _store(tx, "captured", STANDARD_CHANNEL, render_selection(catalog.selection))
         tx.progress.catalog_version += 1
         catalog = replace(catalog, version=tx.progress.catalog_version)
         for topic, schema in _event_schemas(catalog).items():
@@ -167,13 +185,15 @@ class Types:
         _store(tx, "object", old.name, "")
         kept = tuple(o for o in base.objects if old.name not in (o.name, o.shares))
         removed = frozenset((new.name if e == old.name else e, n) for e, n in base.removed_fields)
-        captured = {new.name if name == old.name else name for name in base.captured}
+        events = change_event_name(old.name), change_event_name(new.name)
+        selection = base.selection.with_renamed(*events)
         base = replace(base, objects=kept, removed_fields=removed)
-        return self.change(tx, objects=[new, *others], captured=captured, base=base)
+        return self.change(tx, objects=[new, *others], selection=selection, base=base)
 
     def change_settings(self, tx: Transaction, settings: OrgSettings) -> None:
         """Store settings, which become current at commit."""
         write_settings(tx, settings)
+        tx.progress.access_generation += 1  # some decide what there is to see
         tx.after_commit(lambda: setattr(self, "settings", settings))
 
     def change_sharing_rules(
@@ -242,13 +262,13 @@ def _with_field_ids(tx: Transaction, each: T, stored: T | None) -> T:
 
 
 def _event_schemas(catalog: Catalog) -> dict[str, EventSchema]:
-    definitions = [platform_event_schema(event) for event in catalog.events]
+    definitions = [platform_event_schema(event) for event in catalog.all_events]
     definitions += [change_event_schema(catalog.object(name)) for name in sorted(catalog.captured)]
-    return {str(d["name"]): _compiled(json.dumps(d)) for d in definitions}
+    return {str(d["name"]): compiled_schema(json.dumps(d)) for d in definitions}
 
 
 @lru_cache(maxsize=2048)
-def _compiled(schema_json: str) -> EventSchema:
+def compiled_schema(schema_json: str) -> EventSchema:
     """The schema of a text. Orgs share most of theirs, and a change of types leaves all but a few as they were."""
     return EventSchema(schema_json)
 

@@ -22,7 +22,7 @@ from tidewire.errors import (
     RequiredFieldMissing,
     UndeleteRefused,
 )
-from tidewire.events import Change, ChangeType, Value
+from tidewire.events import Aside, Change, ChangeType, Value
 from tidewire.records import activities, invitees, persons
 from tidewire.records.activity_plan import ActivityPlan
 from tidewire.records.bin import append_steps, purge, remove_steps
@@ -47,9 +47,10 @@ RowRule = Callable[[Transaction, Catalog, Mapping[str, Value], Mapping[str, Valu
 @dataclass(slots=True)
 class _Touched:
     obj: ObjectType
-    before: dict[str, Value] | None  # None for a record that was not there at all
+    before: Mapping[str, Value] | None  # None for a record that was not there at all
     after: dict[str, Value] | None  # None for a record that is gone or in the recycle bin
     is_quiet: bool = False
+    stands_alone: bool = False
 
     @property
     def change_type(self) -> ChangeType | None:
@@ -84,23 +85,23 @@ class UnitOfWork:
         self._unsettled_entities: set[str] = set()
         self._keys = KeyChecks(tx, catalog)
         self._is_seen: IsSeen | None = None
+        self.asides: list[Aside] = []
+        self.database_key = ""  # set for work below the API: what the database calls the transaction
 
     def create(self, obj: ObjectType, values: Mapping[str, object]) -> str:
         """Store a new record from JSON-decoded values; returns its id."""
-        if any(name.lower() == "id" for name in values):
+        if not ID_NAMES.isdisjoint(values):
             raise FieldUnknown(
                 "The Id field should not be specified in the sobject data.", field="Id", entity=obj.name
             )
         given = self._parse(obj, values, is_create=True)
         row = _defaults(obj) | given
         is_person = self._make_person(obj, given, row)
-        missing = [
-            f.name for f in _required(obj) if row.get(f.name) is None and f.type is not FieldType.AUTO_NUMBER
-        ]
+        missing = [name for name in _required(obj) if row[name] is None]
         if missing:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(missing)}]", fields=missing)
-        row["Id"] = take_record_id(self.tx, obj.key_prefix)
-        self._keys.check(obj, given, str(row["Id"]))
+        record_id = row["Id"] = take_record_id(self.tx, obj.key_prefix)
+        self._keys.check(obj, given, record_id)
         check_rules(self.tx, self.catalog, obj, row)
         if obj.name in self._row_rules:
             self._row_rules[obj.name](self.tx, self.catalog, row, None)
@@ -117,7 +118,7 @@ class UnitOfWork:
             self._insert(contact, _defaults(contact) | persons.contact_values(self.catalog, row))
         for edit in rivals:
             self.store(edit.obj, edit.row, edit.values)
-        return str(row["Id"])
+        return record_id
 
     def upsert(
         self,
@@ -235,13 +236,23 @@ class UnitOfWork:
         return living(row, record_id)
 
     def store(
-        self, obj: ObjectType, before: dict[str, Value], values: Mapping[str, Value], *, is_edit: bool = True
+        self,
+        obj: ObjectType,
+        before: Mapping[str, Value],
+        values: Mapping[str, Value],
+        *,
+        is_edit: bool = True,
     ) -> None:
         """Store values that are known to fit, and what follows from them. `before` is the row as it stands.
 
         Without `is_edit` the record does not count as modified: only its SystemModstamp moves.
         """
-        after = before | dict(values) | self._stamps(obj, is_edit=is_edit)
+        if values.get("IsDeleted"):
+            self._bury(obj, before, values)
+            return
+        if not isinstance(before, dict):
+            before = dict(before)
+        after: dict[str, Value] = before | dict(values) | self._stamps(obj, is_edit=is_edit)
         if not after.get("IsDeleted"):
             after |= default_name(obj, after)
             after |= copied_values(self.tx, self.catalog, obj, after, before)
@@ -252,6 +263,13 @@ class UnitOfWork:
             update_row(self.tx, obj, record_id, changed)
         self._note(obj, record_id, before, None if after.get("IsDeleted") else after)
 
+    def _bury(self, obj: ObjectType, before: Mapping[str, Value], values: Mapping[str, Value]) -> None:
+        """Store what puts a record into the recycle bin. Nothing follows from its other fields any more."""
+        fresh = {**values, **self._stamps(obj, is_edit=True)}
+        record_id = str(before["Id"])
+        update_row(self.tx, obj, record_id, {n: v for n, v in fresh.items() if v != before.get(n)})
+        self._note(obj, record_id, before, None)
+
     def store_derived(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
         """Store computed values, such as roll-ups, of a living record; nothing happens if they are as before."""
         before = try_read_row(self.tx, obj, record_id)
@@ -260,7 +278,7 @@ class UnitOfWork:
         if any(before.get(name) != value for name, value in values.items()):
             self.store(obj, before, values, is_edit=False)
 
-    def store_copies(self, obj: ObjectType, row: dict[str, Value], values: Mapping[str, Value]) -> None:
+    def store_copies(self, obj: ObjectType, row: Mapping[str, Value], values: Mapping[str, Value]) -> None:
         """Store values that a record takes over from others. That is no change of the record."""
         update_row(self.tx, obj, str(row["Id"]), values)
         touched = self._touched.get(str(row["Id"]))
@@ -271,6 +289,8 @@ class UnitOfWork:
         """Carry out a delete and keep its steps in the recycle bin."""
         for edit in (*plan.gone, *plan.cleared):
             self.store(edit.obj, edit.row, edit.values)
+        for edit in (*plan.gone[1:], *plan.cleared):
+            self.single_out(edit.record_id)
         self._regroup(plan.gone)
         append_steps(self.tx, plan.gone[0].record_id, plan.steps(), self.now_ms)
 
@@ -279,8 +299,13 @@ class UnitOfWork:
         if record_id in self._touched:
             self._touched[record_id].is_quiet = True
 
-    def watch_references(self, watch: ReferenceWatch, is_seen: IsSeen | None = None) -> None:
-        """Tell `watch` of every lookup that a create or update sets from now on; it may raise.
+    def single_out(self, record_id: str) -> None:
+        """Let a record that was written have a change event of its own, however many others changed alike."""
+        if record_id in self._touched:
+            self._touched[record_id].stands_alone = True
+
+    def watch_references(self, watch: ReferenceWatch | None, is_seen: IsSeen | None = None) -> None:
+        """Tell `watch`, if there is one, of every lookup that a create or update sets from now on; it may raise.
 
         Lookups given by a key of their target find only records that `is_seen` says yes to.
         """
@@ -304,6 +329,7 @@ class UnitOfWork:
                     changed=_changed_fields(touched),
                     sequence=len(out) + 1,
                     is_quiet=touched.is_quiet,
+                    stands_alone=touched.stands_alone,
                 )
             )
         return out
@@ -319,6 +345,12 @@ class UnitOfWork:
         unsettled = ((self._touched[record_id], before) for record_id, before in self._unsettled.items())
         return [(t.obj.name, before, t.after) for t, before in unsettled if t.obj.name in entities]
 
+    def has_only_made(self, others: Collection[str]) -> bool:
+        """Whether all that is not settled yet are new records, none of them of these `others`."""
+        if not self._unsettled_entities.isdisjoint(others):
+            return False
+        return all(before is None for before in self._unsettled.values())
+
     def mark_settled(self) -> None:
         """Note that what follows for other records from all that was written has been stored too."""
         self._unsettled.clear()
@@ -327,6 +359,7 @@ class UnitOfWork:
     def _carry_out(self, plan: ActivityPlan) -> None:
         for edit in (*plan.gone, *plan.cleared, *plan.edited):
             self.store(edit.obj, edit.row, edit.values)
+            self.single_out(edit.record_id)
         if plan.gone:
             append_steps(self.tx, plan.bin_root, plan.steps(), self.now_ms)
         for obj, row in plan.created:
@@ -335,11 +368,16 @@ class UnitOfWork:
     def _regroup(self, edits: tuple[RowEdit, ...]) -> None:
         for edit in activities.plan_regroup(self.tx, self.catalog, edits):
             self.store(edit.obj, edit.row, edit.values)
+            self.single_out(edit.record_id)
 
     def _insert(self, obj: ObjectType, row: dict[str, Value]) -> None:
         if row.get("OwnerId") is None and "ownerid" in obj.by_name:
             row["OwnerId"] = self.user_id
-        row |= self._stamps(obj, is_edit=True, is_create=True)
+        dates, people = _stamp_names(obj, True, True)
+        for name in dates:
+            row[name] = self._second_ms
+        for name in people:
+            row[name] = self.user_id
         for field in _auto_numbers(obj):
             number = take_number(self.tx, auto_number_key(obj.name, field.name), field.start_number)
             row[field.name] = render_auto_number(field.display_format or "{0}", number, self.now_ms)
@@ -347,10 +385,11 @@ class UnitOfWork:
         row |= copied_values(self.tx, self.catalog, obj, row, None)
         row |= compute_derived(obj, row, self.now_ms)
         insert_row(self.tx, obj, row)
-        self._touched[str(row["Id"])] = _Touched(obj, None, row)
-        self._unsettled[str(row["Id"])] = None
+        record_id = str(row["Id"])
+        self._touched[record_id] = _Touched(obj, None, row)
+        self._unsettled[record_id] = None
         self._unsettled_entities.add(obj.name)
-        self._keys.note(obj, str(row["Id"]), row)
+        self._keys.note(obj, record_id, row)
 
     def _make_person(self, obj: ObjectType, given: Mapping[str, Value], row: dict[str, Value]) -> bool:
         """Turn an account that is given a last name instead of a name into a person's."""
@@ -397,7 +436,7 @@ class UnitOfWork:
             self.store_copies(edit.obj, edit.row, {_FLAG: edit.values[_FLAG]})
 
     def _note(
-        self, obj: ObjectType, record_id: str, before: dict[str, Value], after: dict[str, Value] | None
+        self, obj: ObjectType, record_id: str, before: Mapping[str, Value], after: dict[str, Value] | None
     ) -> None:
         touched = self._touched.setdefault(record_id, _Touched(obj, before, after))
         touched.after = after
@@ -408,7 +447,11 @@ class UnitOfWork:
     def _parse(self, obj: ObjectType, values: Mapping[str, object], *, is_create: bool) -> dict[str, Value]:
         parsed: dict[str, Value] = {}
         refused: list[str] = []
+        settable = _settable(obj, is_create)
         for name, raw in values.items():
+            if name in settable:
+                parsed[name] = parse_value(settable[name], raw)
+                continue
             if name.lower() == "attributes":  # the record's own label, which clients send back to us
                 continue
             field = obj.try_field(name)
@@ -429,14 +472,16 @@ class UnitOfWork:
             raise not_writeable(refused)
         return parsed
 
-    def _stamps(self, obj: ObjectType, *, is_edit: bool, is_create: bool = False) -> dict[str, Value]:
-        dates, people = _stamp_names(obj, is_edit, is_create)
+    def _stamps(self, obj: ObjectType, *, is_edit: bool) -> dict[str, Value]:
+        dates, people = _stamp_names(obj, is_edit, False)
         stamps: dict[str, Value] = dict.fromkeys(dates, self._second_ms)
         for name in people:
             stamps[name] = self.user_id
         return stamps
 
 
+ID_NAMES = frozenset({"Id", "id", "ID", "iD"})
+"""The id's name in any letter case."""
 _MAX_SHOWN_HOLDERS = 10
 _FLAG = "IsPersonAccount"
 
@@ -472,8 +517,15 @@ def _defaults(obj: ObjectType) -> dict[str, Value]:
 
 
 @lru_cache(maxsize=1024)
-def _required(obj: ObjectType) -> tuple[Field, ...]:
-    return tuple(f for f in obj.stored_fields if f.required)
+def _required(obj: ObjectType) -> tuple[str, ...]:
+    """The fields that whoever makes a record must give a value."""
+    return tuple(f.name for f in obj.stored_fields if f.required and f.type is not FieldType.AUTO_NUMBER)
+
+
+@lru_cache(maxsize=2048)
+def _settable(obj: ObjectType, is_create: bool) -> dict[str, Field]:
+    """The fields that a create, or an update, may set by their own names."""
+    return {f.name: f for f in obj.stored_fields if (f.createable if is_create else f.updateable)}
 
 
 @lru_cache(maxsize=1024)

@@ -9,6 +9,7 @@ from typing import Any
 from fastavro.schema import to_parsing_canonical_form
 
 from tidewire.names import change_event_name
+from tidewire.schema.flag_lists import flag_lists
 from tidewire.schema.model import EventType, Field, FieldType, ObjectType
 
 NAMESPACE = "com.sforce.eventbus"
@@ -60,14 +61,21 @@ def change_event_schema(obj: ObjectType) -> dict[str, Any]:
         {"name": "ChangeEventHeader", "type": _header_type(), "doc": "Data:ComplexValueType"}
     ]
     defined: set[str] = set()
+    has_persons = obj.name == "Account" and obj.try_field("IsPersonAccount") is not None
     for field in obj.fields:
         if not field.in_change_events or field.compound:
             continue
         avro_type: Any = _TYPES[field.type][0]
+        if has_persons and field.name == "Name":
+            fields.append(_switchable_name(obj))
+            continue
         if field.is_compound and avro_type not in defined:
             defined.add(avro_type)
             avro_type = _compound_type(avro_type, obj.components(field.name))
         fields.append({"name": field.name, "type": ["null", avro_type], "doc": _doc(field), "default": None})
+    for name in flag_lists(obj):
+        strings = {"type": "array", "items": "string"}
+        fields.append({"name": name, "type": ["null", strings], "doc": "Data:BitVector", "default": None})
     return _record(change_event_name(obj.name), fields)
 
 
@@ -114,6 +122,21 @@ def _header_type() -> dict[str, Any]:
     }
     fields = [{"name": name, "type": type_} for name, type_ in types.items()]
     return {"type": "record", "name": "ChangeEventHeader", "fields": fields}
+
+
+def _switchable_name(account: ObjectType) -> dict[str, Any]:
+    """Name of an account that may be a person: the text of a business, the parts of a person."""
+    parts = [
+        {"name": name, "type": ["null", _TYPES[account.by_name[name.lower()].type][0]], "default": None}
+        for name in ("Salutation", "FirstName", "LastName")
+    ]
+    record = {"type": "record", "name": "Switchable_PersonName", "fields": parts}
+    return {
+        "name": "Name",
+        "type": ["null", "string", record],
+        "doc": "Data:Switchable_PersonName",
+        "default": None,
+    }
 
 
 def _compound_type(name: str, components: tuple[Field, ...]) -> dict[str, Any]:

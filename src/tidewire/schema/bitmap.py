@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from tidewire.errors import FieldUnknown, PayloadInvalid
 from tidewire.schema.codec import EventSchema
@@ -35,6 +36,13 @@ def encode_bitmap(schema: EventSchema, names: Iterable[str]) -> list[str]:
 
 def decode_bitmap(schema: EventSchema, entries: Iterable[str]) -> list[str]:
     """The fields of a bitmap, top-level ones first, each group in schema order. Raises PayloadInvalid."""
+    wanted = tuple(entries)
+    return list(_decode(schema, wanted)) if wanted else []
+
+
+# Updates of one kind of record are mostly of the same few fields.
+@lru_cache(maxsize=4096)
+def _decode(schema: EventSchema, entries: tuple[str, ...]) -> tuple[str, ...]:
     names: list[str] = []
     for entry in entries:
         match = _ENTRY.fullmatch(entry)
@@ -50,7 +58,7 @@ def decode_bitmap(schema: EventSchema, entries: Iterable[str]) -> list[str]:
             )
         field = schema.field_names[int(parent)]
         names += [f"{field}.{part}" for part in _names_of(schema.component_names(field), digits)]
-    return names
+    return tuple(names)
 
 
 def _position(schema: EventSchema, names: Sequence[str], wanted: str, shown: str) -> int:

@@ -7,20 +7,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tidewire.errors import ObjectUnknown
+from tidewire.schema.channels import NOTHING_SELECTED, Selection
 from tidewire.schema.model import EventType, ObjectType
 from tidewire.schema.shares import with_shares
+from tidewire.schema.standard.monitoring import STANDARD_EVENTS
+
+_STANDARD_BY_NAME = {event.name.lower(): event for event in STANDARD_EVENTS}
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """Types by name. `captured` names the objects whose changes become change events; `removed_fields` are
-    fields, by object, that are gone but that events of the past still carry.
+    """Types by name. `selection` says which events are on which channel; `removed_fields` are fields, by object,
+    that are gone but that events of the past still carry.
     """
 
     version: int
     objects: tuple[ObjectType, ...]
     events: tuple[EventType, ...] = ()
-    captured: frozenset[str] = frozenset()
+    selection: Selection = NOTHING_SELECTED
     removed_fields: frozenset[tuple[str, str]] = frozenset()
 
     @cached_property
@@ -34,6 +38,11 @@ class Catalog:
     @cached_property
     def _events_by_name(self) -> dict[str, EventType]:
         return {e.name.lower(): e for e in self.events}
+
+    @property
+    def captured(self) -> frozenset[str]:
+        """The objects whose changes become change events: those on any channel."""
+        return self.selection.entities
 
     def try_object(self, name: str) -> ObjectType | None:
         """The object of that name in any letter case, or None."""
@@ -54,6 +63,15 @@ class Catalog:
         """The platform event of that name in any letter case, or None."""
         return self._events_by_name.get(name.lower())
 
+    @property
+    def all_events(self) -> tuple[EventType, ...]:
+        """The org's platform events, and those that the server itself raises."""
+        return (*self.events, *STANDARD_EVENTS)
+
+    def try_any_event(self, name: str) -> EventType | None:
+        """The platform event of that name in any letter case, the server's own too, or None."""
+        return self.try_event(name) or _STANDARD_BY_NAME.get(name.lower())
+
     def with_objects(self, objects: Iterable[ObjectType]) -> Catalog:
         """A new version in which these objects are added or replaced."""
         merged = {o.name: o for o in self.objects} | {o.name: o for o in objects}
@@ -65,20 +83,32 @@ class Catalog:
         return replace(self, version=self.version + 1, events=tuple(merged.values()))
 
     def with_captured(self, captured: Iterable[str]) -> Catalog:
-        """A new version with this selection for change data capture."""
-        return replace(self, version=self.version + 1, captured=frozenset(captured))
+        """A new version with exactly these objects on the standard channel."""
+        return self.with_selection(self.selection.with_standard(captured))
+
+    def with_selection(self, selection: Selection) -> Catalog:
+        """A new version with other channels; what they name of types that are not there is left out."""
+        members = []
+        for member in selection.members:
+            obj = self.try_object(member.entity) if member.entity else None
+            if obj is not None:
+                kept = tuple(name for name in member.enriched if obj.try_field(name) is not None)
+                members.append(member if kept == member.enriched else replace(member, enriched=kept))
+            elif not member.entity and self.try_any_event(member.event) is not None:
+                members.append(member)
+        return replace(self, version=self.version + 1, selection=replace(selection, members=tuple(members)))
 
     def without(self, objects: Iterable[str]) -> Catalog:
         """A new version without these objects, which are captured no more."""
         gone = frozenset(objects)
         kept = tuple(o for o in self.objects if o.name not in gone and o.shares not in gone)
-        return replace(self, version=self.version + 1, objects=kept, captured=self.captured - gone)
+        return replace(self, objects=kept).with_selection(self.selection)
 
     def without_events(self, events: Iterable[str]) -> Catalog:
         """A new version without these platform events."""
         gone = frozenset(events)
         kept = tuple(e for e in self.events if e.name not in gone)
-        return replace(self, version=self.version + 1, events=kept)
+        return replace(self, events=kept).with_selection(self.selection)
 
     def removed_from(self, entity: str) -> frozenset[str]:
         """The names of fields that an object once had: nobody may see their values any more."""

@@ -11,8 +11,9 @@ from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 
 from tidewire.errors import PayloadInvalid
 from tidewire.schema.avro import schema_id
-from tidewire.schema.compiler import MISFITS, compile_reader
+from tidewire.schema.compiler import MISFITS, Checker, compile_checker, compile_reader
 from tidewire.schema.sparse import SparseWriter
+from tidewire.schema.sparse_reading import SparseReader
 
 
 class EventSchema:
@@ -61,6 +62,22 @@ class EventSchema:
         fields: dict[str, Any] = value
         return fields
 
+    def decode_set(self, payload: bytes) -> dict[str, Any]:
+        """The payload's fields but for those that are null. Raises PayloadInvalid as `decode` does."""
+        try:
+            return self._sparse_reader.read(payload)
+        except MISFITS as e:
+            raise PayloadInvalid(f"The event's bytes do not fit schema {self.name} {self.schema_id}.") from e
+
+    def check(self, payload: bytes) -> None:
+        """Raise PayloadInvalid unless `decode` takes the payload. Much quicker, since nothing is decoded."""
+        try:
+            end = self._check(payload, 0)
+        except MISFITS as e:
+            raise PayloadInvalid(f"The event's bytes do not fit schema {self.name} {self.schema_id}.") from e
+        if end != len(payload):
+            raise PayloadInvalid(f"The event is longer or shorter than schema {self.name} {self.schema_id}.")
+
     def encode(self, value: Mapping[str, Any]) -> bytes:
         """The payload of these fields; absent ones take their default or null.
 
@@ -70,6 +87,14 @@ class EventSchema:
             return self._writer.write(value)
         except MISFITS as e:
             raise PayloadInvalid(f"The event's values do not fit schema {self.name} {self.schema_id}.") from e
+
+    @cached_property
+    def _sparse_reader(self) -> SparseReader:
+        return SparseReader(*self._parts)
+
+    @cached_property
+    def _check(self) -> Checker:
+        return compile_checker(*self._parts)
 
     @cached_property
     def _writer(self) -> SparseWriter:

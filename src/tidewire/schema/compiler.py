@@ -1,4 +1,4 @@
-"""Turns an Avro schema into a reader and a writer made of plain Python code for that one schema.
+"""Turns an Avro schema into a reader, a checker and a writer made of plain Python code for that one schema.
 
 Theory of operation. A general Avro library looks the schema up again for every value; here the schema is
 walked once and becomes source text, one function per named record, which is compiled and kept. Words of a
@@ -10,6 +10,8 @@ moves back, so one comparison of the last `p` with the buffer's end finds every 
 past the end raises IndexError. What must be checked on the spot is what would move `p` back or make a loop
 long without eating bytes: negative lengths, and counts larger than the whole buffer.
 
+A checker is `check(buf, p) -> p`: it refuses what the reader refuses, in the same way, but builds no values.
+
 A writer is `write(value, add)`, where `add` takes byte strings in order. Besides PayloadInvalid, generated
 code raises the errors of MISFITS when bytes or values do not fit.
 """
@@ -18,11 +20,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NoReturn, cast
 
 from tidewire.errors import PayloadInvalid
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
+Checker = Callable[[bytes, int], int]
 Writer = Callable[[Any, Callable[[bytes], None]], None]
 
 MISFITS = (
@@ -48,6 +52,12 @@ def refuse(what: str) -> NoReturn:
 
 def read_long(buf: bytes, p: int) -> tuple[int, int]:
     """A zigzag varint of at most ten bytes."""
+    six = buf[p : p + 6]
+    if len(six) == 6:
+        a, b, c, d, e, f = six
+        if f < 128 <= a & b & c & d & e:  # today's milliseconds
+            z = a & 127 | (b & 127) << 7 | (c & 127) << 14 | (d & 127) << 21 | (e & 127) << 28 | f << 35
+            return (z >> 1) ^ -(z & 1), p + 6
     byte = buf[p]
     p += 1
     z = byte & 127
@@ -107,8 +117,9 @@ def varint(z: int) -> bytes:
 _SMALL = tuple(varint(z) for z in range(1 << 11))
 
 
+@lru_cache(maxsize=4096, typed=True)
 def long_bytes(value: int) -> bytes:
-    """The zigzag varint of a long."""
+    """The zigzag varint of a long. Kept for a while: times come again and again."""
     z = value << 1 if value >= 0 else ~(value << 1)
     if z < 2048:
         return _SMALL[z]
@@ -246,6 +257,21 @@ def compile_reader(schema: Any, named: dict[str, Any]) -> Reader:
     return cast("Reader", _load(source))
 
 
+def compile_checker(schema: Any, named: dict[str, Any]) -> Checker:
+    """A checker for a schema whose names are all full, as fastavro's parser leaves them."""
+    source = _Source(named)
+    source.emit(0, "def root(buf, p):")
+    _emit_check(source, 1, schema)
+    source.emit(1, "return p")
+    while source.pending:
+        function, record = source.pending.pop()
+        source.emit(0, f"def {function}(buf, p):")
+        for field in record["fields"]:
+            _emit_check(source, 1, field["type"])
+        source.emit(1, "return p")
+    return cast("Checker", _load(source))
+
+
 def compile_writer(schema: Any, named: dict[str, Any]) -> Writer:
     """A writer for a schema whose names are all full, as fastavro's parser leaves them."""
     source = _Source(named)
@@ -289,7 +315,9 @@ def _emit_read(source: _Source, depth: int, schema: Any, target: str) -> None:
         emit(depth, "b = buf[p]; p += 1")
         emit(depth, f"{target} = True if b == 1 else False if b == 0 else refuse('neither true nor false')")
     elif kind in ("int", "long"):
-        emit(depth, f"{target}, p = read_{kind}(buf, p)")
+        emit(depth, "n = buf[p]")
+        emit(depth, f"if n > 127: {target}, p = read_{kind}(buf, p)")
+        emit(depth, f"else: {target} = (n >> 1) ^ -(n & 1); p += 1")
     elif kind in ("float", "double"):
         emit(depth, f"{target} = read_{kind}(buf, p)[0]; p += {4 if kind == 'float' else 8}")
     elif kind in ("string", "bytes"):
@@ -302,7 +330,9 @@ def _emit_read(source: _Source, depth: int, schema: Any, target: str) -> None:
         size = int(schema["size"])
         emit(depth, f"{target} = buf[p:p + {size}]; p += {size}")
     elif kind == "enum":
-        emit(depth, "n, p = read_size(buf, p)")
+        emit(depth, "n = buf[p]")
+        emit(depth, "if n > 127 or n & 1: n, p = read_size(buf, p)")
+        emit(depth, "else: n >>= 1; p += 1")
         emit(depth, f"{target} = {source.constant(tuple(schema['symbols']))}[n]")
     elif kind in ("array", "map"):
         _emit_read_items(source, depth, schema, kind, target)
@@ -314,7 +344,7 @@ def _emit_read_items(source: _Source, depth: int, schema: Any, kind: str, target
     items, count, item = source.temporary(), source.temporary(), source.temporary()
     emit = source.emit
     emit(depth, f"{items} = {'[]' if kind == 'array' else '{}'}")
-    emit(depth, f"{count}, p = read_count(buf, p)")
+    _emit_read_count(source, depth, count)
     emit(depth, f"while {count}:")
     # Items of no bytes at all could come in block after block, so their sum is limited as well as each count.
     emit(depth + 1, f"if len({items}) + {count} > len(buf): refuse('more items than bytes')")
@@ -327,8 +357,69 @@ def _emit_read_items(source: _Source, depth: int, schema: Any, kind: str, target
     else:
         _emit_read(source, depth + 2, schema["items"], item)
         emit(depth + 2, f"{items}.append({item})")
-    emit(depth + 1, f"{count}, p = read_count(buf, p)")
+    _emit_read_count(source, depth + 1, count)
     emit(depth, f"{target} = {items}")
+
+
+def _emit_read_count(source: _Source, depth: int, count: str) -> None:
+    """Most blocks have few items: their count is one byte."""
+    source.emit(depth, "n = buf[p]")
+    source.emit(depth, f"if n > 127 or n & 1 or n >> 1 > len(buf): {count}, p = read_count(buf, p)")
+    source.emit(depth, f"else: {count} = n >> 1; p += 1")
+
+
+def _emit_check(source: _Source, depth: int, schema: Any) -> None:
+    schema = source.resolve(schema)
+    kind = _kind(schema)
+    emit = source.emit
+    if kind == "union":
+        emit(depth, "b = buf[p]; p += 1")
+        if len(schema) > 63:
+            emit(depth, "refuse('a union of more than 63 branches')")
+        for branch, definition in enumerate(schema):
+            emit(depth, f"{'elif' if branch else 'if'} b == {branch * 2}:")
+            _emit_check(source, depth + 1, definition)
+        emit(depth, "else: refuse('a union branch that does not exist')")
+    elif kind == "null":
+        emit(depth, "pass")
+    elif kind == "boolean":
+        emit(depth, "if buf[p] > 1: refuse('neither true nor false')")
+        emit(depth, "p += 1")
+    elif kind in ("int", "long"):
+        # A number of so few bytes fits whatever it is.
+        emit(depth, "q = p")
+        emit(depth, "while buf[p] > 127: p += 1")
+        emit(depth, "p += 1")
+        emit(depth, f"if p - q > {4 if kind == 'int' else 9}: read_{kind}(buf, q)")
+    elif kind in ("float", "double"):
+        emit(depth, f"p += {4 if kind == 'float' else 8}")
+    elif kind in ("string", "bytes"):
+        emit(depth, "n = buf[p]")
+        emit(depth, "if n > 127 or n & 1: n, p = read_size(buf, p)")
+        emit(depth, "else: n >>= 1; p += 1")
+        if kind == "string":
+            emit(depth, "s = buf[p:p + n]")
+            emit(depth, "if not s.isascii(): s.decode()")
+        emit(depth, "p += n")
+    elif kind == "fixed":
+        emit(depth, f"p += {int(schema['size'])}")
+    elif kind == "enum":
+        emit(depth, "n, p = read_size(buf, p)")
+        emit(depth, f"if n >= {len(schema['symbols'])}: refuse('a symbol that does not exist')")
+    elif kind in ("array", "map"):
+        total, count = source.temporary(), source.temporary()
+        emit(depth, f"{total} = 0")
+        emit(depth, f"{count}, p = read_count(buf, p)")
+        emit(depth, f"while {count}:")
+        emit(depth + 1, f"{total} += {count}")
+        emit(depth + 1, f"if {total} > len(buf): refuse('more items than bytes')")
+        emit(depth + 1, f"for _ in range({count}):")
+        if kind == "map":
+            _emit_check(source, depth + 2, "string")
+        _emit_check(source, depth + 2, schema["values" if kind == "map" else "items"])
+        emit(depth + 1, f"{count}, p = read_count(buf, p)")
+    else:
+        emit(depth, f"p = {source.function_of(schema)}(buf, p)")
 
 
 def _emit_write(source: _Source, depth: int, schema: Any, value: str) -> None:

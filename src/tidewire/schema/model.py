@@ -88,7 +88,7 @@ COMPOUND_TYPES = frozenset({FieldType.ADDRESS, FieldType.PERSON_NAME, FieldType.
 LONG_TEXT_TYPES = frozenset({FieldType.LONG_TEXT, FieldType.RICH_TEXT})
 """Text that can be neither filtered nor sorted."""
 # What stands for an id on standard objects, though it is no external id.
-_ID_LOOKUPS = {"Contact": "Email", "Lead": "Email", "User": "Username"}
+_ID_LOOKUPS = {"Contact": "Email", "Lead": "Email", "User": "Username", "StreamingChannel": "Name"}
 # What records are known by, the first that an object has: a case has no Name, and an order's is not its number.
 _NAME_FIELDS = (
     "casenumber",
@@ -270,7 +270,11 @@ class ObjectType:
 
 @dataclass(frozen=True, kw_only=True)
 class EventType:
-    """One kind of platform event: custom fields only; CreatedDate and CreatedById come with every event."""
+    """One kind of platform event; CreatedDate and CreatedById come with every event.
+
+    One that `publishes_immediately` stays published if the transaction that published it is taken back. An event
+    that is not `custom` is the platform's own: only the server itself raises it.
+    """
 
     name: str
     label: str
@@ -278,3 +282,6 @@ class EventType:
     key_prefix: str
     fields: tuple[Field, ...]
     description: str = ""
+    custom: bool = True
+    is_high_volume: bool = True
+    publishes_immediately: bool = False

@@ -1,6 +1,6 @@
 """Share objects: their rows open single records to a user or a group.
 
-Six standard objects have one, and so has every custom object whose records have an owner. They follow from
+Seven standard objects have one, and so has every custom object whose records have an owner. They follow from
 the object they belong to and are stored nowhere; their tables are numbered like its own: `o1_0` is shared
 by `o1_s`.
 """
@@ -21,7 +21,10 @@ _PREFIXES = {
     "Lead": "01o",
     "Case": "01n",
     "Campaign": "08s",
+    "StreamingChannel": "0M7",
 }
+# The fields of this one are named as in shares of custom objects.
+_NAMED_ALIKE = frozenset({"StreamingChannel"})
 ACCOUNT_CHILDREN = ("Contact", "Opportunity", "Case")
 """The objects whose records an account's share may open along with it."""
 SHARE_LEVELS = "Read;Edit;All"
@@ -73,8 +76,9 @@ def with_shares(objects: Iterable[ObjectType]) -> tuple[ObjectType, ...]:
 
 @lru_cache(maxsize=4096)  # one and the same object for every version of the catalog
 def _share_object(entity: str, label: str, custom: bool, key_prefix: str, table: str) -> ObjectType:
-    name = "Parent" if custom else entity
-    level = "" if custom else entity
+    is_plain = custom or entity in _NAMED_ALIKE
+    name = "Parent" if is_plain else entity
+    level = "" if is_plain else entity
     also = ACCOUNT_CHILDREN if entity == "Account" else ()
     fields = (
         *identity_fields(),

@@ -176,7 +176,8 @@ def _parse_text(field: Field, raw: object) -> str | None:
     if not isinstance(raw, str):
         _refuse(field, raw)
     try:
-        raw.encode()
+        if not raw.isascii():
+            raw.encode()
     except UnicodeEncodeError:
         raise ValueMalformed(
             f"{field.label}: text with half of a surrogate pair", fields=[field.name]

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tidewire.access.allocations import Allocations, find_allocation
 from tidewire.access.cursors import QueryCursors
 from tidewire.access.gate import Gate
 from tidewire.access.jobs.runner import JobRunner
 from tidewire.access.jobs.service import BulkJobs
+from tidewire.access.kept_clients import KeptClients
 from tidewire.access.logins import Logins
+from tidewire.access.managed import ManagedPositions
 from tidewire.access.oauth import OAuth
+from tidewire.access.open_streams import OpenStreams
 from tidewire.access.paging import Kept
+from tidewire.access.user_logins import ensure_user_logins
+from tidewire.access.uses import purge_uses
+from tidewire.capture.generic import CHANNEL_OBJECT
 from tidewire.capture.stage import CaptureStage
+from tidewire.capture.topic_rules import topic_limit
 from tidewire.clock import Clock
 from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid, PlatformError
 from tidewire.eventlog.log import EventLog, first_position_at
 from tidewire.events import CommittedBatch, Family
+from tidewire.matching.generic import GenericStreaming
 from tidewire.records.bin import purge_expired
 from tidewire.records.service import RecordService
 from tidewire.records.types import Types
+from tidewire.schema.channels import EDITION_LIMITS, NO_LIMITS
 from tidewire.server.bootstrap import DEV_LOGIN, create_org, draw_org_id, try_read_identity
 from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import Progress, Store, Transaction
@@ -32,6 +42,7 @@ from tidewire.storage.writer import GroupWriter
 
 log = logging.getLogger(__name__)
 _TRIM_EVERY_S = 600.0
+_FLUSH_EVERY_S = 1.0
 
 
 class Core:
@@ -51,6 +62,9 @@ class Core:
         commits: CommitFeed,
         jobs: BulkJobs,
         job_runner: JobRunner,
+        generic: GenericStreaming,
+        allocations: Allocations,
+        kept_clients: KeptClients,
     ) -> None:
         self.store = store
         self.writer = writer
@@ -64,7 +78,15 @@ class Core:
         self.commits = commits
         self.jobs = jobs
         self.job_runner = job_runner
+        self.generic = generic
+        self.allocations = allocations
+        self.kept_clients = kept_clients
+        self.managed = ManagedPositions(records, event_log)
+        self.streams = OpenStreams(gate, event_log, self.managed)
         self._running_jobs = asyncio.create_task(job_runner.run_for_ever())
+        self._storing_uses = asyncio.create_task(gate.uses.store_for_ever(records))
+        self._flushing = asyncio.create_task(self._flush_for_ever())
+        self._keeping = asyncio.create_task(kept_clients.flush_for_ever())
 
     @property
     def failure(self) -> PlatformError | None:
@@ -92,6 +114,7 @@ class Core:
                     log.warning("eventlog.trim_failed", extra={"code": error.code})
             await self._empty_old_bin(clock)
             try:
+                await self.records.write_plain(partial(purge_uses, now_ms=clock.now_ms()), solo=True)
                 await self.logins.purge()
             except PlatformError as error:
                 log.warning("access.purge_failed", extra={"code": error.code})
@@ -99,7 +122,23 @@ class Core:
                 await self.jobs.purge()
             except PlatformError as error:
                 log.warning("jobs.purge_failed", extra={"code": error.code})
+            try:
+                await self.kept_clients.purge()
+            except PlatformError as error:
+                log.warning("access.purge_failed", extra={"code": error.code})
             await asyncio.sleep(_TRIM_EVERY_S)
+
+    async def _flush_for_ever(self) -> None:
+        """Write what is counted in memory, every moment, until cancelled."""
+        while True:
+            await asyncio.sleep(_FLUSH_EVERY_S)
+            await self._flush(self.allocations.flush)
+
+    async def _flush(self, flush: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await flush()
+        except PlatformError as error:
+            log.warning("access.flush_failed", extra={"code": error.code})
 
     async def _empty_old_bin(self, clock: Clock) -> None:
         """Purge what has been in the recycle bin for too long, a bounded piece of work at a time."""
@@ -116,8 +155,13 @@ class Core:
 
     async def close(self) -> None:
         """Finish what is queued, then let go of the store. Jobs go on at the next start."""
-        self._running_jobs.cancel()
-        await asyncio.wait([self._running_jobs])
+        tasks = (self._running_jobs, self._flushing, self._keeping, self._storing_uses)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await self._flush(self.allocations.flush)
+        await self._flush(self.kept_clients.flush)
+        await self._flush(partial(self.gate.uses.store, self.records))
         await asyncio.to_thread(self.writer.stop)
         await asyncio.to_thread(self.store.close)
 
@@ -193,8 +237,9 @@ def _open_store(settings: Settings, first_position: int) -> Store:
 
 
 async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | None, key_file: Path) -> Core:
+    allocation = find_allocation(settings.edition)
     event_log = EventLog()
-    types = Types(event_log)
+    types = Types(event_log, NO_LIMITS if allocation is None else EDITION_LIMITS)
     commits = CommitFeed(asyncio.get_running_loop())
     writer = GroupWriter(store, commits.on_commit)
     identity = await store.read(try_read_identity)
@@ -212,10 +257,18 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     writer.start()
     records = RecordService(store, writer, types, clock)
     gate = Gate(records, event_log, clock, lambda: writer.progress.access_generation)
-    capture = CaptureStage(event_log, types, has_pilot_objects=settings.push_topic_pilot)
+    capture = CaptureStage(
+        event_log,
+        types,
+        max_topics=topic_limit(settings.edition),
+        max_channels=None if allocation is None else allocation.channels,
+        has_pilot_objects=settings.push_topic_pilot,
+    )
     records.add_hook(gate.on_changes)
     records.add_hook(capture.on_changes)
+    records.add_conversion_hook(capture.on_conversion)
     records.add_row_rule("PushTopic", capture.check_push_topic)
+    records.add_row_rule(CHANNEL_OBJECT, capture.check_channel)
     if identity is None and new is not None:
         identity = await create_org(
             records,
@@ -227,10 +280,16 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
             is_dev=settings.dev,
         )
     else:
-        await records.write_plain(types.ensure_stored, solo=True)
+
+        def bring_up_to_date(tx: Transaction) -> None:
+            types.ensure_stored(tx)
+            ensure_user_logins(tx, types.catalog, clock.now_ms())
+
+        await records.write_plain(bring_up_to_date, solo=True)
     assert identity is not None  # noqa: S101  # one of the two branches above made or found it
     await store.read(capture.load)
     logins = Logins(records, clock, identity.org_id, identity.name, idle_timeout_s=settings.session_timeout_s)
+    logins.sessions.watcher = gate.monitor
     audiences = [a.strip() for a in settings.jwt_audience.split(",") if a.strip()]
     oauth = OAuth(records, logins, clock, key_file, audiences)
     cursors: QueryCursors[Kept] = QueryCursors(clock)
@@ -243,8 +302,28 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
             cursors.drop_session(session_id)
 
     commits.watch(end_sessions)
+    allocations = Allocations(
+        records, clock, settings.edition, settings.bayeux_clients, settings.bayeux_clients_per_user
+    )
+    await allocations.load()
+    commits.watch(allocations.on_commit)
+    gate.usage.streaming = allocations
     job_runner = JobRunner(gate, clock, identity.org_id)
     jobs = BulkJobs(gate, clock, job_runner)
     return Core(
-        store, writer, records, event_log, capture, gate, logins, oauth, cursors, commits, jobs, job_runner
+        store,
+        writer,
+        records,
+        event_log,
+        capture,
+        gate,
+        logins,
+        oauth,
+        cursors,
+        commits,
+        jobs,
+        job_runner,
+        GenericStreaming(capture.channels, event_log, clock),
+        allocations,
+        KeptClients(records, clock),
     )

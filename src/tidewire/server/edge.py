@@ -29,6 +29,8 @@ from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
 from tidewire.server.forwarding import Forwarding
 from tidewire.server.front import pubsub_settings
+from tidewire.server.memory import return_free_memory, return_large_blocks
+from tidewire.server.refusals import render_refusal
 from tidewire.server.wire_link import CoreWire, Message, Wire
 from tidewire.telemetry import configure_logging
 from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http_on
@@ -53,15 +55,27 @@ class Edge:
             **self._core.handlers,
             kinds.HELLO: self._greet,
             kinds.STOP: lambda: self._stop.set(),
+            kinds.ASK_ALIVE: lambda: self._core.send(kinds.ALIVE),
         }
         self._stop = asyncio.Event()
+        self._ended: asyncio.Event | None = None
 
     async def run(self, link: socket.socket) -> None:
         """Serve until the core says that it is enough."""
-        wire = self._core.wire = Wire(self._receive, _die)
+        wire = self._core.wire = Wire(self._receive, self._lose)
         await asyncio.get_running_loop().create_unix_connection(lambda: wire, sock=link)
         await self._stop.wait()
         await self._close()
+        # What was counted and noted at the end has still to reach the core.
+        ended = self._ended = asyncio.Event()
+        wire.close()
+        await ended.wait()
+
+    def _lose(self) -> None:
+        if self._ended is None:
+            # The core is gone, and with it everything that could be said to a client.
+            os._exit(1)
+        self._ended.set()
 
     def _receive(self, message: Message) -> None:
         self._handlers[message[0]](*message[1:])
@@ -88,6 +102,7 @@ class Edge:
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 20, 50)
+        return_free_memory()
         self._core.send(kinds.READY)
 
     async def _listen(
@@ -111,7 +126,8 @@ class Edge:
             [
                 Route("/", handle=call_http, uploads=rule),
                 replace(first.route, park=forwarding.handle),
-            ]
+            ],
+            render_refusal,
         )
         hosts = [h.strip() for h in settings.tls_host.split(",") if h.strip()]
         files = ensure_certificates(Path(settings.data) / "tls", hosts, self._clock.now_ms())
@@ -142,16 +158,12 @@ class Edge:
             await self._orgs.close()
 
 
-def _die() -> None:
-    """The core is gone, and with it everything that could be said to a client."""
-    os._exit(1)
-
-
 def main() -> None:
     """Run an edge on the descriptor that is the only argument."""
     # A terminal or a service manager signals the whole group; the core alone decides when it is time.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    return_large_blocks()
     link = socket.socket(fileno=int(sys.argv[1]))
     uvloop.run(Edge().run(link))
     os._exit(0)

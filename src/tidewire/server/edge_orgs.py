@@ -33,6 +33,7 @@ class _EdgeOrg:
         self.front: OrgFront | None = None
         self.needs_https = False
         self.is_closed = False
+        self.gone = asyncio.Event()
         self.opening: asyncio.Task[OrgFront] | None = None
         self.uses = 0
         self.unused = asyncio.Event()
@@ -102,7 +103,9 @@ class EdgeOrgs:
     async def find_pubsub(self, token: str) -> AsyncIterator[PubSubApp]:
         """The Pub/Sub front end of a token's org. Raises PlatformError if the org cannot be had."""
         front = await self._front_of(token)
-        org = next(o for o in self._orgs.values() if o.front is front)
+        org = next((o for o in self._orgs.values() if o.front is front), None)
+        if org is None:
+            raise StoreClosed("the org is not to be had now; try again later")
         org.uses += 1
         org.unused.clear()
         try:
@@ -126,9 +129,13 @@ class EdgeOrgs:
 
     async def _ensure_open(self, org_id: str) -> OrgFront:
         org = self._orgs.get(org_id)
+        while org is not None and org.is_closed and not self._is_closing:
+            # Whoever comes while it is let go, because nobody used it, must not notice.
+            await org.gone.wait()
+            org = self._orgs.get(org_id)
         if org is not None and org.front is not None:
             return org.front
-        if self._is_closing or (org is not None and org.is_closed):
+        if self._is_closing:
             raise StoreClosed("the org is not to be had now; try again later")
         if org is None:
             org = self._orgs[org_id] = _EdgeOrg(self._core, org_id, self._clock.monotonic_s())
@@ -140,7 +147,7 @@ class EdgeOrgs:
         try:
             await self._core.ask(kinds.HOLD, org.org_id)
         except PlatformError:
-            del self._orgs[org.org_id]
+            self._drop(org)
             raise
         try:
             front = await open_front(
@@ -155,11 +162,15 @@ class EdgeOrgs:
                 await front.hub.close()
                 raise StoreClosed("the org is not to be had now; try again later")
         except PlatformError:
-            del self._orgs[org.org_id]
+            self._drop(org)
             self._core.send(kinds.RELEASE, org.org_id)
             raise
         org.front = front
         return front
+
+    def _drop(self, org: _EdgeOrg) -> None:
+        del self._orgs[org.org_id]
+        org.gone.set()
 
     # what the core tells
 
@@ -186,14 +197,16 @@ class EdgeOrgs:
         front, org.front = org.front, None
         if front is None:
             return
-        await front.end_clients()
-        if org.uses:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_WAIT_S):
-                    await org.unused.wait()
-        await front.hub.close()
-        del self._orgs[org.org_id]
-        self._core.send(kinds.RELEASE, org.org_id)
+        try:
+            await front.end_clients()
+            if org.uses:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_CLOSE_WAIT_S):
+                        await org.unused.wait()
+            await front.hub.close()
+        finally:
+            self._drop(org)
+            self._core.send(kinds.RELEASE, org.org_id)
 
     async def _keep_house(self) -> None:
         while True:

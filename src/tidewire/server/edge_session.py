@@ -40,7 +40,10 @@ class Relay(Protocol):
 
 
 class EdgeSession:
-    """Lives as long as one process. `lost` is set when that is gone."""
+    """Lives as long as one process. `lost` is set when that is gone.
+
+    `silences` is for whoever watches over the process: it counts how often they asked it in vain for a sign of life.
+    """
 
     def __init__(
         self, index: int, orgs: Orgs, answer_http: AsyncHandler, feeds: Feeds, relay: Relay, directory: Path
@@ -57,6 +60,7 @@ class EdgeSession:
         self._uploads: dict[int, _Uploading] = {}
         self._credits: dict[int, asyncio.Semaphore] = {}
         self._held: dict[str, _Hold] = {}
+        self.silences = 0
         self.wire = Wire(self._receive, self._lose)
         self.lost = asyncio.Event()
         self.ready: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
@@ -76,9 +80,11 @@ class EdgeSession:
             kinds.FORWARD: lambda number, home, *request: relay.forward(index, number, home, request),
             kinds.REPLY: lambda origin, number, *reply: relay.reply(origin, number, reply),
             kinds.GONE: lambda number: relay.leave(index, number),
+            kinds.ALIVE: lambda: None,
         }
 
     def _receive(self, message: Message) -> None:
+        self.silences = 0
         self._handlers[message[0]](*message[1:])
 
     def _lose(self) -> None:
@@ -121,14 +127,14 @@ class EdgeSession:
         if hold is None:
             raise StoreClosed("the org is not to be had now; try again later")
         form = CALLS[name]
-        result = await getattr(hold.org.link, name)(*form.unpack_arguments(arguments))
+        result = await getattr(hold.link, name)(*form.unpack_arguments(arguments))
         pack = form.result.pack
         return result if pack is None else pack(result)
 
     def _tell(self, org_id: str, name: str, arguments: Message) -> None:
         hold = self._held.get(org_id)
         if hold is not None:
-            getattr(hold.org.link, name)(*CALLS[name].unpack_arguments(arguments))
+            getattr(hold.link, name)(*CALLS[name].unpack_arguments(arguments))
 
     def _cancel(self, number: int) -> None:
         task = self._calls.get(number) or self._streams.get(number)
@@ -157,6 +163,7 @@ class EdgeSession:
                     await hold.released.wait()
                 finally:
                     leave()
+                    hold.link.close()
                     org.closers.discard(close)
                     del self._held[org_id]
         except PlatformError as error:
@@ -264,7 +271,9 @@ class Feeds:
         return partial(self._leave, org, wire)
 
     def _leave(self, org: OpenOrg, wire: Wire) -> None:
-        feed = self._feeds[org]
+        feed = self._feeds.get(org)
+        if feed is None:
+            return  # the last of the others left, after this one had been cut off
         feed.wires.discard(wire)
         if not feed.wires:
             feed.unwatch()
@@ -306,6 +315,7 @@ class _Hold:
 
     def __init__(self, org: OpenOrg) -> None:
         self.org = org
+        self.link = org.link.for_edge()
         self.released = asyncio.Event()
 
 

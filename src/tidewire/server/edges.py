@@ -36,6 +36,10 @@ _PACKAGES = str(
 _BACKLOG = 1024
 _STOP_S = 15.0
 _AGAIN_S = 0.2
+_MOST_AGAIN_S = 5.0
+_LOOK_EVERY_S = 1.0
+_SILENCES = 10  # a loop that does not turn for so many looks will not turn again
+_FIRST_SILENCES = 60  # an edge says nothing before it has started
 _UNAVAILABLE = (503, b"[]", b"Content-Type: application/json;charset=UTF-8\r\n")
 
 
@@ -49,6 +53,7 @@ class Edges:
         self._feeds = Feeds()
         self._sessions: dict[int, EdgeSession] = {}
         self._keepers: list[asyncio.Task[None]] = []
+        self._watcher: asyncio.Task[None] | None = None
         self._processes: dict[int, Process] = {}
         self._forwards: dict[tuple[int, int], int] = {}  # edge and number it came with -> edge it went to
         self._sockets: dict[str, socket.socket] = {}
@@ -61,6 +66,7 @@ class Edges:
             raise ConfigInvalid(f"edges must be from 0 to {MAX_EDGES}", setting="edges")
         for name, is_held in (("http", False), ("https", False), ("grpc", True), ("grpc_tls", True)):
             self._sockets[name] = _open_socket(getattr(settings, name), name, is_held=is_held)
+        self._watcher = asyncio.create_task(self._watch())
         sessions = [await self._launch(index) for index in range(settings.edges)]
         for session in sessions:
             message, setting = await session.ready
@@ -72,8 +78,9 @@ class Edges:
     async def stop(self) -> None:
         """Have every edge answer what it holds and end; the core must serve them until then."""
         self._is_stopping = True
-        for keeper in self._keepers:
-            keeper.cancel()
+        for task in (*self._keepers, self._watcher):
+            if task is not None:
+                task.cancel()
         for listening in self._sockets.values():
             listening.close()
         for session in self._sessions.values():
@@ -125,6 +132,7 @@ class Edges:
 
     async def _keep(self, index: int) -> None:
         """Replace an edge whenever it dies."""
+        again_s = _AGAIN_S
         while True:
             await self._sessions[index].lost.wait()
             self._drop_forwards(index)
@@ -133,7 +141,8 @@ class Edges:
             status = await process.wait()
             counters["server.edges_lost"] += 1
             log.error("server.edge_lost", extra={"edge": index, "status": status})
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(again_s)
+            again_s = min(2 * again_s, _MOST_AGAIN_S)
             try:
                 session = await self._launch(index)
             except OSError:
@@ -143,13 +152,31 @@ class Edges:
             if message:
                 log.error("server.edge_refused", extra={"edge": index, "reason": message})
                 _kill(self._processes[index])  # to be tried again
+            else:
+                again_s = _AGAIN_S
+
+    async def _watch(self) -> None:
+        """End an edge that hangs, so that it is replaced.
+
+        Asked and not timed: while the core itself stands still, nobody is found silent.
+        """
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            for index, session in self._sessions.items():
+                most = _SILENCES if session.ready.done() else _FIRST_SILENCES
+                if session.silences >= most and not session.wire.is_lost:
+                    log.error("server.edge_hung", extra={"edge": index})
+                    _kill(self._processes[index])
+                session.silences += 1
+                session.wire.send((kinds.ASK_ALIVE,))
 
     # Bayeux requests that reached another edge than their client's; see `Relay`
 
     def forward(self, origin: int, number: int, home: int, request: Message) -> None:
         """A request of an edge, for another."""
         session = self._sessions.get(home)
-        if session is None or session.wire.is_lost:
+        # One that has just been started takes no requests yet.
+        if session is None or session.wire.is_lost or not session.ready.done():
             self.reply(origin, number, _UNAVAILABLE)
             return
         self._forwards[origin, number] = home

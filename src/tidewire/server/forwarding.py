@@ -99,7 +99,7 @@ class Forwarding:
         body = request.body
         match = _CLIENT_ID.search(body if b'"' in body else unquote_to_bytes(body.replace(b"+", b" ")))
         home = self._index if match is None else _HOMES.index(match[1].decode())
-        return home if home < self._count else self._index  # an id of nobody's is refused here
+        return home % self._count  # one of another count of edges: all must agree on who asks for it
 
     def _lose(self, number: int, exchange: Exchange) -> None:
         if self._away.pop(number, None) is not None:

@@ -16,7 +16,7 @@ from tidewire.delivery.link import CoreLink
 from tidewire.frontends.bayeux.serve import BayeuxApp
 from tidewire.frontends.bayeux.settings import BayeuxSettings
 from tidewire.frontends.pubsub.serve import PubSubApp
-from tidewire.frontends.pubsub.session import PubSubSettings
+from tidewire.frontends.pubsub.settings import PubSubSettings
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.routes import Exchange, Route
 
@@ -80,7 +80,11 @@ async def open_front(
 
 def pubsub_settings(settings: Settings) -> PubSubSettings:
     """What the server's settings say of the Pub/Sub API."""
-    return PubSubSettings(keepalive_s=settings.pubsub_keepalive_s)
+    return PubSubSettings(
+        keepalive_s=settings.pubsub_keepalive_s,
+        idle_close_s=settings.pubsub_idle_close_s,
+        publish_idle_close_s=settings.pubsub_publish_idle_close_s,
+    )
 
 
 def _bayeux_settings(settings: Settings) -> BayeuxSettings:
@@ -88,6 +92,11 @@ def _bayeux_settings(settings: Settings) -> BayeuxSettings:
         hold_s=settings.bayeux_hold_s,
         reconnect_window_s=settings.bayeux_reconnect_s,
         requires_cookie=settings.bayeux_require_cookie,
+        has_websocket=settings.bayeux_websocket,
+        keeps_sessions=settings.bayeux_durable_sessions,
+        old_session_s=settings.bayeux_session_s,
+        max_sessions=settings.bayeux_clients,
+        max_sessions_per_user=settings.bayeux_clients_per_user,
     )
 
 

@@ -20,7 +20,9 @@ class CoreHttp:
 
     def __init__(self, core: Core, clock: Clock, *, is_dev: bool) -> None:
         self._core = core
-        self._rest = RestApp(core.gate, core.logins, core.cursors, clock, core.oauth, core.jobs)
+        self._rest = RestApp(
+            core.gate, core.logins, core.cursors, clock, core.oauth, core.jobs, core.generic, core.streams
+        )
         self._soap = SoapApp(core.gate, core.logins, core.cursors, clock)
         login = DevLogin(DEV_USERNAME, DEV_PASSWORD, client_id=DEV_CLIENT_ID, client_secret=DEV_CLIENT_SECRET)
         self._dev_login = login if is_dev else None
@@ -31,7 +33,7 @@ class CoreHttp:
         is_health = path in ("/healthz", "/readyz")
         if request.scheme == "http" and not is_health and self.needs_https():
             return HTTPS_REQUIRED
-        if path.startswith("/services/Soap/"):
+        if path.startswith(("/services/Soap/", "/services/wsdl/")) or path == "/soap/wsdl.jsp":
             return await self._soap.handle(request)
         if path.startswith(("/services/", "/id/")):
             return await self._rest.handle(request)

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 
+from tidewire.access.metadata.registry import managed_id
 from tidewire.access.principal import Principal
 from tidewire.access.publishing import Submitted
+from tidewire.access.streaming import Delivered, KeptClient, StreamState
+from tidewire.capture.enrichment import enrich_events
+from tidewire.capture.generic import CHANNEL_OBJECT
 from tidewire.delivery.link import (
     ChannelGrant,
     LogBounds,
     LogPage,
+    ManagedStart,
     PublishDraft,
     PublishOutcome,
     TopicDescription,
 )
-from tidewire.errors import AccessDenied, ChannelForbidden, ChannelInvalid, ChannelUnknown, TopicUnknown
-from tidewire.events import CommittedBatch, Family
-from tidewire.matching.channels import ChannelView, view_channel, view_push_topic
-from tidewire.names import ChannelKind, ChannelName, parse_channel
+from tidewire.errors import (
+    AccessDenied,
+    ChannelForbidden,
+    ChannelInvalid,
+    ChannelUnknown,
+    LimitExceeded,
+    TopicUnknown,
+)
+from tidewire.events import CommittedBatch, Event, Family
+from tidewire.matching.channels import ChannelView, channel_filters, view_channel, view_push_topic
+from tidewire.matching.generic import FIRST_VERSION
+from tidewire.names import ALL_CHANGES, ChannelKind, ChannelName, parse_channel
+from tidewire.records.types import compiled_schema
+from tidewire.schema.channels import CHANNEL_SUFFIX
+from tidewire.schema.codec import EventSchema
 from tidewire.server.core import Core
+from tidewire.storage.store import Reader
 from tidewire.transport.http import HttpRequest, HttpResponse
+
+_PUBLISH_LIMIT = "LIMIT_EXCEEDED: the org's hourly allocation of published platform events is used up"
 
 
 class LocalLink:
@@ -28,6 +49,7 @@ class LocalLink:
     def __init__(self, core: Core, answer_http: Callable[[HttpRequest], Awaitable[HttpResponse]]) -> None:
         self._core = core
         self._answer_http = answer_http
+        self._client_ids: set[str] = set()
         self.org_id = core.logins.org_id
 
     async def authenticate(self, token: str) -> Principal:
@@ -38,11 +60,69 @@ class LocalLink:
     def touch_sessions(self, session_ids: frozenset[str]) -> None:
         self._core.logins.touch(session_ids)
 
+    async def admit_client(self, client_id: str, is_durable: bool, user_id: str) -> int:
+        surplus = self._core.allocations.admit_client(client_id, is_durable=is_durable, user_id=user_id)
+        self._client_ids.add(client_id)
+        return surplus
+
+    def keep_clients(self, client_ids: frozenset[str]) -> None:
+        self._core.allocations.keep_clients(client_ids)
+
+    def release_client(self, client_id: str) -> None:
+        self._client_ids.discard(client_id)
+        self._core.allocations.release_client(client_id)
+
+    async def admit_subscription(
+        self, client_id: str, channel: str, family: Family, is_durable: bool
+    ) -> None:
+        topic = parse_channel(channel).path
+        self._core.allocations.admit_subscription(client_id, channel, topic, family, is_durable=is_durable)
+
+    def release_subscription(self, client_id: str, channel: str) -> None:
+        self._core.allocations.release_subscription(client_id, channel)
+
+    def count_delivered(self, deliveries: tuple[Delivered, ...]) -> None:
+        self._core.allocations.count_delivered(deliveries)
+
+    async def store_client(self, client: KeptClient) -> None:
+        await self._core.kept_clients.store(client)
+
+    def store_positions(self, clients: tuple[KeptClient, ...]) -> None:
+        self._core.kept_clients.note(clients)
+
+    def forget_client(self, client_id: str) -> None:
+        self._core.kept_clients.forget(client_id)
+
+    async def find_client(self, client_id: str) -> KeptClient | None:
+        return await self._core.kept_clients.try_find(client_id)
+
     async def call_http(self, request: HttpRequest) -> HttpResponse:
         return await self._answer_http(request)
 
+    def for_edge(self) -> LocalLink:
+        """A link of its own for one edge, to be closed when that has gone."""
+        return LocalLink(self._core, self._answer_http)
+
+    def close(self) -> None:
+        """Whoever asked through this link has gone, and so have their clients and those who listened there."""
+        self._core.generic.listeners.drop(self)
+        self._core.managed.drop(self)
+        self._core.streams.drop(self)
+        for client_id in tuple(self._client_ids):
+            self.release_client(client_id)
+
+    async def begin_listening(self, topic: str, user_id: str) -> None:
+        self._core.generic.listeners.begin(self, topic, user_id)
+
+    def end_listening(self, topic: str, user_id: str) -> None:
+        self._core.generic.listeners.end(self, topic, user_id)
+
     async def open_channel(self, principal: Principal, channel: str, api_version: float) -> ChannelGrant:
         await self._core.gate.check_api(principal)
+        if parse_channel(channel).kind is ChannelKind.GENERIC and api_version >= FIRST_VERSION:
+            generation, _ = await self._core.gate.current_grants(principal)
+            view = await self._core.generic.ensure_channel(self._core.gate, principal, channel)
+            return await self._grant(principal, channel, view, generation)
         generation, grants = await self._core.gate.current_grants(principal)
         view = view_channel(channel, self._core.gate.catalog, self._core.capture.push_topics, grants)
         return await self._grant(principal, channel, view, generation)
@@ -50,10 +130,14 @@ class LocalLink:
     async def renew_channel(
         self, principal: Principal, grant: ChannelGrant, api_version: float
     ) -> ChannelGrant:
-        if grant.family is not Family.PUSH_TOPIC:
-            return await self.open_channel(principal, grant.channel, api_version)
+        if grant.family not in (Family.PUSH_TOPIC, Family.GENERIC):
+            return await self._renew_bus(principal, grant, api_version)
         await self._core.gate.check_api(principal)
         generation, grants = await self._core.gate.current_grants(principal)
+        if grant.family is Family.GENERIC:
+            (channel_id,) = grant.topics
+            view = await self._core.generic.renew(self._core.gate, principal, grant.channel, channel_id)
+            return await self._grant(principal, grant.channel, view, generation)
         for topic_id in grant.topics:
             topic = self._core.capture.push_topics.by_id.get(topic_id)
             if topic is not None:
@@ -64,6 +148,17 @@ class LocalLink:
             channel=grant.channel,
         )
 
+    async def _renew_bus(self, principal: Principal, grant: ChannelGrant, api_version: float) -> ChannelGrant:
+        """Who may not read change events any more stays subscribed and is sent none."""
+        # Asked first: rights that come back while the others are judged are of a later generation.
+        generation, _ = await self._core.gate.current_grants(principal)
+        try:
+            return await self.open_channel(principal, grant.channel, api_version)
+        except ChannelForbidden:
+            if grant.family is not Family.CHANGE:
+                raise
+            return ChannelGrant(grant.channel, grant.family, frozenset(), (), generation)
+
     async def visible_record_ids(
         self, principal: Principal, entity: str, record_ids: tuple[str, ...]
     ) -> frozenset[str]:
@@ -72,6 +167,10 @@ class LocalLink:
     async def _grant(
         self, principal: Principal, channel: str, view: ChannelView, generation: int
     ) -> ChannelGrant:
+        if view.family is Family.GENERIC:
+            is_open = await self._core.gate.sees_all_records(principal, CHANNEL_OBJECT)
+            whole = () if is_open else tuple((topic, CHANNEL_OBJECT) for topic in view.topics)
+            return ChannelGrant(channel, view.family, view.topics, view.hidden, generation, whole)
         known = self._core.capture.push_topics.by_id if view.family is Family.PUSH_TOPIC else {}
         sifted = tuple(
             [
@@ -80,7 +179,28 @@ class LocalLink:
                 if not await self._core.gate.sees_all_records(principal, topic.obj.name)
             ]
         )
-        return ChannelGrant(channel, view.family, view.topics, view.hidden, generation, sifted)
+        return ChannelGrant(
+            channel,
+            view.family,
+            view.topics,
+            view.hidden,
+            generation,
+            sifted,
+            view.wanted,
+            view.enriched,
+        )
+
+    async def enriched_events(self, grant: ChannelGrant, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        log, catalog = self._core.log, self._core.gate.catalog
+
+        def work(reader: Reader) -> tuple[Event, ...]:
+            def schema_of(schema_id: str) -> EventSchema:
+                return compiled_schema(log.read_schema(reader, schema_id))
+
+            fields, filters = dict(grant.enriched), channel_filters(grant.channel, catalog)
+            return enrich_events(reader, catalog, cache(schema_of), fields, filters, events)
+
+        return await self._core.records.read(work)
 
     async def log_head(self) -> int:
         return await self._core.records.read(self._core.log.read_head)
@@ -102,6 +222,31 @@ class LocalLink:
         )
         return LogPage(page.events, page.through)
 
+    async def position_at(self, family: Family, time_ms: int) -> int:
+        return await self._core.records.read(lambda reader: self._core.log.find_time(reader, family, time_ms))
+
+    async def open_managed(
+        self, principal: Principal, subscription_id: str, name: str, holder: str
+    ) -> ManagedStart:
+        await self._core.gate.check_api(principal)
+        opened = await self._core.managed.open(subscription_id, name, self, holder)
+        managed = opened.managed
+        return ManagedStart(
+            managed_id(managed.name), managed.name, managed.topic, opened.position, opened.is_from_earliest
+        )
+
+    async def confirm_managed(self, subscription_id: str, holder: str) -> None:
+        self._core.managed.confirm(subscription_id, self, holder)
+
+    async def commit_managed(self, subscription_id: str, holder: str, position: int) -> None:
+        await self._core.managed.commit(subscription_id, self, holder, position)
+
+    def release_managed(self, subscription_id: str, holder: str) -> None:
+        self._core.managed.release(subscription_id, self, holder)
+
+    def report_streams(self, streams: tuple[StreamState, ...]) -> None:
+        self._core.streams.replace(self, streams)
+
     async def describe_topic(self, principal: Principal, topic: str) -> TopicDescription:
         name = _topic_name(topic)
         generation_and_grants = await self._core.gate.current_grants(principal)
@@ -110,6 +255,14 @@ class LocalLink:
         if name.kind is ChannelKind.PLATFORM_EVENT:
             event = self._core.gate.catalog.try_event(name.name)
             can_publish = event is not None and grants.on(event.name).can_create
+            if (
+                event is not None
+                and not event.is_high_volume
+                and (can_publish or grants.can_read(event.name))
+            ):
+                # Events of the older kind are streaming's; here they have a schema and nothing else.
+                schema_id = self._core.gate.latest_schema(event.name).schema_id
+                return TopicDescription(topic, False, False, schema_id)
         try:
             view = view_channel(topic, self._core.gate.catalog, self._core.capture.push_topics, grants)
         except (ChannelUnknown, ChannelInvalid) as error:
@@ -119,7 +272,7 @@ class LocalLink:
                 raise AccessDenied(error.message, topic=topic) from error
             return TopicDescription(topic, True, False, self._core.gate.latest_schema(name.name).schema_id)
         (only,) = view.topics if len(view.topics) == 1 else ("",)
-        is_many = topic == "/data/ChangeEvents"
+        is_many = topic == ALL_CHANGES or name.name.endswith(CHANNEL_SUFFIX)
         schema_id = "" if is_many or not only else self._core.gate.latest_schema(only).schema_id
         return TopicDescription(topic, can_publish, True, schema_id)
 
@@ -132,14 +285,25 @@ class LocalLink:
         name = _topic_name(topic)
         if name.kind is not ChannelKind.PLATFORM_EVENT:
             raise AccessDenied(f"{topic} cannot be published to", topic=topic)
-        submitted = [Submitted(d.schema_id, d.payload, d.event_uuid) for d in drafts]
-        outcomes = await self._core.gate.publish(principal, name.name, submitted)
-        return [
-            PublishOutcome(o.event_uuid, o.position)
+        submitted = [Submitted._make(draft) for draft in drafts]
+        allocations = self._core.allocations
+        admitted = allocations.admit_published(len(submitted))
+        try:
+            publisher = self._core.gate.publisher
+            outcomes = await publisher.publish_avro(principal, name.name, submitted[:admitted])
+        finally:
+            allocations.settle_published(admitted)
+        event = self._core.gate.catalog.try_any_event(name.name)
+        schema = None if event is None else self._core.records.types.schemas.get(event.name)
+        schema_id = "" if schema is None else schema.schema_id
+        published = [
+            PublishOutcome(o.event_uuid, o.position, schema_id=schema_id)
             if o.error is None
             else PublishOutcome(o.event_uuid, 0, o.error.code, o.error.message)
             for o in outcomes
         ]
+        refused = [d.event_uuid or str(uuid.uuid4()) for d in drafts[admitted:]]
+        return published + [PublishOutcome(each, 0, LimitExceeded.code, _PUBLISH_LIMIT) for each in refused]
 
     def watch_commits(self, deliver: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         return self._core.commits.watch(deliver)

@@ -16,7 +16,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from tidewire.access.apps import try_read_app
@@ -79,6 +79,8 @@ class _Slot:
     org_id: str
     settings: Settings
     client_ids: frozenset[str]
+    cors_origins: tuple[str, ...] = ()
+    has_jobs: bool = False  # batches wait, though nobody may come to open the org
     org: OpenOrg | None = None
     opening: asyncio.Task[OpenOrg] | None = None
     closing: asyncio.Task[None] | None = None
@@ -143,11 +145,21 @@ class Orgs:
         """All org ids, the first org's first."""
         return list(self._slots)
 
+    def cors_origins(self) -> tuple[str, ...]:
+        """The origins that any org lists. A browser asks beforehand without a token, so nobody knows for which."""
+        lists = (
+            slot.cors_origins
+            if slot.org is None
+            else slot.org.core.records.types.settings.cors_allowed_origins
+            for slot in self._slots.values()
+        )
+        return tuple(dict.fromkeys(origin for listed in lists for origin in listed))
+
     def try_known(self, token: str) -> str | None:
         """The org that a token, or a code that may be exchanged for one, claims to be of: the first if it claims
         none, None if it claims one that is not known yet.
         """
-        org_id = try_normalise_id(token[:15]) if token[15:16] in ("!", ".") else None
+        org_id = _try_claimed(token[:16])
         if org_id is None:
             return self.first_id
         return org_id if org_id in self._slots else None
@@ -202,16 +214,28 @@ class Orgs:
 
         Raises StoreClosed, StoreLocked, ConfigInvalid or LogCorrupt if it cannot be had.
         """
-        org = await self._ensure_open(org_id)
-        org.uses += 1
-        org.unused.clear()
+        org = await self.enter(org_id)
         try:
             yield org
         finally:
-            org.uses -= 1
-            org.used_s = self._clock.monotonic_s()
-            if not org.uses:
-                org.unused.set()
+            self.leave(org)
+
+    async def enter(self, org_id: str) -> OpenOrg:
+        """What `using` does first, for whoever is sure to `leave`."""
+        slot = self._slots.get(org_id)
+        org = slot.org if slot is not None else None
+        if org is None:
+            org = await self._ensure_open(org_id)
+        org.uses += 1
+        org.unused.clear()
+        return org
+
+    def leave(self, org: OpenOrg) -> None:
+        """What `using` does last."""
+        org.uses -= 1
+        org.used_s = self._clock.monotonic_s()
+        if not org.uses:
+            org.unused.set()
 
     async def look_around(self) -> None:
         """Learn of orgs that came, and let go of those that went."""
@@ -230,7 +254,9 @@ class Orgs:
         self._unreadable = unreadable
         for survey, settings in came:
             if survey.org_id not in self._slots:
-                self._slots[survey.org_id] = _Slot(survey.org_id, settings, survey.client_ids)
+                self._slots[survey.org_id] = _Slot(
+                    survey.org_id, settings, survey.client_ids, survey.cors_origins, survey.has_jobs
+                )
                 self._take_names(survey.org_id, survey.username_keys)
         for org_id in went:
             slot = self._slots.pop(org_id)
@@ -334,8 +360,20 @@ class Orgs:
             if org is not None and slot.org_id != self.first_id and org.is_idle(now_s, idle_s):
                 await self._close(slot)
 
+    async def _resume_jobs(self) -> None:
+        """Open every org that has a job to go on with; it closes again some time after that."""
+        for slot in tuple(self._slots.values()):
+            if slot.has_jobs:
+                slot.has_jobs = False
+                try:
+                    async with self.using(slot.org_id):
+                        log.info("server.jobs_resumed", extra={"org_id": slot.org_id})
+                except PlatformError as error:
+                    log.warning("server.jobs_not_resumed", extra={"org_id": slot.org_id, "code": error.code})
+
     async def _keep_house(self) -> None:
         while True:
+            await self._resume_jobs()
             await asyncio.sleep(_LOOK_EVERY_S)
             try:
                 async with self._look_turn:
@@ -368,6 +406,7 @@ class Orgs:
                         await org.unused.wait()
             with suppress(PlatformError, *org.core.store.driver_errors):
                 slot.client_ids = await org.core.store.read(read_client_ids)
+                slot.cors_origins = org.core.records.types.settings.cors_allowed_origins
             if org.front is not None:
                 await org.front.hub.close()
             await org.core.close()
@@ -377,6 +416,12 @@ class Orgs:
             log.exception("server.org_close_failed", extra={"org_id": slot.org_id})
         finally:
             slot.closing = None
+
+
+@lru_cache(maxsize=256)
+def _try_claimed(lead: str) -> str | None:
+    """The org id in the first sixteen characters of a token or code."""
+    return try_normalise_id(lead[:15]) if lead[15:] in ("!", ".") else None
 
 
 def _find_changes(

@@ -17,14 +17,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
+from tidewire.access.jobs.store import read_waiting
 from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid, PlatformError, StoreLocked
 from tidewire.ids import try_normalise_id
+from tidewire.records.settings import read_settings
 from tidewire.server.backup import load_postgres
 from tidewire.server.bootstrap import try_read_identity
 from tidewire.server.usernames import read_username_keys
 from tidewire.storage.archive import SQLITE_MEMBER
 from tidewire.storage.backup import explain_sqlite_errors, read_layout, require_database
+from tidewire.storage.migrations import LAYOUT_VERSION
 from tidewire.storage.sqlite import SqliteConnection
 from tidewire.storage.store import Reader
 
@@ -43,6 +46,8 @@ class Survey:
     layout: int
     username_keys: frozenset[str]
     client_ids: frozenset[str]
+    cors_origins: tuple[str, ...]
+    has_jobs: bool
 
 
 def further_settings(settings: Settings, org_id: str) -> Settings:
@@ -194,6 +199,8 @@ def _survey(reader: Reader, layout: int, settings: Settings) -> Survey:
         layout,
         frozenset(read_username_keys(reader)),
         read_client_ids(reader),
+        read_settings(reader).cors_allowed_origins,
+        layout == LAYOUT_VERSION and bool(read_waiting(reader, 1)),
     )
 
 

@@ -18,13 +18,14 @@ from tidewire.access.jwt import parse_assertion
 from tidewire.errors import AuthHeaderInvalid, GrantInvalid, InternalError, PlatformError
 from tidewire.frontends.bayeux.wire import parse_token as parse_bayeux_token
 from tidewire.frontends.pubsub.serve import PubSubApp
+from tidewire.frontends.rest.cors import try_answer_preflight
 from tidewire.frontends.rest.oauth.browser import SESSION_COOKIE, read_cookie
 from tidewire.frontends.rest.oauth.forms import client_credentials, given_parameters
 from tidewire.frontends.rest.wire import parse_form, parse_segments, parse_token
 from tidewire.frontends.soap.addressee import parse_addressee
 from tidewire.server.front import OrgFront
 from tidewire.server.orgs import OpenOrg, Orgs
-from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.http import HttpRequest, HttpResponse, of_head
 from tidewire.transport.routes import Exchange, Route
 
 _UNAVAILABLE = HttpResponse(
@@ -44,11 +45,21 @@ class OrgRouter:
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer a REST, SOAP, OAuth or page request. Never raises."""
+        orgs = self._orgs
+        if request.method == "OPTIONS":
+            preflight = try_answer_preflight(request, orgs.cors_origins())
+            if preflight is not None:
+                return preflight
         try:
-            async with self._orgs.using(await self._choose(request)) as org:
-                return await org.http.answer(request)
+            token = _try_data_token(request)
+            org_id = orgs.try_known(token) if token is not None else None
+            org = await orgs.enter(org_id or await self._choose(request))
         except PlatformError:
             return _UNAVAILABLE
+        try:
+            return await org.http.answer(request)
+        finally:
+            orgs.leave(org)
 
     def bayeux_route(self, first: OrgFront) -> Route:
         """The route of Bayeux requests, formed as any org's is."""
@@ -137,6 +148,17 @@ class OrgRouter:
         if code[15:16] in ("!", "."):
             return await self._orgs.of_token(code)
         return await self._orgs.of_client(client_id)
+
+
+@of_head
+def _try_data_token(request: HttpRequest) -> str | None:
+    """The token of a request to the data API that has it where nearly all have it, or None."""
+    if (parse_segments(request.raw_path) or ())[:2] != ("services", "data"):
+        return None
+    try:
+        return parse_token(request)
+    except AuthHeaderInvalid:
+        return None
 
 
 def _token(request: HttpRequest) -> str:

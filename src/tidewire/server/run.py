@@ -19,7 +19,9 @@ from tidewire.frontends.pubsub.listener import PubSubListener
 from tidewire.frontends.rest.bulk.jobs import UPLOAD_PATHS
 from tidewire.server.edges import Edges
 from tidewire.server.front import pubsub_settings
+from tidewire.server.memory import allow_many_connections, return_free_memory, return_large_blocks
 from tidewire.server.orgs import Orgs
+from tidewire.server.refusals import render_refusal
 from tidewire.server.routing import OrgRouter
 from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http
 from tidewire.transport.tls import TlsFiles, ensure_certificates, server_ssl_context
@@ -74,7 +76,8 @@ class Server:
         (first,) = (org.front for org in self.orgs.open_orgs if org.front is not None)
         uploads = UploadRule(UPLOAD_PATHS, Path(settings.data), MAX_UPLOAD_BYTES, org_router.answer)
         router = Router(
-            [Route("/", handle=org_router.answer, uploads=uploads), org_router.bayeux_route(first)]
+            [Route("/", handle=org_router.answer, uploads=uploads), org_router.bayeux_route(first)],
+            render_refusal,
         )
         http = await self._listen(router, settings.http, "http", None)
         https = await self._listen(router, settings.https, "https", server_ssl_context(files))
@@ -119,6 +122,8 @@ class Server:
 
 async def serve(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; returns the process's exit status."""
+    return_large_blocks()
+    allow_many_connections()  # for its edges too, which inherit it
     sys.setswitchinterval(1e-4)  # a busy loop must not starve the writer thread in the same process
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -132,6 +137,7 @@ async def serve(settings: Settings) -> int:
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 20, 50)
+        return_free_memory()
         sys.stdout.write(json.dumps(server.ready) + "\n")
         sys.stdout.flush()
         waits = [asyncio.create_task(event.wait()) for event in (stop, server.failed)]

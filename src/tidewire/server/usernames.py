@@ -54,6 +54,8 @@ class Usernames:
 
         def on_changes(unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
             users = [change for change in changes if change.entity == USER.name]
+            if not users:
+                return
             given = dict.fromkeys(key for change in users if (key := _key(change.after)))
             freed = {key for change in users if (key := _key(change.before))} - given.keys()
             for key in given:

@@ -15,16 +15,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from tidewire.access.principal import Principal
+from tidewire.access.streaming import Delivered, KeptClient, StreamState
 from tidewire.delivery.link import (
     ChannelGrant,
     LogBounds,
     LogPage,
+    ManagedStart,
     PublishDraft,
     PublishOutcome,
     TopicDescription,
 )
 from tidewire.errors import InternalError, PlatformError, StoreClosed
-from tidewire.events import CommittedBatch, Family
+from tidewire.events import CommittedBatch, Event, Family
 from tidewire.server.wire_values import CALLS, ErrorForm, dump, load, unpack_batch, unpack_error
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -47,11 +49,25 @@ log = logging.getLogger(__name__)
     FORWARD,
     REPLY,
     GONE,
-) = range(15)
+    ALIVE,
+) = range(16)
 # core to edge
-HELLO, STOP, RESULT, FAILURE, BATCH, FLAGS, CLOSED, RESPONSE, PIECE, END, FORWARDED, ANSWERED, LEFT = range(
-    20, 33
-)
+(
+    HELLO,
+    STOP,
+    RESULT,
+    FAILURE,
+    BATCH,
+    FLAGS,
+    CLOSED,
+    RESPONSE,
+    PIECE,
+    END,
+    FORWARDED,
+    ANSWERED,
+    LEFT,
+    ASK_ALIVE,
+) = range(20, 34)
 
 PIECES_AHEAD = 8
 """How many pieces of a response may be under way to an edge that has not asked for more."""
@@ -213,12 +229,12 @@ class CoreWire:
                     await wire.drained()
                     wire.send((UPLOAD, number, piece))
                 wire.send((UPLOADED, number, upload.is_packed))
-            status, body, content_type, headers, has_pieces = await future
+            status, body, content_type, headers, coming = await future
         except PlatformError:
             return _UNAVAILABLE
         finally:
             self._calls.pop(number, None)
-        pieces = _Pieces(self, number, self._bodies[number]) if has_pieces else None
+        pieces = None if coming is None else _Pieces(self, number, coming)
         return HttpResponse(status, body, content_type, headers, pieces)
 
     def forget_body(self, number: int) -> None:
@@ -237,9 +253,12 @@ class CoreWire:
             future.set_exception(unpack_error(form))
 
     def _take_response(self, number: int, *response: Any) -> None:
-        if response[-1]:
-            self._bodies[number] = _Body()
-        self._take_result(number, response)
+        *head, has_pieces = response
+        coming: _Body | None = None
+        if has_pieces:
+            # Handed on with the head: the end of a short body may be here before anybody has read that.
+            coming = self._bodies[number] = _Body()
+        self._take_result(number, (*head, coming))
 
     def _take_piece(self, number: int, piece: bytes) -> None:
         body = self._bodies.get(number)
@@ -303,8 +322,41 @@ class RemoteLink:
         return found
 
     def touch_sessions(self, session_ids: frozenset[str]) -> None:
-        arguments = CALLS["touch_sessions"].pack_arguments((session_ids,))
-        self._core.send(TELL, self.org_id, "touch_sessions", arguments)
+        self._tell("touch_sessions", session_ids)
+
+    async def admit_client(self, client_id: str, is_durable: bool, user_id: str) -> int:
+        surplus: int = await self._call("admit_client", client_id, is_durable, user_id)
+        return surplus
+
+    def keep_clients(self, client_ids: frozenset[str]) -> None:
+        self._tell("keep_clients", client_ids)
+
+    def release_client(self, client_id: str) -> None:
+        self._tell("release_client", client_id)
+
+    async def admit_subscription(
+        self, client_id: str, channel: str, family: Family, is_durable: bool
+    ) -> None:
+        await self._call("admit_subscription", client_id, channel, family, is_durable)
+
+    def release_subscription(self, client_id: str, channel: str) -> None:
+        self._tell("release_subscription", client_id, channel)
+
+    def count_delivered(self, deliveries: tuple[Delivered, ...]) -> None:
+        self._tell("count_delivered", deliveries)
+
+    async def store_client(self, client: KeptClient) -> None:
+        await self._call("store_client", client)
+
+    def store_positions(self, clients: tuple[KeptClient, ...]) -> None:
+        self._tell("store_positions", clients)
+
+    def forget_client(self, client_id: str) -> None:
+        self._tell("forget_client", client_id)
+
+    async def find_client(self, client_id: str) -> KeptClient | None:
+        found: KeptClient | None = await self._call("find_client", client_id)
+        return found
 
     async def call_http(self, request: HttpRequest) -> HttpResponse:
         return await self._core.call_http(request)
@@ -319,11 +371,22 @@ class RemoteLink:
         renewed: ChannelGrant = await self._call("renew_channel", principal, grant, api_version)
         return renewed
 
+    async def begin_listening(self, topic: str, user_id: str) -> None:
+        await self._call("begin_listening", topic, user_id)
+
+    def end_listening(self, topic: str, user_id: str) -> None:
+        arguments = CALLS["end_listening"].pack_arguments((topic, user_id))
+        self._core.send(TELL, self.org_id, "end_listening", arguments)
+
     async def visible_record_ids(
         self, principal: Principal, entity: str, record_ids: tuple[str, ...]
     ) -> frozenset[str]:
         visible: frozenset[str] = await self._call("visible_record_ids", principal, entity, record_ids)
         return visible
+
+    async def enriched_events(self, grant: ChannelGrant, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        completed: tuple[Event, ...] = await self._call("enriched_events", grant, events)
+        return completed
 
     async def log_head(self) -> int:
         head: int = await self._call("log_head")
@@ -342,6 +405,28 @@ class RemoteLink:
     ) -> LogPage:
         page: LogPage = await self._call("read_log", family, topics, after, max_events, max_bytes)
         return page
+
+    async def position_at(self, family: Family, time_ms: int) -> int:
+        position: int = await self._call("position_at", family, time_ms)
+        return position
+
+    async def open_managed(
+        self, principal: Principal, subscription_id: str, name: str, holder: str
+    ) -> ManagedStart:
+        start: ManagedStart = await self._call("open_managed", principal, subscription_id, name, holder)
+        return start
+
+    async def confirm_managed(self, subscription_id: str, holder: str) -> None:
+        await self._call("confirm_managed", subscription_id, holder)
+
+    async def commit_managed(self, subscription_id: str, holder: str, position: int) -> None:
+        await self._call("commit_managed", subscription_id, holder, position)
+
+    def release_managed(self, subscription_id: str, holder: str) -> None:
+        self._tell("release_managed", subscription_id, holder)
+
+    def report_streams(self, streams: tuple[StreamState, ...]) -> None:
+        self._tell("report_streams", streams)
 
     async def describe_topic(self, principal: Principal, topic: str) -> TopicDescription:
         description: TopicDescription = await self._call("describe_topic", principal, topic)
@@ -363,6 +448,9 @@ class RemoteLink:
 
     def _unwatch(self) -> None:
         self._deliver = None
+
+    def _tell(self, name: str, *arguments: Any) -> None:
+        self._core.send(TELL, self.org_id, name, CALLS[name].pack_arguments(arguments))
 
     async def _call(self, name: str, *arguments: Any) -> Any:
         form = CALLS[name]

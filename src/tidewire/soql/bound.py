@@ -164,6 +164,10 @@ class DerivedRows:
 class Sight(Protocol):
     """What somebody may see of an object."""
 
+    @property
+    def user_id(self) -> str:
+        """Who it is."""
+
     def __call__(self, obj: ObjectType, /) -> BoundCondition | None:
         """The condition on a record that makes it one of those they see; None for all."""
 

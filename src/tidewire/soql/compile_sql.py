@@ -14,11 +14,10 @@ user wrote is a parameter. Text is compared by its folded key, never by its valu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tidewire.errors import FilterInvalid, InternalError
+from tidewire.errors import InternalError
 from tidewire.events import Value
 from tidewire.schema.folding import fold_key
 from tidewire.schema.model import Field, FieldType, ObjectType
@@ -52,8 +51,9 @@ from tidewire.soql.dates import render_part
 from tidewire.soql.derived_sql import union_rows
 from tidewire.soql.exact_sums import exact_sum
 from tidewire.soql.like import Wildcard, render_sql_pattern, successor, try_exact, try_prefix
+from tidewire.soql.physical_names import column_of, compared_column, identifier
+from tidewire.soql.use_dates import UNUSED, USE_DATES, is_use_date, join_uses
 
-_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 ARCHIVED = frozenset({"Event", "Task"})
 """The objects whose old records only those see who ask for all."""
 
@@ -91,7 +91,8 @@ def compile_sql(
 
     `columns` are the fields of the record to read, without it those that the query selects.
     """
-    tables = _tables(bound, bound.order, (), include_deleted=include_deleted)
+    chosen = bound.flat_columns if columns is None else columns
+    tables = _tables(bound, bound.order, map(Column, chosen), include_deleted=include_deleted)
     writer = _Writer([], tables)
     filters = writer.filters(bound.where)
     if among is not None:
@@ -105,7 +106,6 @@ def compile_sql(
         return CompiledSql(" ".join(["SELECT COUNT(*)", *rows]), writer.all_params(), ())
     order = writer.order_by(bound.order)
     page = writer.page(bound.limit, bound.offset)
-    chosen = bound.flat_columns if columns is None else columns
     listed = ", ".join(writer.selected(Column(each)) for each in chosen) or "NULL"
     rows = [*tables.words(), *_where(filters)]
     words = ["SELECT", listed, *rows, "ORDER BY", order, *page]
@@ -137,7 +137,7 @@ def compile_children(
     """The statement for the children of several records: LIMIT and OFFSET hold for those of each record."""
     if bound.limit is None and bound.offset is None:
         return compile_sql(bound, include_deleted=include_deleted, among=among, columns=columns)
-    tables = _tables(bound, bound.order, (), include_deleted=include_deleted)
+    tables = _tables(bound, bound.order, map(Column, columns), include_deleted=include_deleted)
     writer = _Writer([], tables)
     listed = ", ".join(f"{writer.selected(Column(each))} AS v{n}" for n, each in enumerate(columns))
     parent = tables.column(column_of(among.field))
@@ -178,7 +178,8 @@ def compile_groups(
     there are, how many of them are no decimal of the field's scale, and the sums of millions and of the rest
     of them all, counted in units of the last decimal place, so that no float is ever added to another.
     """
-    tables = _tables(bound, (), (), include_deleted=include_deleted)
+    operands = [measure.operand for measure in aggregate.measures]
+    tables = _tables(bound, (), operands, include_deleted=include_deleted)
     writer = _Writer([], tables)
     measures = [each for measure in aggregate.measures for each in writer.measure(measure)]
     keys = [writer.group_key(group.operand) for group in aggregate.groups]
@@ -191,7 +192,7 @@ def compile_groups(
         return CompiledSql(" ".join(words), writer.all_params(), ())
     inner = " ".join([*words, "GROUP BY", ", ".join(keys), *writer.page(row_count, None)])
     shown = [f"shown.{column_of(group.operand.field)}" for group in aggregate.groups]
-    table = _identifier(bound.entity.table)
+    table = identifier(bound.entity.table)
     join = f"JOIN {table} AS shown ON shown.id = found.first_id"
     text = f"SELECT {', '.join([*shown, *names])} FROM ({inner}) AS found {join}"  # noqa: S608
     return CompiledSql(text, writer.all_params(), ())
@@ -205,7 +206,7 @@ def _with_derived(
     names = ["id"]
     for each in stored:
         names += [column_of(each), compared_column(each)] if each.is_text else [column_of(each)]
-    table = f"SELECT {', '.join(names)} FROM {_identifier(entity.table)}" if entity.table else ""  # noqa: S608
+    table = f"SELECT {', '.join(names)} FROM {identifier(entity.table)}" if entity.table else ""  # noqa: S608
     return union_rows(
         table,
         names,
@@ -256,29 +257,8 @@ def _is_joined(
     where: BoundCondition | None, order: tuple[BoundOrder, ...], operands: Iterable[Operand]
 ) -> bool:
     every: list[Operand] = [*iter_operands(where), *(item.operand for item in order), *operands]
-    return any(column.steps for operand in every for column in columns_of(operand))
-
-
-def column_of(field: Field) -> str:
-    """The column that holds a field's value."""
-    if field.type is FieldType.ID:
-        return "id"
-    if not field.column:
-        reason = f"field '{field.name}' can not be filtered in a query call"
-        raise FilterInvalid(reason, field=field.name)
-    return _identifier(field.column)
-
-
-def compared_column(field: Field) -> str:
-    """The column that WHERE and ORDER BY look at: the folded key of a text, the value of anything else."""
-    column = column_of(field)
-    return _identifier(field.key_column) if field.is_text else column
-
-
-def _identifier(name: str) -> str:
-    if _IDENTIFIER.fullmatch(name) is None:
-        raise InternalError("a physical name in the catalog is not an identifier")
-    return name
+    every_column = [column for operand in every for column in columns_of(operand)]
+    return any(column.steps or is_use_date(column.field) for column in every_column)
 
 
 @dataclass(slots=True)
@@ -290,6 +270,7 @@ class _Tables:
     include_deleted: bool
     level: int = 0  # of SELECTs inside each other, so that no alias is used twice
     aliases: dict[tuple[Step, ...], str] = field(default_factory=dict)
+    uses: dict[tuple[Step, ...], str] = field(default_factory=dict)
     joins: list[str] = field(default_factory=list)
     join_params: list[Value] = field(default_factory=list)
     sight: Sight | None = None
@@ -301,7 +282,7 @@ class _Tables:
             # Nothing was joined yet, so these parameters come before those of every join.
             self.source = _with_derived(self.entity, derived, self.join_params, self.level)
         else:
-            self.source = _identifier(self.entity.table)
+            self.source = identifier(self.entity.table)
 
     def alias(self, steps: tuple[Step, ...]) -> str:
         known = self.aliases.get(steps)
@@ -311,13 +292,24 @@ class _Tables:
         lookup = self.column(column_of(steps[-1].lookup), steps[:-1]) if steps else ""
         alias = f"t{self.level}_{len(self.aliases)}"
         if steps:
-            target = _identifier(steps[-1].target.table)
+            target = identifier(steps[-1].target.table)
             deleted = self.try_deleted(steps[-1].target)
             alive = f" AND {alias}.{deleted} = 0" if deleted else ""
             seen = self.try_seen(steps[-1].target, alias)
             self.joins.append(f"LEFT JOIN {target} AS {alias} ON {alias}.id = {lookup}{alive}{seen}")
         self.aliases[steps] = alias
         return alias
+
+    def use_date(self, column: Column) -> str:
+        """When whoever asks used the record last."""
+        if self.sight is None:
+            return UNUSED
+        if column.steps not in self.uses:
+            record = self.column("id", column.steps)
+            alias = self.uses[column.steps] = f"u{self.level}_{len(self.uses)}"
+            self.joins.append(join_uses(alias, record))
+            self.join_params.append(self.sight.user_id)
+        return f"{self.uses[column.steps]}.{USE_DATES[column.field.name]}"
 
     def try_seen(self, entity: ObjectType, alias: str) -> str:
         """What keeps a joined record that is out of sight away, or nothing."""
@@ -388,6 +380,8 @@ class _Writer:
     def selected(self, operand: Operand) -> str:
         """What is read of an operand; NULL for a field that is not stored."""
         match operand:
+            case Column(field) if not operand.others and is_use_date(field):
+                return self.tables.use_date(operand)
             case Column(field, steps) if not operand.others:
                 is_stored = bool(field.column) or field.type is FieldType.ID
                 return self.tables.column(column_of(field), steps) if is_stored else "NULL"
@@ -401,7 +395,9 @@ class _Writer:
         match operand:
             case Column():
                 names = [
-                    self.tables.column(compared_column(each.field), each.steps)
+                    self.tables.use_date(each)
+                    if is_use_date(each.field)
+                    else self.tables.column(compared_column(each.field), each.steps)
                     for each in _alternatives(operand)
                 ]
                 return names[0] if len(names) == 1 else f"COALESCE({', '.join(names)})"

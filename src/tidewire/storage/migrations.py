@@ -106,6 +106,25 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         " deleted_ms INTEGER NOT NULL)",
         "CREATE INDEX purged_records_deleted ON purged_records (key_prefix, deleted_ms)",
     ),
+    (
+        # events delivered and published, by hour since 1970; see access.allocations
+        "CREATE TABLE event_usage (hour INTEGER NOT NULL, is_durable INTEGER NOT NULL, family INTEGER NOT NULL,"
+        " events INTEGER NOT NULL, PRIMARY KEY (hour, is_durable, family))",
+        # streaming clients that outlive a restart, as JSON; see access.kept_clients
+        "CREATE TABLE kept_clients (client_id TEXT PRIMARY KEY, user_id TEXT NOT NULL, data TEXT NOT NULL,"
+        " seen_ms INTEGER NOT NULL)",
+    ),
+    (
+        # when each user used a record last; see access.uses
+        "CREATE TABLE record_uses (user_id TEXT NOT NULL, record_id TEXT NOT NULL, entity TEXT NOT NULL,"
+        " used_ms INTEGER NOT NULL, viewed_ms INTEGER, referenced_ms INTEGER, PRIMARY KEY (user_id, record_id))",
+        "CREATE INDEX record_uses_used ON record_uses (user_id, used_ms)",
+    ),
+    (
+        # how far each managed subscription has been committed; see access.managed
+        "CREATE TABLE managed_positions (name TEXT PRIMARY KEY, position INTEGER NOT NULL,"
+        " is_broken INTEGER NOT NULL)",
+    ),
 )
 
 LAYOUT_VERSION = len(_STEPS)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +30,9 @@ _CHECKPOINT_WAL_BYTES = 4 << 20
 _RESTART_WAL_BYTES = 32 << 20
 _CHECKPOINT_EVERY_S = 0.5
 _READER_THREADS = 4
+_ROWS_AT_ONCE = (32, 8)
+_MAX_VALUES = 32_000  # a statement takes 32,766 of them
+_PLAIN_INSERT = re.compile(r"(INSERT INTO [^()]+ \([^()]+\) VALUES )(\([?, ]+\))")
 
 
 class SqliteConnection:
@@ -50,7 +55,16 @@ class SqliteConnection:
         return self._db.execute(sql, params).fetchall()
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[SqlValue]]) -> None:
-        self._db.executemany(sql, rows)
+        # For each row the driver gives the interpreter up and has to get it back, which may take a busy loop
+        # milliseconds. So many rows of an INSERT go into the database in one step.
+        left = list(rows)
+        for count in _ROWS_AT_ONCE:
+            if len(left) >= count and (statement := _try_widen(sql, count)) is not None:
+                done = len(left) - len(left) % count
+                for start in range(0, done, count):
+                    self._db.execute(statement, [v for row in left[start : start + count] for v in row])
+                del left[:done]
+        self._db.executemany(sql, left)
 
     def begin(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
@@ -184,3 +198,12 @@ def _lock(path: Path) -> int:
             f"another process is using {path.parent}; stop it first", path=str(path.parent)
         ) from error
     return fd
+
+
+@lru_cache(maxsize=256)
+def _try_widen(sql: str, count: int) -> str | None:
+    """The INSERT of one row as one of so many, or None if it is anything else or the row is too wide."""
+    found = _PLAIN_INSERT.fullmatch(sql)
+    if found is None or found[2].count("?") * count > _MAX_VALUES:
+        return None
+    return found[1] + ", ".join([found[2]] * count)

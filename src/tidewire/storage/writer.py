@@ -32,6 +32,7 @@ import asyncio
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -77,10 +78,11 @@ class GroupWriter:
     def __init__(self, store: Store, on_commit: CommitListener) -> None:
         self._store = store
         self._on_commit = on_commit
-        self._queue: queue.SimpleQueue[_Member[Any] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[_Member[Any]] | None] = queue.SimpleQueue()
         self._connection: Connection = store.connect_writer()
         self._progress = read_progress(self._connection)
-        self._held_back: _Member[Any] | None = None
+        self._taken: deque[_Member[Any]] = deque()  # from the queue, for this group or a later one
+        self._is_ending = False  # nothing that counts is left in the queue
         self._handed_in: dict[asyncio.AbstractEventLoop, list[_Member[Any]]] = {}
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._is_closed = False
@@ -104,8 +106,7 @@ class GroupWriter:
         """Finish what is queued, then stop. Later submissions are refused."""
         self._is_closed = True
         for loop in tuple(self._handed_in):
-            for member in self._handed_in.pop(loop, ()):
-                self._queue.put(member)
+            self._queue.put(self._handed_in.pop(loop, []))
         self._queue.put(None)
         self._thread.join()
         self._connection.close()
@@ -135,8 +136,7 @@ class GroupWriter:
         if self._is_closed:
             self._refuse(members)
             return
-        for member in members:
-            self._queue.put(member)
+        self._queue.put(members)
 
     def _run(self) -> None:
         stopping = False
@@ -152,30 +152,33 @@ class GroupWriter:
             except queue.Empty:
                 return
             if left is not None:
-                self._refuse([left])
+                self._refuse(left)
 
     def _next_group(self) -> tuple[list[_Member[Any]], bool]:
         """Wait for work, then take what is there: up to the limit, and a solo piece alone."""
-        first = self._held_back or self._wait_first()
-        self._held_back = None
-        if first is None:
-            return [], True
-        group = [first]
-        while not first.is_solo and len(group) < GROUP_LIMIT:
+        taken = self._taken
+        if not taken:
+            self._take(self._wait_first())
+        while len(taken) < GROUP_LIMIT and not self._is_ending:
             try:
-                member = self._queue.get_nowait()
+                self._take(self._queue.get_nowait())
             except queue.Empty:
                 break
-            if member is None:
-                return group, True
-            if member.is_solo:
-                self._held_back = member
+        group: list[_Member[Any]] = []
+        while taken and len(group) < GROUP_LIMIT and not (group and taken[0].is_solo):
+            group.append(taken.popleft())
+            if group[0].is_solo:
                 break
-            group.append(member)
-        return group, False
+        return group, self._is_ending and not taken
 
-    def _wait_first(self) -> _Member[Any] | None:
-        """The next piece of work. While there is none, a lost connection is noticed all the same."""
+    def _take(self, members: list[_Member[Any]] | None) -> None:
+        if members is None:
+            self._is_ending = True
+        else:
+            self._taken.extend(members)
+
+    def _wait_first(self) -> list[_Member[Any]] | None:
+        """The next pieces of work. While there are none, a lost connection is noticed all the same."""
         while True:
             try:
                 return self._queue.get(timeout=self._store.idle_check_s)
@@ -291,12 +294,13 @@ class GroupWriter:
         return True
 
     def _announce(self, done: list[_Member[Any]], progress: Progress) -> None:
-        self._progress = progress.copy()
-        self._progress.numbers.clear()
         transactions = [m.transaction for m in done if m.transaction is not None]
         for transaction in transactions:
             for callback in transaction.callbacks:
                 callback()
+        # Last: who finds the new counters here finds the new state too.
+        self._progress = progress.copy()
+        self._progress.numbers.clear()
         counters["storage.groups_committed"] += 1
         counters["storage.transactions_committed"] += len(done)
         self._on_commit(transactions, self._progress)

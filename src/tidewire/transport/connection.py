@@ -18,13 +18,13 @@ from tidewire.transport.responses import (
     CLOSE_LINE,
     HTML_HEADERS,
     JSON_HEADERS,
-    TEXT_HEADERS,
     render_chunk,
     render_header_lines,
     render_response,
     render_stream_head,
 )
-from tidewire.transport.routes import AsyncHandler, Exchange, Router
+from tidewire.transport.routes import AsyncHandler, Exchange, Route, Router
+from tidewire.transport.websocket import CloseReason, WebSocket, is_upgrade, try_render_upgrade
 
 _NEVER = math.inf
 _PAUSE_AT_READY = 8  # complete requests waiting behind the open one before we stop reading
@@ -158,6 +158,7 @@ class Connection(asyncio.Protocol):
         "_owner",
         "_reader",
         "_transport",
+        "_websocket",
         "deadline_s",
     )
 
@@ -175,6 +176,7 @@ class Connection(asyncio.Protocol):
         self._is_winding_down = False
         self._discarded_bytes = 0
         self._drain_waiter: asyncio.Future[None] | None = None  # of the stream that waits for the peer
+        self._websocket: WebSocket | None = None  # what the connection has become, if anything
         self.deadline_s = _NEVER
 
     # called by the loop
@@ -201,11 +203,18 @@ class Connection(asyncio.Protocol):
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.drop()
+        if self._websocket is not None:
+            self._websocket.drop()
 
     def data_received(self, data: bytes) -> None:
         """Parse what came and start what is complete."""
         if self._is_deaf:
             self._discard(len(data))
+            return
+        if self._websocket is not None:
+            # Before it is fed: what it says may end the connection, or wait for a slow peer, for its own time.
+            self._restart_deadline()
+            self._websocket.feed(data)
             return
         reader = self._reader
         reader.feed(data, self._owner.now_s)
@@ -220,8 +229,14 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The peer has shut its side: it has left a held poll, but may still read an answer under way."""
+        reader = self._reader
+        is_cut = reader.is_reading and not self._is_deaf and self._websocket is None
         self._is_deaf = True
         self._is_winding_down = True
+        if is_cut and self._exchange is None and self._owner.scheme == "http" and reader.refusal is None:
+            reader.refusal = (400, "The request ended before all of it was there")
+            self._pump()
+            return True
         exchange = self._exchange
         # Under TLS a half-closed stream does not exist, and asyncio warns of the attempt to keep one.
         return exchange is not None and exchange.on_close is None and self._owner.scheme == "http"
@@ -245,6 +260,8 @@ class Connection(asyncio.Protocol):
     def wind_down(self) -> None:
         """Close as soon as the request under way, if any, has been answered."""
         self._is_winding_down = True
+        if self._websocket is not None:
+            self._websocket.close(CloseReason.GOING_AWAY)
         reader = self._reader
         if (
             self._exchange is None
@@ -261,6 +278,8 @@ class Connection(asyncio.Protocol):
             return
         if self._is_deaf or self._is_write_paused or transport.is_closing():
             transport.abort()
+        elif self._websocket is not None:
+            self._websocket.close(CloseReason.GOING_AWAY)
         elif self._reader.is_reading:
             self._reader.refusal = (408, "Request took too long")
             self._pump()
@@ -272,6 +291,22 @@ class Connection(asyncio.Protocol):
         """Cut the connection, finished or not."""
         if self._transport is not None:
             self._transport.abort()
+
+    # called by the WebSocket
+
+    def write(self, data: bytes) -> None:
+        """Send what the WebSocket has to say."""
+        if self._transport is not None:
+            if not self._is_write_paused:
+                self._restart_deadline()
+            self._transport.write(data)
+
+    def finish(self) -> None:
+        """The WebSocket has said its last."""
+        self._is_deaf = True
+        self.deadline_s = self._owner.now_s + self._owner.limits.linger_s
+        if self._transport is not None:
+            self._transport.close()
 
     # called by the exchange
 
@@ -374,6 +409,8 @@ class Connection(asyncio.Protocol):
                 and self._transport is not None
             ):
                 route, request, tail = reader.ready.pop(0)
+                if route.websocket is not None and is_upgrade(request) and self._upgrade(route, request):
+                    return
                 exchange = self._exchange = ConnectionExchange(self, request.method == "HEAD", tail)
                 self.deadline_s = _NEVER
                 if route.park is not None:
@@ -393,11 +430,23 @@ class Connection(asyncio.Protocol):
         if reader.ready or self._is_reading_paused:
             self._pace_reading()
 
+    def _upgrade(self, route: Route, request: HttpRequest) -> bool:
+        """Become a WebSocket; says whether that was possible. If not, the request's handler answers it."""
+        answer = try_render_upgrade(request)
+        if answer is None or self._transport is None:
+            return False
+        self._reader.drop()
+        self._websocket = WebSocket(self, route, request)
+        self.write(answer)
+        return True
+
     def _send_refusal(self, status: int, text: str) -> None:
-        headers, body = TEXT_HEADERS, text.encode() + b"\n"
         if status == 414:  # clients know the words of the original's page
-            headers, body = HTML_HEADERS, b"<h1>Bad Message 414</h1><pre>reason: URI Too Long</pre>"
-        self._send_last(status, headers, body)
+            page = b"<h1>Bad Message 414</h1><pre>reason: URI Too Long</pre>"
+            self._send_last(status, HTML_HEADERS, page)
+            return
+        response = self._owner.router.refusal_form(self._reader.refused_request(), status, text)
+        self._send_last(response.status, render_header_lines(response), response.body)
 
     def _send_last(self, status: int, headers: bytes, body: bytes) -> None:
         """Answer what was not read to its end; the peer gets a while to read that."""
@@ -421,7 +470,7 @@ class Connection(asyncio.Protocol):
     def _restart_deadline(self) -> None:
         reader = self._reader
         now_s = self._owner.now_s
-        if self._exchange is not None:
+        if self._exchange is not None or (self._websocket is not None and self._websocket.is_busy):
             self.deadline_s = _NEVER
         elif reader.is_reading:
             reader.begun_s = now_s

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 from tidewire.transport.uploads import Upload
+
+T = TypeVar("T")
 
 HEAD_ONLY = "Head-Only"
 """The header of a request whose body has not been read. No peer can send it: names of theirs are lower-case."""
@@ -29,6 +32,19 @@ class HttpRequest:
     scheme: str = "http"
     peer: str = ""
     upload: Upload | None = None
+    read_of_head: dict[Callable[[HttpRequest], Any], Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What the functions made by `of_head` have found; requests of one head share it."""
+
+    def repeated(self, body: bytes) -> HttpRequest:
+        """A request with this head and another body."""
+        again = object.__new__(HttpRequest)
+        # These are worked out once, here, for all requests of the head.
+        again.__dict__.update(
+            self.__dict__, body=body, raw_path=self.raw_path, query=self.query, media_type=self.media_type
+        )
+        return again
 
     @cached_property
     def raw_path(self) -> str:
@@ -58,10 +74,28 @@ class HttpRequest:
         """Scheme and host as the client named them, for URLs that send it back here."""
         return f"{self.scheme}://{self.headers.get('host', 'localhost')}"
 
-    @property
+    @cached_property
     def media_type(self) -> str:
         """The content type without parameters, lower case."""
         return self.headers.get("content-type", "").split(";", 1)[0].strip().lower()
+
+
+def of_head(read: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], T]:
+    """Make a function of all but the body ask once for requests that repeat a head, as those of a connection do.
+
+    What it returns is shared and must not be changed. What it raises is raised anew each time.
+    """
+
+    @wraps(read)
+    def read_once(request: HttpRequest) -> T:
+        known = request.read_of_head
+        if read in known:
+            found: T = known[read]
+        else:
+            found = known[read] = read(request)
+        return found
+
+    return read_once
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _INLINE_GZIP_BYTES = 64 * 1024  # about a millisecond; more is compressed on a thread
+_GZIP_HEADERS = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
 
 
 class HttpListener:
@@ -129,37 +130,29 @@ class HttpListener:
 
     def run(self, handle: AsyncHandler, request: HttpRequest, exchange: Exchange) -> None:
         """Answer a request in a task of its own, which outlives the connection: a write begun is finished."""
-        task = self.loop.create_task(self._answer(handle, request, exchange))
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._finish(done, exchange))
+        self._tasks.add(self.loop.create_task(self._answer(handle, request, exchange)))
 
     async def _answer(self, handle: AsyncHandler, request: HttpRequest, exchange: Exchange) -> None:
         try:
             response = await handle(request)
+            if response.pieces is not None:
+                await exchange.stream_with(_packed(response) if wants_gzip(request, response) else response)
+                return
+            if wants_gzip(request, response):
+                response = await _compressed(response)
+            exchange.respond_with(response)
+        except asyncio.CancelledError:
+            exchange.respond(503, b"")
+            raise
+        except Exception:
+            log.exception("transport.handler_failed")
+            exchange.respond(500, b"")
         finally:
             if request.upload is not None:
                 request.upload.close()
-        if response.pieces is not None:
-            await exchange.stream_with(_packed(response) if wants_gzip(request, response) else response)
-            return
-        if wants_gzip(request, response):
-            body = response.body
-            packed = (
-                compress_body(body)
-                if len(body) <= _INLINE_GZIP_BYTES
-                else await asyncio.to_thread(compress_body, body)
-            )
-            extra = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
-            response = HttpResponse(response.status, packed, response.content_type, response.headers + extra)
-        exchange.respond_with(response)
-
-    def _finish(self, task: asyncio.Task[None], exchange: Exchange) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            exchange.respond(503, b"")
-        elif (error := task.exception()) is not None:
-            log.error("transport.handler_failed", exc_info=error)
-            exchange.respond(500, b"")
+            task = asyncio.current_task()
+            if task is not None:
+                self._tasks.discard(task)
 
     def _sweep(self) -> None:
         self._sweep_timer = self.loop.call_later(self.limits.sweep_s, self._sweep)
@@ -172,10 +165,19 @@ class HttpListener:
         return tuple(self._server.sockets) if self._server is not None else ()
 
 
+async def _compressed(response: HttpResponse) -> HttpResponse:
+    body = response.body
+    packed = (
+        compress_body(body)
+        if len(body) <= _INLINE_GZIP_BYTES
+        else await asyncio.to_thread(compress_body, body)
+    )
+    return HttpResponse(response.status, packed, response.content_type, response.headers + _GZIP_HEADERS)
+
+
 def _packed(response: HttpResponse) -> HttpResponse:
-    extra = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
     pieces = None if response.pieces is None else _iter_packed(response.pieces)
-    return replace(response, headers=response.headers + extra, pieces=pieces)
+    return replace(response, headers=response.headers + _GZIP_HEADERS, pieces=pieces)
 
 
 async def _iter_packed(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

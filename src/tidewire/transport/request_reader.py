@@ -2,7 +2,8 @@
 
 A long poller sends the same head again and again, with a body of the same length. The reader keeps the last head as raw
 bytes; when a read is exactly that head and such a body, the parser, which waits at the start of a request, is passed by
-and the parsed head is used again. Equal bytes parse alike, so this changes the cost only.
+and the parsed head is used again. Equal bytes parse alike, so this changes the cost only. While such a poller waits for
+its answer there is no parser: it would be most of what an idle connection costs.
 
 The connection feeds what it reads; complete requests come out in `ready`, in order. Once `refusal` is set the
 input makes no more sense (the next byte could belong to anything) and nothing further may be fed.
@@ -11,7 +12,8 @@ input makes no more sense (the next byte could belong to anything) and nothing f
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from sys import intern
 from typing import NoReturn
 
 import httptools
@@ -30,6 +32,9 @@ _KEPT_HEAD_BYTES = 2048
 # Heads with one of these have more to them than their bytes and the length of the body.
 _NEVER_KEPT = frozenset({"transfer-encoding", "expect", "content-encoding", "upgrade"})
 _ONE_LINE_ONLY = frozenset({"host", "content-length", "transfer-encoding", "authorization", "content-type"})
+
+# Values of other headers are alike for many clients, of which each keeps its last head.
+_OWN_VALUES = frozenset({"cookie"})
 
 _COMMON_NAMES = (
     "accept",
@@ -94,6 +99,7 @@ class RequestReader:
         "_is_small",
         "_kept_body_bytes",
         "_kept_head",
+        "_kept_request",
         "_limits",
         "_method",
         "_parser",
@@ -123,13 +129,14 @@ class RequestReader:
         self._limits = limits
         self._scheme = scheme
         self._peer = peer
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = None
         self._feed_bytes = 0
         self._is_small = (
             False  # all of this read is below the limit for heads, so nothing in it needs counting
         )
         self._completed = 0  # requests that this read completed
         self._kept_head = b""
+        self._kept_request: HttpRequest | None = None
         self._kept_body_bytes = 0
         self.ready: list[tuple[Route, HttpRequest, bytes]] = []
         self.refusal: tuple[int, str] | None = None
@@ -158,15 +165,12 @@ class RequestReader:
     def feed(self, data: bytes, now_s: float) -> None:
         """Parse what came. Never raises: what cannot be understood becomes `refusal`."""
         size_bytes = len(data)
-        head_bytes = size_bytes - self._kept_body_bytes
-        if (
-            not self.is_reading
-            and head_bytes == len(self._kept_head)
-            and data.startswith(self._kept_head)
-            and self._kept_head
-        ):
-            self._repeat(data[head_bytes:])
-            return
+        kept = self._kept_request
+        if kept is not None and not self.is_reading:
+            head_bytes = size_bytes - self._kept_body_bytes
+            if head_bytes == len(self._kept_head) and data.startswith(self._kept_head):
+                self._repeat(kept, data[head_bytes:])
+                return
         self.now_s = now_s
         starts_afresh = not self.is_reading
         self._is_small = self._raw_bytes + size_bytes <= self._limits.head_bytes
@@ -186,6 +190,12 @@ class RequestReader:
             deadline_s += limits.body_timeout_s + self._body_bytes / limits.body_rate_bytes
         return deadline_s
 
+    def refused_request(self) -> HttpRequest:
+        """What is known of the request that `refusal` is about."""
+        target = self._target.decode("latin-1") if self.is_reading or self._completed else ""
+        method = self._method if self.has_head else ""
+        return HttpRequest(method, target, self._headers, b"", self._scheme, self._peer)
+
     def is_head_request(self) -> bool:
         """Whether the request being read, if its head is known, is a HEAD."""
         return self.has_head and self._method == "HEAD"
@@ -200,6 +210,7 @@ class RequestReader:
         self.has_head = False
         self.begun_s = self.now_s
         self._kept_head = b""
+        self._kept_request = None
         self._has_body = False
         self._target = b""
         self._headers = {}
@@ -223,6 +234,8 @@ class RequestReader:
             self._count_head(len(name) + len(value) + 4)
         key = _NAMES.get(name) or name.decode("latin-1").lower()
         text = value.decode("latin-1")
+        if key not in _OWN_VALUES:
+            text = intern(text)
         headers = self._headers
         if key in headers:
             if key in _ONE_LINE_ONLY:
@@ -236,7 +249,7 @@ class RequestReader:
         if self._is_resumed:
             return
         self.has_head = True
-        parser = self._parser
+        parser = self._parsing()
         version = parser.get_http_version()
         if version != "1.1" and version != "1.0":
             self._refuse(505, "HTTP version not supported")
@@ -283,7 +296,7 @@ class RequestReader:
 
     def on_message_complete(self) -> None:
         """The request is complete."""
-        if self._has_body and not self._is_resumed and self._parser.should_upgrade():
+        if self._has_body and not self._is_resumed and self._parsing().should_upgrade():
             return  # the parser skips the body of an upgrade; `_go_on_without_upgrade` reads it after all
         pieces = self._body
         if pieces:
@@ -312,14 +325,12 @@ class RequestReader:
         if self._tail is CLOSE_LINE:
             self.is_last = True
 
-    def _repeat(self, body: bytes) -> None:
+    def _repeat(self, request: HttpRequest, body: bytes) -> None:
         route = self._route
         if route is None or len(self.ready) >= _READY_LIMIT:
             self.refusal = (429, "Too many requests in one go")
             return
-        target = self._target.decode("ascii")
-        request = HttpRequest(self._method, target, self._headers, body, self._scheme, self._peer)
-        self.ready.append((route, request, b""))
+        self.ready.append((route, request.repeated(body), b""))
 
     def _keep_head(self, data: bytes) -> None:
         """Remember the head of a request that came alone in one read and left nothing open."""
@@ -334,7 +345,16 @@ class RequestReader:
             and _NEVER_KEPT.isdisjoint(self._headers)
         ):
             self._kept_head = data[:head_bytes]
+            self._kept_request = replace(self.ready[-1][1], body=b"")
             self._kept_body_bytes = body_bytes
+            if self._route is not None and self._route.park is not None:
+                self._parser = None
+
+    def _parsing(self) -> httptools.HttpRequestParser:
+        parser = self._parser
+        if parser is None:
+            parser = self._parser = httptools.HttpRequestParser(self)
+        return parser
 
     def _count_head(self, size_bytes: int) -> None:
         self._head_bytes += size_bytes
@@ -346,7 +366,7 @@ class RequestReader:
         self._completed = 0
         offset = -1
         try:
-            self._parser.feed_data(data)
+            self._parsing().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             offset = upgrade.args[0]
         except httptools.HttpParserError as error:
@@ -366,14 +386,14 @@ class RequestReader:
     def _go_on_without_upgrade(self, rest: bytes) -> None:
         # Java's client offers h2c on every plain request, body included. We decline by ignoring the offer,
         # but the parser has stopped at the head, so a new one takes over from a head that makes no offer.
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser = None
         if self.is_reading:
             self._is_resumed = True
             if "transfer-encoding" in self._headers:
                 framing = b"Transfer-Encoding: chunked"
             else:
                 framing = b"Content-Length: " + self._headers["content-length"].encode("ascii")
-            self._parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n\r\n")
+            self._parsing().feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n\r\n")
         if rest:
             self._feed(rest)
 

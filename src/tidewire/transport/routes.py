@@ -12,6 +12,8 @@ from tidewire.errors import ConfigInvalid
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 DEFAULT_BODY_LIMIT_BYTES = 16 << 20
+_TEXT_TYPE = "text/plain;charset=UTF-8"
+_SAFE = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 
 class Exchange(Protocol):
@@ -46,6 +48,17 @@ ParkingHandler = Callable[[HttpRequest, Exchange], None]
 """Called on the loop, must return at once; answers through the exchange when it is ready."""
 
 
+RefusalForm = Callable[[HttpRequest, int, str], HttpResponse]
+"""Gives a refusal of the listener's own the form that the clients of its path can read. The request is what was read of
+it, perhaps no more than a part of its head. Must not raise.
+"""
+
+
+def render_plain_refusal(request: HttpRequest, status: int, text: str) -> HttpResponse:
+    """A refusal as a line of text."""
+    return HttpResponse(status, text.encode() + b"\n", _TEXT_TYPE, _SAFE)
+
+
 @dataclass(frozen=True, slots=True)
 class UploadRule:
     """Bodies of PUT requests to these paths go to files in `directory` instead of into memory.
@@ -66,7 +79,9 @@ class Route:
     """What stands behind a path prefix. Exactly one of `handle` and `park` is set.
 
     A prefix covers itself and everything under it: `/cometd` covers `/cometd/61.0` but not `/cometdx`.
-    `body_limit_bytes` bounds the request body, both as sent and after decompression.
+    `body_limit_bytes` bounds the request body, both as sent and after decompression. With `websocket` the parking
+    handler may also be reached through WebSockets: it finds in a message what stands for its Authorization header, if
+    anything.
     """
 
     prefix: str
@@ -75,6 +90,7 @@ class Route:
     body_limit_bytes: int = DEFAULT_BODY_LIMIT_BYTES
     too_large_text: str = "Request body too large"
     uploads: UploadRule | None = None
+    websocket: Callable[[bytes], str] | None = None
 
     def try_upload(self, method: str, raw_path: str) -> UploadRule | None:
         """The rule for the body of this request, or None if it is an ordinary one."""
@@ -89,14 +105,18 @@ class Route:
 
 
 class Router:
-    """Finds the route with the longest matching prefix. One route must have the prefix `/`."""
+    """Finds the route with the longest matching prefix. One route must have the prefix `/`.
 
-    __slots__ = ("_fallback", "_routes")
+    `refusal_form` is for requests that no route gets to see.
+    """
 
-    def __init__(self, routes: Sequence[Route]) -> None:
+    __slots__ = ("_fallback", "_routes", "refusal_form")
+
+    def __init__(self, routes: Sequence[Route], refusal_form: RefusalForm = render_plain_refusal) -> None:
         ordered = sorted(routes, key=lambda route: len(route.prefix), reverse=True)
         if not ordered or ordered[-1].prefix != "/":
             raise ConfigInvalid("a router needs a route for '/'", setting="routes")
+        self.refusal_form = refusal_form
         self._fallback = ordered[-1]
         self._routes = [(r.prefix, r.prefix.rstrip("/") + "/", r) for r in ordered[:-1]]
 

@@ -79,7 +79,7 @@ async def test_user_of_the_definition_has_exactly_its_rights(org: TestOrg) -> No
     clerk = (await org.core.logins.login("clerk@example.org", "secret", "")).principal
     call = Call(clerk, "")
     await org.gate.create(call, "Invoice_Statement__c", {"Description__c": "d"})
-    await org.gate.publish_event(call, "Order__e", {"Number__c": "1"})
+    await org.gate.publisher.publish(call, "Order__e", {"Number__c": "1"})
     with pytest.raises(PlatformError, match="Amount__c"):
         await org.gate.create(call, "Invoice_Statement__c", {"Amount__c": 5})
     with pytest.raises(ObjectUnknown):

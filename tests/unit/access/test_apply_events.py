@@ -186,3 +186,43 @@ async def test_refusal_at_the_end_of_a_document_leaves_nothing_of_its_beginning(
     assert org.core.records.types.settings.lockout_attempts == 10
     roles = org.gate.catalog.object("UserRole")
     assert await org.core.records.read(lambda r: read_all_rows(r, roles)) == []
+
+
+async def test_volume_and_publishing_are_chosen_and_only_the_latter_changes(tmp_path: Path) -> None:
+    spec = {**HAPPENED, "volume": "standard", "publish": "immediately"}
+    async with open_org(tmp_path) as org:
+        await org.apply(events={"Happened__e": spec, "Usual__e": HAPPENED})
+        assert await org.apply(events={"Happened__e": {"publish": "after_commit"}}) == [
+            "change Happened__e: publish"
+        ]
+        with pytest.raises(DefinitionInvalid, match="keeps it"):
+            await org.apply(events={"Happened__e": {"volume": "high"}})
+    async with open_org(tmp_path) as org:
+        told = [(e.name, e.is_high_volume, e.publishes_immediately) for e in org.gate.catalog.events]
+        assert sorted(told)[:1] == [("Happened__e", False, False)]
+        assert ("Usual__e", True, False) in told
+
+
+@pytest.mark.parametrize("key, word", [("volume", "huge"), ("publish", "later"), ("publish", True)])
+async def test_volume_or_publishing_that_does_not_exist_is_refused(
+    org: TestOrg, key: str, word: object
+) -> None:
+    with pytest.raises(DefinitionInvalid, match=f"{key}: must be"):
+        await org.apply(events={"Happened__e": {**HAPPENED, key: word}})
+    assert org.gate.catalog.try_event("Happened__e") is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"events": {"LoginEventStream": {"label": "Mine"}}},
+        {"permission_sets": {"P": {"objects": {"LoginEventStream": ["read"]}}}},
+    ],
+)
+async def test_events_of_the_server_s_own_are_not_the_org_s_to_change(
+    org: TestOrg, document: dict[str, object]
+) -> None:
+    with pytest.raises(PlatformError):
+        await org.apply(**document)
+    assert await org.apply(remove={"events": ["LoginEventStream"]}) == []
+    assert org.gate.catalog.try_any_event("LoginEventStream") is not None

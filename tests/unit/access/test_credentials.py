@@ -97,8 +97,8 @@ async def test_security_token_is_needed_away_from_trusted_addresses(org: TestOrg
     token = await logins.credentials.reset_security_token(Call(org.reader, ""), org.reader.user_id)
     refused = await fails(org, DEV_PASSWORD, peer="203.0.113.9")
     assert refused.details["exception_code"] == "LOGIN_MUST_USE_SECURITY_TOKEN"
-    assert (await fails(org, "wrong", peer="203.0.113.9")).details == {}
-    assert (await fails(org, "wrong" + token, peer="203.0.113.9")).details == {}
+    assert "exception_code" not in (await fails(org, "wrong", peer="203.0.113.9")).details
+    assert "exception_code" not in (await fails(org, "wrong" + token, peer="203.0.113.9")).details
     await logins.login(READER, DEV_PASSWORD + token, "203.0.113.9")
     await org.apply(settings={"trusted_ip_ranges": ["203.0.113.0/24", "2001:db8::/32"]})
     for peer in ("203.0.113.9", "::ffff:203.0.113.9", "2001:db8::5"):
@@ -112,7 +112,7 @@ async def test_user_without_api_enabled_is_told_so_only_with_the_right_password(
     await org.apply(permission_sets={"Account_Reader": {"permissions": []}})
     refused = await fails(org, DEV_PASSWORD)
     assert refused.details["exception_code"] == "API_DISABLED_FOR_ORG"
-    assert (await fails(org, "wrong")).details == {}
+    assert "exception_code" not in (await fails(org, "wrong")).details
 
 
 async def test_org_without_api_lets_nobody_in(org: TestOrg) -> None:

@@ -92,3 +92,40 @@ async def test_lead_is_not_converted_for_an_inactive_owner(people: People) -> No
     )
     with pytest.raises(OwnerInactive):
         await people.org.gate.convert_lead(people.call(people.ann), conversion)
+
+
+@pytest.mark.parametrize(
+    "permission, entity, expected",
+    [
+        ("TransferAnyEntity", "Box__c", "done"),
+        ("TransferAnyLead", "Box__c", "access_denied"),
+        ("TransferAnyLead", "Lead", "done"),
+        ("TransferAnyCase", "Lead", "access_denied"),
+    ],
+)
+async def test_transfer_permission_is_enough_for_who_may_edit(
+    people: People, permission: str, entity: str, expected: str
+) -> None:
+    everything = ["create", "read", "edit", "delete"]
+    await people.org.apply(
+        objects={"Lead": {"sharing": "private"}},
+        permission_sets={
+            "Leads": {"objects": {"Lead": everything}, "fields": {"Lead": {"*": "edit"}}},
+            "Carrier": {"permissions": [permission]},
+        },
+        users={
+            "ann@tidewire.local": {"permission_sets": ["Worker", "Leads"]},
+            "zoe@tidewire.local": {"permission_sets": ["Worker", "Leads", "Carrier"]},
+        },
+    )
+    named = {"LastName": "A", "Company": "A"} if entity == "Lead" else {"Name": "A"}
+    record_id = await people.make(people.ann, entity, **named)
+    assert await people.edit(people.zoe, entity, record_id, OwnerId=people.zoe.user_id) == "record_not_found"
+    share = {"UserOrGroupId": people.zoe.user_id}
+    share |= (
+        {"LeadId": record_id, "LeadAccessLevel": "Edit"}
+        if entity == "Lead"
+        else {"ParentId": record_id, "AccessLevel": "Edit"}
+    )
+    await people.make(people.ann, "LeadShare" if entity == "Lead" else "Box__Share", **share)
+    assert await people.edit(people.zoe, entity, record_id, OwnerId=people.zoe.user_id) == expected

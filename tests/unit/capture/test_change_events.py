@@ -15,7 +15,7 @@ from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.standard import STANDARD_OBJECTS
 
-CATALOG = Catalog(1, STANDARD_OBJECTS, captured=frozenset({"Account", "Contact"}))
+CATALOG = Catalog(1, STANDARD_OBJECTS).with_captured({"Account", "Contact"})
 SCHEMAS = {
     name + "ChangeEvent": EventSchema(json.dumps(change_event_schema(CATALOG.object(name))))
     for name in ("Account", "Contact")

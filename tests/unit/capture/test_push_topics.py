@@ -11,11 +11,12 @@ from tidewire.capture.notifications import notifications
 from tidewire.capture.push_topics import PushTopic, compile_push_topic
 from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.capture.topic_rules import topic_limit
-from tidewire.errors import FieldUnknown, ObjectUnknown, PushTopicInvalid, SoqlSyntaxError
+from tidewire.errors import FieldUnknown, PushTopicInvalid, SoqlSyntaxError
 from tidewire.events import Change, ChangeType, CommitContext, Family, Value
 from tidewire.ids import make_id
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.standard import STANDARD_OBJECTS
+from tidewire.schema.values import DAY_MS
 
 CATALOG = Catalog(1, STANDARD_OBJECTS)
 CONTEXT = CommitContext("k", 1, 1_700_000_000_123, make_id("005", 1))
@@ -178,7 +179,7 @@ def test_unsupported_query_is_refused_with_its_reason(query: str, message: str) 
     [
         ("SELECT Id, FROM Account", SoqlSyntaxError),
         ("SELECT Id, Nope FROM Account", FieldUnknown),
-        ("SELECT Id FROM Nope", ObjectUnknown),
+        ("SELECT Id FROM Nope", PushTopicInvalid),
     ],
 )
 def test_query_that_is_not_soql_gets_the_soql_error(query: str, error: type[Exception]) -> None:
@@ -204,6 +205,44 @@ def test_notify_for_fields_without_a_field_to_watch_is_refused(query: str, notif
 def test_api_version_must_be_above_20() -> None:
     with pytest.raises(PushTopicInvalid):
         topic("SELECT Id, Name FROM Account", ApiVersion=20.0)
+
+
+def test_api_version_must_not_be_beyond_the_newest() -> None:
+    assert topic("SELECT Id, Name FROM Account", ApiVersion=67.0).name == "T"
+    with pytest.raises(PushTopicInvalid, match="must not be greater"):
+        topic("SELECT Id, Name FROM Account", ApiVersion=68.0)
+
+
+@pytest.mark.parametrize(
+    "where, days",
+    [
+        ("CreatedDate = TODAY", {0}),
+        ("CreatedDate >= TODAY", {0, 1, 2}),
+        ("CreatedDate = LAST_N_DAYS:1", {-1, 0}),
+        ("CreatedDate IN (YESTERDAY, TOMORROW)", {-1, 1}),
+        ("CreatedDate != TODAY AND Name = 'A'", {-2, -1, 1, 2}),
+        ("(CreatedDate = TODAY OR Name = 'B') AND Phone = null", {0}),
+    ],
+)
+def test_relative_date_counts_from_the_moment_of_the_change(where: str, days: set[int]) -> None:
+    push_topic = topic(f"SELECT Id, Name FROM Account WHERE {where}")
+    index = PushTopicIndex([push_topic])
+    for now_ms in (CONTEXT.commit_ms, CONTEXT.commit_ms + 40 * DAY_MS, CONTEXT.commit_ms):
+        context = replace(CONTEXT, commit_ms=now_ms)
+        rows = {day: account(Name="A", CreatedDate=now_ms + day * DAY_MS) for day in range(-2, 3)}
+        found = {
+            day
+            for day, row in rows.items()
+            if notifications([change(ChangeType.CREATE, None, row)], context, index)
+        }
+        assert found == days
+
+
+def test_relative_date_keeps_to_the_fields_that_are_watched() -> None:
+    push_topic = topic("SELECT Id, Name FROM Account WHERE CreatedDate = TODAY")
+    row = account(Name="A", CreatedDate=CONTEXT.commit_ms)
+    assert not is_told(push_topic, row, row | {"Phone": "1"})
+    assert is_told(push_topic, row, row | {"Name": "B"})
 
 
 def test_person_name_is_watched_through_its_parts() -> None:

@@ -9,10 +9,11 @@ from tests.orgs import TestOrg
 from tidewire.access.gate import Call, Write
 from tidewire.capture.stage import CaptureStage
 from tidewire.config import DEV_PASSWORD
-from tidewire.errors import AccessDenied, FieldNotWriteable, LimitExceeded, PushTopicInvalid
+from tidewire.errors import AccessDenied, FieldNotWriteable, LimitExceeded, PlatformError, PushTopicInvalid
 from tidewire.events import Event, Family
 from tidewire.records.leads import Conversion
 from tidewire.records.query import Record
+from tidewire.soql.zones import load_zone
 
 ACCOUNTS: dict[str, object] = {"Query": "SELECT Id, Name FROM Account", "ApiVersion": 59}
 
@@ -66,6 +67,31 @@ async def test_new_query_and_deactivation_count_at_once(org: TestOrg) -> None:
     await org.gate.update(org.call, "PushTopic", topic, {"IsActive": False})
     await org.make_account("B")
     assert await told(org, seen) == [first, second]
+
+
+async def test_relative_dates_go_by_the_time_zone_of_the_org(org: TestOrg) -> None:
+    query = "SELECT Id, Name FROM Opportunity WHERE CloseDate = TODAY"
+    await org.gate.create(org.call, "PushTopic", {"Name": "T", "Query": query, "ApiVersion": 59})
+    seen = watch(org)
+
+    async def close_on(date: str) -> str:
+        values = {"Name": "O", "StageName": "Prospecting", "CloseDate": date}
+        return await org.gate.create(org.call, "Opportunity", values)
+
+    assert (org.clock.now_ms() // 3_600_000) % 24 == 22  # of 14 November 2023, UTC
+    first = await close_on("2023-11-14")
+    await close_on("2023-11-15")
+    await org.apply(settings={"time_zone": "Asia/Tokyo"})
+    await close_on("2023-11-14")
+    second = await close_on("2023-11-15")
+    assert await told(org, seen) == [first, second]
+
+
+async def test_org_goes_on_with_its_calendar_after_a_restart(org: TestOrg) -> None:
+    await org.apply(settings={"time_zone": "Asia/Tokyo"})
+    stage = CaptureStage(org.core.log, org.core.records.types)
+    await org.core.store.read(stage.load)
+    assert stage.calendar.zone == load_zone("Asia/Tokyo")
 
 
 async def test_operations_follow_from_the_four_flags_and_cannot_be_set(org: TestOrg) -> None:
@@ -168,3 +194,11 @@ async def test_tasks_that_a_conversion_or_merge_moves_are_not_told(org: TestOrg)
     assert {(r["WhoId"], r["WhatId"]) for r in rows} == {(made.contact_id, None), (None, master)}
     await org.gate.update(org.call, "Task", of_lead, {"Subject": "Called"})
     assert await told(org, seen) == [of_lead, of_loser, of_lead]
+
+
+async def test_deleted_topic_cannot_be_undeleted(org: TestOrg) -> None:
+    topic = await org.gate.create(org.call, "PushTopic", {"Name": "T", **ACCOUNTS})
+    await org.gate.delete(org.call, "PushTopic", topic)
+    (result,) = await org.gate.undelete(org.call, [topic])
+    assert isinstance(result, PlatformError)
+    assert "T" not in org.core.capture.push_topics.by_name

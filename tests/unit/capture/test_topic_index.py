@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewire.capture.change_events import AUDIT_STAMPS
+from tidewire.capture.event_bodies import AUDIT_STAMPS
 from tidewire.capture.push_topics import PushTopic, compile_push_topic
 from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.events import Change, ChangeType, Value

@@ -59,7 +59,7 @@ def server() -> Iterator[LoginServer]:
 
 def test_login_with_a_client_id_uses_the_password_grant(server: LoginServer) -> None:
     found = login(Credentials(server.url, "u", "p&w", "id", "secret"))
-    assert found == Login("tok", "http://org", "00D1")
+    assert found == Login("tok", "http://org", "00D1", "0051")
     path, body = server.posted[0]
     assert path == "/services/oauth2/token"
     assert b"grant_type=password" in body

@@ -1,279 +1,470 @@
-"""The blocking client against a scripted foreign server: flow control, ends of streams, and errors.
-
-The peer is a plain gRPC server that follows a script, so these tests see what the client itself sends and how
-it takes answers that our own server does not give.
-"""
+"""The asynchronous client against a scripted foreign server: resuming, demand, schemas, publishing and logins."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import asyncio
+import json
 from typing import Any
 
-import grpc
 import pytest
 
-from tidewire.client.pubsub import PubSubClient, Received
+from tests.unit.client.pubsub_script import (
+    SCHEMA,
+    Act,
+    Script,
+    answer,
+    consumed,
+    fail,
+    fetched,
+    scripted,
+)
+from tidewire.client.login import Login
+from tidewire.client.pubsub import PubSubClient
+from tidewire.client.pubsub_messages import DecodedEvent, render_replay_id, replay_number
+from tidewire.client.pubsub_subscription import Subscription
 from tidewire.errors import (
     AccessDenied,
-    AuthHeaderInvalid,
     DemandInvalid,
-    InternalError,
-    LimitExceeded,
+    FieldUnknown,
+    LoginFailed,
+    PayloadInvalid,
     PlatformError,
-    ReplayIdExpired,
     ReplayIdInvalid,
     SchemaUnknown,
     SessionInvalid,
     StoreClosed,
     TopicUnknown,
 )
-from tidewire.frontends.pubsub.wire_errors import render_failure
+from tidewire.schema.bitmap import encode_bitmap
+from tidewire.schema.codec import EventSchema
 from tidewire.schema.proto import pubsub_pb2 as pb
 
-PREFIX = "sfdc.platform.eventbus.grpc."
-Script = Callable[[Iterator[pb.FetchRequest], Any], Iterator[pb.FetchResponse]]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+TOPIC = "/event/Order_Event__e"
 
 
-def replay_id(position: int) -> bytes:
-    return position.to_bytes(8, "big") + b"\0\0"
+async def take(subscription: Any, count: int) -> list[int]:
+    """The next events, by their numbers."""
+    return [replay_number((await anext(subscription)).replay_id) for _ in range(count)]
 
 
-def response(count: int, pending: int, latest: int = 0) -> pb.FetchResponse:
-    events = [
-        pb.ConsumerEvent(
-            event=pb.ProducerEvent(id=f"e{n}", schema_id="s", payload=b"p"), replay_id=replay_id(n)
-        )
-        for n in range(count)
-    ]
-    return pb.FetchResponse(events=events, latest_replay_id=replay_id(latest), pending_num_requested=pending)
+def sending(*responses: pb.FetchResponse, then: tuple[str, str] | None, firsts: list[pb.FetchRequest]) -> Act:
+    """A call that answers its first request with these, then fails, or stays open if `then` is None."""
 
+    async def act(requests: Any, context: Any) -> None:
+        firsts.append(await anext(requests))
+        for response in responses:
+            await context.write(response)
+        if then is not None:
+            await fail(context, *then)
+        async for _ in requests:
+            pass
 
-@contextmanager
-def peer(**methods: Any) -> Iterator[PubSubClient]:
-    """A server that answers these methods, and a client of it."""
-    kinds: dict[str, tuple[Any, Any, Any]] = {
-        "GetTopic": (grpc.unary_unary_rpc_method_handler, pb.TopicRequest, pb.TopicInfo),
-        "GetSchema": (grpc.unary_unary_rpc_method_handler, pb.SchemaRequest, pb.SchemaInfo),
-        "Publish": (grpc.unary_unary_rpc_method_handler, pb.PublishRequest, pb.PublishResponse),
-        "Subscribe": (grpc.stream_stream_rpc_method_handler, pb.FetchRequest, pb.FetchResponse),
-    }
-    handlers = {
-        name: kinds[name][0](answer, kinds[name][1].FromString, kinds[name][2].SerializeToString)
-        for name, answer in methods.items()
-    }
-    server = grpc.server(ThreadPoolExecutor(4))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("eventbus.v1.PubSub", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        with PubSubClient(
-            f"127.0.0.1:{port}", token="tok", org_id="00D", instance_url="https://x", tls_ca=None
-        ) as client:
-            yield client
-    finally:
-        server.stop(None).wait()
-
-
-def failing(status: grpc.StatusCode, *trailers: tuple[str, str]) -> Callable[[Any, Any], Any]:
-    def answer(_: Any, context: Any) -> Any:
-        context.set_trailing_metadata(trailers)
-        context.abort(status, "what the server said")
-
-    return answer
-
-
-def test_topic_schema_and_publish_carry_headers_and_values() -> None:
-    seen: list[dict[str, str]] = []
-
-    def get_topic(request: pb.TopicRequest, context: Any) -> pb.TopicInfo:
-        seen.append(dict(context.invocation_metadata()))
-        return pb.TopicInfo(topic_name=request.topic_name, can_publish=True, schema_id="s")
-
-    def publish(request: pb.PublishRequest, _: Any) -> pb.PublishResponse:
-        ok, bad = request.events
-        return pb.PublishResponse(
-            results=[
-                pb.PublishResult(replay_id=replay_id(9), correlation_key=ok.id),
-                pb.PublishResult(error=pb.Error(code=pb.PUBLISH, msg="no"), correlation_key=bad.id),
-            ]
-        )
-
-    with peer(
-        GetTopic=get_topic,
-        GetSchema=lambda request, _: pb.SchemaInfo(schema_json="{}" + request.schema_id),
-        Publish=publish,
-    ) as client:
-        topic = client.get_topic("/event/A__e")
-        assert (topic.name, topic.can_publish, topic.can_subscribe) == ("/event/A__e", True, False)
-        assert client.get_schema("s") == "{}s"
-        results = client.publish("/event/A__e", [("s", b"1", "a"), ("s", b"2", "b")])
-    assert [(r.event_id, r.replay_id, r.error) for r in results] == [("a", 9, ""), ("b", None, "no")]
-    assert seen[0]["accesstoken"] == "tok"
-    assert (seen[0]["tenantid"], seen[0]["instanceurl"]) == ("00D", "https://x")
+    return act
 
 
 @pytest.mark.parametrize(
-    "replay, preset, sent_id",
-    [("latest", pb.LATEST, b""), ("earliest", pb.EARLIEST, b""), (258, pb.CUSTOM, b"\0" * 6 + b"\1\2\0\0")],
+    "ending",
+    [
+        ("UNAVAILABLE", ""),
+        ("UNAVAILABLE", "service.unavailable"),
+        ("INTERNAL", "subscription.internal.error"),
+        ("RESOURCE_EXHAUSTED", "service.protection.triggered"),
+        ("CANCELLED", ""),
+    ],
+    ids=str,
 )
-def test_subscribe_names_its_starting_point(replay: Any, preset: int, sent_id: bytes) -> None:
-    first: list[pb.FetchRequest] = []
-
-    def subscribe(requests: Iterator[pb.FetchRequest], _: Any) -> Iterator[pb.FetchResponse]:
-        first.append(next(requests))
-        yield response(0, 100, latest=5)
-
-    with peer(Subscribe=subscribe) as client, client.subscribe("/event/A__e", replay) as stream:
-        assert next(stream).latest_replay_id == 5
-    assert (first[0].topic_name, first[0].replay_preset, first[0].replay_id) == (
-        "/event/A__e",
-        preset,
-        sent_id,
+async def test_subscription_resumes_after_the_last_event_when_a_call_fails(ending: tuple[str, str]) -> None:
+    firsts: list[pb.FetchRequest] = []
+    script = Script(
+        [
+            sending(fetched([3, 5], 98), then=ending, firsts=firsts),
+            sending(fetched([8], 99), then=None, firsts=firsts),
+        ]
     )
+    async with scripted(script) as client, client.subscribe(TOPIC, "earliest") as subscription:
+        assert await take(subscription, 3) == [3, 5, 8]
+        assert subscription.calls == 2
+        assert subscription.last_replay_id == render_replay_id(8)
+    assert [(first.topic_name, first.replay_preset) for first in firsts] == [
+        (TOPIC, pb.EARLIEST),
+        (TOPIC, pb.CUSTOM),
+    ]
+    assert firsts[1].replay_id == render_replay_id(5)
 
 
-def test_subscribe_hands_out_events_and_signs_of_life() -> None:
-    def subscribe(requests: Iterator[pb.FetchRequest], _: Any) -> Iterator[pb.FetchResponse]:
-        next(requests)
-        answer = response(1, 99, latest=4)
-        answer.events[0].event.headers.add(key="k", value=b"v")
-        yield answer
-        yield response(0, 99, latest=6)
+async def test_subscription_resumes_when_the_server_ends_its_call_with_ok() -> None:
+    firsts: list[pb.FetchRequest] = []
 
-    with peer(Subscribe=subscribe) as client:
-        fetched = list(client.subscribe("/event/A__e", "latest"))
-    assert fetched[0].events == [Received(0, "e0", "s", b"p", {"k": b"v"})]
-    assert [(len(f.events), f.latest_replay_id, f.pending) for f in fetched] == [(1, 4, 99), (0, 6, 99)]
+    async def ending(requests: Any, context: Any) -> None:
+        firsts.append(await anext(requests))
+        await context.write(fetched([3], 99))
+
+    script = Script([ending, sending(fetched([4], 99), then=None, firsts=firsts)])
+    async with scripted(script) as client, client.subscribe(TOPIC, 2) as subscription:
+        assert await take(subscription, 2) == [3, 4]
+    assert [first.replay_id for first in firsts] == [render_replay_id(2), render_replay_id(3)]
 
 
-def test_subscribe_tops_demand_up_without_exceeding_it() -> None:
+async def test_subscription_at_the_tip_resumes_after_a_sign_of_life_with_demand_left() -> None:
+    firsts: list[pb.FetchRequest] = []
+    script = Script(
+        [
+            sending(fetched([], 100, latest=7), then=("UNAVAILABLE", ""), firsts=firsts),
+            sending(fetched([9], 99), then=None, firsts=firsts),
+        ]
+    )
+    async with scripted(script) as client, client.subscribe(TOPIC) as subscription:
+        assert await take(subscription, 1) == [9]
+    assert firsts[0].replay_preset == pb.LATEST
+    assert firsts[1].replay_id == render_replay_id(7)
+
+
+async def test_subscription_keeps_a_replay_id_of_any_form_as_it_is() -> None:
+    firsts: list[pb.FetchRequest] = []
+    odd = b"\0\1\2\3\4\5\6\7\x08\x09"
+    event = consumed(1)
+    event.replay_id = odd
+    response = pb.FetchResponse(events=[event], latest_replay_id=odd, pending_num_requested=9)
+    script = Script(
+        [
+            sending(response, then=("UNAVAILABLE", ""), firsts=firsts),
+            sending(fetched([2], 99), then=None, firsts=firsts),
+        ]
+    )
+    async with scripted(script) as client, client.subscribe(TOPIC, b"any bytes") as subscription:
+        assert (await anext(subscription)).replay_id == odd
+        await anext(subscription)
+    assert [first.replay_id for first in firsts] == [b"any bytes", odd]
+
+
+async def test_subscription_never_asks_for_more_than_fits_beside_what_waits() -> None:
     asked: list[int] = []
+    has_asked_again = asyncio.Event()
 
-    def subscribe(requests: Iterator[pb.FetchRequest], _: Any) -> Iterator[pb.FetchResponse]:
-        owed = 0
-        for _round in range(6):
-            asked.append(next(requests).num_requested)
-            owed += asked[-1]
-            assert owed <= 10
-            # A sign of life that crosses the client's next request must not make it ask twice.
-            yield response(3, owed - 3)
-            yield response(0, owed - 3)
-            yield response(owed - 5, 2)
-            owed = 2
-
-    with peer(Subscribe=subscribe) as client:
-        delivered = sum(len(f.events) for f in client.subscribe("/event/A__e", "latest", max_requested=10))
-    assert asked == [10, 8, 8, 8, 8, 8]
-    assert delivered == 8 * 6
-
-
-def test_subscribe_lives_within_what_a_server_grants() -> None:
-    asked: list[tuple[int, str]] = []
-
-    def subscribe(requests: Iterator[pb.FetchRequest], context: Any) -> Iterator[pb.FetchResponse]:
-        lifted = dict(context.invocation_metadata())["tidewire-max-requested"]
-        asked.append((next(requests).num_requested, lifted))
-        yield response(40, 60)
-        yield response(60, 0)
-        asked.append((next(requests).num_requested, lifted))
-        yield response(0, 100)
-
-    with peer(Subscribe=subscribe) as client:
-        assert len(list(client.subscribe("/event/A__e", "latest", max_requested=5_000))) == 3
-    assert asked == [(5_000, "5000"), (100, "5000")]
-
-
-def test_subscribe_for_nothing_is_refused_at_once() -> None:
-    with peer() as client, pytest.raises(DemandInvalid):
-        client.subscribe("/event/A__e", "latest", max_requested=0)
-
-
-@pytest.mark.parametrize("closes_client", [True, False])
-def test_close_from_another_thread_ends_a_waiting_stream(closes_client: bool) -> None:
-    is_waiting = threading.Event()
-
-    def subscribe(requests: Iterator[pb.FetchRequest], _: Any) -> Iterator[pb.FetchResponse]:
-        next(requests)
-        yield response(0, 100)
-        is_waiting.set()
-        for _request in requests:
+    async def act(requests: Any, context: Any) -> None:
+        asked.append((await anext(requests)).num_requested)
+        await context.write(fetched(range(1, 11), 0))
+        asked.append((await anext(requests)).num_requested)
+        has_asked_again.set()
+        await context.write(fetched(range(11, 16), 0))
+        async for _ in requests:
             pass
 
-    with peer(Subscribe=subscribe) as client:
-        stream = client.subscribe("/event/A__e", "latest")
-        next(stream)
+    async with (
+        scripted(Script([act])) as client,
+        client.subscribe(TOPIC, "earliest", max_requested=10) as subscription,
+    ):
+        assert await take(subscription, 4) == [1, 2, 3, 4]
+        assert not has_asked_again.is_set()
+        assert await take(subscription, 11) == list(range(5, 16))
+    assert asked == [10, 5]
 
-        def close() -> None:
-            is_waiting.wait(10)
-            (client if closes_client else stream).close()
 
-        closer = threading.Thread(target=close)
-        closer.start()
-        assert list(stream) == []
-        closer.join()
+async def test_subscription_lives_within_what_a_server_grants() -> None:
+    asked: list[int] = []
+
+    async def act(requests: Any, context: Any) -> None:
+        asked.append((await anext(requests)).num_requested)
+        await context.write(fetched(range(1, 41), 60))
+        await context.write(fetched(range(41, 101), 0))
+        asked.extend([(await anext(requests)).num_requested for _ in range(2)])
+        await context.write(fetched([101], 99))
+        async for _ in requests:
+            pass
+
+    script = Script([act])
+    async with (
+        scripted(script) as client,
+        client.subscribe(TOPIC, "earliest", max_requested=5_000, keepalive_ms=50) as subscription,
+    ):
+        assert await take(subscription, 101) == list(range(1, 102))
+    assert asked == [5_000, 50, 50]
+    assert script.metadata[0]["tidewire-max-requested"] == "5000"
+    assert script.metadata[0]["tidewire-keepalive-ms"] == "50"
+
+
+async def test_subscription_from_a_time_names_it_until_it_has_a_replay_id() -> None:
+    firsts: list[pb.FetchRequest] = []
+    script = Script(
+        [
+            sending(fetched([3], 99), then=("UNAVAILABLE", ""), firsts=firsts),
+            sending(fetched([4], 99), then=None, firsts=firsts),
+        ]
+    )
+    async with scripted(script) as client, client.subscribe(TOPIC, from_ms=17) as subscription:
+        await take(subscription, 2)
+    calls = [seen for seen in script.metadata if "tidewire-replay-from-ms" in seen]
+    assert [seen["tidewire-replay-from-ms"] for seen in calls] == ["17"]
 
 
 @pytest.mark.parametrize(
     "status, code, expected",
     [
-        ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted", ReplayIdInvalid),
-        ("INVALID_ARGUMENT", "subscription.fetch.replayid.validation.failed", ReplayIdInvalid),
-        ("UNAUTHENTICATED", "service.auth.error", SessionInvalid),
-        ("UNAUTHENTICATED", "service.auth.headers.invalid", AuthHeaderInvalid),
         ("NOT_FOUND", "", TopicUnknown),
-        ("NOT_FOUND", "schema.meta.permission", SchemaUnknown),
-        ("PERMISSION_DENIED", "topic.meta.permission", AccessDenied),
-        ("INTERNAL", "service.unavailable", StoreClosed),
-        ("UNAVAILABLE", "", StoreClosed),
-        ("RESOURCE_EXHAUSTED", "", LimitExceeded),
-        ("DATA_LOSS", "", InternalError),
+        ("PERMISSION_DENIED", "subscription.topic.cannot.subscribe", AccessDenied),
+        ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted", ReplayIdInvalid),
     ],
 )
-def test_failure_of_a_foreign_server_is_named(status: str, code: str, expected: type[PlatformError]) -> None:
-    trailers = [("error-code", PREFIX + code), ("rpc-id", "r")] if code else []
-    with (
-        peer(GetTopic=failing(grpc.StatusCode[status], *trailers)) as client,
-        pytest.raises(PlatformError, match="what the server said") as caught,
+async def test_subscription_that_no_retry_mends_raises_after_what_came_before(
+    status: str, code: str, expected: type[PlatformError]
+) -> None:
+    script = Script([sending(fetched([3], 99), then=(status, code), firsts=[])])
+    async with scripted(script) as client, client.subscribe(TOPIC, 2) as subscription:
+        assert await take(subscription, 1) == [3]
+        for _ in range(2):
+            with pytest.raises(expected):
+                await anext(subscription)
+
+
+async def test_subscription_after_an_expired_id_begins_where_it_was_told() -> None:
+    firsts: list[pb.FetchRequest] = []
+    corrupted = ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted")
+    script = Script(
+        [
+            sending(then=corrupted, firsts=firsts),
+            sending(fetched([30], 99), then=None, firsts=firsts),
+        ]
+    )
+    async with (
+        scripted(script) as client,
+        client.subscribe(TOPIC, 2, when_expired="earliest") as subscription,
     ):
-        client.get_topic("/event/A__e")
-    assert type(caught.value) is expected
-    assert caught.value.details["status"] == status
+        assert await take(subscription, 1) == [30]
+    assert [first.replay_preset for first in firsts] == [pb.CUSTOM, pb.EARLIEST]
+
+
+async def test_subscription_that_is_closed_ends_its_iteration() -> None:
+    script = Script([sending(fetched([3], 99), then=None, firsts=[])])
+    async with scripted(script) as client:
+        subscription = client.subscribe(TOPIC)
+        assert await take(subscription, 1) == [3]
+        waiting = asyncio.create_task(collect(subscription))
+        await asyncio.sleep(0)
+        await subscription.close()
+        assert await waiting == []
+
+
+async def collect(subscription: Subscription) -> list[DecodedEvent]:
+    return [event async for event in subscription]
+
+
+async def test_subscription_for_nothing_is_refused_at_once() -> None:
+    async with scripted(Script()) as client:
+        with pytest.raises(DemandInvalid):
+            client.subscribe(TOPIC, max_requested=0)
+
+
+async def test_refused_token_is_replaced_by_one_login_and_the_stream_goes_on() -> None:
+    script = Script([sending(fetched([3], 99), then=None, firsts=[])], refused_tokens={"token 1"})
+    async with scripted(script) as client, client.subscribe(TOPIC) as subscription:
+        assert await take(subscription, 1) == [3]
+        assert (await client.get_topic(TOPIC)).can_publish
+    assert script.logins == 2
+
+
+async def test_token_that_is_refused_again_after_a_login_is_an_error() -> None:
+    script = Script(refused_tokens={"token 1", "token 2"})
+    async with scripted(script) as client:
+        with pytest.raises(SessionInvalid):
+            await client.get_topic(TOPIC)
+        script.refused_tokens |= {"token 3"}
+        with pytest.raises(SessionInvalid):
+            await anext(client.subscribe(TOPIC))
+
+
+async def test_login_that_is_refused_comes_out_of_the_client() -> None:
+    def refuse() -> Any:
+        raise LoginFailed("no")
+
+    with pytest.raises(LoginFailed):
+        async with PubSubClient("127.0.0.1:1", refuse, tls_ca=None):
+            pass
+
+
+async def test_login_that_cannot_be_had_yet_is_tried_again_at_first_and_later() -> None:
+    script = Script([sending(fetched([3], 99), then=None, firsts=[])])
+    outages = 3
+
+    def sign_in() -> Login:
+        nonlocal outages
+        if outages:
+            outages -= 1
+            raise StoreClosed("not now")
+        return script.sign_in()
+
+    async with scripted(script, sign_in) as client:
+        assert outages == 0
+        script.refused_tokens, outages = {"token 1"}, 2
+        async with client.subscribe(TOPIC) as subscription:
+            assert await take(subscription, 1) == [3]
+    assert script.logins == 2
+
+
+async def test_schema_is_asked_for_once_however_many_wait_for_it() -> None:
+    script = Script([sending(fetched(range(1, 50), 51), then=None, firsts=[])])
+    async with scripted(script) as client, client.subscribe(TOPIC) as subscription:
+        found = await asyncio.gather(*[client.get_schema(SCHEMA.schema_id) for _ in range(5)])
+        await take(subscription, 49)
+    assert script.schema_calls == [SCHEMA.schema_id]
+    assert all(schema is found[0] for schema in found)
+
+
+async def test_schema_that_was_unknown_is_asked_for_again() -> None:
+    script = Script(schemas={})
+    async with scripted(script) as client:
+        with pytest.raises(SchemaUnknown):
+            await client.get_schema(SCHEMA.schema_id)
+        script.schemas[SCHEMA.schema_id] = SCHEMA.json
+        assert (await client.get_schema(SCHEMA.schema_id)).name == "Order_Event__e"
+
+
+async def test_event_that_does_not_fit_its_schema_is_named() -> None:
+    response = fetched([3, 4], 98)
+    response.events[1].event.payload = b"\xff"
+    script = Script([sending(response, then=None, firsts=[])])
+    async with scripted(script) as client, client.subscribe(TOPIC) as subscription:
+        assert await take(subscription, 1) == [3]
+        with pytest.raises(PayloadInvalid) as caught:
+            await anext(subscription)
+    assert caught.value.details["replay_id"] == render_replay_id(4)
+
+
+def change_schema() -> EventSchema:
+    """A small change event: a header with bitmaps, a plain field and a compound one."""
+    texts = {"type": "array", "items": "string"}
+    lists = [{"name": name, "type": texts} for name in ("nulledFields", "diffFields", "changedFields")]
+    header = {"type": "record", "name": "ChangeEventHeader", "fields": lists}
+    address = {
+        "type": "record",
+        "name": "Address",
+        "fields": [{"name": n, "type": ["null", "string"], "default": None} for n in ("Street", "City")],
+    }
+    fields = [
+        {"name": "ChangeEventHeader", "type": header},
+        {"name": "Phone", "type": ["null", "string"], "default": None},
+        {"name": "BillingAddress", "type": ["null", address], "default": None},
+    ]
+    return EventSchema(
+        json.dumps({"type": "record", "name": "AccountChangeEvent", "namespace": "x", "fields": fields})
+    )
+
+
+async def test_change_event_tells_its_field_lists_by_name() -> None:
+    schema = change_schema()
+    header = {
+        "nulledFields": encode_bitmap(schema, ["Phone"]),
+        "diffFields": [],
+        "changedFields": encode_bitmap(schema, ["Phone", "BillingAddress.City"]),
+    }
+    event = consumed(1, schema, ChangeEventHeader=header, BillingAddress={"City": "Graz"})
+    script = Script([sending(pb.FetchResponse(events=[event]), then=None, firsts=[])])
+    script.schemas[schema.schema_id] = schema.json
+    async with scripted(script) as client, client.subscribe("/data/AccountChangeEvent") as subscription:
+        found = await anext(subscription)
+    assert found.changed_fields == ["Phone", "BillingAddress.City"]
+    assert found.nulled_fields == ["Phone"]
+    assert found.diff_fields == []
+    assert found.fields["BillingAddress"] == {"Street": None, "City": "Graz"}
+
+
+async def test_publish_fills_in_the_system_fields_and_tells_of_each_event() -> None:
+    script = Script()
+    async with scripted(script) as client:
+        results = await client.publish(
+            TOPIC, [{"Number__c": "1"}, {"Number__c": "2", "CreatedById": "other"}]
+        )
+        assert await client.publish(TOPIC, []) == []
+    sent = [SCHEMA.decode(event.payload) for event in script.published[0].events]
+    assert [(event["Number__c"], event["CreatedById"]) for event in sent] == [
+        ("1", "005000000000001AAA"),
+        ("2", "other"),
+    ]
+    assert sent[0]["CreatedDate"] > 1_600_000_000_000
+    assert [result.event_id for result in results] == [event.id for event in script.published[0].events]
+    assert len({result.event_id for result in results}) == 2
+    assert all(result.replay_id for result in results)
 
 
 @pytest.mark.parametrize(
-    "error",
+    "topic, event, expected",
     [
-        ReplayIdExpired("old", earliest=3),
-        ReplayIdInvalid("never"),
-        SessionInvalid("gone"),
-        StoreClosed("bye"),
+        (TOPIC, {"Nope__c": "1"}, FieldUnknown),
+        (TOPIC, {"Number__c": 1}, PayloadInvalid),
+        ("/data/AccountChangeEvent", {"Number__c": "1"}, AccessDenied),
     ],
-    ids=lambda error: error.code,
 )
-def test_failure_of_our_server_comes_back_as_the_error_it_was(error: PlatformError) -> None:
-    failure = render_failure(error, rpc="Subscribe", rpc_id="r", tenant="t", topic="/event/A__e")
-
-    def subscribe(requests: Iterator[pb.FetchRequest], context: Any) -> Iterator[pb.FetchResponse]:
-        next(requests)
-        yield response(0, 100)
-        context.set_trailing_metadata(failure.trailers)
-        context.abort(grpc.StatusCode[failure.status], failure.text)
-
-    with peer(Subscribe=subscribe) as client, client.subscribe("/event/A__e", "latest") as stream:
-        next(stream)
-        with pytest.raises(type(error)) as caught:
-            next(stream)
-    assert caught.value.retryable is error.retryable
+async def test_publish_of_what_does_not_fit_sends_nothing(
+    topic: str, event: dict[str, Any], expected: type[PlatformError]
+) -> None:
+    script = Script()
+    async with scripted(script) as client:
+        with pytest.raises(expected):
+            await client.publish(topic, [{"Number__c": "fits"}, event])
+    assert script.published == []
 
 
-def test_server_out_of_reach_is_retryable() -> None:
-    # Nothing listens on port 1 of the loopback address.
-    with (
-        PubSubClient("127.0.0.1:1", token="t", org_id="o", instance_url="u", tls_ca=None) as client,
-        pytest.raises(StoreClosed) as caught,
-    ):
-        client.get_topic("/event/A__e")
+async def test_publish_stream_has_many_requests_under_way_and_finds_each_answer() -> None:
+    given: dict[str, int] = {}
+
+    async def reversing(requests: Any, context: Any) -> None:
+        waiting = [await anext(requests) for _ in range(5)]
+        for request in reversed(waiting):
+            response = answer(request)
+            number = SCHEMA.decode(request.events[0].payload)["Number__c"]
+            given[number] = replay_number(response.results[0].replay_id)
+            await context.write(response)
+        async for _ in requests:
+            pass
+
+    script = Script(publishes=[reversing])
+    async with scripted(script) as client, client.publish_stream(TOPIC) as stream:
+        results = await asyncio.gather(*[stream.publish([{"Number__c": str(n)}]) for n in range(5)])
+    assert [result[0].replay_id for result in results] == [given[str(n)] for n in range(5)]
+
+
+async def test_publish_stream_that_ended_is_opened_again_by_the_next_request() -> None:
+    async def once(requests: Any, context: Any) -> None:
+        await context.write(answer(await anext(requests)))
+
+    script = Script(publishes=[once, once])
+    async with scripted(script) as client, client.publish_stream(TOPIC) as stream:
+        assert (await stream.publish([{"Number__c": "1"}]))[0].replay_id
+        await until_opened_again(stream)
+
+
+async def until_opened_again(stream: Any) -> None:
+    """Publish until it works: the end of the first call may not have come yet when the next request is made."""
+    for _ in range(2):
+        try:
+            assert (await stream.publish([{"Number__c": "2"}]))[0].replay_id
+        except StoreClosed:
+            continue
+        return
+    raise AssertionError("the stream was not opened again")
+
+
+async def test_publish_stream_that_breaks_leaves_its_requests_in_doubt() -> None:
+    async def breaking(requests: Any, context: Any) -> None:
+        await anext(requests)
+        await fail(context, "UNAVAILABLE")
+
+    async with scripted(Script(publishes=[breaking])) as client, client.publish_stream(TOPIC) as stream:
+        with pytest.raises(StoreClosed) as caught:
+            await stream.publish([{"Number__c": "1"}])
     assert caught.value.retryable
+
+
+async def test_publish_stream_with_a_refused_token_signs_in_and_publishes() -> None:
+    async def serving(requests: Any, context: Any) -> None:
+        async for request in requests:
+            await context.write(answer(request))
+
+    script = Script(publishes=[serving])
+    async with scripted(script) as client, client.publish_stream(TOPIC) as stream:
+        await client.get_topic(TOPIC)
+        await client.get_schema(SCHEMA.schema_id)
+        script.refused_tokens = {"token 1"}
+        assert (await stream.publish([{"Number__c": "1"}]))[0].replay_id
+    assert script.logins == 2

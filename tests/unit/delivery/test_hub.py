@@ -11,11 +11,21 @@ from tests.orgs import READER, TestOrg
 from tidewire.access.principal import Principal
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay, after
 from tidewire.delivery.subscription import Subscription
-from tidewire.errors import ChannelForbidden, ChannelUnknown, ReplayIdExpired, ReplayIdInvalid, SessionInvalid
+from tidewire.errors import (
+    ChannelForbidden,
+    ChannelUnknown,
+    ObjectUnknown,
+    PlatformError,
+    ReplayIdExpired,
+    ReplayIdInvalid,
+    SessionInvalid,
+)
 from tidewire.events import Event, Family
 from tidewire.schema.codec import EventSchema
 
 CHANNEL = "/data/AccountChangeEvent"
+PATIENCE_S = 120.0  # far beyond what the slowest machine needs: only an event that is lost lets it pass
+pytestmark = pytest.mark.timeout(300)
 
 
 class PlainForm:
@@ -47,7 +57,7 @@ class Reader:
 
     async def read(self, count: int, max_events: int = 100, max_bytes: int = 1 << 20) -> list[bytes]:
         assert self.subscription is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.seen) < count:
                 self.woken.clear()
                 taken = self.subscription.take(max_events, max_bytes)
@@ -58,7 +68,7 @@ class Reader:
 
     async def wait_for_error(self) -> Exception:
         assert self.subscription is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while self.subscription.error is None:
                 self.woken.clear()
                 await self.woken.wait()
@@ -175,10 +185,29 @@ async def test_lost_field_access_counts_for_open_subscriptions(org: TestOrg, hub
     assert (await reader.read(2))[1].endswith(b":Phone")
 
 
-async def test_lost_object_access_ends_the_subscription(org: TestOrg, hub: Hub) -> None:
+async def test_lost_object_access_ends_the_events_and_its_return_brings_them_back(
+    org: TestOrg, hub: Hub
+) -> None:
     reader = await Reader(PlainForm()).start(hub, org.reader, LATEST)
-    await org.apply(permission_sets={"Account_Reader": {"permissions": ["ApiEnabled"]}})
-    assert isinstance(await reader.wait_for_error(), ChannelForbidden)
+    subscription = reader.subscription
+    assert subscription is not None
+    # A hub that knows the schema admits later commits before they are answered.
+    await org.make_account("Before")
+    before = positions(await reader.read(1))
+    rights = {"permissions": ["ApiEnabled"]}
+    await org.apply(permission_sets={"Account_Reader": rights})
+    async with asyncio.timeout(PATIENCE_S):
+        while subscription.is_stale or subscription.grant.topics:
+            reader.woken.clear()
+            await reader.woken.wait()
+    await org.make_account("Unseen")
+    assert subscription.take(10, 1 << 20) == []
+    assert subscription.reached() == await org.link.log_head()
+    granted = rights | {"objects": {"Account": ["read", "view_all"]}}
+    await org.apply(permission_sets={"Account_Reader": granted})
+    await org.make_account("Seen")
+    assert positions(await reader.read(2)) == [*before, await org.link.log_head()]
+    assert subscription.error is None
 
 
 async def test_ended_login_ends_its_subscriptions(org: TestOrg, hub: Hub) -> None:
@@ -199,6 +228,26 @@ async def test_renamed_push_topic_keeps_its_live_subscribers(org: TestOrg, hub: 
     assert len(await reader.read(1)) == 1
     with pytest.raises(ChannelUnknown):
         await Reader(PlainForm()).start(hub, org.admin, LATEST, "/topic/Old")
+
+
+async def test_org_without_streaming_has_no_push_topics_and_ends_their_subscribers(
+    org: TestOrg, hub: Hub
+) -> None:
+    values = {"Name": "Off", "Query": "SELECT Id, Name FROM Account", "ApiVersion": 50}
+    topic = await org.gate.create(org.call, "PushTopic", values)
+    reader = await Reader(PlainForm()).start(hub, org.admin, LATEST, "/topic/Off")
+    await org.apply(settings={"streaming_api": False})
+    assert isinstance(await reader.wait_for_error(), ChannelForbidden)
+    with pytest.raises(ChannelForbidden, match="User not enabled for streaming"):
+        await Reader(PlainForm()).start(hub, org.admin, LATEST, "/topic/Off")
+    for entity in ("PushTopic", "StreamingChannel"):
+        with pytest.raises(ObjectUnknown):
+            await org.gate.query(org.admin, f"SELECT Id FROM {entity}")
+    with pytest.raises(PlatformError):
+        await org.gate.create(org.call, "PushTopic", values | {"Name": "Late"})
+    await org.apply(settings={"streaming_api": True})
+    found = await org.gate.query(org.admin, "SELECT Id FROM PushTopic")
+    assert [row["Id"] for row in found.rows] == [topic]
 
 
 async def test_deleted_push_topic_ends_its_subscribers(org: TestOrg, hub: Hub) -> None:

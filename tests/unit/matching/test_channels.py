@@ -7,16 +7,18 @@ import pytest
 from tidewire.access.grants import Grants, ObjectGrant
 from tidewire.capture.push_topics import compile_push_topic
 from tidewire.capture.topic_index import PushTopicIndex
-from tidewire.errors import ChannelForbidden, ChannelInvalid, ChannelUnknown
+from tidewire.errors import ChannelForbidden, ChannelInvalid, ChannelUnknown, FilterInvalid
 from tidewire.events import Family, Value
 from tidewire.ids import make_id
 from tidewire.matching.channels import ChannelView, view_channel
+from tidewire.matching.filters import FilterTerm, WantedRecords
 from tidewire.schema.catalog import Catalog
+from tidewire.schema.channels import ChannelMember, CustomChannel
 from tidewire.schema.model import EventType
 from tidewire.schema.standard import STANDARD_OBJECTS
 
 EVENT = EventType(name="Order__e", label="Order", label_plural="Orders", key_prefix="e00", fields=())
-CATALOG = Catalog(1, STANDARD_OBJECTS, (EVENT,), frozenset({"Account", "Contact"}))
+CATALOG = Catalog(1, STANDARD_OBJECTS, (EVENT,)).with_captured({"Account", "Contact"})
 TOPIC = make_id("0IF", 1)
 TOPICS = PushTopicIndex(
     [
@@ -54,7 +56,16 @@ def test_administrator_sees_everything_uncut() -> None:
         Family.CHANGE, frozenset({"AccountChangeEvent"})
     )
     assert view("/event/Order__e", ADMIN) == ChannelView(Family.PLATFORM, frozenset({"Order__e"}))
-    assert view("/topic/Accounts", ADMIN) == ChannelView(Family.PUSH_TOPIC, frozenset({TOPIC}))
+    assert view("/topic/Accounts", ADMIN) == ChannelView(
+        Family.PUSH_TOPIC, frozenset({TOPIC}), wanted=WantedRecords("001")
+    )
+
+
+def test_filter_is_part_of_the_view() -> None:
+    wanted = view("/topic/Accounts?Name='x'", ADMIN).wanted
+    assert wanted == WantedRecords("001", (FilterTerm("Name", '"x"', is_text=True),))
+    with pytest.raises(FilterInvalid, match="do not exist on the topic entity"):
+        view("/topic/Accounts?Phone='x'", reader("Fax"))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +80,9 @@ def test_administrator_sees_everything_uncut() -> None:
         "/event/Nope__e",
         "/event/order__e",
         "/data/*",
-        "/topic/Accounts?Name='x'",
+        "/topic/Nope?Name='x'",
+        "/event/Order__e?Name='x'",
+        "/data/AccountChangeEvent?Name='x'",
         "/u/anything",
     ],
 )
@@ -85,18 +98,70 @@ def test_impossible_name_is_invalid(channel: str) -> None:
         view(channel, ADMIN)
 
 
-def test_all_changes_need_view_all_data() -> None:
-    assert view("/data/ChangeEvents", VIEWER).topics
-    with pytest.raises(ChannelForbidden, match="View All Data"):
-        view("/data/ChangeEvents", reader())
+def test_all_changes_show_what_their_reader_may_view_all_of() -> None:
+    assert view("/data/ChangeEvents", VIEWER).topics == {"AccountChangeEvent", "ContactChangeEvent"}
+    assert view("/data/ChangeEvents", reader()).topics == {"AccountChangeEvent"}
+    assert view("/data/ChangeEvents", NOBODY).topics == frozenset()
 
 
-def test_all_changes_need_view_all_users_once_users_are_among_them() -> None:
+def test_changes_of_users_need_view_all_users() -> None:
     catalog = CATALOG.with_captured({"User", "Account"})
+    assert view_channel("/data/ChangeEvents", catalog, TOPICS, VIEWER).topics == {"AccountChangeEvent"}
+    grants = Grants(frozenset({"ViewAllUsers"}))
+    assert view_channel("/data/ChangeEvents", catalog, TOPICS, grants).topics == {"UserChangeEvent"}
+    assert view_channel("/data/UserChangeEvent", catalog, TOPICS, grants).topics == {"UserChangeEvent"}
     with pytest.raises(ChannelForbidden):
-        view_channel("/data/ChangeEvents", catalog, TOPICS, VIEWER)
-    grants = Grants(frozenset({"ViewAllData", "ViewAllUsers"}))
-    assert "UserChangeEvent" in view_channel("/data/ChangeEvents", catalog, TOPICS, grants).topics
+        view_channel("/data/UserChangeEvent", catalog, TOPICS, VIEWER)
+
+
+def test_changes_of_activities_need_view_all_data() -> None:
+    catalog = CATALOG.with_captured({"Task", "Account"})
+    grants = Grants(frozenset(), {"Task": ObjectGrant(can_read=True, can_view_all=True)})
+    with pytest.raises(ChannelForbidden, match="View All Data"):
+        view_channel("/data/TaskChangeEvent", catalog, TOPICS, grants)
+    assert view_channel("/data/TaskChangeEvent", catalog, TOPICS, VIEWER).topics == {"TaskChangeEvent"}
+
+
+SALES = CustomChannel("Sales__chn", "Sales", "data")
+ORDERS = CustomChannel("Orders__chn", "Orders", "event")
+CHANNELS = CATALOG.with_selection(
+    CATALOG.selection.with_channel(SALES)
+    .with_channel(ORDERS)
+    .with_member(ChannelMember("Sales_Account", SALES.name, "AccountChangeEvent", ("Industry",)))
+    .with_member(ChannelMember("Sales_Lead", SALES.name, "LeadChangeEvent"))
+    .with_member(ChannelMember("Orders_Order", ORDERS.name, "Order__e"))
+)
+
+
+def test_custom_channel_shows_its_own_members() -> None:
+    seen = view_channel("/data/Sales__chn", CHANNELS, TOPICS, ADMIN)
+    assert seen.topics == {"AccountChangeEvent", "LeadChangeEvent"}
+    assert seen.enriched == (("AccountChangeEvent", ("Industry",)),)
+    assert view_channel("/event/Orders__chn", CHANNELS, TOPICS, ADMIN) == ChannelView(
+        Family.PLATFORM, frozenset({"Order__e"})
+    )
+
+
+def test_member_of_a_custom_channel_opens_its_own_channel_and_no_other() -> None:
+    assert view_channel("/data/LeadChangeEvent", CHANNELS, TOPICS, ADMIN).topics == {"LeadChangeEvent"}
+    standard = view_channel("/data/ChangeEvents", CHANNELS, TOPICS, ADMIN)
+    assert standard.topics == {"AccountChangeEvent", "ContactChangeEvent"}
+    assert standard.enriched == ()
+    assert view_channel("/data/AccountChangeEvent", CHANNELS, TOPICS, ADMIN).enriched == ()
+
+
+def test_custom_channel_is_open_to_all_and_shows_what_each_may_see() -> None:
+    assert view_channel("/data/Sales__chn", CHANNELS, TOPICS, reader()).topics == {"AccountChangeEvent"}
+    assert view_channel("/data/Sales__chn", CHANNELS, TOPICS, NOBODY).topics == frozenset()
+    assert view_channel("/event/Orders__chn", CHANNELS, TOPICS, NOBODY).topics == frozenset()
+
+
+@pytest.mark.parametrize(
+    "channel", ["/event/Sales__chn", "/data/Orders__chn", "/data/sales__chn", "/data/Sales", "/data/No__chn"]
+)
+def test_custom_channel_under_another_name_is_unknown(channel: str) -> None:
+    with pytest.raises(ChannelUnknown):
+        view_channel(channel, CHANNELS, TOPICS, ADMIN)
 
 
 def test_one_objects_changes_need_view_all_on_it() -> None:

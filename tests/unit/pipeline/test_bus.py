@@ -11,7 +11,7 @@ from tests.pipeline.histories import History
 from tests.pipeline.history_bus import TOKEN, HistoryBus
 from tests.unit.client.test_login import OAUTH, LoginServer
 from tidewire.client.login import Login
-from tidewire.client.pubsub import Fetched, Received
+from tidewire.client.pubsub_messages import Fetched, Received
 from tidewire.clock import SystemClock
 from tidewire.errors import ConfigInvalid, ReplayIdInvalid, SessionInvalid
 from tidewire.pipeline.bus import Bus, BusSettings, parse_settings, position_after, render_options

@@ -358,7 +358,7 @@ async def test_classic_recurring_event_keeps_its_time_of_day(org: Org) -> None:
 
 async def test_change_events_of_a_series_are_one_for_it_and_one_for_each_occurrence(org: Org) -> None:
     await make_series(org, Location="Room 1")
-    catalog = Catalog(1, STANDARD_OBJECTS, captured=frozenset({"Event"}))
+    catalog = Catalog(1, STANDARD_OBJECTS).with_captured({"Event"})
     schema = EventSchema(json.dumps(change_event_schema(catalog.object("Event"))))
     drafts = change_events(
         org.changes,

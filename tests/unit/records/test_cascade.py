@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from tests.stores import OpenStore
 from tests.unit.records.small_org import Org, open_records
 from tidewire.errors import DeleteRestricted, DuplicateValue, RecordNotFound, UndeleteRefused
-from tidewire.events import ChangeType
+from tidewire.events import Change, ChangeType, CommitContext, Value
 from tidewire.ids import make_id
 from tidewire.records.bin import BIN_RETENTION_MS, purge_expired
 from tidewire.records.work import UnitOfWork
@@ -53,6 +53,22 @@ async def test_delete_takes_details_of_details_along_the_root_first(org: Org) ->
     ]
     assert (await org.row("Part__c", part))["IsDeleted"]
     assert not (await org.row("Line__c", kept))["IsDeleted"]
+
+
+async def test_details_that_go_along_are_told_as_they_were(org: Org) -> None:
+    told: dict[str, dict[str, Value]] = {}
+
+    def look(unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
+        told.update({change.record_id: dict(change.before or {}) for change in changes})
+
+    order = await org.make("Order__c", Name="O")
+    lines = [await org.make("Line__c", Name=f"L{n}", Order__c=order) for n in range(3)]
+    before = {line: await org.row("Line__c", line) for line in lines}
+    org.clock.advance(5)
+    org.records.add_hook(look)
+    await org.delete("Order__c", order)
+    assert {line: told[line] for line in lines} == before
+    assert [(await org.row("Line__c", line))["IsDeleted"] for line in lines] == [True] * 3
 
 
 async def test_delete_clears_plain_lookups_as_updates(org: Org) -> None:

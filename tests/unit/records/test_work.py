@@ -184,7 +184,7 @@ async def test_custom_object_has_auto_numbers_and_survives_a_restart(org: Org, p
     again = Org(place)
     await again.store.read(again.types.load)
     assert again.types.catalog.captured == {"Invoice__c"}
-    assert set(again.types.schemas) == {"Invoice__ChangeEvent"}
+    assert "Invoice__ChangeEvent" in again.types.schemas
     rows = [
         await again.store.read(lambda r, i=i: try_read_row(r, again.obj("Invoice__c"), i))  # type: ignore[misc]
         for i in (first, second)

@@ -58,6 +58,17 @@ def test_schema_id_of_the_published_sample_event_is_the_published_one() -> None:
     assert schema_id(platform_event_schema(low_ink)) == "5E5OtZj5_Gm6Vax9XMXH9A"
 
 
+def test_schema_id_of_an_event_seen_at_the_real_service_is_the_one_it_had() -> None:
+    event = EventType(
+        name="CM_Test_Event_Two__e",
+        label="Two",
+        label_plural="Two",
+        key_prefix="e00",
+        fields=(text("Message__c", "Message", 20),),
+    )
+    assert schema_id(platform_event_schema(event)) == "K98aAtiNFBjA-PJlcvaQ2g"
+
+
 @pytest.mark.parametrize("obj", STANDARD_OBJECTS, ids=lambda obj: obj.name)
 def test_schema_id_of_change_events_agrees_with_the_reference_implementation(obj: ObjectType) -> None:
     schema = change_event_schema(obj)

@@ -131,11 +131,16 @@ ACCOUNT_VALUES = values_of(SCHEMAS["account"], {})
 EVENT_VALUES = values_of(SCHEMAS["event"], {})
 
 
+def set_fields(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: field for name, field in value.items() if field is not None}
+
+
 @given(ACCOUNT_VALUES)
 def test_change_event_bytes_are_those_of_fastavro_and_decode_back(value: dict[str, Any]) -> None:
     payload = COMPILED["account"].encode(value)
     assert payload == oracle_encode("account", value)
     assert COMPILED["account"].decode(payload) == value
+    assert COMPILED["account"].decode_set(payload) == set_fields(value)
 
 
 @given(EVENT_VALUES)
@@ -143,6 +148,23 @@ def test_platform_event_bytes_are_those_of_fastavro_and_decode_back(value: dict[
     payload = COMPILED["event"].encode(value)
     assert payload == oracle_encode("event", value)
     assert COMPILED["event"].decode(payload) == value
+    assert COMPILED["event"].decode_set(payload) == set_fields(value)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_damaged_event_has_the_same_fields_set_or_is_refused_either_way(data: st.DataObject) -> None:
+    payload = bytearray(COMPILED["account"].encode(UPDATE))
+    for _ in range(data.draw(st.integers(1, 3))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(payload[: data.draw(st.integers(0, len(payload)))]) + data.draw(st.binary(max_size=2))
+    try:
+        value = COMPILED["account"].decode(damaged)
+    except PayloadInvalid:
+        with pytest.raises(PayloadInvalid):
+            COMPILED["account"].decode_set(damaged)
+    else:
+        assert repr(COMPILED["account"].decode_set(damaged)) == repr(set_fields(value))
 
 
 @settings(max_examples=300)

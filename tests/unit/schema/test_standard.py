@@ -97,12 +97,12 @@ def test_setup_objects_are_those_that_are_never_captured() -> None:
         "FieldPermissions",
         "Organization",
         "PushTopic",
-        "StreamingChannel",
         "Group",
         "UserRole",
         "GroupMember",
         "QueueSobject",
         "RecordType",
+        "UserLogin",
         *status_rows(),
     }
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidewire.access.streaming import Delivered, KeptClient
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
 from tidewire.delivery.hub import LATEST
 from tidewire.errors import ChannelUnknown, SessionInvalid, StoreClosed
-from tidewire.events import CommittedBatch
+from tidewire.events import CommittedBatch, Family
 from tidewire.frontends.bayeux.forms import bayeux_form
 from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
@@ -60,6 +62,8 @@ class Both:
             return HttpResponse(200, str(len(body)).encode())
         if request.target == "/pieces":
             return HttpResponse(200, pieces=self.pieces())
+        if request.target == "/nothing":
+            return HttpResponse(200, pieces=_no_pieces())
         return HttpResponse(201, request.body * 2, headers=(("X-Was", request.method),))
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -69,6 +73,12 @@ class Both:
                 yield b"%d," % number
         finally:
             self.is_ended = True
+
+
+async def _no_pieces() -> AsyncIterator[bytes]:
+    nothing: tuple[bytes, ...] = ()
+    for piece in nothing:
+        yield piece
 
 
 class NoRelay(Relay):
@@ -120,6 +130,57 @@ async def test_calls_cross_and_so_do_their_errors(both: Both, link: RemoteLink) 
         await link.open_channel(principal, "/topic/Nowhere", 62.0)
 
 
+async def test_streaming_clients_of_an_edge_are_the_orgs(both: Both, link: RemoteLink) -> None:
+    client = KeptClient("1c", "005", 62.0, True, "b", -1, (("/topic/A", 7), ("/u/B", 9)))
+    await link.admit_client("1c", True, "")
+    await link.admit_subscription("1c", "/u/B", Family.GENERIC, True)
+    link.count_delivered((Delivered(True, Family.GENERIC, 5),))
+    link.keep_clients(frozenset({"1c"}))
+    await link.store_client(client)
+    link.store_positions((replace(client, channels=(("/u/B", 10),)),))
+    assert await link.find_client("1c") == replace(client, channels=(("/u/B", 10),))
+    async with both.orgs.using(both.orgs.first_id) as org:
+        counted = org.core.allocations
+        assert counted.used_clients(is_durable=True) == 1
+        assert counted.used_events(Family.GENERIC, is_durable=True) == 5
+    link.release_subscription("1c", "/u/B")
+    link.release_client("1c")
+    link.forget_client("1c")
+    assert await link.find_client("1c") is None
+    assert counted.used_clients(is_durable=True) == 0
+
+
+async def test_clients_of_an_edge_that_is_gone_do_not_count(both: Both, link: RemoteLink) -> None:
+    (org,) = both.orgs.open_orgs
+    await link.admit_client("1c", True, "")
+    await org.link.admit_client("2c", True, "")
+    both.core.send(kinds.RELEASE, org.org_id)
+    await settle(both)
+    assert org.core.allocations.used_clients(is_durable=True) == 1
+
+
+async def test_edge_that_says_anything_is_not_silent(both: Both) -> None:
+    both.session.silences = 3
+    both.core.send(kinds.ALIVE)
+    await settle(both)
+    assert both.session.silences == 0
+
+
+async def test_edge_that_was_cut_off_may_let_go_after_all_others(both: Both) -> None:
+    (org,) = both.orgs.open_orgs
+    feeds = Feeds()
+    ours, unread = socket.socketpair()
+    slow, quick = (Wire(lambda _: None, lambda: None) for _ in range(2))
+    await asyncio.get_running_loop().create_unix_connection(lambda: slow, sock=ours)
+    leave_slow, leave_quick = feeds.join(org, slow), feeds.join(org, quick)
+    slow.send_frame(bytes(65 << 20))
+    await settle(both)
+    await sign_in(both)  # the commit that finds it too far behind
+    leave_quick()
+    leave_slow()
+    unread.close()
+
+
 async def test_call_for_an_org_that_is_not_held_is_refused(both: Both) -> None:
     with pytest.raises(StoreClosed):
         await RemoteLink(both.core, both.orgs.first_id).log_head()
@@ -168,6 +229,12 @@ async def test_body_in_pieces_is_made_no_faster_than_it_is_read(both: Both) -> N
     await settle(both)
     assert PIECES_AHEAD < both.made <= PIECES_AHEAD + 2
     assert first + b"".join([piece async for piece in pieces]) == b"".join(b"%d," % n for n in range(100))
+
+
+async def test_body_that_ends_before_its_head_is_read_is_whole(both: Both) -> None:
+    response = await both.core.call_http(HttpRequest("GET", "/nothing", {}))
+    assert response.pieces is not None
+    assert [piece async for piece in response.pieces] == []
 
 
 async def test_body_that_nobody_reads_any_more_is_not_made(both: Both) -> None:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewire.transport.http import HttpRequest
+from tidewire.transport.http import HttpRequest, of_head
 from tidewire.transport.request_reader import HttpLimits, RequestReader
 from tidewire.transport.routes import Exchange, Route, Router
 
@@ -223,6 +224,30 @@ def test_same_head_with_another_body_is_another_request() -> None:
         (b"333", "2"),
         (b"4444", "2"),
     ]
+
+
+def test_what_is_found_in_a_head_is_found_once_for_all_that_repeat_it() -> None:
+    asked: list[bytes] = []
+
+    @of_head
+    def named(request: HttpRequest) -> str:
+        asked.append(request.body)
+        return request.headers["name"]
+
+    bodies = (b"one", b"two", b"six")
+    requests, _ = read(*(post(body, b"Name: a") for body in bodies), post(b"ten", b"Name: b"))
+    assert [named(request) for request in requests] == ["a", "a", "a", "b"]
+    assert [request.body for request in requests] == [*bodies, b"ten"]
+    assert len(asked) == 3  # the first, those that repeat it, and another head
+    assert [named(replace(request, headers={"name": "c"})) for request in requests] == ["c"] * 4
+
+
+def test_repeated_request_has_the_target_and_type_of_the_first() -> None:
+    sent = [post(body, b"Content-Type: Text/Plain; x=1", path=b"/a?b=c") for body in (b"1", b"2", b"3")]
+    requests, _ = read(*sent)
+    assert [(r.raw_path, r.path, r.query, r.media_type) for r in requests] == [
+        ("/a", "/a", {"b": "c"}, "text/plain")
+    ] * 3
 
 
 def test_same_head_after_another_request_in_pieces_is_not_mixed_up() -> None:

@@ -6,12 +6,13 @@ import importlib
 import io
 import itertools
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import fastavro
 import grpc
@@ -65,12 +66,31 @@ class Feed:
             return self.call.code().name, code, trailers
         raise AssertionError("the call ended with OK")
 
-    def __enter__(self) -> Feed:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._requests.put(None)
         self.call.cancel()
+
+
+class ManagedFeed(Feed):
+    """One ManagedSubscribe call."""
+
+    def ask(self, count: int, **fields: Any) -> ManagedFeed:
+        """Send a ManagedFetchRequest."""
+        self._requests.put(self._pb.ManagedFetchRequest(num_requested=count, **fields))
+        return self
+
+    def commit(self, replay_id: bytes, request_id: str = "c1", count: int = 0) -> Any:
+        """Commit a replay id; returns the answer to it, over as many responses as it takes."""
+        wanted = self._pb.CommitReplayRequest(commit_request_id=request_id, replay_id=replay_id)
+        self.ask(count, commit_replay_id_request=wanted)
+        while True:
+            response = self.next()
+            assert len(response.latest_replay_id) == 10
+            if response.HasField("commit_response"):
+                return response.commit_response
 
 
 class Peer:
@@ -106,6 +126,23 @@ class Peer:
     def feed(self, *extra: tuple[str, str]) -> Feed:
         """A Subscribe call that has sent nothing yet."""
         return Feed(self.pb, self.stub.Subscribe, [*self.metadata, *extra])
+
+    def managed(self, *extra: tuple[str, str]) -> ManagedFeed:
+        """A ManagedSubscribe call that has sent nothing yet."""
+        return ManagedFeed(self.pb, self.stub.ManagedSubscribe, [*self.metadata, *extra])
+
+    def publish(self, topic: str, *numbers: int) -> list[Any]:
+        """Publish events that differ in CreatedDate; returns the results."""
+        schema_id = self.call("GetTopic", self.pb.TopicRequest(topic_name=topic)).schema_id
+        events = [
+            self.pb.ProducerEvent(
+                schema_id=schema_id,
+                payload=self.encode(schema_id, {"CreatedDate": number, "CreatedById": "005000000000000"}),
+            )
+            for number in numbers
+        ]
+        response = self.call("Publish", self.pb.PublishRequest(topic_name=topic, events=events))
+        return list(response.results)
 
     def latest(self, topic: str, count: int = 100, *extra: tuple[str, str]) -> Feed:
         """A subscription at the tip, known to be open: its first sign of life has been read."""
@@ -161,6 +198,49 @@ def reader(stubs: tuple[ModuleType, ModuleType], server: ServerProcess) -> Itera
     """The connection of the user who may not see every field."""
     with grpc.insecure_channel(server.grpc) as channel:
         yield Peer(stubs, channel, server, server.login(READER_USERNAME))
+
+
+@pytest.fixture(scope="session")
+def edged_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server whose streams are served by two edge processes."""
+    data = tmp_path_factory.mktemp("edged") / "data"
+    with ServerProcess(data, options=["--edges", "2"], ready_timeout_s=120.0) as process:
+        yield process
+
+
+@pytest.fixture(params=["one process", "edges"])
+def host(request: pytest.FixtureRequest) -> ServerProcess:
+    """A server of either build."""
+    found: ServerProcess = request.getfixturevalue(
+        "server" if request.param == "one process" else "edged_server"
+    )
+    return found
+
+
+@pytest.fixture
+def admin(stubs: tuple[ModuleType, ModuleType], host: ServerProcess) -> Iterator[Peer]:
+    """The administrator's connection to `host`."""
+    with grpc.insecure_channel(host.grpc) as channel:
+        yield Peer(stubs, channel, host, host.login())
+
+
+@pytest.fixture
+def setup(host: ServerProcess) -> Iterator[Rest]:
+    """The administrator's REST calls to `host`."""
+    rest = Rest(host.http, host.login())
+    yield rest
+    rest.close()
+
+
+@pytest.fixture
+def fresh_event(setup: Rest) -> str:
+    """The topic of a platform event that nobody else uses."""
+    name = f"Fresh_{next(_numbers)}_{os.getpid()}__e"
+    fields = {"Text__c": {"type": "Text", "label": "Text"}}
+    setup.call(
+        "POST", "/services/tidewire/v1/apply", {"events": {name: {"label": "Fresh", "fields": fields}}}
+    )
+    return f"/event/{name}"
 
 
 @pytest.fixture

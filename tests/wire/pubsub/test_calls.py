@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.wire.pubsub.conftest import Peer, position
-from tidewire.client.pubsub import PubSubClient
+from tidewire.client.pubsub_blocking import BlockingPubSubClient
 from tidewire.errors import ReplayIdInvalid, SessionInvalid, TopicUnknown
 from tidewire.testing import ServerProcess
 
@@ -116,18 +116,6 @@ def test_trace_id_of_the_caller_comes_back(peer: Peer) -> None:
     assert trailers["x-client-trace-id"] == "trace-7"
 
 
-def test_managed_subscribe_is_unimplemented(peer: Peer) -> None:
-    call = peer.stub.ManagedSubscribe(
-        iter([peer.pb.ManagedFetchRequest(developer_name="X", num_requested=1)]),
-        metadata=peer.metadata,
-        timeout=20,
-    )
-    with pytest.raises(grpc.RpcError):
-        next(call)
-    assert call.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert "error-code" in dict(call.trailing_metadata())
-
-
 def test_published_events_reach_subscribers_in_order(peer: Peer, platform_event: str) -> None:
     topic = f"/event/{platform_event}"
     info = peer.call("GetTopic", peer.pb.TopicRequest(topic_name=topic))
@@ -192,7 +180,7 @@ def test_publish_stream_answers_each_request_and_keeps_its_topic(peer: Peer, pla
 
 
 def test_own_client_over_tls_reads_and_names_errors(server: ServerProcess, dev_token: str) -> None:
-    with PubSubClient(
+    with BlockingPubSubClient(
         server.grpc_tls,
         token=dev_token,
         org_id=server.org_id,
@@ -213,7 +201,7 @@ def test_own_client_over_tls_reads_and_names_errors(server: ServerProcess, dev_t
 
 def test_own_client_with_a_bad_token_is_told_so(server: ServerProcess) -> None:
     with (
-        PubSubClient(
+        BlockingPubSubClient(
             server.grpc, token="nonsense", org_id=server.org_id, instance_url=server.http, tls_ca=None
         ) as client,
         pytest.raises(SessionInvalid),

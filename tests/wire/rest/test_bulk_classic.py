@@ -267,3 +267,39 @@ def test_bad_session_is_refused_in_xml_as_clients_look_for_it(server: ServerProc
         status, content_type, answer = stranger.send("GET", "/job/750000000000000AAA", None, "")
     assert (status, content_type) == (400, "application/xml")
     assert b"<exceptionCode>InvalidSessionId</exceptionCode>" in answer
+
+
+def test_transformation_spec_turns_foreign_columns_into_fields(wire: Wire, rest: Rest) -> None:
+    asked = {"operation": "insert", "object": OBJECT, "contentType": "CSV"}
+    job = wire.json("POST", "/job", asked)["id"]
+    spec = (
+        "Salesforce Field,Csv Header,Value,Hint\n"
+        "Name,Called,,\nDay__c,When,,dd.MM.yyyy\nFlag__c,Okay,,^(aye|yes)$\nSize__c,,7,\n"
+    )
+    status, _, answer = wire.send("POST", f"/job/{job}/spec", spec, "text/csv")
+    assert (status, answer) == (200, b"")
+    data = "When,Called,Noise,Okay\n29.02.2024,transformed,x,aye\n"
+    batch = child(wire.xml("POST", f"/job/{job}/batch", data, "text/csv"), "id")
+    assert wire.wait(job, batch)["state"] == "Completed"
+    (row,) = rest.query(f"SELECT Day__c, Flag__c, Size__c FROM {OBJECT} WHERE Name = 'transformed'")
+    assert (row["Day__c"], row["Flag__c"], row["Size__c"]) == ("2024-02-29", True, 7.0)
+    status, _, answer = wire.send("POST", f"/job/{job}/spec", spec, "text/csv")
+    assert (status, child(fromstring(answer), "exceptionCode")) == (400, "InvalidJobState")
+
+
+def test_transformation_spec_that_makes_no_sense_is_refused(wire: Wire) -> None:
+    job = wire.json("POST", "/job", {"operation": "insert", "object": OBJECT, "contentType": "CSV"})["id"]
+    status, _, answer = wire.send("POST", f"/job/{job}/spec", "a,b\n1,2\n", "text/csv")
+    assert (status, child(fromstring(answer), "exceptionCode")) == (400, "ClientInputError")
+    job = wire.json("POST", "/job", {"operation": "insert", "object": OBJECT, "contentType": "JSON"})["id"]
+    status, _, answer = wire.send("POST", f"/job/{job}/spec", "a,b\n1,2\n", "text/csv")
+    assert (status, child(fromstring(answer), "exceptionCode")) == (400, "InvalidJob")
+
+
+def test_zipped_batches_and_jobs_are_refused(wire: Wire) -> None:
+    body = json.dumps({"operation": "insert", "object": OBJECT, "contentType": "ZIP_CSV"})
+    status, _, answer = wire.send("POST", "/job", body, "application/json")
+    assert (status, json.loads(answer)["exceptionCode"]) == (400, "InvalidJob")
+    job = wire.json("POST", "/job", {"operation": "insert", "object": OBJECT, "contentType": "CSV"})["id"]
+    status, _, answer = wire.send("POST", f"/job/{job}/batch", "PK", "zip/csv")
+    assert (status, child(fromstring(answer), "exceptionCode")) == (400, "FeatureNotEnabled")

@@ -59,3 +59,13 @@ def test_path_that_leads_nowhere_is_refused(
     with pytest.raises(Refused, match=code) as caught:
         rest.call("GET", f"{API}/sobjects/{path.format(account)}")
     assert caught.value.status == status
+
+
+def test_field_behind_a_relationship_is_read_alone(rest: Rest, account: str) -> None:
+    contact = rest.create("Contact", {"LastName": "Child", "AccountId": account})
+    found = rest.call("GET", f"{API}/sobjects/Contact/{contact}/Account/phone")
+    assert (list(found), found["Phone"]) == (["attributes", "Phone", "Id"], "1")
+    found = rest.call("GET", f"{API}/sobjects/Account/{account}/Contacts/LastName")
+    assert sorted(record["LastName"] for record in found["records"]) == ["Abel", "Child", "Zoe"]
+    with pytest.raises(Refused, match="NOT_FOUND"):
+        rest.call("GET", f"{API}/sobjects/Contact/{contact}/Account/Nope")

@@ -82,8 +82,9 @@ def test_field_that_cannot_be_is_refused_with_its_code(call: Any, body: object, 
     assert (status, answer[0]["errorCode"]) == (400, code)
 
 
-def test_custom_object_is_read_only(call: Any) -> None:
-    status, answer = call("POST", f"{TOOLING}/sobjects/CustomObject", {"FullName": "Odd__c", "Metadata": {}})
+def test_entity_definition_is_read_only(call: Any) -> None:
+    body = {"FullName": "Odd__c", "Metadata": {}}
+    status, answer = call("POST", f"{TOOLING}/sobjects/EntityDefinition", body)
     assert (status, answer[0]["errorCode"]) == (400, "INVALID_TYPE_FOR_OPERATION")
 
 
@@ -168,8 +169,29 @@ def test_composite_makes_and_reads_components_in_order(call: Any) -> None:
     made, read, data = answer["compositeResponse"]
     assert (made["httpStatusCode"], read["httpStatusCode"], data["httpStatusCode"]) == (201, 200, 404)
     assert read["body"]["FullName"] == "Lead.Composed__c"
-    status, _ = call("POST", f"{TOOLING}/composite", {"allOrNone": True, "compositeRequest": parts})
-    assert status == 400
+
+
+def test_composite_of_all_or_none_makes_all_components_or_leaves_no_trace(call: Any) -> None:
+    def make(name: str, reference: str) -> dict[str, object]:
+        body = {"FullName": f"Lead.{name}", "Metadata": TEXT}
+        url = f"{TOOLING}/sobjects/CustomField"
+        return {"method": "POST", "url": url, "referenceId": reference, "body": body}
+
+    read = {"method": "GET", "url": f"{TOOLING}/sobjects/CustomField/@{{a.id}}", "referenceId": "read"}
+    body = {"allOrNone": True, "compositeRequest": [make("Both_A__c", "a"), read, make("Both_B__c", "b")]}
+    status, answer = call("POST", f"{TOOLING}/composite", body)
+    assert status == 200
+    assert [each["httpStatusCode"] for each in answer["compositeResponse"]] == [201, 200, 201]
+    assert answer["compositeResponse"][1]["body"]["FullName"] == "Lead.Both_A__c"
+    found = query(call, "SELECT Id FROM CustomField WHERE DeveloperName IN ('Both_A', 'Both_B')")
+    assert len(found["records"]) == 2
+    body = {"allOrNone": True, "compositeRequest": [make("Neither__c", "a"), make("Both_A__c", "b")]}
+    _, answer = call("POST", f"{TOOLING}/composite", body)
+    codes = [each["body"][0]["errorCode"] for each in answer["compositeResponse"]]
+    assert codes == ["PROCESSING_HALTED", "DUPLICATE_DEVELOPER_NAME"]
+    assert query(call, "SELECT Id FROM CustomField WHERE DeveloperName = 'Neither'")["records"] == []
+    status, _ = call("POST", f"{TOOLING}/sobjects/CustomField", make("Neither__c", "a")["body"])
+    assert status == 201
 
 
 def test_unknown_tooling_objects_are_not_there(call: Any) -> None:
@@ -182,7 +204,13 @@ def test_unknown_tooling_objects_are_not_there(call: Any) -> None:
 
 def test_describes_name_what_can_be_written(call: Any) -> None:
     listed = call("GET", f"{TOOLING}/sobjects")[1]["sobjects"]
-    assert [each["name"] for each in listed if each["createable"]] == ["CustomField"]
+    assert [each["name"] for each in listed if each["createable"]] == [
+        "CustomField",
+        "CustomObject",
+        "ManagedEventSubscription",
+        "PlatformEventChannel",
+        "PlatformEventChannelMember",
+    ]
     described = call("GET", f"{TOOLING}/sobjects/CustomField/describe")[1]
     writeable = [each["name"] for each in described["fields"] if each["createable"]]
     assert writeable == ["FullName", "Metadata"]

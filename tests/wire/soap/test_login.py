@@ -167,3 +167,26 @@ def test_locked_user_gets_the_same_answer_as_for_a_wrong_password(server: Server
     locked = login_as(server, name, PASSWORD)
     assert fault_code(locked) == "sf:INVALID_LOGIN"
     assert locked.content == wrong[0].content == login_as(server, "nobody@example.org", "x").content
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_login_scope_must_name_the_org_of_the_user(server: ServerProcess, is_own: bool) -> None:
+    org_id = server.org_id[:15] if is_own else "00D000000000062EAA"
+    header = (
+        f'<LoginScopeHeader xmlns="{NAMESPACES["u"]}"><organizationId>{org_id}</organizationId>'
+        "</LoginScopeHeader>"
+    )
+    answer = call(server, "/services/Soap/u/59.0", "login", header)
+    if is_own:
+        assert result_of(answer)[6][8].text == server.org_id
+    else:
+        assert fault_code(answer) == "sf:INVALID_LOGIN"
+
+
+def test_wsdl_is_fetched_over_http(server: ServerProcess, dev_token: str) -> None:
+    answer = requests.get(f"{server.http}/services/wsdl/partner", timeout=15)
+    assert answer.headers["Content-Type"] == "text/xml;charset=UTF-8"
+    assert f'location="{server.http}/services/Soap/u/67.0"' in answer.text
+    own = requests.get(f"{server.http}/soap/wsdl.jsp?type=*", cookies={"sid": dev_token}, timeout=15)
+    assert 'complexType name="Account"' in own.text
+    assert requests.get(f"{server.http}/services/wsdl/enterprise", timeout=15).status_code == 401

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 
 from tidewire.access.definition import SECTIONS, check_keys, mapping
 from tidewire.access.definitions.apps import connected_app_steps
+from tidewire.access.definitions.channels import apply_channels
 from tidewire.access.definitions.document import check_document
 from tidewire.access.definitions.groups import group_steps
+from tidewire.access.definitions.managed import apply_managed
 from tidewire.access.definitions.permissions import permission_set_steps, profile_steps
 from tidewire.access.definitions.plan import Applied, Step
 from tidewire.access.definitions.removal import read_removal
@@ -57,6 +59,8 @@ def apply_definition(
     take(removal_steps(unit, types, removal.named))
     plan = apply_types(unit, types, document, removal, is_dry_run=is_dry_run)
     lines += plan.lines
+    lines += apply_channels(unit, types, document, removal.named, is_dry_run=is_dry_run)
+    lines += apply_managed(unit, types, document, removal.named, is_dry_run=is_dry_run)
     if on_conversion is not None and not is_dry_run:
         for note in plan.notes:
             on_conversion(unit, note)

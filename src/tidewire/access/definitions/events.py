@@ -19,7 +19,9 @@ from tidewire.records.numbers import take_number
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import EventType, Field
 
-_EVENT_KEYS = ("label", "plural", "description", "fields")
+_EVENT_KEYS = ("label", "plural", "description", "volume", "publish", "fields")
+_VOLUMES = {"high": True, "standard": False}
+_PUBLISHING = {"after_commit": False, "immediately": True}
 _FIELD_KEYS = (
     "type",
     "label",
@@ -64,13 +66,17 @@ def plan_event(
         label=parse_text(spec, "label", known.label, path),
         label_plural=text_of(spec, "plural", known.label_plural, path),
         description=parse_text(spec, "description", known.description, path),
+        publishes_immediately=_choice(spec, "publish", _PUBLISHING, known.publishes_immediately, path),
     )
+    if _choice(spec, "volume", _VOLUMES, known.is_high_volume, path) is not known.is_high_volume:
+        refuse(f"{path}.volume", f"{known.name} was made with the other volume and keeps it")
     words = [
         word
         for word, attribute in (
             ("label", "label"),
             ("plural", "label_plural"),
             ("description", "description"),
+            ("publish", "publishes_immediately"),
         )
         if getattr(changed, attribute) != getattr(known, attribute)
     ]
@@ -111,8 +117,19 @@ def _new_event(
         key_prefix=key_prefix(number, "e"),
         fields=fields,
         description=parse_text(spec, "description", "", path),
+        is_high_volume=_choice(spec, "volume", _VOLUMES, True, path),
+        publishes_immediately=_choice(spec, "publish", _PUBLISHING, False, path),
     )
     return event, [f"create platform event {name} with {len(fields)} fields"]
+
+
+def _choice(spec: Mapping[str, Any], key: str, choices: Mapping[str, bool], default: bool, path: str) -> bool:
+    word = spec.get(key)
+    if word is None:
+        return default
+    if not isinstance(word, str) or word not in choices:
+        refuse(f"{path}.{key}", f"must be {' or '.join(choices)}")
+    return choices[word]
 
 
 def _changed(

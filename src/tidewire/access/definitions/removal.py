@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from tidewire.access.definition import check_keys, mapping
 from tidewire.access.definitions.document import refuse, text_list
 from tidewire.access.definitions.removed_records import delete_where
+from tidewire.access.event_filters import compile_event_filter
+from tidewire.errors import DefinitionInvalid
 from tidewire.records.conversion import ConversionNote
 from tidewire.records.table import read_all_rows
 from tidewire.records.types import Types, read_sharing_rules
@@ -30,6 +32,9 @@ _NAMED = (
     "queues",
     "connected_apps",
     "sharing_rules",
+    "channels",
+    "channel_members",
+    "managed_subscriptions",
 )
 _KEYS = ("objects", "events", "fields", *_NAMED)
 
@@ -154,6 +159,7 @@ def check_unused(
     document: Mapping[str, object],
 ) -> None:
     """Refuse to remove what the new catalog or a push topic still names, or to convert a field under one."""
+    _check_filters(catalog)
     gone = set(removal.objects)
     touched = [(e, n) for e, names in removal.fields.items() for n in sorted(names)]
     touched += [(note.entity, note.field) for note in notes]
@@ -202,3 +208,14 @@ def _queries(unit: UnitOfWork, removal: Removal, document: Mapping[str, object])
             next((v for k, v in given.items() if k.lower() == "query"), queries.get(name, ""))
         )
     return [(name, query) for name, query in queries.items() if name not in removal.named["push_topics"]]
+
+
+def _check_filters(catalog: Catalog) -> None:
+    """Refuse what would leave a channel member with a filter that names nothing any more."""
+    for member in catalog.selection.members if catalog.objects else ():
+        kind = catalog.try_object(member.entity) if member.entity else catalog.try_any_event(member.event)
+        if member.filter_text and kind is not None:
+            try:
+                compile_event_filter(member.filter_text, kind)
+            except DefinitionInvalid:
+                refuse("remove.fields", f"the channel member {member.full_name} filters by it")

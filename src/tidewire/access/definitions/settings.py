@@ -24,6 +24,7 @@ from tidewire.records.settings import OrgSettings, read_settings
 from tidewire.records.table import read_all_rows
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
+from tidewire.schema.standard.monitoring import STANDARD_EVENTS
 from tidewire.schema.values import parse_value
 
 # Whole numbers: the smallest and the largest, whether 0 is allowed besides, and what it counts.
@@ -116,6 +117,8 @@ def _value(spec: Mapping[str, Any], name: str, current: OrgSettings) -> Any:
         return _listed(spec, name, _network)
     if name == "cors_allowed_origins":
         return _listed(spec, name, _origin)
+    if name == "monitoring_events":
+        return _listed(spec, name, _monitoring_event)
     return flag_of(spec, name, bool(getattr(current, name)), "settings")
 
 
@@ -141,6 +144,13 @@ def _network(text: str, path: str) -> str:
         return str(ip_network(text, strict=False))
     except ValueError:
         refuse(path, f"{text} is not an address or a CIDR block")
+
+
+def _monitoring_event(text: str, path: str) -> str:
+    names = [event.name for event in STANDARD_EVENTS]
+    if text not in names:
+        refuse(path, f"{text} is not one of {', '.join(names)}")
+    return text
 
 
 def _origin(text: str, path: str) -> str:

@@ -36,6 +36,7 @@ from tidewire.records.person_fields import fill_contact_fields
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
+from tidewire.schema.channels import STANDARD_CHANNEL, can_capture
 from tidewire.schema.layout import FIRST_CUSTOM_TABLE, add_fields, custom_object
 from tidewire.schema.model import EventType, Field, FieldType, ObjectType
 
@@ -110,7 +111,7 @@ def apply_types(
     check_derived(known, plan.objects)
     plan.captured = _captured(known, document, plan.lines)
     if is_dry_run:
-        unit.catalog = known
+        unit.catalog = known if plan.captured is None else known.with_captured(plan.captured)
         return plan
     for work in plan.before:  # values may move in the records while the lists stay as they are
         work()
@@ -397,11 +398,12 @@ def _captured(catalog: Catalog, document: Mapping[str, object], lines: list[str]
             wanted.add(catalog.object(name).name)
     if names & stopped:
         refuse("capture", f"{min(names & stopped)} is both captured and not")
-    fresh = sorted(names - catalog.captured)
-    ended = sorted(stopped & catalog.captured)
+    held = frozenset(member.entity for member in catalog.selection.members_of(STANDARD_CHANNEL))
+    fresh = sorted(names - held)
+    ended = sorted(stopped & held)
     for name in fresh:
-        if catalog.object(name).is_setup:
+        if not can_capture(catalog.object(name)):
             refuse("capture", f"changes of {name} cannot be captured")
     lines += [f"capture changes of {name}" for name in fresh]
     lines += [f"stop capturing changes of {name}" for name in ended]
-    return (catalog.captured | names) - stopped if fresh or ended else None
+    return (held | names) - stopped if fresh or ended else None

@@ -15,6 +15,7 @@ from tidewire.access.definitions.document import flag_of, refuse, text_list, tex
 from tidewire.access.definitions.plan import Step
 from tidewire.access.passwords import hash_password
 from tidewire.access.sessions import end_sessions
+from tidewire.access.user_logins import note_password
 from tidewire.events import Value
 from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
 from tidewire.records.work import UnitOfWork
@@ -191,6 +192,7 @@ def set_password(unit: UnitOfWork, user_id: str, password: str) -> None:
         "INSERT INTO passwords (user_id, hash) VALUES (?, ?) ON CONFLICT (user_id) DO UPDATE SET hash = excluded.hash",
         (user_id, hash_password(password)),
     )
+    note_password(unit.tx, unit.catalog, user_id, unit.now_ms)
 
 
 def _reset(unit: UnitOfWork, user_id: str, password: str) -> None:

@@ -24,7 +24,11 @@ from tidewire.access.jobs.columns import (
 from tidewire.access.jobs.model import Operation, Outcome, outcome_of
 from tidewire.access.jobs.running import Running
 from tidewire.access.jobs.source import RowSource
+from tidewire.access.jobs.targets import open_target
+from tidewire.access.jobs.transform import Transform
 from tidewire.access.jobs.uploads import InputRow, Values
+from tidewire.access.namespaces import try_namespace
+from tidewire.access.repeated_keys import refuse_repeated
 from tidewire.errors import JobInvalid, JobStateInvalid, PlatformError, RequestError
 from tidewire.faults import crash_point
 from tidewire.records.work import UnitOfWork
@@ -43,6 +47,8 @@ class IngestRun:
         self._running = running
         self._rows: RowSource | None = None
         self._columns: tuple[Column, ...] | None = None
+        self._transform: Transform | None = None
+        self._namespace = try_namespace(running.gate.catalog, running.job.request.namespace)
         self._done = running.batch.rows_done
 
     async def step(self) -> bool:
@@ -58,10 +64,10 @@ class IngestRun:
             return rows.take(reader, _SLICE_ROWS)
 
         taken = await running.gate.records.read(work)
-        obj = await self._check_rights()
+        obj, _ = await self._check_rights()
         plans = [self._plan(obj, row) for row in taken]
         for start in range(0, len(plans), CHUNK_ROWS):
-            await self._write(plans[start : start + CHUNK_ROWS])
+            await self._write(self._checked(plans[start : start + CHUNK_ROWS]))
             crash_point("jobs.chunk_done")
         if taken:
             return False
@@ -72,41 +78,63 @@ class IngestRun:
         """Look at the whole upload once, then go to the first row that is not done."""
         running = self._running
         await running.begin()
-        obj = await self._check_rights()
+        obj, readable = await self._check_rights()
         request = running.job.request
-        _, readable, _ = await running.gate.visible_fields(running.principal, request.entity)
         records = running.gate.records
         scan = RowSource(request, running.batch.batch_id)
         if request.content_type == "CSV":
             header = await records.read(lambda reader: scan.take(reader, 1))
             if not header:
                 raise JobInvalid("Records not found", reason="InvalidBatch")
-            self._columns = bind_columns(_texts(header[0]), obj, running.gate.catalog, readable)
-            check_operation(request, [name.strip() for name in _texts(header[0])])
+            given = _texts(header[0])
+            if request.spec:
+                self._transform = Transform(request.spec, obj, given)
+                given = self._transform.header
+            names = [self._full_column(name) for name in given]
+            self._columns = bind_columns(names, obj, running.gate.catalog, readable)
+            check_operation(request, names)
         while rows := await records.read(lambda reader: scan.take(reader, _SCAN_ROWS)):
             if self._columns is None:
-                check_names([row for row in rows if isinstance(row, dict)], obj, readable)
+                check_names([self._full(row) for row in rows if isinstance(row, dict)], obj, readable)
         source = RowSource(request, running.batch.batch_id)
         skipped = self._done + (self._columns is not None)
         while skipped:
             skipped -= len(await records.read(_taking(source, min(skipped, _SCAN_ROWS))))
         return source
 
-    async def _check_rights(self) -> ObjectType:
+    def _full_column(self, name: str) -> str:
+        return name.strip() if self._namespace is None else self._namespace.full_column(name)
+
+    def _full(self, values: Values) -> Values:
+        return values if self._namespace is None else self._namespace.full_record(values)
+
+    async def _check_rights(self) -> tuple[ObjectType, frozenset[str]]:
         running = self._running
         request = running.job.request
-        obj, _, _ = await running.gate.visible_fields(running.principal, request.entity)
+        target = await open_target(running.gate, running.principal, request.entity, request.operation)
         if request.operation is Operation.HARD_DELETE:
             grants = await running.gate.grants(running.principal)
             if not grants.has("BulkApiHardDelete"):
                 raise JobInvalid("hardDelete needs the permission Bulk API Hard Delete", reason="InvalidUser")
-        return obj
+        return target
 
     def _plan(self, obj: ObjectType, row: InputRow) -> Write | Upsert | PlatformError:
+        if self._transform is not None and isinstance(row, list):
+            row = self._transform.row(row)
         values: Values | PlatformError = (
-            typed_values(obj, row) if isinstance(row, dict) else values_of(self._columns or (), row)
+            typed_values(obj, self._full(row))
+            if isinstance(row, dict)
+            else values_of(self._columns or (), row)
         )
         return values if isinstance(values, PlatformError) else plan_write(self._running.job.request, values)
+
+    def _checked(
+        self, plans: Sequence[Write | Upsert | PlatformError]
+    ) -> list[Write | Upsert | PlatformError]:
+        """The plans of a chunk, those refused whose key another one has too."""
+        upserts = [plan for plan in plans if isinstance(plan, Upsert)]
+        marked = iter(refuse_repeated(self._running.gate.catalog, upserts))
+        return [next(marked) if isinstance(plan, Upsert) else plan for plan in plans]
 
     async def _write(self, plans: Sequence[Write | Upsert | PlatformError]) -> None:
         try:
@@ -127,6 +155,9 @@ class IngestRun:
         upserts = [plan for plan in plans if isinstance(plan, Upsert)]
         if upserts:
             await gate.upsert_together(call, upserts, all_or_none=False, note=note)
+        elif gate.catalog.try_event(self._running.job.request.entity) is not None:
+            rows = [plan.values or {} for plan in plans if isinstance(plan, Write)]
+            await gate.publisher.publish_together(call, self._running.job.request.entity, rows, note)
         else:
             writes = [plan for plan in plans if isinstance(plan, Write)]
             await gate.write_together(call, writes, all_or_none=False, note=note)

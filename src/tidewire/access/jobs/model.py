@@ -67,10 +67,13 @@ class JobState(StrEnum):
 
 
 class BatchState(StrEnum):
-    """How far a batch is. The first two are of uploads that nobody has asked to process yet."""
+    """How far a batch is. The first two are of uploads that nobody has asked to process yet; Unsplit is that of a query
+    which is still to be cut into chunks.
+    """
 
     UPLOADING = "Uploading"
     UPLOADED = "Uploaded"
+    UNSPLIT = "Unsplit"
     QUEUED = "Queued"
     IN_PROGRESS = "InProgress"
     COMPLETED = "Completed"
@@ -79,7 +82,7 @@ class BatchState(StrEnum):
 
 
 ENDED = frozenset({JobState.JOB_COMPLETE, JobState.ABORTED, JobState.FAILED, JobState.CLOSED})
-WAITING = (BatchState.QUEUED, BatchState.IN_PROGRESS)
+WAITING = (BatchState.UNSPLIT, BatchState.QUEUED, BatchState.IN_PROGRESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,11 @@ class JobRequest:
     query: str = ""
     concurrency: str = "Parallel"
     assignment_rule: str = ""
+    namespace: str = ""  # what the caller leaves out of names
+    chunk_rows: int = 0  # of PK chunking, 0 without
+    chunk_start: str = ""
+    chunk_parent: str = ""
+    spec: tuple[tuple[str, str, str, str], ...] = ()  # how the columns of a file become fields
 
 
 @dataclass(frozen=True, slots=True)

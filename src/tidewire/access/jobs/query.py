@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tidewire.access.jobs import store
 from tidewire.access.jobs.model import PARENT, Operation, ResultColumn
 from tidewire.access.jobs.running import Running
+from tidewire.access.monitoring import ApiReader, QueryRead
+from tidewire.access.namespaces import try_namespace
 from tidewire.errors import JobInvalid
 from tidewire.records.query import Cell, Children, QueryRunner, Record, Related, RowIds
 from tidewire.schema.model import LONG_TEXT_TYPES, FieldType, ObjectType
@@ -65,7 +68,14 @@ class QueryRun:
 
         rows = await running.gate.records.read(read)
         data = json.dumps([list(iter_cells(columns, bound, row)) for row in rows]).encode()
-        await running.gate.records.write_plain(lambda tx: self._keep(tx, len(rows), data, begun_s))
+        operation = "QueryAll" if running.job.request.operation is Operation.QUERY_ALL else "Query"
+        told = QueryRead(operation, self._soql, bound.entity.name, rows, len(self._ids))
+
+        def keep(tx: Transaction) -> None:
+            self._keep(tx, len(rows), data, begun_s)
+            running.gate.monitor.append_query(tx, ApiReader(running.principal, "Bulk", None), told)
+
+        await running.gate.records.write_plain(keep)
         self._read += len(wanted)
         if self._read < len(self._ids):
             return False
@@ -82,7 +92,16 @@ class QueryRun:
         while await records.write_plain(lambda tx: store.restart_batch(tx, running.batch.batch_id)):
             pass
         self._ids = await records.read(lambda reader: self._runner(reader).read_ids(bound))
-        await records.write_plain(lambda tx: store.set_columns(tx, running.batch.batch_id, columns))
+        shown = self._shown(columns)
+        await records.write_plain(lambda tx: store.set_columns(tx, running.batch.batch_id, shown))
+
+    def _shown(self, columns: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
+        """The columns under the names that the job's owner uses."""
+        running = self._running
+        namespace = try_namespace(running.gate.catalog, running.job.request.namespace)
+        if namespace is None:
+            return columns
+        return [replace(column, path=namespace.bare_path(column.path)) for column in columns]
 
     def _runner(self, reader: Reader) -> QueryRunner:
         is_all = self._running.job.request.operation is Operation.QUERY_ALL

@@ -14,10 +14,12 @@ from typing import Protocol
 
 from tidewire.access.gate import Gate
 from tidewire.access.jobs import store
+from tidewire.access.jobs.chunks import ChunkRun
 from tidewire.access.jobs.ingest import IngestRun
-from tidewire.access.jobs.model import Batch, Job
+from tidewire.access.jobs.model import Batch, BatchState, Job
 from tidewire.access.jobs.query import QueryRun
 from tidewire.access.jobs.running import Running
+from tidewire.access.namespaces import try_namespace
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import (
@@ -112,7 +114,11 @@ class JobRunner:
         if not job.request.operation.is_query:
             return running, IngestRun(running)
         soql = job.request.query or _read_query(reader, batch)
-        return running, QueryRun(running, soql)
+        namespace = try_namespace(self._gate.catalog, job.request.namespace)
+        if namespace is not None:
+            soql = namespace.full_query(soql)
+        is_whole = batch.state is BatchState.UNSPLIT
+        return running, ChunkRun(running, soql) if is_whole else QueryRun(running, soql)
 
     def _owner(self, reader: Reader, job: Job) -> Principal:
         user = try_read_row(reader, self._gate.catalog.object("User"), job.user_id)

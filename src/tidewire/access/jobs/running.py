@@ -42,7 +42,7 @@ class Running:
     def require_running(self, tx: Reader) -> Batch:
         """The batch as it stands. Raises JobStateInvalid if it is not to be processed any more."""
         batch = store.try_read_batch(tx, self.batch.batch_id)
-        if batch is None or batch.state is not BatchState.IN_PROGRESS:
+        if batch is None or batch.state not in (BatchState.IN_PROGRESS, BatchState.UNSPLIT):
             raise JobStateInvalid("The job was ended", job_id=self.job.job_id)
         return batch
 

@@ -13,6 +13,7 @@ from functools import partial
 
 from tidewire.access.gate import Gate
 from tidewire.access.jobs import store
+from tidewire.access.jobs.csv_rows import iter_csv
 from tidewire.access.jobs.model import (
     ENDED,
     MAX_BATCH_BYTES,
@@ -28,10 +29,13 @@ from tidewire.access.jobs.model import (
 from tidewire.access.jobs.query import check_query, result_columns
 from tidewire.access.jobs.runner import JobRunner
 from tidewire.access.jobs.source import RowSource
+from tidewire.access.jobs.targets import open_target
+from tidewire.access.jobs.transform import parse_spec
 from tidewire.access.jobs.uploads import InputRow
+from tidewire.access.namespaces import try_namespace
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
-from tidewire.errors import JobInvalid, JobStateInvalid, ObjectUnknown, ResourceUnknown
+from tidewire.errors import JobInvalid, JobStateInvalid, ObjectUnknown, OperationUnsupported, ResourceUnknown
 from tidewire.events import Value
 from tidewire.ids import try_normalise_id
 from tidewire.storage.store import Reader, Transaction
@@ -39,8 +43,15 @@ from tidewire.storage.store import Reader, Transaction
 KEPT_MS = 7 * 86_400_000
 _SLICE_ROWS = 2_000
 _PURGED_AT_ONCE = 100
+_MAX_SPEC_BYTES = 1 << 20
 _UNFINISHED = frozenset(
-    {BatchState.UPLOADING, BatchState.UPLOADED, BatchState.QUEUED, BatchState.IN_PROGRESS}
+    {
+        BatchState.UPLOADING,
+        BatchState.UPLOADED,
+        BatchState.UNSPLIT,
+        BatchState.QUEUED,
+        BatchState.IN_PROGRESS,
+    }
 )
 
 
@@ -55,6 +66,7 @@ class BulkJobs:
 
     async def create(self, principal: Principal, request: JobRequest) -> Job:
         """Make a job. Raises JobInvalid, or what binding its query raises."""
+        request = self._with_full_names(request)
         if request.query:
             check_query(request.query)
             bound = await self._gate.bind(principal, request.query, self._clock.now_ms())
@@ -77,10 +89,21 @@ class BulkJobs:
             self._runner.wake()
         return job
 
+    def _with_full_names(self, request: JobRequest) -> JobRequest:
+        namespace = try_namespace(self._gate.catalog, request.namespace)
+        if namespace is None:
+            return request
+        return replace(
+            request,
+            entity=namespace.full(request.entity),
+            external_id=namespace.full(request.external_id),
+            query=namespace.full_query(request.query),
+        )
+
     async def _check(self, principal: Principal, request: JobRequest) -> JobRequest:
         try:
-            obj, readable, _ = await self._gate.visible_fields(principal, request.entity)
-        except ObjectUnknown as error:
+            obj, readable = await open_target(self._gate, principal, request.entity, request.operation)
+        except (ObjectUnknown, OperationUnsupported) as error:
             shown = request.entity[:80]
             raise JobInvalid(
                 f"Entity '{shown}' is not supported by the Bulk API.", reason="InvalidEntity"
@@ -181,7 +204,8 @@ class BulkJobs:
             raise JobInvalid("The batch has no data", reason="InvalidBatch")
 
         def work(tx: Transaction) -> Batch:
-            batch = self._begin_upload(tx, job, BatchState.QUEUED, len(data))
+            state = BatchState.UNSPLIT if job.request.chunk_rows else BatchState.QUEUED
+            batch = self._begin_upload(tx, job, state, len(data))
             for part, start in enumerate(range(0, len(data), store.PART_BYTES)):
                 store.append_part(tx, batch.batch_id, part, data[start : start + store.PART_BYTES])
             return batch
@@ -189,6 +213,23 @@ class BulkJobs:
         batch = await self._gate.records.write_plain(work)
         self._runner.wake()
         return batch
+
+    async def set_spec(self, job: Job, data: bytes) -> None:
+        """Say how the columns of the batches to come become fields. Raises JobInvalid or JobStateInvalid."""
+        request = job.request
+        if request.content_type != "CSV" or request.operation.is_query:
+            raise JobInvalid("A transformation spec needs a job that writes CSV", reason="InvalidJob")
+        if len(data) > _MAX_SPEC_BYTES:
+            raise JobInvalid(f"A spec may have {_MAX_SPEC_BYTES} bytes", reason="ClientInputError")
+        spec = parse_spec(iter_csv([data], "COMMA", ""))
+
+        def work(tx: Transaction) -> None:
+            current = self._require(tx, job, JobState.OPEN)
+            if store.read_batches(tx, [job.job_id]):
+                raise JobStateInvalid("The job has batches already", job_id=job.job_id)
+            store.set_request(tx, job.job_id, replace(current.request, spec=spec), self._clock.now_ms())
+
+        await self._gate.records.write_plain(work)
 
     def _begin_upload(self, tx: Transaction, job: Job, state: BatchState, size_bytes: int = 0) -> Batch:
         self._require(tx, job, JobState.OPEN)

@@ -133,6 +133,14 @@ def set_job_state(tx: Transaction, job_id: str, state: JobState, now_ms: int, er
     )
 
 
+def set_request(tx: Transaction, job_id: str, request: JobRequest, now_ms: int) -> None:
+    """Change what a job was asked for."""
+    tx.execute(
+        "UPDATE bulk_jobs SET request = ?, modified_ms = ? WHERE job_id = ?",
+        (json.dumps(asdict(request)), now_ms, job_id),
+    )
+
+
 def set_batch_state(tx: Transaction, batch_id: str, state: BatchState, now_ms: int, error: str = "") -> None:
     """Move a batch to another state."""
     tx.execute(
@@ -217,10 +225,10 @@ def clear_upload(tx: Transaction, batch_id: str) -> bool:
 def read_stale(reader: Reader, before_ms: int, limit: int) -> list[str]:
     """Ids of jobs that nothing has happened to since, and that nothing will."""
     states = sorted({*ENDED, JobState.OPEN})
-    marks = ", ".join("?" for _ in states)
+    marks, waiting = ", ".join("?" for _ in states), ", ".join("?" for _ in WAITING)
     rows = reader.execute(
         f"SELECT job_id FROM bulk_jobs WHERE modified_ms < ? AND state IN ({marks}) AND job_id NOT IN"  # noqa: S608
-        " (SELECT job_id FROM bulk_batches WHERE state IN (?, ?)) LIMIT ?",
+        f" (SELECT job_id FROM bulk_batches WHERE state IN ({waiting})) LIMIT ?",
         (before_ms, *(state.value for state in states), *(state.value for state in WAITING), limit),
     )
     return [str(row[0]) for row in rows]
@@ -278,6 +286,7 @@ def _job(row: Row) -> Job:
     job_id, number, kind, state, user_id, request, error, created_ms, modified_ms = row
     asked = json.loads(request)
     asked["kind"], asked["operation"] = JobKind(kind), Operation(asked["operation"])
+    asked["spec"] = tuple(map(tuple, asked.get("spec", ())))
     return Job(job_id, number, JobRequest(**asked), JobState(state), user_id, created_ms, modified_ms, error)
 
 

@@ -20,7 +20,11 @@ from tidewire.records.service import Records
 from tidewire.records.work import UnitOfWork
 
 Act = Callable[[Records, Component, UnitOfWork], bool]
-_STATUS_CODES = {"ObjectUnknown": "INVALID_CROSS_REFERENCE_KEY", "AccessDenied": "INSUFFICIENT_ACCESS"}
+_STATUS_CODES = {
+    "ObjectUnknown": "INVALID_CROSS_REFERENCE_KEY",
+    "AccessDenied": "INSUFFICIENT_ACCESS",
+    "LimitExceeded": "LIMIT_EXCEEDED",
+}
 _INTEGRITY = "FIELD_INTEGRITY_EXCEPTION"
 _DEPENDENCY = "DEPENDENCY_EXISTS"
 
@@ -144,11 +148,12 @@ def with_status_code(work: Callable[[], list[str]], usual: str) -> list[str]:
     try:
         return work()
     except DefinitionInvalid as error:
-        if "status_code" in error.details:
-            raise
         path = str(error.details.get("path", ""))
+        if "status_code" in error.details and not path:
+            raise
         message = error.message.removeprefix(f"{path}: ") if path else error.message
-        raise DefinitionInvalid(message, path=path, status_code=usual) from error
+        code = error.details.get("status_code", usual)
+        raise DefinitionInvalid(message, path=path, status_code=code) from error
     except RequestError as error:
         code = _STATUS_CODES.get(type(error).__name__, usual)
         raise DefinitionInvalid(error.message, status_code=code) from error
@@ -156,7 +161,8 @@ def with_status_code(work: Callable[[], list[str]], usual: str) -> list[str]:
 
 def _is_there(unit: UnitOfWork, component: Component) -> bool:
     type_ = metadata_type(component.kind)
-    return type_.try_read(Source(unit.tx, unit.catalog), component.full_name) is not None
+    source = Source(unit.tx, unit.catalog, component.api_version)
+    return type_.try_read(source, component.full_name) is not None
 
 
 def _must_exist(unit: UnitOfWork, component: Component) -> None:

@@ -193,7 +193,8 @@ def _draft(unit: UnitOfWork, package: Package, problems: list[Message]) -> tuple
             continue
         inner = field_components(component) if component.kind == "CustomObject" else []
         for each in (component, *inner):
-            is_new = METADATA_TYPES[each.kind].try_read(source, each.full_name) is None
+            own = replace(source, api_version=each.api_version)
+            is_new = METADATA_TYPES[each.kind].try_read(own, each.full_name) is None
             messages.append(Message(each.kind, each.full_name, path, is_created=is_new, is_changed=is_new))
     for removed in package.removed:
         _remove(draft, source, removed, messages, problems)

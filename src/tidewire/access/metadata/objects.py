@@ -23,13 +23,15 @@ from tidewire.access.metadata.values import (
 )
 from tidewire.schema.model import EventType, Field, FieldType, ObjectType
 
-_USED = names_in("fullName description eventType fields label nameField pluralLabel recordTypes sharingModel")
+_USED = names_in(
+    "fullName description eventType fields label nameField pluralLabel publishBehavior recordTypes sharingModel"
+)
 _FORGOTTEN = names_in(
     "actionOverrides allowInChatterGroups articleTypeChannelDisplay compactLayoutAssignment compactLayouts customHelp"
     " customHelpPage deploymentStatus deprecated enableActivities enableBulkApi enableDataTranslation enableDivisions"
     " enableEnhancedLookup enableFeeds enableHistory enableLicensing enablePublishStatusTracking enableReports"
     " enableSearch enableSharing enableStreamingApi externalSharingModel fieldSets gender household listViews"
-    " profileSearchLayouts publishBehavior recordTypeTrackFeedHistory recordTypeTrackHistory searchLayouts startsWith"
+    " profileSearchLayouts recordTypeTrackFeedHistory recordTypeTrackHistory searchLayouts startsWith"
     " visibility webLinks urls"
 )
 _SHARING = {
@@ -39,7 +41,8 @@ _SHARING = {
     "ControlledByParent": "controlled_by_parent",
 }
 _NAME_KINDS = ("Text", "AutoNumber")
-_HIGH_VOLUME = "HighVolume"
+_VOLUMES = {"HighVolume": "high", "StandardVolume": "standard"}
+_PUBLISHING = {"PublishAfterCommit": "after_commit", "PublishImmediately": "immediately"}
 
 
 @dataclass(slots=True)
@@ -143,9 +146,19 @@ def _add_event(draft: Draft, component: Component, context: Context) -> None:
     properties = component.properties
     known = context.catalog.try_event(component.full_name)
     spec = draft.type_spec(known.name if known is not None else component.full_name)
-    kind = text_of(properties, "eventType") or _HIGH_VOLUME
-    if kind != _HIGH_VOLUME:
-        refuse(f"The eventType {kind[:80]} is not supported: use {_HIGH_VOLUME}", fields=["eventType"])
+    for given, word, choices in (
+        ("eventType", "volume", _VOLUMES),
+        ("publishBehavior", "publish", _PUBLISHING),
+    ):
+        chosen = text_of(properties, given)
+        if chosen and chosen not in choices:
+            refuse(
+                f"The {given} {chosen[:80]} is not supported: use {' or '.join(choices)}",
+                "INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST",
+                [given],
+            )
+        if chosen:
+            spec[word] = choices[chosen]
     for given in ("nameField", "sharingModel", "recordTypes"):
         if given in properties:
             refuse(f"A platform event has no {given}", fields=[given])
@@ -246,10 +259,10 @@ def render_event(event: EventType, fields: Iterable[Field] | None = None) -> dic
         {
             "deploymentStatus": "Deployed",
             "description": event.description or None,
-            "eventType": _HIGH_VOLUME,
+            "eventType": "HighVolume" if event.is_high_volume else "StandardVolume",
             "fields": [render_field_properties(None, f, f.name) for f in chosen] or None,
             "label": event.label,
             "pluralLabel": event.label_plural,
-            "publishBehavior": "PublishAfterCommit",
+            "publishBehavior": "PublishImmediately" if event.publishes_immediately else "PublishAfterCommit",
         },
     )

@@ -66,6 +66,12 @@ def parse_manifest(data: bytes) -> tuple[dict[str, list[str]], str]:
     return members, text_of(properties, "version").strip()
 
 
+def version_number(text: str) -> int | None:
+    """The version that a manifest names, None if it names none that could be one."""
+    whole = text.partition(".")[0]
+    return int(whole) if whole.isascii() and whole.isdigit() and len(whole) <= 3 else None
+
+
 def render_manifest(members: Mapping[str, Iterable[str]], version: str) -> bytes:
     """A manifest."""
     types = [{"members": sorted(names), "name": kind} for kind, names in sorted(members.items())]
@@ -93,7 +99,7 @@ def _inside(files: Mapping[str, bytes], folder: str) -> dict[str, bytes]:
 
 
 def _read_one(package: Package, folder: str, files: Mapping[str, bytes]) -> None:
-    members, _ = parse_manifest(files[MANIFEST])
+    members, version = parse_manifest(files[MANIFEST])
     package.manifests.append(folder + MANIFEST)
     for kind in members:
         if kind not in METADATA_TYPES:
@@ -102,7 +108,7 @@ def _read_one(package: Package, folder: str, files: Mapping[str, bytes]) -> None
     seen: set[tuple[str, str]] = set()
     for path in sorted(files):
         if path != MANIFEST and path not in _REMOVALS:
-            _read_component(package, folder, path, files[path], members, seen)
+            _read_component(package, folder, path, files[path], members, seen, version_number(version))
     for kind, names in members.items():
         for name in names:
             if kind in METADATA_TYPES and name != "*" and (kind, name.lower()) not in seen:
@@ -125,6 +131,7 @@ def _read_component(
     data: bytes,
     members: Mapping[str, list[str]],
     seen: set[tuple[str, str]],
+    api_version: int | None,
 ) -> None:
     type_, name = _type_of(path)
     if type_ is None:
@@ -132,7 +139,7 @@ def _read_component(
         package.problems.append(Message("", name, folder + path, problem))
         return
     try:
-        component = Component(type_.name, name, parse_file(data, type_.name))
+        component = Component(type_.name, name, parse_file(data, type_.name), api_version)
         fields = field_components(component) if type_.name == "CustomObject" else []
     except RequestError as error:
         package.problems.append(Message(type_.name, name, folder + path, error.message))

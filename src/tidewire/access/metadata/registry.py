@@ -6,8 +6,16 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tidewire.access.metadata.channels import (
+    add_channel,
+    add_member,
+    channels_of,
+    try_read_channel,
+    try_read_member,
+)
 from tidewire.access.metadata.field_parse import Context
 from tidewire.access.metadata.field_render import render_field_properties
+from tidewire.access.metadata.managed import add_managed, try_read_managed
 from tidewire.access.metadata.objects import (
     Draft,
     add_field,
@@ -41,10 +49,11 @@ _ID_BITS = 53  # nine base-62 digits hold them
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What components are read from: one snapshot and its types."""
+    """What components are read from: one snapshot and its types, for a version of the API, None for the newest."""
 
     reader: Reader | Transaction
     catalog: Catalog
+    api_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +193,33 @@ def _profile_entries(source: Source) -> list[Entry]:
     return [Entry(name, str(row["Id"]), row) for name, row in profile_names(source.reader, source.catalog)]
 
 
+def channel_id(name: str) -> str:
+    """The id of a channel."""
+    return component_id("0YL", name)
+
+
+def member_id(full_name: str) -> str:
+    """The id of a channel's member."""
+    return component_id("0v8", full_name)
+
+
+def managed_id(name: str) -> str:
+    """The id of a managed subscription."""
+    return component_id("18x", name)
+
+
+def _managed_entries(source: Source) -> list[Entry]:
+    return [Entry(m.name, managed_id(m.name)) for m in source.catalog.selection.managed]
+
+
+def _channel_entries(source: Source) -> list[Entry]:
+    return [Entry(c.name, channel_id(c.name)) for c in channels_of(source.catalog, source.api_version)]
+
+
+def _member_entries(source: Source) -> list[Entry]:
+    return [Entry(m.full_name, member_id(m.full_name)) for m in source.catalog.selection.members]
+
+
 _RIGHTS = ("description", "fieldPermissions", "objectPermissions", "userPermissions")
 
 METADATA_TYPES: dict[str, MetadataType] = {
@@ -242,6 +278,39 @@ METADATA_TYPES: dict[str, MetadataType] = {
             lambda source, name: try_read_profile(source.reader, source.catalog, name),
             _add_profile,
             lambda draft, name: draft.remove("profiles", profile_name(name)),
+        ),
+        MetadataType(
+            "PlatformEventChannel",
+            "platformEventChannels",
+            "platformEventChannel",
+            (),
+            ("channelType", "eventType", "label"),
+            _channel_entries,
+            lambda source, name: try_read_channel(source.catalog, name, source.api_version),
+            lambda draft, component, unit, context: add_channel(draft, component, context.catalog),
+            lambda draft, name: draft.remove("channels", name),
+        ),
+        MetadataType(
+            "PlatformEventChannelMember",
+            "platformEventChannelMembers",
+            "platformEventChannelMember",
+            (),
+            ("enrichedFields", "eventChannel", "filterExpression", "selectedEntity"),
+            _member_entries,
+            lambda source, name: try_read_member(source.catalog, name),
+            lambda draft, component, unit, context: add_member(draft, component),
+            lambda draft, name: draft.remove("channel_members", name),
+        ),
+        MetadataType(
+            "ManagedEventSubscription",
+            "managedEventSubscriptions",
+            "managedEventSubscription",
+            (),
+            ("defaultReplay", "errorRecoveryReplay", "label", "state", "topicName"),
+            _managed_entries,
+            lambda source, name: try_read_managed(source.catalog, name),
+            lambda draft, component, unit, context: add_managed(draft, component),
+            lambda draft, name: draft.remove("managed_subscriptions", name),
         ),
     )
 }

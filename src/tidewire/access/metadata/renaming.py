@@ -9,7 +9,7 @@ from dataclasses import replace
 from tidewire.access.definitions.removal import Removal, check_unused
 from tidewire.access.metadata.registry import field_id
 from tidewire.access.metadata.values import refuse
-from tidewire.names import is_api_name
+from tidewire.names import change_event_name, is_api_name
 from tidewire.records.numbers import auto_number_key, move_number
 from tidewire.records.service import Records
 from tidewire.records.table import read_rows, try_find_by_value
@@ -37,8 +37,13 @@ def rename_object(records: Records, unit: UnitOfWork, old_name: str, new_name: s
     if isinstance(old, EventType):
         _move_rows(unit, old.name, new_name)
         event = replace(old, name=new_name, fields=tuple(_with_id(old.name, f) for f in old.fields))
+        selection = unit.catalog.selection.with_renamed(old.name, new_name)
         unit.catalog = records.types.change(
-            unit.tx, events=[event], removed_events=[old.name], base=unit.catalog
+            unit.tx,
+            events=[event],
+            removed_events=[old.name],
+            selection=selection,
+            base=unit.catalog,
         )
         return [f"rename platform event {old.name} to {new_name}"]
     _check_push_topics(unit, old)
@@ -95,12 +100,16 @@ def _move_rows(unit: UnitOfWork, old: str, new: str) -> None:
 
 
 def rename_field(records: Records, unit: UnitOfWork, old_full_name: str, new_full_name: str) -> list[str]:
-    """Rename a custom field: its records and the rights on it stay, but events from now on have the new name.
+    """Rename a custom field: its records and the rights on it stay, but events from now on have the new name. A field
+    of a platform event is known by the new name to those who publish, and gives the event another schema.
 
     Raises DefinitionInvalid where a formula, roll-up, sharing rule or push topic names it.
     """
     entity, _, old_name = old_full_name.partition(".")
     new_entity, _, new_name = new_full_name.partition(".")
+    event = unit.catalog.try_event(entity)
+    if event is not None:
+        return _rename_event_field(records, unit, event, old_name, new_full_name)
     obj = unit.catalog.try_object(entity)
     old = obj.try_field(old_name) if obj is not None else None
     if obj is None or old is None or not old.custom:
@@ -125,10 +134,34 @@ def rename_field(records: Records, unit: UnitOfWork, old_full_name: str, new_ful
     unit.catalog = records.types.change(
         unit.tx,
         objects=[renamed],
+        selection=unit.catalog.selection.with_renamed_field(change_event_name(obj.name), old.name, new_name),
         removed_fields=[(obj.name, name) for name in pairs],
         base=unit.catalog,
     )
     return [f"rename field {obj.name}.{old.name} to {new_name}"]
+
+
+def _rename_event_field(
+    records: Records, unit: UnitOfWork, event: EventType, old_name: str, new_full_name: str
+) -> list[str]:
+    new_entity, _, new_name = new_full_name.partition(".")
+    old = next((f for f in event.fields if f.name.lower() == old_name.lower()), None)
+    if old is None:
+        refuse(f"{event.name}.{old_name[:80]} cannot be renamed", "INVALID_OPERATION")
+    if new_entity.lower() != event.name.lower() or not (is_api_name(new_name) and new_name.endswith("__c")):
+        refuse(
+            f"{new_full_name[:80]} is not a name for a field of {event.name}",
+            "INVALID_FULL_NAME",
+            ["fullName"],
+        )
+    if any(f is not old and f.name.lower() == new_name.lower() for f in event.fields):
+        refuse(f"{event.name} has a field {new_name} already", "DUPLICATE_DEVELOPER_NAME", ["fullName"])
+    fields = tuple(replace(_with_id(event.name, f), name=new_name) if f is old else f for f in event.fields)
+    renamed = replace(event, fields=fields)
+    check_unused(unit, unit.catalog.with_events([renamed]), Removal(named={"push_topics": ()}), [], {})
+    unit.tx.progress.access_generation += 1  # whoever listens is to be told by the new schema
+    unit.catalog = records.types.change(unit.tx, events=[renamed], base=unit.catalog)
+    return [f"rename field {event.name}.{old.name} to {new_name}"]
 
 
 def _renamed(obj: ObjectType, f: Field, old: Field, new_name: str) -> Field:

@@ -12,7 +12,7 @@ from tidewire.access.gate import Call
 from tidewire.access.metadata.archive import write_zip
 from tidewire.access.metadata.listing import Listed, Makers
 from tidewire.access.metadata.objects import render_event, render_object
-from tidewire.access.metadata.package import MANIFEST, render_manifest
+from tidewire.access.metadata.package import MANIFEST, render_manifest, version_number
 from tidewire.access.metadata.registry import METADATA_TYPES, Entry, MetadataType, Source
 from tidewire.access.metadata.requests import KeptRequest, store_request, try_read_request
 from tidewire.access.metadata.service import Metadata
@@ -84,7 +84,7 @@ class Retrieves:
 
 
 def _gather(catalog: Catalog, options: RetrieveOptions, reader: Reader) -> _Gathered:
-    source = Source(reader, catalog)
+    source = Source(reader, catalog, version_number(options.version))
     makers = Makers(source)
     out = _Gathered()
     folder = "" if options.is_single_package else "unpackaged/"

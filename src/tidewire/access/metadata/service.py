@@ -7,7 +7,7 @@ own and has a result of its own; with it, all are one transaction, and one failu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -85,7 +85,7 @@ class Metadata:
         return saved
 
     async def read(
-        self, principal: Principal, kind: str, full_names: Sequence[str]
+        self, principal: Principal, kind: str, full_names: Sequence[str], *, api_version: int | None = None
     ) -> list[dict[str, object] | None]:
         """The properties of components, None for those that are not there."""
         await self.check(principal)
@@ -94,19 +94,21 @@ class Metadata:
         catalog = self._gate.catalog
 
         def work(reader: Reader) -> list[dict[str, object] | None]:
-            source = Source(reader, catalog)
+            source = Source(reader, catalog, api_version)
             return [type_.try_read(source, name) for name in full_names]
 
         return await self._gate.records.read(work)
 
-    async def entries(self, principal: Principal, kinds: Iterable[str]) -> list[Listed]:
+    async def entries(
+        self, principal: Principal, kinds: Iterable[str], *, api_version: int | None = None
+    ) -> list[Listed]:
         """The components of some types."""
         await self.check(principal)
         types = [metadata_type(kind) for kind in kinds]
         catalog = self._gate.catalog
 
         def work(reader: Reader) -> list[Listed]:
-            source = Source(reader, catalog)
+            source = Source(reader, catalog, api_version)
             makers = Makers(source)
             return [
                 makers.listed(entry, type_.name, type_.path(entry.full_name))
@@ -126,7 +128,8 @@ class Metadata:
     ) -> list[Saved]:
         await self.check(call.principal)
         check_count(components)
-        works = [partial(act, self._gate.records, each) for each in components]
+        dated = [replace(each, api_version=call.api_version) for each in components]
+        works = [partial(act, self._gate.records, each) for each in dated]
         names = [each.full_name for each in components]
         if all_or_none and len(works) > 1:
             return await self._save_together(call, names, works)

@@ -14,11 +14,14 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One piece of metadata: the name of its type, its full name, and its properties by element name."""
+    """One piece of metadata: the name of its type, its full name, and its properties by element name, as they are
+    in a version of the API, None for the newest.
+    """
 
     kind: str
     full_name: str
     properties: Properties
+    api_version: int | None = None
 
 
 def names_in(text: str) -> frozenset[str]:

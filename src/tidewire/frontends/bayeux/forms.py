@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -31,10 +32,20 @@ _HEADER_FIELDS = (
 )
 _HEADER = "ChangeEventHeader"
 _WHOLE_RECORD = frozenset({"CREATE", "UNDELETE"})
+_ENRICHED = frozenset({"UPDATE", "DELETE"})
+_ALL_RECORDS = "*"  # in place of an id: a field lost its values, and no record's own are told
 
 _Convert = Callable[[int], str]
+
+
+# Events of one run were mostly made in the same few seconds.
+@lru_cache(maxsize=4096)
+def _render_moment(value: int) -> str:
+    return render_datetime(value, "Z")
+
+
 _CONVERSIONS: dict[str, _Convert] = {
-    "DateTime": lambda value: render_datetime(value, "Z"),
+    "DateTime": _render_moment,
     "DateOnly": render_date,
     "TimeOnly": render_time,
 }
@@ -55,6 +66,8 @@ class BayeuxForm:
         """The whole Bayeux message of an event; see `WireForm`."""
         if event.family is Family.PUSH_TOPIC:
             data = self._push_topic_data(event, hidden)
+        elif event.family is Family.GENERIC:
+            data = self._generic_data(event)
         elif schema is None:
             return b""
         elif event.family is Family.CHANGE:
@@ -81,6 +94,13 @@ class BayeuxForm:
             head = {"createdDate": created.removesuffix("Z") + "+0000", "type": stored["type"]}
         return {"event": head, "sobject": sobject}
 
+    def _generic_data(self, event: Event) -> dict[str, Any]:
+        if self._has_replay:
+            head = {"createdDate": render_datetime(event.created_ms, "Z"), "replayId": event.position}
+        else:
+            head = {"createdDate": render_datetime(event.created_ms, "+0000")}
+        return {"payload": orjson.loads(event.payload)["payload"], "event": head}
+
     def _platform_data(self, event: Event, schema: EventSchema) -> dict[str, Any]:
         conversions = self._conversions_of(schema, event.schema_id)
         payload = {
@@ -93,7 +113,7 @@ class BayeuxForm:
         return {"schema": event.schema_id, "payload": payload, "event": head}
 
     def _change_data(self, event: Event, hidden: frozenset[str], schema: EventSchema) -> dict[str, Any]:
-        stored = schema.decode(event.payload)
+        stored = schema.decode_set(event.payload)
         stored_header = stored[_HEADER]
         header = {name: stored_header[name] for name in _HEADER_FIELDS}
         changed = [
@@ -108,8 +128,13 @@ class BayeuxForm:
         change_type = header["changeType"]
         if change_type in _WHOLE_RECORD:
             payload |= _whole_record(stored, hidden, conversions)
-        elif change_type == "UPDATE":
+        elif change_type == "UPDATE" and not stored_header["recordIds"][0].endswith(_ALL_RECORDS):
             payload |= _changed_part(stored, changed, hidden, conversions)
+            for name in decode_bitmap(schema, stored_header["diffFields"]):
+                if name in payload:
+                    payload[name] = {"diff": payload[name]}
+        if change_type in _ENRICHED and not stored_header["recordIds"][0].endswith(_ALL_RECORDS):
+            _add_enriched(payload, stored, hidden, conversions)
         return {"schema": event.schema_id, "payload": payload, "event": {"replayId": event.position}}
 
     def _conversions_of(self, schema: EventSchema, schema_id: str) -> dict[str, _Convert]:
@@ -196,6 +221,21 @@ def _changed_part(
     if modified is not None and "LastModifiedDate" not in hidden:
         out["LastModifiedDate"] = _converted(modified, conversions.get("LastModifiedDate"))
     return out
+
+
+def _add_enriched(
+    payload: dict[str, Any], stored: dict[str, Any], hidden: frozenset[str], conversions: dict[str, _Convert]
+) -> None:
+    """Add what the event holds though it did not change: fields by which its channel enriches events."""
+    for name, value in stored.items():
+        if value is None or name in hidden:
+            continue
+        if isinstance(value, dict) and name != _HEADER:
+            parts = _parts(name, value, hidden) | payload.get(name, {})
+            if parts:
+                payload[name] = parts
+        elif name not in payload:
+            payload[name] = _converted(value, conversions.get(name))
 
 
 def _parts(compound: str, value: dict[str, Any], hidden: frozenset[str]) -> dict[str, Any]:

@@ -1,6 +1,9 @@
-"""The living sessions, found by client id and by the login they came with."""
+"""The living sessions, found by client id, by the login they came with and by their user."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
 
 from tidewire.access.principal import Principal
 from tidewire.frontends.bayeux.session import Session
@@ -9,11 +12,13 @@ from tidewire.frontends.bayeux.session import Session
 class SessionRegistry:
     """Owns every session of one edge from handshake to removal."""
 
-    __slots__ = ("_by_client", "_by_login")
+    __slots__ = ("_by_client", "_by_login", "_by_user", "removed")
 
     def __init__(self) -> None:
+        self.removed: Callable[[Session], None] = _nobody  # told of each session that goes
         self._by_client: dict[str, Session] = {}
         self._by_login: dict[str, set[Session]] = {}
+        self._by_user: dict[tuple[str, str], dict[Session, None]] = {}  # in order of their handshakes
 
     def __len__(self) -> int:
         return len(self._by_client)
@@ -22,6 +27,7 @@ class SessionRegistry:
         """List a new session."""
         self._by_client[session.client_id] = session
         self._by_login.setdefault(session.principal.session_id, set()).add(session)
+        self._by_user.setdefault(_user_of(session.principal), {})[session] = None
 
     def try_find(self, client_id: str) -> Session | None:
         """The session of a client, if it lives."""
@@ -36,8 +42,20 @@ class SessionRegistry:
         return list(self._by_login.get(login_id, ()))
 
     def late(self, now_s: float) -> list[Session]:
-        """The sessions whose hold or reconnect window is over."""
-        return [session for session in self._by_client.values() if session.deadline_s <= now_s]
+        """The sessions whose hold or reconnect window, or whose time as a whole, is over."""
+        return [s for s in self._by_client.values() if s.deadline_s <= now_s or s.ends_s <= now_s]
+
+    def count_of(self, principal: Principal) -> int:
+        """How many sessions a user has."""
+        return len(self._by_user.get(_user_of(principal), ()))
+
+    def crowded_out(self, principal: Principal, surplus: int) -> list[Session]:
+        """Up to `surplus` sessions of a user that must go before another one fits: the oldest, but held ones last."""
+        if surplus <= 0:
+            return []
+        own = self._by_user.get(_user_of(principal), {})
+        away = list(islice((session for session in own if session.exchange is None), surplus))
+        return away + list(islice((s for s in own if s.exchange is not None), surplus - len(away)))
 
     def move(self, session: Session, principal: Principal) -> None:
         """The session's user goes on under another login."""
@@ -47,9 +65,17 @@ class SessionRegistry:
 
     def remove(self, session: Session) -> None:
         """Forget a session and end its subscriptions. Idempotent."""
-        self._by_client.pop(session.client_id, None)
+        was_listed = self._by_client.pop(session.client_id, None) is not None
         self._unlist_login(session)
+        user = _user_of(session.principal)
+        own = self._by_user.get(user)
+        if own is not None:
+            own.pop(session, None)
+            if not own:
+                del self._by_user[user]
         session.close()
+        if was_listed:
+            self.removed(session)
 
     def _unlist_login(self, session: Session) -> None:
         login_id = session.principal.session_id
@@ -58,3 +84,11 @@ class SessionRegistry:
             peers.discard(session)
             if not peers:
                 del self._by_login[login_id]
+
+
+def _user_of(principal: Principal) -> tuple[str, str]:
+    return principal.org_id, principal.user_id
+
+
+def _nobody(session: Session) -> None:
+    return None

@@ -3,12 +3,13 @@
 States. A session is *fresh* after the handshake: its first connect is answered at once, with advice, because
 clients wait for it. Afterwards it is *held* while a connect waits and *away* between a reply and the next
 connect. `deadline_s` is the end of the current state: of the hold, after which the connect gets an empty
-reply, or of the reconnect window, after which the session is gone. Nothing here reads a clock or a socket;
-the caller passes the time and moves the bytes.
+reply, or of the reconnect window, after which the session is gone. `ends_s` is the end of all of them.
+Nothing here reads a clock or a socket; the caller passes the time and moves the bytes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,10 +18,13 @@ import orjson
 
 from tidewire.access.principal import Principal
 from tidewire.errors import PlatformError
+from tidewire.frontends.bayeux.ack import Acknowledgements
 from tidewire.frontends.bayeux.wire import (
     CONNECT,
+    LAST_TIMED_VERSION,
     LONG_POLLING,
     SUBSCRIBE,
+    WEBSOCKET,
     Endpoint,
     Message,
     advice_ms,
@@ -51,6 +55,7 @@ class SessionTimes:
 
     hold_s: float
     window_s: float
+    old_session_s: float = math.inf
 
     @property
     def hold_ms(self) -> int:
@@ -66,17 +71,22 @@ class Session:
         "_owes_advice",
         "_sleep_s",
         "_times",
+        "acks",
         "browser",
         "client_id",
+        "confirmed",
         "connect_id",
         "credentials",
         "deadline_s",
         "endpoint",
+        "ends_s",
         "exchange",
+        "has_websocket",
         "is_closed",
         "is_due",
         "is_fresh",
         "lost",
+        "moved",
         "principal",
         "sources",
         "verified_s",
@@ -102,10 +112,16 @@ class Session:
         self.is_due = False  # listed for delivery on the next turn of the loop
         self.wake: Callable[[], None] = _nobody
         self.lost: Callable[[Exchange], None] | None = None
+        self.acks: Acknowledgements | None = None
+        self.confirmed: dict[str, int] = {}  # where each channel goes on if the server has to start again
+        self.moved: Callable[[], None] | None = None  # told of new ones, if the session is kept
+        self.has_websocket = False
         self.credentials = ""
         self.verified_s = now_s
         self._times = times
         self._next_source = 0
+        self.ends_s = math.inf
+        self.restart(now_s)
         # per connect
         self.deadline_s = now_s + times.window_s
         self.exchange: Exchange | None = None
@@ -114,10 +130,15 @@ class Session:
         self._owes_advice = True
         self._sleep_s = 0.0
 
+    def restart(self, now_s: float) -> None:
+        """A handshake or a subscribe: sessions of old versions, which end after a while, begin anew."""
+        if self.endpoint.api_version <= LAST_TIMED_VERSION:
+            self.ends_s = now_s + self._times.old_session_s
+
     def begin_connect(self, message: Message) -> WireError | None:
         """Take in a connect request; says what is wrong with it, if anything."""
         kind = message.get("connectionType", LONG_POLLING)
-        if kind != LONG_POLLING:
+        if kind != LONG_POLLING and not (kind == WEBSOCKET and self.has_websocket):
             return invalid_connection_type(kind if isinstance(kind, str) else "")
         self.connect_id = b',"id":' + orjson.dumps(message["id"]) if "id" in message else b""
         if "advice" in message:
@@ -125,6 +146,11 @@ class Session:
             self._sleep_s = min((advice_ms(message, "interval") or 0) / 1000, _LONGEST_SLEEP_S)
         else:
             self._sleep_s = 0.0
+        has_all = self.acks is None or self.acks.take_in(message)
+        if self.moved is not None:
+            if has_all:
+                self.confirmed = {channel: source.position for channel, source in self.sources.items()}
+            self.moved()
         return None
 
     def hold_for_s(self, message: Message) -> float:
@@ -146,6 +172,11 @@ class Session:
         A subscription that has ended is dropped here, and its end told as an unsolicited failure of its
         subscribe.
         """
+        if self.acks is not None:
+            return self.acks.collect(lambda: self._take(max_events, max_bytes))
+        return self._take(max_events, max_bytes)
+
+    def _take(self, max_events: int, max_bytes: int) -> list[bytes]:
         if len(self.sources) == 1:
             (only,) = self.sources.values()
             if only.error is None:
@@ -178,6 +209,8 @@ class Session:
         elif self._owes_advice:
             advice = b'"advice":{"reconnect":"retry","interval":0,"timeout":%d},' % self._times.hold_ms
             self._owes_advice = False
+        if self.acks is not None:
+            advice += b'"ext":{"ack":%d},' % self.acks.next_batch()
         client_id = self.client_id.encode()
         return b'{"clientId":"%b",%b"channel":"/meta/connect"%b,"successful":true}' % (
             client_id,
@@ -191,13 +224,22 @@ class Session:
         message: Message = {"channel": CONNECT}
         if self.connect_id:
             message["id"] = orjson.loads(self.connect_id.removeprefix(b',"id":'))
-        return render_failure(message, error, self.client_id)
+        # Whoever is told that their client is unknown is not told its id.
+        shown = "" if error.reconnect is Reconnect.HANDSHAKE else self.client_id
+        return render_failure(message, error, shown)
 
     def lose_exchange(self, exchange: Exchange, now_s: float) -> None:
         """The peer of the held connect is gone; it has the reconnect window to come back."""
         if self.exchange is exchange:
             self.exchange = None
             self.deadline_s = now_s + self._times.window_s
+
+    def confirm_new(self) -> None:
+        """Note where new subscriptions begin, and forget those that ended."""
+        known = self.confirmed
+        self.confirmed = {
+            channel: known.get(channel, source.position) for channel, source in self.sources.items()
+        }
 
     def touch(self, now_s: float) -> None:
         """Any message shows that the client lives."""

@@ -6,6 +6,7 @@ import logging
 
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay, after
 from tidewire.errors import ClientUnknown, PlatformError
+from tidewire.faults import fail_point
 from tidewire.frontends.bayeux import wire
 from tidewire.frontends.bayeux.forms import bayeux_form
 from tidewire.frontends.bayeux.session import EventSource, Session
@@ -41,7 +42,7 @@ async def subscribe(hub: Hub, session: Session, message: Message, max_subscripti
             # Clients repeat subscribes; starting anew at the tip would lose what has not been sent yet.
             continue
         try:
-            opened[channel] = await _open(hub, session, channel, start)
+            opened[channel] = await open_source(hub, session, channel, start)
         except PlatformError as error:
             failure = wire_error(error, channel)
             break
@@ -55,6 +56,7 @@ async def subscribe(hub: Hub, session: Session, message: Message, max_subscripti
         replaced = session.sources.pop(channel, None)
         if replaced is not None:
             replaced.close()
+            session.confirmed.pop(channel, None)
         session.sources[channel] = source
     return None
 
@@ -75,18 +77,15 @@ async def reopen(hub: Hub, session: Session) -> None:
     """Go on with every subscription under the session's new login, so that none dies with the old one."""
     for channel, source in tuple(session.sources.items()):
         try:
-            fresh = await _open(hub, session, channel, after(source.position))
+            fresh = await open_source(hub, session, channel, after(source.position))
         except PlatformError as error:
             log.info("bayeux.subscription_dropped", extra={"channel": channel, "code": error.code})
             continue
         # While core was asked the client may have left, or a reply may have moved the old one on.
-        if (
-            session.is_closed
-            or session.sources.get(channel) is not source
-            or source.position != fresh.position
-        ):
+        if session.is_closed or session.sources.get(channel) is not source:
             fresh.close()
         else:
+            fresh.position = source.position
             session.sources[channel] = fresh
             source.close()
 
@@ -98,7 +97,10 @@ def _start_of(session: Session, message: Message, channel: str) -> Replay | Wire
         path = parse_channel(channel).path
     except PlatformError as error:
         return wire_error(error, channel)
-    if not session.endpoint.is_durable:
+    failure = wire.check_format(message, path)
+    if failure is not None:
+        return failure
+    if not session.endpoint.replays(channel):
         return LATEST
     wanted = wire.parse_replay(message, path)
     if isinstance(wanted, WireError):
@@ -108,6 +110,20 @@ def _start_of(session: Session, message: Message, channel: str) -> Replay | Wire
     return EARLIEST if wanted == wire.REPLAY_ALL else after(wanted)
 
 
-async def _open(hub: Hub, session: Session, channel: str, start: Replay) -> EventSource:
+async def open_source(hub: Hub, session: Session, channel: str, start: Replay) -> EventSource:
+    """A session's subscription to one channel. Raises PlatformError."""
     version = session.endpoint.api_version
-    return await hub.subscribe(session.principal, channel, version, start, bayeux_form(version), session.wake)
+    # Generic events have replay ids at the replay endpoint of 36.0 already.
+    form = bayeux_form(
+        max(version, wire.FIRST_DURABLE_VERSION) if session.endpoint.replays(channel) else version
+    )
+    fail_point("bayeux.subscribe", channel)
+    source = await hub.subscribe(session.principal, channel, version, start, form, session.wake)
+    try:
+        source.meter = await hub.usage.admit(
+            session.client_id, channel, source.grant.family, is_durable=session.endpoint.is_durable
+        )
+    except BaseException:
+        source.close()
+        raise
+    return source

@@ -18,6 +18,7 @@ from tidewire.frontends.bayeux.wire_errors import (
     WireError,
     invalid_replay_id,
     replay_id_not_found,
+    unknown_format,
 )
 
 Message = dict[str, Any]
@@ -29,10 +30,14 @@ SUBSCRIBE = "/meta/subscribe"
 UNSUBSCRIBE = "/meta/unsubscribe"
 DISCONNECT = "/meta/disconnect"
 LONG_POLLING = "long-polling"
+WEBSOCKET = "websocket"
 COOKIE_NAME = "BAYEUX_BROWSER"
+EXPANDED = "EXPANDED"
 
 FIRST_VERSION = 23.0
+LAST_TIMED_VERSION = 24.0  # whose sessions end after a while, however lively
 FIRST_DURABLE_VERSION = 37.0
+NEWEST_VERSION = 67.0
 MAX_MESSAGES = 256  # a request is at most 32 KiB; more messages than this are not a client's doing
 
 REPLAY_NEW = -1
@@ -58,6 +63,10 @@ class Endpoint:
     api_version: float
     is_durable: bool
 
+    def replays(self, channel: str) -> bool:
+        """Whether events of this channel have replay ids here: below 37.0, only generic ones at the replay endpoint."""
+        return self.is_durable and (self.api_version >= FIRST_DURABLE_VERSION or channel.startswith("/u/"))
+
 
 def parse_endpoint(path: str) -> Endpoint:
     """Read the API version from a path. Raises VersionUnsupported, or ResourceUnknown for other paths."""
@@ -68,7 +77,7 @@ def parse_endpoint(path: str) -> Endpoint:
     if text is None:
         raise VersionUnsupported(VERSION_MISSING, version="")
     version = float(text) if _VERSION.fullmatch(text) else 0.0
-    if version < FIRST_VERSION:
+    if not FIRST_VERSION <= version <= NEWEST_VERSION:
         raise VersionUnsupported(VERSION_TOO_OLD, version=text[:20])
     return Endpoint(version, version >= FIRST_DURABLE_VERSION or match["replay"] is not None)
 
@@ -128,6 +137,16 @@ def parse_replay(message: Message, path: str) -> int | WireError:
     return value
 
 
+def check_format(message: Message, path: str) -> WireError | None:
+    """What is wrong with the payload format that a subscribe asks for. The only one there is is JSON, EXPANDED."""
+    ext = message.get("ext")
+    formats = ext.get("payload.format") if isinstance(ext, dict) else None
+    wanted = formats.get(path) if isinstance(formats, dict) else None
+    if wanted is None or (isinstance(wanted, str) and wanted.upper() == EXPANDED):
+        return None
+    return WireError(unknown_format(path, _java_text(wanted)[:64]))
+
+
 def parse_channels(message: Message) -> list[str] | None:
     """The channels that a subscribe or unsubscribe names, or None if it names none in a legal way."""
     names = _as_list(message.get("subscription"))
@@ -181,14 +200,25 @@ def render_failure(message: Message, error: WireError, client_id: str = "") -> b
     return orjson.dumps(reply)
 
 
-def render_handshake(message: Message, client_id: str, endpoint: Endpoint, hold_ms: int) -> bytes:
+def render_handshake(
+    message: Message,
+    client_id: str,
+    endpoint: Endpoint,
+    hold_ms: int,
+    *,
+    has_ack: bool = False,
+    has_websocket: bool = False,
+) -> bytes:
     """The reply that opens a session."""
     reply: dict[str, object] = {}
-    if endpoint.is_durable:
-        reply["ext"] = {"replay": True, "payload.format": True}
+    ext = {"replay": True, "payload.format": True} if endpoint.is_durable else {}
+    if has_ack:
+        ext["ack"] = True
+    if ext:
+        reply["ext"] = ext
     reply["minimumVersion"] = "1.0"
     reply["clientId"] = client_id
-    reply["supportedConnectionTypes"] = [LONG_POLLING]
+    reply["supportedConnectionTypes"] = [WEBSOCKET, LONG_POLLING] if has_websocket else [LONG_POLLING]
     reply["channel"] = HANDSHAKE
     if "id" in message:
         reply["id"] = message["id"]

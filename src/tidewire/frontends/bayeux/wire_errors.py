@@ -23,6 +23,11 @@ NO_LEADING_SLASH = "400::Channel subscriptions must start with a leading '/'"
 RESTRICTED_CHANNEL = "403::Restricted channel"
 TOO_MANY_SUBSCRIPTIONS = "403::Subscription limit exceeded for this topic"
 TOO_MANY_CLIENTS = "403::Organization concurrent user limit exceeded"
+TOO_MANY_CONNECTIONS = (
+    "403::To protect all customers from excessive use and Denial of Service attacks, we limit the number of "
+    "simultaneous connections per server. Your request has been denied because this limit has been exceeded. "
+    "Please try your request again later."
+)
 TOO_BUSY = "503::Server is too busy. Please try your request again later."
 VERSION_MISSING = "API version in the URI is mandatory. URI format: '/cometd/42.0'"
 VERSION_TOO_OLD = (
@@ -81,6 +86,13 @@ def replay_id_not_found(channel: str, shown_map: str) -> str:
     )
 
 
+def unknown_format(channel: str, shown_format: str) -> str:
+    """A payload format that events cannot be sent in."""
+    return (
+        f"400::The payload format {{{shown_format}}} isn't supported for channel {{{channel}}}. Use EXPANDED."
+    )
+
+
 _FIXED: dict[type[PlatformError], WireError] = {
     errors.AuthHeaderInvalid: WireError(NO_TOKEN, Reconnect.NONE),
     errors.SessionInvalid: WireError(BAD_TOKEN, Reconnect.NONE),
@@ -103,9 +115,14 @@ def wire_error(error: PlatformError, channel: str = "") -> WireError:
     fixed = _FIXED.get(type(error))
     if fixed is not None:
         return fixed
+    if isinstance(error, errors.LimitExceeded) and "allocation" in error.details:
+        is_server = error.details["allocation"] == "sessions"
+        return WireError(TOO_MANY_CONNECTIONS if is_server else f"403::{error.message}")
     if error.retryable:
         return WireError(SUBSCRIBE_DENIED, Reconnect.RETRY, TOO_BUSY)
     match error:
+        case errors.ChannelUnknown() if error.details.get("is_generic"):
+            return WireError(f"404::{error.message}")
         case errors.ChannelUnknown() | errors.TopicUnknown():
             return WireError(unknown_channel(channel))
         case errors.ChannelForbidden():

@@ -7,14 +7,19 @@ org's own front end decides whether the claim holds.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 import grpc
 
-from tidewire.errors import ConfigInvalid, PlatformError
-from tidewire.frontends.pubsub.session import PubSubSettings, try_find_token
+from tidewire.errors import ConfigInvalid, PlatformError, StoreClosed
+from tidewire.frontends.pubsub.headers import try_find_token
+from tidewire.frontends.pubsub.health import Health
+from tidewire.frontends.pubsub.reflection import Reflection
+from tidewire.frontends.pubsub.settings import PubSubSettings
+from tidewire.frontends.pubsub.wire_errors import render_failure
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +50,7 @@ class PubSubListener:
         self._settings = settings
         self._shares_ports = shares_ports
         self._server: Any = None
+        self._health = Health(SERVICE_NAMES)
 
     async def start(
         self, plain: tuple[str, int] | None, tls: tuple[str, int, bytes, bytes] | None
@@ -57,8 +63,10 @@ class PubSubListener:
             options=_server_options(self._settings, shares_ports=self._shares_ports)
         )
         handlers = self._handlers()
-        for name in SERVICE_NAMES:
-            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+        services = [(name, handlers) for name in SERVICE_NAMES]
+        services += [self._health.handlers(), *Reflection(SERVICE_NAMES).handlers()]
+        for name, methods in services:
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
         plain_port = tls_port = None
         if plain is not None:
             plain_port = _bind(plain, "grpc", self._server.add_insecure_port)
@@ -72,6 +80,7 @@ class PubSubListener:
 
     async def close(self, grace_s: float) -> None:
         """Give running calls `grace_s`, then cut them off."""
+        self._health.close()
         if self._server is not None:
             await self._server.stop(grace_s)
 
@@ -88,7 +97,9 @@ class PubSubListener:
                     return await answerer.answer_call(rpc, request, context)
             except PlatformError as error:
                 log.warning("pubsub.org_unavailable", extra={"code": error.code})
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the org is not to be had now; try again later")
+            reason = StoreClosed("the org is not to be had now")
+            failure = render_failure(reason, rpc=rpc, rpc_id=str(uuid.uuid4()), tenant="", topic="")
+            await context.abort(grpc.StatusCode[failure.status], failure.text, failure.trailers)
             return None
 
         return handle

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidewire import errors as e
+from tidewire.frontends.pubsub.wire import render_replay_id
 
+_MAX_CAUSE = 300
 CODE_PREFIX = "sfdc.platform.eventbus.grpc."
 
 _REFUSED = ("INVALID_ARGUMENT", "topic.meta.permission")
@@ -35,11 +37,14 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
     e.SchemaUnknown: ("NOT_FOUND", "schema.meta.permission"),
     e.ReplayIdInvalid: ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted"),
     e.ReplayIdExpired: ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted"),
+    e.ManagedUnknown: ("NOT_FOUND", "managed.subscription.not.found"),
+    e.ManagedStopped: ("FAILED_PRECONDITION", "managed.subscription.stopped"),
+    e.ManagedActive: ("ALREADY_EXISTS", "managed.subscription.already.active"),
     e.DemandInvalid: ("INVALID_ARGUMENT", "subscription.fetch.requested.events.invalid"),
     e.BodyMalformed: _REFUSED,
     e.PayloadInvalid: ("INVALID_ARGUMENT", "schema.validation.failed"),
     e.BodyTooLarge: _EXHAUSTED,
-    e.LimitExceeded: ("RESOURCE_EXHAUSTED", "subscription.limit.exceeded"),
+    e.LimitExceeded: _EXHAUSTED,
     e.MethodNotAllowed: ("UNIMPLEMENTED", "subscription.topic.cannot.subscribe"),
     e.SlowConsumer: ("RESOURCE_EXHAUSTED", "subscription.fetch.overflow"),
     # our side
@@ -58,6 +63,7 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
             e.SearchMalformed,
             e.FieldUnknown,
             e.ObjectUnknown,
+            e.OperationUnsupported,
             e.FilterInvalid,
             e.OperatorInvalid,
             e.RequiredFieldMissing,
@@ -83,6 +89,7 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
             e.OwnerInactive,
             e.OwnerLacksRead,
             e.QueueUnfit,
+            e.FeatureUnavailable,
             e.PasswordInvalid,
             e.StatusRefused,
             e.ActivationRefused,
@@ -104,6 +111,13 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
     ),
 }
 
+# Which allocation of the org is used up, by the detail `allocation`; anything else is a limit of the server.
+_LIMITS = {
+    "clients": ("RESOURCE_EXHAUSTED", "concurrent.client.limit.exceeded"),
+    "events": ("RESOURCE_EXHAUSTED", "subscription.limit.exceeded"),
+}
+_DELIVERY_LIMIT = "You have exceeded the event delivery limit for your org."
+
 # Codes that a call sets itself, in the error's detail `wire_code`, because only it knows which request was
 # wrong.
 STATUS_OF_CODE = {
@@ -114,6 +128,16 @@ STATUS_OF_CODE = {
     "publish.topic.mismatch": "INVALID_ARGUMENT",
     "publish.topic.validation.empty": "INVALID_ARGUMENT",
     "publish.stream.sweeper.timeout": "DEADLINE_EXCEEDED",
+    "publish.auth.refresh.invalid": "INVALID_ARGUMENT",
+    "service.auth.refresh.invalid": "UNAUTHENTICATED",
+    "service.tenant.license": "PERMISSION_DENIED",
+    "service.unavailable": "UNAVAILABLE",
+    "service.protection.triggered": "RESOURCE_EXHAUSTED",
+    "topic.api.unavailable": "UNAVAILABLE",
+    "schema.api.unavailable": "UNAVAILABLE",
+    "subscription.fetch.replay.repeated": "INTERNAL",
+    "managed.subscription.validation.empty": "INVALID_ARGUMENT",
+    "managed.subscription.commit.timeout": "DEADLINE_EXCEEDED",
 }
 
 _TEXTS = {
@@ -129,7 +153,7 @@ class Failure:
 
     status: str
     text: str
-    trailers: tuple[tuple[str, str], ...]
+    trailers: tuple[tuple[str, str | bytes], ...]
 
 
 def render_failure(error: e.PlatformError, *, rpc: str, rpc_id: str, tenant: str, topic: str) -> Failure:
@@ -138,6 +162,8 @@ def render_failure(error: e.PlatformError, *, rpc: str, rpc_id: str, tenant: str
     `tenant` is the org as clients see it; `topic` what the call named, if anything.
     """
     status, code = STATUS_AND_CODE.get(type(error), _INTERNAL)
+    if isinstance(error, e.LimitExceeded):
+        status, code = _LIMITS.get(str(error.details.get("allocation")), (status, code))
     own_code = error.details.get("wire_code")
     if isinstance(own_code, str):
         status, code = STATUS_OF_CODE[own_code], own_code
@@ -146,15 +172,29 @@ def render_failure(error: e.PlatformError, *, rpc: str, rpc_id: str, tenant: str
             f"The topic information for org {tenant} and topic {topic} not found. "
             "Ensure the topic name is correct and that the topic exists."
         )
+    elif code == "subscription.limit.exceeded":
+        text = _DELIVERY_LIMIT
     else:
         # Errors of our own side may speak of paths and stores; the log has them, the peer does not.
         text = _TEXTS.get(status, error.message)
-    trailers = [
+    trailers: list[tuple[str, str | bytes]] = [
         ("error-code", CODE_PREFIX + code),
         ("rpc-id", rpc_id),
         ("type", rpc),
+        ("internal-cause", _cause(error)),
         ("tidewire-code", error.code),
     ]
     if isinstance(error, e.ReplayIdExpired) and "earliest" in error.details:
-        trailers.append(("tidewire-earliest-replay-id", str(error.details["earliest"])))
+        earliest = int(str(error.details["earliest"]))
+        trailers.append(("tidewire-earliest-replay-id", str(earliest)))
+        trailers.append(("tidewire-earliest-replay-id-bin", render_replay_id(earliest)))
     return Failure(status, f"{text} rpcId: {rpc_id}", tuple(trailers))
+
+
+def _cause(error: e.PlatformError) -> str:
+    """The error on one line of ASCII, without a stack; of our own side's only its name."""
+    name = type(error).__name__
+    if isinstance(error, e.StorageError | e.InternalError | e.ConfigInvalid):
+        return name
+    text = " ".join(error.message.split())[:_MAX_CAUSE]
+    return f"{name}: {text}".encode("ascii", "replace").decode()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
 from tidewire.access.gate import Call, Gate
+from tidewire.access.monitoring import ApiReader
 from tidewire.access.paging import QueryPages
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import ObjectUnknown, ResourceUnknown
-from tidewire.frontends.rest.wire import NO_STORE, render_json, render_origin
+from tidewire.frontends.rest.wire import NO_STORE, client_name, render_json, render_origin
+from tidewire.matching.generic import GenericStreaming
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 ApiT = TypeVar("ApiT")
@@ -32,15 +35,12 @@ class ApiCall:
         """Who calls, and what change events will say about it."""
         return Call(self.principal, render_origin(self.request, self.version), api_version=self.version)
 
-
-class Recent(Protocol):
-    """Which records a user worked with last."""
-
-    def note(self, principal: Principal, entity: str, record_id: str) -> None:
-        """The user has used a record."""
-
-    def newest(self, principal: Principal, entity: str = "") -> list[tuple[str, str]]:
-        """Object and id of the records used last, the newest first."""
+    @property
+    def reader(self) -> ApiReader:
+        """Who reads, as monitoring tells of it."""
+        request = self.request
+        agent = request.headers.get("user-agent", "")
+        return ApiReader(self.principal, "REST", self.version, request.peer, agent, client_name(request))
 
 
 class Changes(Protocol):
@@ -66,8 +66,8 @@ class Api(Protocol):
         """Queries and their pages."""
 
     @property
-    def recent(self) -> Recent:
-        """What users worked with last."""
+    def generic(self) -> GenericStreaming:
+        """Channels that users push events to."""
 
     @property
     def changes(self) -> Changes:
@@ -124,10 +124,20 @@ def require_version(call: ApiCall, first: int) -> None:
         raise ResourceUnknown("The requested resource does not exist")
 
 
-@contextmanager
-def object_in_path() -> Iterator[None]:
+class _ObjectInPath:
+    def __enter__(self) -> None:
+        """Nothing is to be done."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, ObjectUnknown):
+            raise ResourceUnknown("The requested resource does not exist") from error
+
+
+_OBJECT_IN_PATH = _ObjectInPath()
+
+
+def object_in_path() -> AbstractContextManager[None]:
     """An unknown object in a query is a wrong query; in a path it makes the path name nothing."""
-    try:
-        yield
-    except ObjectUnknown as err:
-        raise ResourceUnknown("The requested resource does not exist") from err
+    return _OBJECT_IN_PATH

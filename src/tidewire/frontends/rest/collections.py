@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tidewire.access.creating import Created, create_together
 from tidewire.access.editing import unknown_column
-from tidewire.access.gate import Gate, Upsert, Write
-from tidewire.access.joined import run_joined
+from tidewire.access.gate import Upsert, Write
+from tidewire.access.publishing import Published
+from tidewire.access.repeated_keys import refuse_repeated
 from tidewire.errors import (
     BodyMalformed,
     PlatformError,
@@ -25,7 +27,7 @@ from tidewire.frontends.rest.calls import Api, ApiCall, object_in_path, render_a
 from tidewire.frontends.rest.records import render_published, render_record
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.frontends.rest.wire_errors import render_error_entry, render_refusal
-from tidewire.ids import make_id, normalise_id, try_normalise_id
+from tidewire.ids import normalise_id, try_normalise_id
 from tidewire.schema.model import FieldType
 from tidewire.transport.http import HttpResponse
 
@@ -49,11 +51,14 @@ Refusals = Mapping[int, tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A row that was written: its record's id, whether an upsert made it, and an event's uuid."""
+    """A row that was written: its record's id, whether an upsert made it, and an event's uuid. What `stands` was not
+    taken back with the others.
+    """
 
     record_id: str
     is_created: bool | None = None
     event_uuid: str = ""
+    stands: bool = False
 
 
 Result = Made | PlatformError
@@ -65,8 +70,9 @@ async def create_collection(api: Api, call: ApiCall) -> HttpResponse:
     body = parse_json_object(call.request)
     writes = [Write(entity, None, values) for entity, values in _parse_records(body)]
     all_or_none = parse_flag(body, "allOrNone")
-    results = await _create(api.gate, call, writes, all_or_none=all_or_none)
-    return render_answer(api, call, 200, render_results(results, all_or_none=all_or_none))
+    created, is_undone = await create_together(api.gate, call.context, writes, all_or_none=all_or_none)
+    results = [_made(each) for each in created]
+    return render_answer(api, call, 200, render_results(results, all_or_none=is_undone))
 
 
 async def update_collection(api: Api, call: ApiCall) -> HttpResponse:
@@ -120,6 +126,7 @@ async def upsert_collection(api: Api, call: ApiCall) -> HttpResponse:
             refusals[index] = ("MISSING_ARGUMENT", f"{key.name} not specified")
         upserts.append(Upsert(entity.name, key.name, value, values))
     all_or_none = parse_flag(body, "allOrNone")
+    upserts = refuse_repeated(api.gate.catalog, upserts)
     done = await api.gate.upsert_together(call.context, upserts, all_or_none=all_or_none)
     results = [r if isinstance(r, PlatformError) else Made(*r) for r in done]
     rendered = render_results(results, refusals, all_or_none=all_or_none, is_upsert=True)
@@ -138,38 +145,14 @@ async def retrieve_by_body(api: Api, call: ApiCall) -> HttpResponse:
     return await _retrieve(api, call, _parse_texts(body, "ids"), _parse_texts(body, "fields"))
 
 
-async def _create(gate: Gate, call: ApiCall, writes: Sequence[Write], *, all_or_none: bool) -> list[Result]:
-    events = [i for i, write in enumerate(writes) if gate.catalog.try_event(write.entity) is not None]
-    if not events:
-        done = await gate.write_together(call.context, writes, all_or_none=all_or_none)
-        return [r if isinstance(r, PlatformError) else Made(r) for r in done]
-    records = [i for i in range(len(writes)) if i not in set(events)]
-
-    async def create_all(inner: Gate) -> list[Result]:
-        results: dict[int, Result] = {}
-        made = await inner.write_together(call.context, [writes[i] for i in records], all_or_none=all_or_none)
-        for index, result in zip(records, made, strict=True):
-            results[index] = result if isinstance(result, PlatformError) else Made(result)
-        for index in events:
-            results[index] = await _publish(inner, call, writes[index])
-        return [results[i] for i in range(len(writes))]
-
-    return await run_joined(
-        gate,
-        call.context,
-        create_all,
-        lambda results: not (all_or_none and any(isinstance(r, PlatformError) for r in results)),
-    )
-
-
-async def _publish(gate: Gate, call: ApiCall, write: Write) -> Result:
-    event = gate.catalog.try_event(write.entity)
-    try:
-        uuid = await gate.publish_event(call.context, write.entity, write.values or {})
-    except PlatformError as error:
-        return error
-    # Events have no records; the id only has the form that clients expect.
-    return Made(make_id(event.key_prefix, 1) if event is not None else "", event_uuid=uuid)
+def _made(created: Created) -> Result:
+    match created:
+        case str():
+            return Made(created)
+        case Published(event_id, event_uuid, is_immediate):
+            return Made(event_id, event_uuid=event_uuid, stands=is_immediate)
+        case _:
+            return created
 
 
 async def _write(
@@ -235,7 +218,7 @@ def render_results(
                 "success": False,
                 "errors": [_render_failure(result, (refusals or {}).get(index))],
             }
-        elif is_undone:
+        elif is_undone and not result.stands:
             entry = {"success": False, "errors": [dict(_ROLLED_BACK)]}
         elif result.event_uuid:
             entry = render_published(result.record_id, result.event_uuid)

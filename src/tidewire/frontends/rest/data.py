@@ -14,9 +14,21 @@ from tidewire.access.cursors import QueryCursors
 from tidewire.access.gate import Gate
 from tidewire.access.paging import Kept, QueryPages
 from tidewire.access.principal import Principal
+from tidewire.access.usage import USAGE_HEADER
 from tidewire.clock import Clock
 from tidewire.errors import MethodNotAllowed, ResourceUnknown
-from tidewire.frontends.rest import deploys, layouts, limits, objects, queries, recent, replication, rows
+from tidewire.frontends.rest import (
+    deploys,
+    layouts,
+    limits,
+    list_views,
+    objects,
+    push,
+    queries,
+    recent,
+    replication,
+    rows,
+)
 from tidewire.frontends.rest.calls import Api, ApiCall, Route
 from tidewire.frontends.rest.collections import (
     create_collection,
@@ -36,9 +48,9 @@ from tidewire.frontends.rest.composite.subrequests import (
 from tidewire.frontends.rest.composite.tree import create_tree
 from tidewire.frontends.rest.conditions import ChangeTimes
 from tidewire.frontends.rest.namespaces import enter, leave, namespace_of
-from tidewire.frontends.rest.recent import RecentRecords
 from tidewire.frontends.rest.tooling import api as tooling
 from tidewire.frontends.rest.xml_form import as_xml, wants_xml
+from tidewire.matching.generic import GenericStreaming
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _OVERRIDES = frozenset({"GET", "PATCH", "DELETE", "PUT", "HEAD"})
@@ -52,13 +64,15 @@ class DataApi:
         gate: Gate,
         cursors: QueryCursors[Kept],
         clock: Clock,
-        remembered: tuple[RecentRecords, ChangeTimes] | None = None,
+        generic: GenericStreaming,
+        changes: ChangeTimes | None = None,
     ) -> None:
         self._gate = gate
         self._cursors = cursors
         self._clock = clock
+        self._generic = generic
         self._pages = QueryPages(gate, cursors, clock)
-        self._recent, self._changes = remembered or (RecentRecords(), ChangeTimes(clock))
+        self._changes = changes or ChangeTimes(clock)
 
     @property
     def gate(self) -> Gate:
@@ -76,9 +90,9 @@ class DataApi:
         return self._pages
 
     @property
-    def recent(self) -> RecentRecords:
-        """What users worked with last."""
-        return self._recent
+    def generic(self) -> GenericStreaming:
+        """Channels that users push events to."""
+        return self._generic
 
     @property
     def changes(self) -> ChangeTimes:
@@ -87,7 +101,7 @@ class DataApi:
 
     def over(self, gate: Gate) -> DataApi:
         """The same resources over another gate."""
-        return DataApi(gate, self._cursors, self._clock, (self._recent, self._changes))
+        return DataApi(gate, self._cursors, self._clock, self._generic, self._changes)
 
     def resource_names(self) -> frozenset[str]:
         """The first segments of all paths."""
@@ -99,9 +113,8 @@ class DataApi:
         """The answer to one request, which counts as a call, in the form it asks for; raises PlatformError."""
         self._gate.usage.count()
         route, response = await self._answer(request, version, segments, principal)
-        usage = self._gate.usage.header()
-        if all(name != usage[0] for name, _ in response.headers):
-            response = replace(response, headers=(*response.headers, usage))
+        if not any(name == USAGE_HEADER for name, _ in response.headers):
+            response = replace(response, headers=(*response.headers, self._gate.usage.header()))
         if wants_xml(request):
             return as_xml(response, route.xml_root if response.status < 400 else "Errors")
         return response
@@ -128,21 +141,28 @@ def _find(
     request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
 ) -> tuple[Route[Api], Callable[[Api, ApiCall], Awaitable[HttpResponse]], ApiCall]:
     method = request.method
-    override = request.query.get("_HttpMethod", "").upper()
-    if method == "POST" and override in _OVERRIDES:
-        method = override
-        request = replace(request, method=method)
+    if method == "POST" and request.query:
+        override = request.query.get("_HttpMethod", "").upper()
+        if override in _OVERRIDES:
+            method = override
+            request = replace(request, method=method)
+    route, arguments = _match(segments)
+    handler = route.methods.get(method)
+    if handler is None:
+        allowed = tuple(route.methods)
+        raise MethodNotAllowed(
+            f"HTTP Method '{method[:16]}' not allowed. Allowed are {', '.join(allowed)}", allowed=allowed
+        )
+    return route, handler, ApiCall(request, version, principal, arguments)
+
+
+@lru_cache(maxsize=256)
+def _match(segments: tuple[str, ...]) -> tuple[Route[Api], tuple[str, ...]]:
+    """The route of a path and its open segments. Raises ResourceUnknown."""
     for route in _candidates(len(segments), segments[0] if segments else ""):
         arguments = route.try_match(segments)
-        if arguments is None:
-            continue
-        handler = route.methods.get(method)
-        if handler is None:
-            allowed = tuple(route.methods)
-            raise MethodNotAllowed(
-                f"HTTP Method '{method[:16]}' not allowed. Allowed are {', '.join(allowed)}", allowed=allowed
-            )
-        return route, handler, ApiCall(request, version, principal, arguments)
+        if arguments is not None:
+            return route, arguments
     raise ResourceUnknown("The requested resource does not exist")
 
 
@@ -154,8 +174,10 @@ def _candidates(length: int, first: str) -> tuple[Route[Api], ...]:
 
 ROUTES: tuple[Route[Api], ...] = (
     *objects.ROUTES,
+    *push.ROUTES,
     *replication.ROUTES,
     *layouts.ROUTES,
+    *list_views.ROUTES,
     *rows.ROUTES,
     *queries.ROUTES,
     *recent.ROUTES,

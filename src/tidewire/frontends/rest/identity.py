@@ -17,11 +17,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidewire.access.logins import UserInfo
 from tidewire.ids import short_id, try_normalise_id
+from tidewire.schema.values import render_datetime
 
 _REST_URLS = {
     "rest": "/services/data/v{version}/",
     "sobjects": "/services/data/v{version}/sobjects/",
+    "search": "/services/data/v{version}/search/",
     "query": "/services/data/v{version}/query/",
+    "recent": "/services/data/v{version}/recent/",
+    "tooling_rest": "/services/data/v{version}/tooling/",
 }
 
 
@@ -51,6 +55,7 @@ def _urls(base_url: str, info: UserInfo) -> dict[str, str]:
     org = short_id(info.org_id)
     urls = {
         "enterprise": f"{base_url}/services/Soap/c/{{version}}/{org}",
+        "metadata": f"{base_url}/services/Soap/m/{{version}}/{org}",
         "partner": f"{base_url}/services/Soap/u/{{version}}/{org}",
     }
     urls |= {name: base_url + path for name, path in _REST_URLS.items()}
@@ -69,6 +74,22 @@ def _utc_offset_ms(time_zone: str, now_ms: int) -> int:
     return round(offset.total_seconds()) * 1000
 
 
+def _nickname(info: UserInfo) -> str:
+    return info.nickname or info.username.partition("@")[0]
+
+
+def _address(info: UserInfo) -> dict[str, str]:
+    """What is known of a user's address, under the names of OpenID Connect."""
+    parts = {
+        "street_address": info.street,
+        "locality": info.city,
+        "region": info.state,
+        "country": info.country,
+        "postal_code": info.postal_code,
+    }
+    return {name: value for name, value in parts.items() if value}
+
+
 def render_userinfo(base_url: str, info: UserInfo, now_ms: int) -> dict[str, object]:
     """The OpenID Connect form."""
     return {
@@ -76,7 +97,7 @@ def render_userinfo(base_url: str, info: UserInfo, now_ms: int) -> dict[str, obj
         "user_id": info.user_id,
         "organization_id": info.org_id,
         "preferred_username": info.username,
-        "nickname": info.username.partition("@")[0],
+        "nickname": _nickname(info),
         "name": info.full_name,
         "email": info.email,
         "email_verified": True,
@@ -86,13 +107,14 @@ def render_userinfo(base_url: str, info: UserInfo, now_ms: int) -> dict[str, obj
         "photos": {"picture": None, "thumbnail": None},
         "profile": f"{base_url}/{info.user_id}",
         "picture": None,
-        "address": {},
+        "address": _address(info),
         "urls": _urls(base_url, info),
         "active": info.is_active,
         "user_type": info.user_type.upper(),
         "language": info.language,
         "locale": info.locale,
         "utcOffset": _utc_offset_ms(info.time_zone, now_ms),
+        "updated_at": render_datetime(info.modified_ms, "").partition(".")[0] + "Z",
         "is_salesforce_integration_user": False,
     }
 
@@ -108,7 +130,7 @@ def render_identity(base_url: str, info: UserInfo, now_ms: int, version: str) ->
         "user_id": info.user_id,
         "organization_id": info.org_id,
         "username": info.username,
-        "nick_name": info.username.partition("@")[0],
+        "nick_name": _nickname(info),
         "display_name": info.full_name,
         "email": info.email,
         "email_verified": True,
@@ -116,12 +138,12 @@ def render_identity(base_url: str, info: UserInfo, now_ms: int, version: str) ->
         "last_name": info.last_name,
         "timezone": info.time_zone,
         "photos": {"picture": None, "thumbnail": None},
-        "addr_street": None,
-        "addr_city": None,
-        "addr_state": None,
-        "addr_country": None,
-        "addr_zip": None,
-        "mobile_phone": None,
+        "addr_street": info.street or None,
+        "addr_city": info.city or None,
+        "addr_state": info.state or None,
+        "addr_country": info.country or None,
+        "addr_zip": info.postal_code or None,
+        "mobile_phone": info.mobile_phone or None,
         "mobile_phone_verified": False,
         "is_lightning_login_user": False,
         "status": {"created_date": None, "body": None},
@@ -131,6 +153,7 @@ def render_identity(base_url: str, info: UserInfo, now_ms: int, version: str) ->
         "language": info.language,
         "locale": info.locale,
         "utcOffset": _utc_offset_ms(info.time_zone, now_ms),
+        "last_modified_date": render_datetime(info.modified_ms, "+0000"),
         "is_app_installed": True,
     }
 

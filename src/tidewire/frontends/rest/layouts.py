@@ -1,23 +1,24 @@
-"""What clients with a user interface ask for: layouts, list views, actions, tabs, themes and menus.
+"""What clients with a user interface ask for: layouts, actions, tabs, themes and menus.
 
 Nobody designs pages here. An object has one layout, with every field that the caller may see in the order of
-the description, and one compact layout with its name; there are no list views, actions or menus, and the
-answers say so.
+the description, and one compact layout with its name; there are no actions or menus, and the answers
+say so.
 """
 
 from __future__ import annotations
 
-from tidewire.access.describe import render_field
-from tidewire.errors import ResourceUnknown
+from tidewire.access.describe import NAMED_LAYOUTS, render_field, render_record_type
+from tidewire.access.record_types import MASTER_ID, read_record_types
+from tidewire.errors import ResourceUnknown, TooManyRecords
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
 from tidewire.schema.model import Field, ObjectType
 from tidewire.transport.http import HttpResponse
 
-_MASTER_RECORD_TYPE = "012000000000000AAA"
 _LAYOUT_ID = "00h000000000000AAA"
 _COLUMNS = 2
+_MAX_COMPACT = 100
 _MENUS = frozenset({"AppSwitcher", "Salesforce1", "NetworkTabs"})
 
 
@@ -30,33 +31,37 @@ async def _open(api: Api, call: ApiCall, name: str) -> tuple[ObjectType, list[Fi
 async def describe_layouts(api: Api, call: ApiCall) -> HttpResponse:
     """The layouts of an object, and which record type has which."""
     entity, fields, editable = await _open(api, call, call.arguments[0])
-    mapping = {
-        "active": True,
-        "available": True,
-        "defaultRecordTypeMapping": True,
-        "developerName": "Master",
-        "layoutId": _LAYOUT_ID,
-        "master": True,
-        "name": "Master",
-        "picklistsForRecordType": None,
-        "recordTypeId": _MASTER_RECORD_TYPE,
-        "urls": {"layout": _url(call, entity, "describe", "layouts", _MASTER_RECORD_TYPE)},
-    }
+    url = _url(call, entity, "describe", "layouts")
+    mappings = [
+        render_record_type(each, url) | {"layoutId": _LAYOUT_ID, "picklistsForRecordType": None}
+        for each in await read_record_types(api.gate, entity)
+    ]
     body = {
         "layouts": [_layout(fields, editable)],
-        "recordTypeMappings": [mapping],
-        "recordTypeSelectorRequired": [False],
+        "recordTypeMappings": [dict(sorted(mapping.items())) for mapping in mappings],
+        "recordTypeSelectorRequired": [len(mappings) > 1],
     }
     return render_answer(api, call, 200, body)
 
 
 async def describe_layout(api: Api, call: ApiCall) -> HttpResponse:
-    """The layout of one record type, of which there is only the master."""
+    """The layout of one record type, which is that of all of them."""
     name, record_type = call.arguments
-    _, fields, editable = await _open(api, call, name)
-    if try_normalise_id(record_type) != _MASTER_RECORD_TYPE:
+    entity, fields, editable = await _open(api, call, name)
+    known = [each.record_type_id for each in await read_record_types(api.gate, entity)]
+    if try_normalise_id(record_type) not in known:
         raise ResourceUnknown("The requested resource does not exist")
     return render_answer(api, call, 200, _layout(fields, editable))
+
+
+async def describe_named_layout(api: Api, call: ApiCall) -> HttpResponse:
+    """A layout by the name that the description of its object gives."""
+    require_version(call, 31)
+    name, wanted = call.arguments
+    entity, fields, editable = await _open(api, call, name)
+    if wanted not in NAMED_LAYOUTS.get(entity.name, ()):
+        raise ResourceUnknown("The requested resource does not exist")
+    return render_answer(api, call, 200, {"layouts": [_layout(fields, editable) | {"name": wanted}]})
 
 
 def _layout(fields: list[Field], editable: frozenset[str]) -> dict[str, object]:
@@ -119,7 +124,7 @@ async def describe_compact_layouts(api: Api, call: ApiCall) -> HttpResponse:
         "available": True,
         "compactLayoutId": None,
         "compactLayoutName": "SYSTEM",
-        "recordTypeId": _MASTER_RECORD_TYPE,
+        "recordTypeId": MASTER_ID,
         "recordTypeName": "Master",
         "urls": {"compactLayout": None},
     }
@@ -150,18 +155,23 @@ def _compact_layout(entity: ObjectType, fields: list[Field], editable: frozenset
     }
 
 
+async def describe_several_compact_layouts(api: Api, call: ApiCall) -> HttpResponse:
+    """The compact layouts of several objects, by their names."""
+    require_version(call, 31)
+    names = [name.strip() for name in call.request.query.get("q", "").split(",") if name.strip()]
+    if len(names) > _MAX_COMPACT:
+        raise TooManyRecords(f"At most {_MAX_COMPACT} objects can be asked for", limit=_MAX_COMPACT)
+    layouts = {}
+    for name in names:
+        entity, fields, editable = await _open(api, call, name)
+        layouts[entity.name] = _compact_layout(entity, fields, editable)
+    return render_answer(api, call, 200, layouts)
+
+
 async def describe_approval_layouts(api: Api, call: ApiCall) -> HttpResponse:
     """No approvals."""
     await _open(api, call, call.arguments[0])
     return render_answer(api, call, 200, {"approvalLayouts": []})
-
-
-async def list_views(api: Api, call: ApiCall) -> HttpResponse:
-    """No list views."""
-    require_version(call, 32)
-    entity, _, _ = await _open(api, call, call.arguments[0])
-    body = {"done": True, "listviews": [], "nextRecordsUrl": None, "size": 0, "sobjectType": entity.name}
-    return render_answer(api, call, 200, body)
 
 
 async def list_object_actions(api: Api, call: ApiCall) -> HttpResponse:
@@ -235,12 +245,13 @@ ROUTES: tuple[Route[Api], ...] = (
         ("sobjects", "*", "describe", "layouts"), {"GET": describe_layouts}, xml_root="DescribeLayoutResult"
     ),
     Route(("sobjects", "*", "describe", "layouts", "*"), {"GET": describe_layout}, xml_root="DescribeLayout"),
+    Route(("sobjects", "*", "describe", "namedLayouts", "*"), {"GET": describe_named_layout}),
     Route(("sobjects", "*", "describe", "compactLayouts"), {"GET": describe_compact_layouts}),
+    Route(("compactLayouts",), {"GET": describe_several_compact_layouts}),
     Route(
         ("sobjects", "*", "describe", "compactLayouts", "primary"), {"GET": describe_primary_compact_layout}
     ),
     Route(("sobjects", "*", "describe", "approvalLayouts"), {"GET": describe_approval_layouts}),
-    Route(("sobjects", "*", "listviews"), {"GET": list_views}),
     Route(("sobjects", "*", "quickActions"), {"GET": list_object_actions}),
     Route(("quickActions",), {"GET": list_actions}),
     Route(("tabs",), {"GET": list_tabs}),

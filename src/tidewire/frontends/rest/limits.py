@@ -1,12 +1,15 @@
 """The limits resource, and how many records there are.
 
 No allocation is enforced by default, so the maxima are nominal: they keep clients that divide by them
-working. Only API calls are counted. What this server does not do at all, such as reports, has nothing left of nothing.
+working. With an edition those of streaming are the edition's, and enforced. API calls, permission sets, streaming
+clients and events are counted. What this server does not do at all, such as reports, has nothing left of nothing.
 """
 
 from __future__ import annotations
 
+from tidewire.access.allocations import NOMINAL, Allocations
 from tidewire.access.usage import DAILY_API_REQUESTS
+from tidewire.events import Family
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer, require_version
 from tidewire.transport.http import HttpResponse
 
@@ -20,9 +23,7 @@ _NOMINAL = {
     "DailyBulkV2QueryJobs": 10_000,
     "DataStorageMB": 1_000_000,
     "FileStorageMB": 1_000_000,
-    "HourlyPublishedPlatformEvents": 250_000,
     "HourlyPublishedStandardVolumePlatformEvents": 100_000,
-    "DailyDeliveredPlatformEvents": 50_000,
     "DailyStandardVolumePlatformEvents": 25_000,
 }
 _ABSENT = (
@@ -45,36 +46,52 @@ _ABSENT = (
     "SingleEmail",
 )
 _PERMISSION_SETS = 1_500
-_STREAMING_TO_36 = {
-    "DailyStreamingApiEvents": 1_000_000,
-    "DailyGenericStreamingApiEvents": 100_000,
-    "StreamingApiConcurrentClients": 2_000,
-}
-_STREAMING_FROM_37 = {
-    "DailyDurableStreamingApiEvents": 1_000_000,
-    "DailyDurableGenericStreamingApiEvents": 100_000,
-    "DurableStreamingApiConcurrentClients": 2_000,
-}
-_MONTHLY = 1_000_000
+_HOURLY_PUBLISHED = 250_000
+_DAYS_IN_MONTH = 30
 _FIRST_DURABLE_VERSION = 37
 _FIRST_ENTITLEMENT_VERSION = 48
 
 
 def render_limits(
-    used_api_requests: int, version: int, used_permission_sets: int = 0
+    used_api_requests: int,
+    version: int,
+    used_permission_sets: int = 0,
+    streaming: Allocations | None = None,
 ) -> dict[str, dict[str, object]]:
     """The limits that a version names, each with its maximum and what is left of it."""
     maxima = dict(_NOMINAL) | dict.fromkeys(_ABSENT, 0)
-    maxima |= _STREAMING_FROM_37 if version >= _FIRST_DURABLE_VERSION else _STREAMING_TO_36
-    if version >= _FIRST_ENTITLEMENT_VERSION:
-        maxima["MonthlyPlatformEventsUsageEntitlement"] = _MONTHLY
-    else:
-        maxima["MonthlyPlatformEvents"] = _MONTHLY
     limits: dict[str, dict[str, object]] = {name: _entry(most, 0) for name, most in maxima.items()}
+    limits |= _render_streaming(version, streaming)
     limits["DailyApiRequests"] = _entry(DAILY_API_REQUESTS, used_api_requests)
     sets = _entry(_PERMISSION_SETS, used_permission_sets)
     limits["PermissionSets"] = sets | {"CreateCustom": dict(sets)}
     return dict(sorted(limits.items()))
+
+
+def _render_streaming(version: int, used: Allocations | None) -> dict[str, dict[str, object]]:
+    """The rows of events and their subscribers: those of the sessions up to 36.0, and from 37.0 on those of the
+    durable ones too.
+    """
+    limits = NOMINAL if used is None or used.limits is None else used.limits
+    monthly = "UsageEntitlement" if version >= _FIRST_ENTITLEMENT_VERSION else ""
+    in_day = 0 if used is None else used.used_bus_events()
+    in_month = 0 if used is None else used.used_bus_events(in_month=True)
+    published = 0 if used is None else used.published_events()
+    rows = {
+        "DailyDeliveredPlatformEvents": _entry(limits.bus_events, in_day),
+        f"MonthlyPlatformEvents{monthly}": _entry(limits.bus_events * _DAYS_IN_MONTH, in_month),
+        "HourlyPublishedPlatformEvents": _entry(_HOURLY_PUBLISHED, published),
+    }
+    for is_durable in (False, True) if version >= _FIRST_DURABLE_VERSION else (False,):
+        word = "Durable" if is_durable else ""
+        push = 0 if used is None else used.used_events(Family.PUSH_TOPIC, is_durable=is_durable)
+        generic = 0 if used is None else used.used_events(Family.GENERIC, is_durable=is_durable)
+        most_generic = limits.daily_events(Family.GENERIC, is_durable=is_durable)
+        clients = 0 if used is None else used.used_clients(is_durable=is_durable)
+        rows[f"Daily{word}StreamingApiEvents"] = _entry(limits.push_events, push)
+        rows[f"Daily{word}GenericStreamingApiEvents"] = _entry(most_generic, generic)
+        rows[f"{word}StreamingApiConcurrentClients"] = _entry(limits.clients, clients)
+    return rows
 
 
 def _entry(most: int, used: int) -> dict[str, object]:
@@ -89,7 +106,8 @@ async def show_limits(api: Api, call: ApiCall) -> HttpResponse:
     if "PermissionSet" in visible:
         rows = await api.gate.query(call.principal, "SELECT count() FROM PermissionSet")
         used = rows.count or 0
-    return render_answer(api, call, 200, render_limits(api.gate.usage.used(), call.version, used))
+    usage = api.gate.usage
+    return render_answer(api, call, 200, render_limits(usage.used(), call.version, used, usage.streaming))
 
 
 async def count_records(api: Api, call: ApiCall) -> HttpResponse:

@@ -16,8 +16,9 @@ from tidewire.ids import try_normalise_id
 from tidewire.schema.catalog import Catalog
 from tidewire.transport.http import HttpRequest, HttpResponse
 
-_WHOLE = frozenset({"tooling", "metadata", "limits", "jobs"})
+_WHOLE = frozenset({"tooling", "metadata", "limits"})
 _QUERIES = frozenset({"query", "queryAll"})
+_CLAUSES = (".where", ".orderBy")  # of an object that a parameterized search names
 _MAX_DEPTH = 64
 
 
@@ -37,14 +38,65 @@ def enter(
     query = dict(request.query)
     if segments[0] in _QUERIES and "q" in query:
         query["q"] = namespace.full_query(query["q"])
-    if "fields" in query:
-        query["fields"] = ",".join(namespace.full_path(each.strip()) for each in query["fields"].split(","))
+    if segments[0] == "search" and "q" in query:
+        query["q"] = namespace.full_search(query["q"])
+    if segments[0] == "parameterizedSearch":
+        query = {name: text for given in query.items() for name, text in [_full_parameter(namespace, *given)]}
+    elif "fields" in query:
+        query["fields"] = _full_list(namespace, query["fields"])
     if query != request.query:
         request = replace(request, target=f"{request.raw_path}?{urlencode(query)}")
     is_composite = segments[0] == "composite" and (len(segments) == 1 or segments[1] in ("batch", "graph"))
-    if request.body and not is_composite:
+    if request.body and segments[0] == "parameterizedSearch":
+        request = replace(request, body=_full_search(namespace, request.body))
+    elif request.body and not is_composite:
         request = replace(request, body=_full_body(namespace, request.body))
     return request, segments
+
+
+def _full_list(namespace: Namespace, text: str) -> str:
+    return ",".join(namespace.full_path(each.strip()) for each in text.split(","))
+
+
+def _full_parameter(namespace: Namespace, name: str, text: str) -> tuple[str, str]:
+    """A parameter of a search: `sobject`, `fields`, or what `Object.fields` and its like say of one object."""
+    if name in ("sobject", "fields"):
+        return name, _full_list(namespace, text)
+    entity, dot, what = name.rpartition(".")
+    if what == "fields":
+        text = _full_list(namespace, text)
+    elif name.endswith(_CLAUSES):
+        text = namespace.full_query(text)
+    return namespace.full(entity) + dot + what, text
+
+
+def _full_search(namespace: Namespace, body: bytes) -> bytes:
+    """The body of a search: names are values here, and stand in `name`, `fields`, `where` and `orderBy`."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body
+    if not isinstance(value, dict):
+        return body
+    listed = value.get("sobjects")
+    whole = _full_part(namespace, value)
+    if isinstance(listed, list):
+        whole["sobjects"] = [_full_part(namespace, e) if isinstance(e, dict) else e for e in listed]
+    return orjson.dumps(whole)
+
+
+def _full_part(namespace: Namespace, part: dict[str, object]) -> dict[str, object]:
+    whole = dict(part)
+    for key, value in part.items():
+        if key == "name" and isinstance(value, str):
+            whole[key] = namespace.full(value)
+        elif key in ("where", "orderBy") and isinstance(value, str):
+            whole[key] = namespace.full_query(value)
+        elif key == "fields" and isinstance(value, list):
+            whole[key] = [namespace.full_path(each) if isinstance(each, str) else each for each in value]
+        elif key == "fields" and isinstance(value, str):
+            whole[key] = namespace.full_path(value)
+    return whole
 
 
 def _full_segments(namespace: Namespace, segments: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidewire.access.monitoring import QueryRead
 from tidewire.access.paging import AnswerPage
 from tidewire.errors import SearchMalformed, SoqlSyntaxError
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer, require_version
@@ -10,6 +11,7 @@ from tidewire.frontends.rest.records import render_page, render_plans, render_re
 from tidewire.frontends.rest.search_text import parse_search_body, parse_search_query
 from tidewire.frontends.rest.wire import POSITION_HEADER, parse_batch_size
 from tidewire.frontends.rest.xml_form import parse_body
+from tidewire.schema.standard.monitoring import API
 from tidewire.transport.http import HttpResponse
 
 _SEARCH_OBJECT_VERSION = 37  # older versions answer a search with a bare list
@@ -35,6 +37,7 @@ async def _query(api: Api, call: ApiCall, resource: str) -> HttpResponse:
             call.principal, _soql(call.request.query.get("q", "")), version=call.version
         )
         return render_answer(api, call, 200, render_columns(bound))
+    begun_s = api.clock.monotonic_s()
     page = await api.pages.open(
         call.principal,
         _soql(call.request.query.get("q", "")),
@@ -42,7 +45,18 @@ async def _query(api: Api, call: ApiCall, resource: str) -> HttpResponse:
         version=call.version,
         include_deleted=resource == "queryAll",
     )
+    await _note_read(api, call, page, "QueryAll" if resource == "queryAll" else "Query", begun_s)
     return answer_page(api, call, page, resource)
+
+
+async def _note_read(api: Api, call: ApiCall, page: AnswerPage, operation: str, begun_s: float) -> None:
+    monitor = api.gate.monitor
+    if not monitor.hears(API):
+        return
+    rows = page.rows
+    elapsed_ms = round((api.clock.monotonic_s() - begun_s) * 1000)
+    read = QueryRead(operation, page.soql, rows.entity.name, rows.rows, page.total, elapsed_ms)
+    await monitor.note_query(call.reader, read)
 
 
 async def _explain(api: Api, call: ApiCall, soql: str, resource: str) -> HttpResponse:
@@ -55,7 +69,9 @@ async def _explain(api: Api, call: ApiCall, soql: str, resource: str) -> HttpRes
 async def next_page(api: Api, call: ApiCall) -> HttpResponse:
     """A later page of an earlier query, or of children that did not fit into their page."""
     (locator,) = call.arguments
+    begun_s = api.clock.monotonic_s()
     page = await api.pages.read_next(call.principal, locator, parse_batch_size(call.request))
+    await _note_read(api, call, page, "QueryMore", begun_s)
     return answer_page(api, call, page, "query")
 
 

@@ -1,48 +1,16 @@
 """The records that a user worked with last, for `recent` and for an object's `recentItems`.
 
-What a user makes or changes over REST is noted, and what they read with `Sforce-Mru: updateMru=true`. The
-list is kept in memory, for as long as the server runs; names are read anew, by what the user may see then.
+What a user makes or changes over REST is noted, and what they read with `Sforce-Mru: updateMru=true`. Names are
+read anew, by what the user may see then.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-
-from tidewire.access.principal import Principal
+from tidewire.access.uses import MAX_RECENT
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
 from tidewire.frontends.rest.records import render_record
 from tidewire.frontends.rest.wire_errors import render_refusal
 from tidewire.transport.http import HttpRequest, HttpResponse
-
-MAX_RECENT = 200
-_MAX_USERS = 2_000
-
-
-class RecentRecords:
-    """Record ids by user, the last used one last. Subrequests of one transaction use it on the writer thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users: OrderedDict[str, OrderedDict[str, str]] = OrderedDict()
-
-    def note(self, principal: Principal, entity: str, record_id: str) -> None:
-        """The user has used a record."""
-        with self._lock:
-            used = self._users.setdefault(principal.user_id, OrderedDict())
-            self._users.move_to_end(principal.user_id)
-            used[record_id] = entity
-            used.move_to_end(record_id)
-            if len(used) > MAX_RECENT:
-                used.popitem(last=False)
-            if len(self._users) > _MAX_USERS:
-                self._users.popitem(last=False)
-
-    def newest(self, principal: Principal, entity: str = "") -> list[tuple[str, str]]:
-        """Object and id of the records used last, the newest first."""
-        with self._lock:
-            used = list(self._users.get(principal.user_id, OrderedDict[str, str]()).items())
-        return [(name, record_id) for record_id, name in reversed(used) if entity in ("", name)]
 
 
 def wants_noting(request: HttpRequest) -> bool:
@@ -53,7 +21,7 @@ def wants_noting(request: HttpRequest) -> bool:
 
 async def read_recent(api: Api, call: ApiCall, limit: int, entity: str = "") -> list[dict[str, object]]:
     """The records used last that the caller may still see, with their names."""
-    newest = api.recent.newest(call.principal, entity)[:limit]
+    newest = await api.gate.uses.newest(api.gate.records, call.principal, limit, entity)
     ids_of: dict[str, list[str]] = {}
     for name, record_id in newest:
         ids_of.setdefault(name, []).append(record_id)

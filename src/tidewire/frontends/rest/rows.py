@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from tidewire.access.gate import Write
+from tidewire.access.publishing import refuse_event
 from tidewire.errors import (
     ExternalIdAmbiguous,
     FieldUnknown,
@@ -34,8 +35,9 @@ from tidewire.frontends.rest.records import (
 )
 from tidewire.frontends.rest.wire import POSITION_HEADER, parse_batch_size, without_attributes
 from tidewire.frontends.rest.xml_form import parse_body
-from tidewire.ids import make_id, try_normalise_id
+from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
+from tidewire.records.work import ID_NAMES
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.values import parse_value
 from tidewire.transport.http import HttpResponse
@@ -57,14 +59,13 @@ async def create(api: Api, call: ApiCall) -> HttpResponse:
     """Make a record, or publish an event."""
     name = call.arguments[0]
     values = _record_values(call)
-    if event := api.gate.catalog.try_event(name):
-        uuid = await api.gate.publish_event(call.context, event.name, values)
-        # Events have no records; the id only has the form that clients expect.
-        return render_answer(api, call, 201, render_published(make_id(event.key_prefix, 1), uuid))
+    if event := api.gate.catalog.try_any_event(name):
+        published = await api.gate.publisher.publish(call.context, event.name, values)
+        return render_answer(api, call, 201, render_published(published.event_id, published.event_uuid))
     with object_in_path():
         entity = api.gate.catalog.object(name)
         record_id = await api.gate.create(call.context, entity.name, values)
-    api.recent.note(call.principal, entity.name, record_id)
+    api.gate.uses.note(call.principal, entity.name, record_id)
     return render_answer(api, call, 201, render_created(record_id), _location(call, entity.name, record_id))
 
 
@@ -82,7 +83,11 @@ async def update_record(api: Api, call: ApiCall) -> HttpResponse:
     """Set fields of a record."""
     name, id_text = call.arguments
     if id_text.lower() == "id":  # an upsert by an id that is empty
-        return await create(api, call)
+        values = _record_values(call)
+        with object_in_path():
+            entity = api.gate.catalog.object(name)
+            made_id = await api.gate.create(call.context, entity.name, values)
+        return _render_upserted(api, call, entity, made_id, is_new=True)
     record_id = try_normalise_id(id_text)
     if record_id is None:
         raise _no_such_key(id_text)
@@ -183,7 +188,7 @@ async def _upsert(
 def _render_upserted(
     api: Api, call: ApiCall, entity: ObjectType, record_id: str, *, is_new: bool
 ) -> HttpResponse:
-    api.recent.note(call.principal, entity.name, record_id)
+    api.gate.uses.note(call.principal, entity.name, record_id)
     if not is_new and call.version < _FIRST_UPSERT_BODY:
         return render_empty(api)
     body = (
@@ -258,15 +263,17 @@ def _render_choices(api: Api, call: ApiCall, entity: ObjectType, found: list[str
     return render_answer(api, call, 300, urls)
 
 
-async def _read(api: Api, call: ApiCall, name: str, record_id: str) -> HttpResponse:
-    rows = await api.gate.read(call.principal, name, record_id, _chosen_fields(call))
+async def _read(
+    api: Api, call: ApiCall, name: str, record_id: str, fields: list[str] | None = None
+) -> HttpResponse:
+    rows = await api.gate.read(call.principal, name, record_id, fields or _chosen_fields(call))
     _, readable, _ = await api.gate.visible_fields(call.principal, rows.entity.name)
     row: dict[str, Value] = {
         n: v for n, v in rows.rows[0].items() if isinstance(v, (str, int, float)) or v is None
     }
     validators = record_validators(rows.entity, row, readable)
     if wants_noting(call.request):
-        api.recent.note(call.principal, rows.entity.name, record_id)
+        api.gate.uses.note_view(call.principal, rows.entity.name, record_id)
     unchanged = try_answer_unchanged(call.request, validators)
     if unchanged is not None:
         return unchanged
@@ -278,6 +285,8 @@ async def _write(
     api: Api, call: ApiCall, name: str, record_id: str, values: dict[str, object] | None
 ) -> None:
     """Update a record, or delete it without values, if it is in the state that the request asks for."""
+    operation = "delete" if values is None else "update"
+    refuse_event(api.gate.catalog, await api.gate.grants(call.principal), name, operation)
     entity, readable, _ = await api.gate.visible_fields(call.principal, name)
 
     def check(row: dict[str, Value]) -> None:
@@ -289,20 +298,39 @@ async def _write(
     if isinstance(result, PlatformError):
         raise result
     if values is not None:
-        api.recent.note(call.principal, entity.name, result)
+        api.gate.uses.note(call.principal, entity.name, result)
 
 
 async def _read_related(api: Api, call: ApiCall) -> HttpResponse:
     name, id_text, *path = call.arguments
-    found = await _follow(api, call, name, id_text, path)
     fields = _chosen_fields(call)
+    try:
+        found = await _follow(api, call, name, id_text, path)
+    except ResourceUnknown:
+        if len(path) < 2:
+            raise
+        # The last step may name a field of what the others lead to.
+        found = await _follow(api, call, name, id_text, path[:-1])
+        fields = [await _field_behind(api, call, found, path[-1])]
     if isinstance(found, related.ParentRecord):
         with object_in_path():
-            return await _read(api, call, found.entity, found.record_id)
+            return await _read(api, call, found.entity, found.record_id, fields)
     soql = await related.child_query(api.gate, call.principal, found, fields)
     size = parse_batch_size(call.request)
     page = await api.pages.open(call.principal, soql, size, version=call.version)
     return answer_page(api, call, page, "query")
+
+
+async def _field_behind(
+    api: Api, call: ApiCall, found: related.ParentRecord | related.ChildRecords, name: str
+) -> str:
+    entity = found.entity if isinstance(found, related.ParentRecord) else found.entity.name
+    with object_in_path():
+        obj, readable, _ = await api.gate.visible_fields(call.principal, entity)
+    field = obj.try_field(name)
+    if field is None or field.name not in readable:
+        raise ResourceUnknown("The requested resource does not exist")
+    return field.name
 
 
 async def _find_parent(api: Api, call: ApiCall) -> related.ParentRecord:
@@ -337,7 +365,7 @@ async def read_chain(api: Api, call: ApiCall) -> HttpResponse:
 
 def _record_values(call: ApiCall) -> dict[str, object]:
     values = without_attributes(parse_body(call.request))
-    if any(name.lower() == "id" for name in values):
+    if not ID_NAMES.isdisjoint(values):
         raise FieldUnknown("The Id field should not be specified in the sobject data.", field="Id")
     return values
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 from dataclasses import replace
 
 from tidewire.access.cursors import QueryCursors
@@ -10,6 +11,7 @@ from tidewire.access.gate import Call, Gate
 from tidewire.access.jobs.service import BulkJobs
 from tidewire.access.logins import Logins
 from tidewire.access.oauth import OAuth
+from tidewire.access.open_streams import OpenStreams
 from tidewire.access.paging import Kept
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
@@ -26,12 +28,13 @@ from tidewire.frontends.rest.bulk.classic import ClassicApi
 from tidewire.frontends.rest.bulk.jobs import JobsApi
 from tidewire.frontends.rest.cors import try_answer_preflight, with_cors
 from tidewire.frontends.rest.data import DataApi
+from tidewire.frontends.rest.database import DatabaseApi
 from tidewire.frontends.rest.oauth.api import OAuthApi
+from tidewire.frontends.rest.streams import StreamsApi
 from tidewire.frontends.rest.wire import (
     NO_STORE,
+    parse_address,
     parse_json_object,
-    parse_segments,
-    parse_suffix,
     parse_token,
     parse_version,
     render_json,
@@ -40,6 +43,7 @@ from tidewire.frontends.rest.wire import (
 )
 from tidewire.frontends.rest.wire_errors import render_error
 from tidewire.frontends.rest.xml_form import as_xml, wants_xml
+from tidewire.matching.generic import GenericStreaming
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -61,13 +65,17 @@ class RestApp:
         clock: Clock,
         oauth: OAuth,
         jobs: BulkJobs,
+        generic: GenericStreaming,
+        streams: OpenStreams,
     ) -> None:
         self._gate = gate
         self._logins = logins
-        self._data = DataApi(gate, cursors, clock)
+        self._data = DataApi(gate, cursors, clock, generic)
         self._jobs = JobsApi(gate, jobs)
         self._classic = ClassicApi(gate, logins, jobs)
         self._admin = AdminApi(logins, oauth.apps)
+        self._database = DatabaseApi(gate)
+        self._streams = StreamsApi(streams)
         self._oauth = OAuthApi(oauth, logins, gate, clock)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
@@ -76,16 +84,20 @@ class RestApp:
             request = replace(request, method="GET")
         counters["rest.requests_received"] += 1
         allowed = self._gate.records.types.settings.cors_allowed_origins
+        if not allowed:
+            return await self._answer_or_refuse(request)
         preflight = try_answer_preflight(request, allowed)
         if preflight is not None:
             return preflight
         return with_cors(request, await self._answer_or_refuse(request), allowed)
 
     async def _answer_or_refuse(self, request: HttpRequest) -> HttpResponse:
-        segments, chosen = parse_suffix(parse_segments(request.raw_path) or ())
+        segments, chosen = parse_address(request)
         if chosen:
             request = replace(request, headers={**request.headers, "accept": chosen})
         try:
+            if segments[:2] == ("services", "data"):
+                return await self._answer_data(request, segments[2:])
             return await self._answer(request, segments)
         except InternalError:
             _log_failure(request)
@@ -105,13 +117,17 @@ class RestApp:
 
     async def _answer(self, request: HttpRequest, segments: tuple[str, ...]) -> HttpResponse:
         match segments:
-            case ("services", "data", *rest):
-                return await self._answer_data(request, tuple(rest))
             case ("services", "async", *rest):
                 return await self._classic.handle(request, tuple(rest))
             case ("services", "tidewire", "v1", "apply"):
                 _require_method(request, "POST")
                 return await self._apply(request)
+            case ("services", "tidewire", "v1", "database" | "activities", *_):
+                principal = await self._logins.authenticate(parse_token(request))
+                return await self._database.answer(request, segments[3:], Call(principal, _ADMIN_ORIGIN))
+            case ("services", "tidewire", "v1", "status" | "metrics", *_):
+                principal = await self._logins.authenticate(parse_token(request))
+                return await self._streams.answer(request, segments[3:], Call(principal, _ADMIN_ORIGIN))
             case ("services", "tidewire", "v1", *rest):
                 principal = await self._logins.authenticate(parse_token(request))
                 return await self._admin.answer(request, tuple(rest), Call(principal, _ADMIN_ORIGIN))
@@ -128,8 +144,14 @@ class RestApp:
             return as_xml(versions, "Versions") if wants_xml(request) else versions
         version = parse_version(segments[0])
         token = parse_token(request)
-        principal = await self._logins.authenticate(token)
-        await self._check_api_enabled(principal)
+        principal = await self._logins.sessions.authenticate(token)
+        gate = self._gate
+        is_on = gate.records.types.settings.api_enabled
+        if not is_on or not (await gate.grants(principal)).has("ApiEnabled"):
+            # The APIs were taken from the org, or from the user, since the login.
+            raise AccessDenied(
+                "The REST API is not enabled for this Organization or Partner", permission="ApiEnabled"
+            )
         response = await self._answer_signed_in(request, version, segments, principal)
         if request.method == "GET":
             # Whoever was signed out while the answer was being read must not get to see it. What a write did
@@ -137,25 +159,17 @@ class RestApp:
             await self._logins.sessions.peek(token)
         return response
 
-    async def _check_api_enabled(self, principal: Principal) -> None:
-        """Raise AccessDenied if the APIs were taken from the org, or from the user, since the login."""
-        is_on = self._gate.records.types.settings.api_enabled
-        if not is_on or not (await self._gate.grants(principal)).has("ApiEnabled"):
-            raise AccessDenied(
-                "The REST API is not enabled for this Organization or Partner", permission="ApiEnabled"
-            )
-
-    async def _answer_signed_in(
+    def _answer_signed_in(
         self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
-    ) -> HttpResponse:
+    ) -> Awaitable[HttpResponse]:
         match segments[1:]:
             case ("sobjects", entity, user_id, "password") if entity.lower() == "user":
                 call = Call(principal, render_origin(request, version))
-                return await self._admin.answer_password(request, user_id, call)
+                return self._admin.answer_password(request, user_id, call)
             case ("jobs", *rest):
-                return await self._jobs.answer(request, version, tuple(rest), principal)
-            case _:
-                return await self._data.answer(request, version, segments[1:], principal)
+                return self._jobs.answer(request, version, tuple(rest), principal)
+            case rest:
+                return self._data.answer(request, version, rest, principal)
 
     async def _apply(self, request: HttpRequest) -> HttpResponse:
         principal = await self._logins.authenticate(parse_token(request))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from email.utils import formatdate
+from functools import lru_cache
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
@@ -21,7 +22,7 @@ from tidewire.errors import (
     VersionUnsupported,
 )
 from tidewire.names import data_url
-from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.http import HttpRequest, HttpResponse, of_head
 
 MIN_VERSION = 20
 MAX_VERSION = 67
@@ -51,6 +52,7 @@ _CHARSETS = {
 _CREDENTIALS = re.compile(r"(?:bearer|oauth) +(\S+) *", re.IGNORECASE)
 
 
+@lru_cache(maxsize=64)
 def parse_version(text: str) -> int:
     """The number in `v59.0`; raises VersionUnsupported for any other form or an unsupported number."""
     found = _VERSION.fullmatch(text)
@@ -85,6 +87,12 @@ def parse_segments(raw_path: str) -> tuple[str, ...] | None:
     return None if None in decoded or "" in decoded else tuple(str(segment) for segment in decoded)
 
 
+@of_head
+def parse_address(request: HttpRequest) -> tuple[tuple[str, ...], str]:
+    """The segments of a request's path as `parse_suffix` has them, none if it could not name anything."""
+    return parse_suffix(parse_segments(request.raw_path) or ())
+
+
 def parse_suffix(segments: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
     """A data API path without `.json` or `.xml` at its end, and the media type that this asks for, or empty.
 
@@ -108,6 +116,7 @@ def _try_decode(segment: str) -> str | None:
     return None if "\0" in text or text in (".", "..") else text
 
 
+@of_head
 def parse_token(request: HttpRequest) -> str:
     """The session token of the Authorization header; raises AuthHeaderInvalid when there is none."""
     found = _CREDENTIALS.fullmatch(request.headers.get("authorization", ""))
@@ -116,13 +125,15 @@ def parse_token(request: HttpRequest) -> str:
     return found[1]
 
 
-def _options(header: str) -> dict[str, str]:
+def parse_options(header: str) -> dict[str, str]:
+    """The options of a header by their names in lower case."""
     return {name.lower(): value.strip() for name, value in _OPTION.findall(header)}
 
 
+@of_head
 def parse_batch_size(request: HttpRequest) -> int:
     """The rows per page that Sforce-Query-Options asks for, brought into the range; it is only a hint."""
-    text = _options(request.headers.get("sforce-query-options", "")).get("batchsize", "")
+    text = parse_options(request.headers.get("sforce-query-options", "")).get("batchsize", "")
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         return DEFAULT_BATCH_SIZE
     return max(MIN_BATCH_SIZE, min(DEFAULT_BATCH_SIZE, int(text)))
@@ -131,13 +142,21 @@ def parse_batch_size(request: HttpRequest) -> int:
 def render_origin(request: HttpRequest, version: int) -> str:
     """What a change event says of this call: the API and version, and the client's name if it gave one."""
     origin = f"com/salesforce/api/rest/{version}.0"
-    client = _options(request.headers.get("sforce-call-options", "")).get("client", "")
-    return f"{origin};client={client}" if _CLIENT_NAME.fullmatch(client) else origin
+    client = client_name(request)
+    return f"{origin};client={client}" if client else origin
 
 
+@of_head
+def client_name(request: HttpRequest) -> str:
+    """What a program calls itself in Sforce-Call-Options, or empty."""
+    client = parse_options(request.headers.get("sforce-call-options", "")).get("client", "")
+    return client if _CLIENT_NAME.fullmatch(client) else ""
+
+
+@of_head
 def parse_default_namespace(request: HttpRequest) -> str:
     """The namespace that Sforce-Call-Options leaves out of names, or empty."""
-    return _options(request.headers.get("sforce-call-options", "")).get("defaultnamespace", "")
+    return parse_options(request.headers.get("sforce-call-options", "")).get("defaultnamespace", "")
 
 
 def decode_body(request: HttpRequest) -> bytes:
@@ -150,16 +169,22 @@ def decode_body(request: HttpRequest) -> bytes:
             f"The request body is larger than {MAX_BODY_BYTES} bytes", limit_bytes=MAX_BODY_BYTES
         )
     body = request.body
+    charset = _charset(request)
+    if charset != "utf-8":
+        body = body.decode(charset).encode()
+    body = body.removeprefix(b"\xef\xbb\xbf")
+    if not body or body.isspace():
+        raise BodyMalformed("The HTTP entity body is required, but this request has no entity body.")
+    return body
+
+
+@of_head
+def _charset(request: HttpRequest) -> str:
     found = _CHARSET.search(request.headers.get("content-type", ""))
     charset = found[1].lower() if found else "utf-8"
     if charset not in _CHARSETS:
         raise MediaTypeUnsupported(f"Charset {charset[:40]} is not supported: send UTF-8")
-    if _CHARSETS[charset] != "utf-8":
-        body = body.decode(_CHARSETS[charset]).encode()
-    body = body.removeprefix(b"\xef\xbb\xbf")
-    if not body.strip():
-        raise BodyMalformed("The HTTP entity body is required, but this request has no entity body.")
-    return body
+    return _CHARSETS[charset]
 
 
 def parse_json_object(request: HttpRequest) -> dict[str, object]:
@@ -179,9 +204,11 @@ def parse_json_object(request: HttpRequest) -> dict[str, object]:
     return value
 
 
-def _check_depth(value: object) -> None:
-    level = [value]
-    for _ in range(MAX_JSON_DEPTH):
+def _check_depth(value: dict[str, object]) -> None:
+    level: list[object] = [item for item in value.values() if isinstance(item, (dict, list))]
+    if not level:
+        return
+    for _ in range(MAX_JSON_DEPTH - 1):
         level = [
             item
             for outer in level
@@ -206,6 +233,7 @@ def parse_form(request: HttpRequest) -> dict[str, str] | None:
         return None
 
 
+@of_head
 def wants_pretty(request: HttpRequest) -> bool:
     """Whether the caller asked for indented JSON."""
     flag = request.headers.get("x-prettyprint", request.query.get("_PrettyPrint", "0"))
@@ -232,4 +260,6 @@ def render_http_date(epoch_ms: int) -> str:
 
 def without_attributes(values: Mapping[str, object]) -> dict[str, object]:
     """A record body without the `attributes` entry that clients may send back as they got it."""
-    return {name: value for name, value in values.items() if name != "attributes"}
+    plain = dict(values)
+    plain.pop("attributes", None)
+    return plain

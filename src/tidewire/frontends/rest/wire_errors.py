@@ -7,6 +7,7 @@ the words, or where the message could tell a caller about our disks.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -44,6 +45,7 @@ REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.SearchMalformed: RestError(400, "MALFORMED_SEARCH"),
     errors.FieldUnknown: RestError(400, "INVALID_FIELD"),
     errors.ObjectUnknown: RestError(400, "INVALID_TYPE"),
+    errors.OperationUnsupported: RestError(400, "INVALID_TYPE_FOR_OPERATION"),
     errors.FilterInvalid: RestError(400, "INVALID_FIELD"),
     errors.OperatorInvalid: RestError(400, "INVALID_QUERY_FILTER_OPERATOR"),
     errors.RequiredFieldMissing: RestError(400, "REQUIRED_FIELD_MISSING", Fields.ALWAYS),
@@ -72,6 +74,7 @@ REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.OwnerInactive: RestError(400, "INACTIVE_OWNER_OR_USER", Fields.ALWAYS),
     errors.OwnerLacksRead: RestError(400, "TRANSFER_REQUIRES_READ", Fields.EMPTY),
     errors.QueueUnfit: RestError(400, "INVALID_OPERATION", Fields.EMPTY),
+    errors.FeatureUnavailable: RestError(403, "FUNCTIONALITY_NOT_ENABLED"),
     errors.PasswordInvalid: RestError(400, "INVALID_NEW_PASSWORD", Fields.EMPTY),
     errors.BodyMalformed: RestError(400, "JSON_PARSER_ERROR"),
     errors.BodyTooLarge: RestError(413, "REQUEST_ENTITY_TOO_LARGE"),
@@ -98,6 +101,9 @@ REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.ReplayIdInvalid: RestError(400, "INVALID_REPLAY_ID"),
     errors.ReplayIdExpired: RestError(400, "REPLAY_ID_EXPIRED"),
     errors.DemandInvalid: RestError(400, "INVALID_REQUEST"),
+    errors.ManagedUnknown: RestError(404, "NOT_FOUND"),
+    errors.ManagedStopped: RestError(400, "INVALID_REQUEST"),
+    errors.ManagedActive: RestError(400, "INVALID_REQUEST"),
     errors.RequestRefused: RestError(400, "UPSTREAM_REFUSED", text="Another server refused the request."),
     errors.AuthHeaderInvalid: RestError(401, "INVALID_AUTH_HEADER", text="INVALID_HEADER_TYPE"),
     errors.SessionInvalid: RestError(401, "INVALID_SESSION_ID", text="Session expired or invalid"),
@@ -131,6 +137,7 @@ _WRONG_SCOPE = RestError(
     401, "INVALID_SESSION_ID", text="This session is not valid for use with the REST API"
 )
 _API_DISABLED = RestError(403, "API_DISABLED_FOR_ORG")
+_REPEATED_KEY = RestError(400, "DUPLICATE_VALUE", Fields.ALWAYS)
 _NO_SUCH_KEY = RestError(404, "NOT_FOUND")
 _READING = frozenset({"GET", "HEAD"})
 
@@ -141,6 +148,8 @@ def rest_error(error: PlatformError, method: str = "GET") -> RestError:
         return _ON_WRITE[type(error)]
     if isinstance(error, errors.ResourceUnknown) and "external_id" in error.details:
         return _NO_SUCH_KEY
+    if isinstance(error, errors.DuplicateValue) and "external_id" in error.details:
+        return _REPEATED_KEY
     if isinstance(error, errors.AccessDenied) and error.details.get("permission") == "ApiEnabled":
         return _API_DISABLED
     if isinstance(error, errors.SessionInvalid) and "needed_scope" in error.details:
@@ -151,8 +160,11 @@ def rest_error(error: PlatformError, method: str = "GET") -> RestError:
 def render_error_entry(error: PlatformError, method: str = "GET") -> dict[str, object]:
     """One entry of the error array."""
     row = rest_error(error, method)
-    code = error.details.get("status_code")  # of a refused component of metadata
-    told = code if isinstance(error, errors.DefinitionInvalid) and isinstance(code, str) else row.error_code
+    code = error.details.get(
+        "status_code"
+    )  # of a refused component of metadata, or a limit with a code of its own
+    has_own = isinstance(error, errors.DefinitionInvalid | errors.LimitExceeded) and isinstance(code, str)
+    told = code if has_own else row.error_code
     body: dict[str, object] = {"message": row.text or error.message, "errorCode": told}
     named = error.details.get("fields")
     names = [str(name) for name in named] if isinstance(named, (list, tuple, set, frozenset)) else []
@@ -174,7 +186,24 @@ def render_error(request: HttpRequest, error: PlatformError) -> HttpResponse:
         headers.append(("WWW-Authenticate", "Token"))
     if row.status == 503:
         headers.append(("Retry-After", "1"))
-    return render_json(request, row.status, [render_error_entry(error, request.method)], tuple(headers))
+    entry = render_error_entry(error, request.method)
+    if isinstance(error, errors.ValueMalformed) and (place := _place_in_body(request.body, error)):
+        entry["message"] = f"{entry['message']} at {place}"
+    return render_json(request, row.status, [entry], tuple(headers))
+
+
+def _place_in_body(body: bytes, error: PlatformError) -> str:
+    """Where in a JSON body the value stands that an error is about, as clients are told; empty if that is unknown."""
+    named = error.details.get("fields")
+    if not isinstance(named, (list, tuple)) or len(named) != 1:
+        return ""
+    key = re.escape(str(named[0]).encode())
+    found = re.search(rb'"' + key + rb'"\s*:\s*', body, re.IGNORECASE)
+    if found is None:
+        return ""
+    before = body[: found.end()].decode("utf-8", "replace")
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    return f"[line:{line}, column:{column}]"
 
 
 def render_refusal(request: HttpRequest, status: int, error_code: str, message: str) -> HttpResponse:

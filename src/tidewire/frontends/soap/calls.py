@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from tidewire.access.cursors import QueryCursors
 from tidewire.access.gate import Call, Gate
 from tidewire.access.logins import Logins
+from tidewire.access.monitoring import ApiReader
 from tidewire.access.paging import Kept
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import TooManyRecords
-from tidewire.frontends.soap.wire import Dialect, Endpoint, SoapRequest
+from tidewire.frontends.soap.wire import ENTERPRISE, Dialect, Endpoint, SoapRequest
 
 MAX_RECORDS = 200
 """Records that one call may write."""
@@ -39,6 +40,8 @@ class SoapCall:
     request: SoapRequest
     endpoint: Endpoint
     principal: Principal
+    peer: str = ""
+    user_agent: str = ""
 
     @property
     def gate(self) -> Gate:
@@ -59,6 +62,13 @@ class SoapCall:
             origin += f";client={client}"
         has_notifications = self.request.flag("StreamingEnabledHeader", "streamingEnabled", default=True)
         return Call(self.principal, origin, has_notifications, self.endpoint.version)
+
+    @property
+    def reader(self) -> ApiReader:
+        """Who reads, as monitoring tells of it."""
+        api_type = "SOAP Enterprise" if self.dialect is ENTERPRISE else "SOAP Partner"
+        client = self.request.client
+        return ApiReader(self.principal, api_type, self.endpoint.version, self.peer, self.user_agent, client)
 
     @property
     def all_or_none(self) -> bool:

@@ -1,4 +1,4 @@
-"""The calls that tell about objects: describeGlobal, describeSObject(s), describeLayout and describeTabs.
+"""The calls that tell about objects: describeGlobal and describeSObject(s).
 
 What is told is `access.describe`'s; here it gets the order of the WSDL. Elements that may be absent are left out
 when there is nothing to say.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tidewire.access.change_event_describe import render_change_event_describe, try_entity_described
 from tidewire.access.describe import (
     ChildLink,
     render_describe,
@@ -15,16 +16,14 @@ from tidewire.access.describe import (
     render_event_entry,
     render_global_entry,
 )
+from tidewire.access.publishing import knows_event
+from tidewire.access.record_types import read_record_types
 from tidewire.frontends.soap.calls import SoapCall, check_count
-from tidewire.frontends.soap.wire import render_element, render_elements
-from tidewire.ids import make_id
+from tidewire.frontends.soap.wire import render_element
 from tidewire.schema.model import EventType, ObjectType
 
 MAX_DESCRIBED = 100
 MAX_BATCH_SIZE = 200
-_MASTER_RECORD_TYPE = "012000000000000AAA"
-_LAYOUT_PREFIX = "00h"
-_TAB_SET_PREFIX = "02u"
 _NILLABLE = frozenset({"keyPrefix"})
 _FLAGS_BEFORE_LABEL = (
     "activateable",
@@ -61,6 +60,11 @@ _NOT_IN_WSDL = frozenset(
 
 async def describe_global(call: SoapCall) -> str:
     """Every object and every platform event that the caller may know of."""
+    return f"<result>{await render_global(call)}</result>"
+
+
+async def render_global(call: SoapCall) -> str:
+    """The inside of a DescribeGlobalResult."""
     objects = await call.gate.visible_objects(call.principal)
     entries = [render_global_entry(entity, call.endpoint.version) for entity in objects]
     entries += [render_event_entry(event, call.endpoint.version) for event in await _events(call)]
@@ -69,7 +73,7 @@ async def describe_global(call: SoapCall) -> str:
         f"<sobjects>{_render_named({**entry, 'idEnabled': True}, _FLAGS_BEFORE_LABEL)}</sobjects>"
         for entry in entries
     )
-    return f"<result><encoding>UTF-8</encoding><maxBatchSize>{MAX_BATCH_SIZE}</maxBatchSize>{inner}</result>"
+    return f"<encoding>UTF-8</encoding><maxBatchSize>{MAX_BATCH_SIZE}</maxBatchSize>{inner}"
 
 
 async def describe_sobject(call: SoapCall) -> str:
@@ -89,10 +93,14 @@ async def _describe(call: SoapCall, name: str) -> str:
     event = next((e for e in await _events(call) if e.name.lower() == name.lower()), None)
     if event is not None:
         described = render_event_describe(event, version)
+    elif told := try_entity_described(call.gate.catalog, name):
+        entity, readable, _ = await call.gate.visible_fields(call.principal, told)
+        described = render_change_event_describe(entity, readable, version)
     else:
         entity, readable, editable = await call.gate.visible_fields(call.principal, name)
         children = await _children(call, entity)
-        described = render_describe(entity, readable, editable, children, version)
+        record_types = await read_record_types(call.gate, entity)
+        described = render_describe(entity, readable, editable, children, version, record_types)
     return _render_mapping({**described, "idEnabled": True})
 
 
@@ -108,7 +116,7 @@ async def _children(call: SoapCall, parent: ObjectType) -> list[ChildLink]:
 
 async def _events(call: SoapCall) -> list[EventType]:
     grants = await call.gate.grants(call.principal)
-    return [e for e in call.gate.catalog.events if grants.can_read(e.name) or grants.on(e.name).can_create]
+    return [event for event in call.gate.catalog.all_events if knows_event(grants, event)]
 
 
 def _render_mapping(values: Mapping[str, object]) -> str:
@@ -138,75 +146,11 @@ def _render_entry(name: str, value: object) -> str:
             return render_element(name, None) if name in _NILLABLE else ""
         case Mapping():
             return f"<{name}>{_render_mapping(value)}</{name}>"
+        case str() if name == "soapType":
+            return render_element(name, value.replace("urn:", "tns:"))  # as the schema has it, unlike REST
         case str() | bool() | int() | float():
             return render_element(name, value)
         case Sequence():
             return "".join(_render_entry(name, item) for item in value)
         case _:
             return render_element(name, str(value))
-
-
-async def describe_layout(call: SoapCall) -> str:
-    """One layout for everybody: each field that the caller may see, one under the other."""
-    entity, readable, editable = await call.gate.visible_fields(
-        call.principal, call.request.text("sObjectType")
-    )
-    layout_id = make_id(_LAYOUT_PREFIX, 1)
-    fields = [f for f in entity.fields if f.name in readable and not f.compound]
-    rows = "".join(
-        "<layoutRows><layoutItems>"
-        + render_elements(
-            (
-                ("editableForNew", f.createable and f.name in editable),
-                ("editableForUpdate", f.updateable and f.name in editable),
-                ("label", f.label),
-            )
-        )
-        + f"<layoutComponents><displayLines>1</displayLines><tabOrder>{number}</tabOrder><type>Field</type>"
-        + f"{render_element('value', f.name)}</layoutComponents>"
-        + f"<placeholder>false</placeholder>{render_element('required', f.required)}"
-        + "</layoutItems><numItems>1</numItems></layoutRows>"
-        for number, f in enumerate(fields, 1)
-    )
-    section = (
-        f"<collapsed>false</collapsed><columns>1</columns>{render_element('heading', entity.label)}{rows}"
-        f"<parentLayoutId>{layout_id}</parentLayoutId><rows>{len(fields)}</rows>"
-        "<tabOrder>TopToBottom</tabOrder>"
-        "<useCollapsibleSection>false</useCollapsibleSection><useHeading>true</useHeading>"
-    )
-    mapping = (
-        "<recordTypeMappings><active>true</active><available>true</available>"
-        "<defaultRecordTypeMapping>true</defaultRecordTypeMapping><developerName>Master</developerName>"
-        f"<layoutId>{layout_id}</layoutId><master>true</master><name>Master</name>"
-        f"<recordTypeId>{_MASTER_RECORD_TYPE}</recordTypeId></recordTypeMappings>"
-    )
-    return (
-        f"<result><layouts><detailLayoutSections>{section}</detailLayoutSections>"
-        f"<editLayoutSections>{section}</editLayoutSections><id>{layout_id}</id></layouts>{mapping}"
-        "<recordTypeSelectorRequired>false</recordTypeSelectorRequired></result>"
-    )
-
-
-async def describe_tabs(call: SoapCall) -> str:
-    """One set of tabs: an object of data each."""
-    objects = await call.gate.visible_objects(call.principal)
-    tabs = "".join(
-        "<tabs>"
-        + render_elements(
-            (
-                ("custom", entity.custom),
-                ("iconUrl", ""),
-                ("label", entity.label_plural),
-                ("miniIconUrl", ""),
-                ("name", f"standard-{entity.name}" if not entity.custom else entity.name),
-                ("sobjectName", entity.name),
-                ("url", ""),
-            )
-        )
-        + "</tabs>"
-        for entity in objects
-        if not entity.is_setup
-    )
-    head = render_elements((("description", ""), ("label", "Tidewire"), ("logoUrl", ""), ("namespace", None)))
-    tab_set = render_elements((("selected", True), ("tabSetId", make_id(_TAB_SET_PREFIX, 1))))
-    return f"<result>{head}{tab_set}{tabs}</result>"

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from tidewire.access.creating import Created, create_together
 from tidewire.access.editing import unknown_column
 from tidewire.access.gate import Upsert, Write
+from tidewire.access.publishing import Published, event_object
+from tidewire.access.repeated_keys import refuse_repeated
 from tidewire.errors import (
     FieldUnknown,
     IdMalformed,
@@ -22,9 +25,9 @@ from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.values import SObject, parse_sobject, typed_values
 from tidewire.frontends.soap.wire import render_element
 from tidewire.frontends.soap.wire_errors import render_row_error, rolled_back_error
-from tidewire.ids import make_id, try_normalise_id
+from tidewire.ids import try_normalise_id
 from tidewire.records.references import try_lookup
-from tidewire.schema.model import EventType, ObjectType
+from tidewire.schema.model import ObjectType
 
 T = TypeVar("T")
 
@@ -32,28 +35,34 @@ T = TypeVar("T")
 async def create(call: SoapCall) -> str:
     """Make records, or publish platform events."""
     given = await _records(call)
-    events = [call.gate.catalog.try_event(record.entity) for record in given]
     writes = [
-        Write(r.entity, None, r.values if not r.record_id else {**r.values, "Id": r.record_id})
-        for r, event in zip(given, events, strict=True)
-        if event is None
+        Write(r.entity, None, r.values if not r.record_id else {**r.values, "Id": r.record_id}) for r in given
     ]
-    stored = iter(await _write(call, writes))
-    out = []
-    for record, event in zip(given, events, strict=True):
-        out.append(next(stored) if event is None else await _publish(call, event, record))
-    return "".join(out)
-
-
-async def _publish(call: SoapCall, event: EventType, record: SObject) -> str:
+    if not writes:
+        return ""
     try:
-        uuid = await call.gate.publish_event(call.context, event.name, record.values)
+        created, is_undone = await create_together(
+            call.gate, call.context, writes, all_or_none=call.all_or_none
+        )
     except RequestError as error:
-        return _failure([render_row_error(error)])
-    # A success that carries the event's uuid where errors would stand; the id only has the form of one.
-    note = f"<errors><message>{uuid}</message><statusCode>OPERATION_ENQUEUED</statusCode></errors>"
-    record_id = render_element("id", make_id(event.key_prefix, 1))
-    return f"<result>{note}{record_id}<success>true</success></result>"
+        created, is_undone = [error] * len(writes), True
+    return "".join(_render_created(each, is_undone=is_undone) for each in created)
+
+
+def _render_created(created: Created, *, is_undone: bool) -> str:
+    match created:
+        case PlatformError():
+            return _failure([render_row_error(created)])
+        case Published(event_id, event_uuid, is_immediate) if is_immediate or not is_undone:
+            # A success that carries the event's uuid where errors would stand.
+            note = (
+                f"<errors><message>{event_uuid}</message><statusCode>OPERATION_ENQUEUED</statusCode></errors>"
+            )
+            return f"<result>{note}{render_element('id', event_id)}<success>true</success></result>"
+        case str() if not is_undone:
+            return f"<result>{render_element('id', created)}<success>true</success></result>"
+        case _:
+            return _failure([rolled_back_error()])
 
 
 async def update(call: SoapCall) -> str:
@@ -120,6 +129,7 @@ async def upsert(call: SoapCall) -> str:
             )
     if not upserts:
         return ""
+    upserts = refuse_repeated(call.gate.catalog, upserts)
     results = await _settle(
         len(upserts), call.gate.upsert_together(call.context, upserts, all_or_none=call.all_or_none)
     )
@@ -193,10 +203,12 @@ async def _records(call: SoapCall) -> list[SObject]:
     truncates = call.request.flag("AllowFieldTruncationHeader", "allowFieldTruncation", default=False)
     out = []
     for record in map(parse_sobject, elements):
-        if call.gate.catalog.try_event(record.entity) is None:
+        event = call.gate.catalog.try_any_event(record.entity)
+        if event is None:
             out.append(await read_values(call, record, truncates=truncates))
         else:
-            out.append(record)
+            values = typed_values(event_object(event), record.values, truncates=truncates)
+            out.append(SObject(event.name, record.record_id, values))
     return out
 
 

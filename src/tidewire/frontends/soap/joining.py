@@ -42,6 +42,13 @@ def _parse_merge(element: Element) -> tuple[SObject, list[str]]:
     if len(masters) != 1:
         raise BodyMalformed("A merge request needs one masterRecord")
     loser_ids = [text_of(child) for child in element if local_name(child) == "recordToMergeIds"]
+    for pair in (child for child in element if local_name(child) == "additionalInformationMap"):
+        if is_nil(pair):
+            continue
+        given = {local_name(part): text_of(part) for part in pair}
+        # No merge of ours depends on any of them, so nothing but their form can be wrong.
+        if not given.get("name") or not given.keys() <= {"name", "value"}:
+            raise BodyMalformed("Each additionalInformationMap needs a name and a value")
     return parse_sobject(masters[0]), loser_ids
 
 

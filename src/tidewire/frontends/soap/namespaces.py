@@ -31,6 +31,8 @@ def enter(namespace: Namespace, body: Element) -> None:
             element.text = namespace.full(text)
         elif name == "queryString":
             element.text = namespace.full_query(text)
+        elif name == "searchString":
+            element.text = namespace.full_search(text)
         elif name == "fieldList":
             element.text = ",".join(namespace.full_path(each.strip()) for each in text.split(","))
         typed = element.get(XSI_TYPE)

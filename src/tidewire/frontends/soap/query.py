@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from tidewire.access.monitoring import QueryRead
 from tidewire.access.paging import AnswerPage, QueryPages
 from tidewire.errors import FieldUnknown, SoqlSyntaxError
 from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.values import render_query_result, render_row
 from tidewire.ids import normalise_id
+from tidewire.schema.standard.monitoring import API
 
 MAX_RETRIEVED = 2_000
 _DEFAULT_BATCH_SIZE = 500
@@ -30,6 +32,7 @@ async def _query(call: SoapCall, *, include_deleted: bool) -> str:
     soql = call.request.text("queryString")
     if not soql:
         raise SoqlSyntaxError("A query string has to be specified", row=1, column=1, query="")
+    begun_s = call.services.clock.monotonic_s()
     page = await _pages(call).open(
         call.principal,
         soql,
@@ -37,13 +40,27 @@ async def _query(call: SoapCall, *, include_deleted: bool) -> str:
         version=call.endpoint.version,
         include_deleted=include_deleted,
     )
+    await _note_read(call, page, "QueryAll" if include_deleted else "Query", begun_s)
     return await _render(call, page)
+
+
+async def _note_read(call: SoapCall, page: AnswerPage, operation: str, begun_s: float) -> None:
+    monitor = call.gate.monitor
+    if not monitor.hears(API):
+        return
+    rows = page.rows
+    elapsed_ms = round((call.services.clock.monotonic_s() - begun_s) * 1000)
+    read = QueryRead(operation, page.soql, rows.entity.name, rows.rows, page.total, elapsed_ms)
+    await monitor.note_query(call.reader, read)
 
 
 async def query_more(call: SoapCall) -> str:
     """A later page of an earlier query, or of children that did not fit into their page."""
     locator = call.request.text("queryLocator")
-    return await _render(call, await _pages(call).read_next(call.principal, locator, _batch_size(call)))
+    begun_s = call.services.clock.monotonic_s()
+    page = await _pages(call).read_next(call.principal, locator, _batch_size(call))
+    await _note_read(call, page, "QueryMore", begun_s)
+    return await _render(call, page)
 
 
 def _pages(call: SoapCall) -> QueryPages:

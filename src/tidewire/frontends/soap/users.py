@@ -19,7 +19,8 @@ async def login(logins: Logins, http: HttpRequest, endpoint: Endpoint, request: 
     password = request.text("password")
     if not username or not password:
         raise LoginFailed("a login needs a user name and a password")
-    started = await logins.login(username, password, http.peer)
+    scope = request.header("LoginScopeHeader", "organizationId")
+    started = await logins.login(username, password, http.peer, org_id=scope)
     info = await logins.user_info(started.principal)
     return f"<result>{render_login(started, info, endpoint, http.base_url)}</result>"
 
@@ -48,7 +49,7 @@ def render_user_info(info: UserInfo, seconds_valid: int) -> str:
             ("orgDefaultCurrencyIsoCode", "USD"),
             ("orgDefaultCurrencyLocale", "en_US"),
             ("orgDisallowHtmlAttachments", False),
-            ("orgHasPersonAccounts", False),
+            ("orgHasPersonAccounts", info.has_person_accounts),
             ("organizationId", info.org_id),
             ("organizationMultiCurrency", False),
             ("organizationName", info.org_name),

@@ -86,6 +86,14 @@ async def set_password(call: SoapCall) -> str:
     return "<result/>"
 
 
+async def change_own_password(call: SoapCall) -> str:
+    """Give the caller a new password for the one in use."""
+    given = {name: next(call.request.all(name), None) for name in ("oldPassword", "newPassword")}
+    old, new = (("" if element is None else element.text or "") for element in given.values())
+    await call.services.logins.change_own_password(call.context, old, new)
+    return "<result/>"
+
+
 async def reset_password(call: SoapCall) -> str:
     """Give a user a password drawn at random."""
     user_id = normalise_id(call.request.text("userId"))
@@ -105,7 +113,8 @@ async def invalidate_sessions(call: SoapCall) -> str:
             entry = await sessions.peek(token)
             if entry.user_id != call.principal.user_id and not grants.has("ManageUsers"):
                 raise SessionInvalid("Session expired or invalid")
-            await sessions.revoke(entry.session_id)
+            is_own = entry.user_id == call.principal.user_id
+            await (sessions.log_out if is_own else sessions.revoke)(entry.session_id)
             out.append("<result><success>true</success></result>")
         except SessionInvalid as error:
             out.append(f"<result>{render_row_error(error)}<success>false</success></result>")

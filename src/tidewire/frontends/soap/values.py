@@ -2,7 +2,8 @@
 
 An element without text, or marked nil, says nothing about its field; only `fieldsToNull` empties one. In answers
 a record's type and id come first, whatever was selected, and the selected fields follow in order, the id again
-among them: so does the platform.
+among them: so does the platform. Records of the enterprise API have the order of their schema instead, on which
+clients that were made of it depend.
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ _XSD_TYPES = {
     FieldType.TIME: "xsd:time",
 }
 _LOCATION_PARTS = ("latitude", "longitude")
+# The schema of an address extends that of a location, whose two parts therefore come first.
+_ADDRESS_PARTS = (
+    *_LOCATION_PARTS,
+    *("city", "country", "countryCode", "geocodeAccuracy", "postalCode", "state", "stateCode", "street"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +187,7 @@ def render_record(
         head = f'<{tag} xsi:type="sf:sObject">{render_element("sf:type", entity.name)}{shown_id}'
     else:
         head = f'<{tag} xsi:type="sf:{entity.name}">{shown_id if has_id else ""}'
-        chosen = [column for column in chosen if column.name != "Id"]
+        chosen = sorted((column for column in chosen if column.name != "Id"), key=lambda column: column.name)
     return head + "".join(_render_column(entity, column, row, dialect) for column in chosen) + f"</{tag}>"
 
 
@@ -203,10 +209,11 @@ def _render_field(entity: ObjectType, name: str, field: Field, row: Mapping[str,
     compound = render_compound(entity, field, parts, _DATETIME_SUFFIX)
     if not isinstance(compound, dict):
         return render_element(tag, compound)
-    # The schema of an address extends that of a location, whose two parts therefore come first.
-    names = [*_LOCATION_PARTS, *(part for part in compound if part not in _LOCATION_PARTS)]
-    inner = "".join(render_element(part, compound[part]) for part in names if part in compound)
-    kind = "address" if field.type is FieldType.ADDRESS else "location"
+    is_address = field.type is FieldType.ADDRESS
+    # The schema wants every part, also of a country whose code is not kept.
+    names = _ADDRESS_PARTS if is_address else _LOCATION_PARTS
+    inner = "".join(render_element(part, compound.get(part)) for part in names)
+    kind = "address" if is_address else "location"
     return f'<{tag} xsi:type="{kind}">{inner}</{tag}>'
 
 

@@ -27,6 +27,9 @@ MAX_BODY_BYTES = 10 * 1024 * 1024
 CONTENT_TYPE = "text/xml;charset=UTF-8"
 
 _ENVELOPE_NS = "http://schemas.xmlsoap.org/soap/envelope/"
+_MUST_UNDERSTAND = f"{{{_ENVELOPE_NS}}}mustUnderstand"
+_ACTOR = f"{{{_ENVELOPE_NS}}}actor"
+_NEXT_ACTOR = "http://schemas.xmlsoap.org/soap/actor/next"
 XSI_TYPE = f"{{{XSI_NS}}}type"
 _XSD_NS = "http://www.w3.org/2001/XMLSchema"
 _PATH = re.compile(r"/services/Soap/([A-Za-z]+)(?:/([^/]*))?(?:/([^/]*))?(/.*)?")
@@ -94,6 +97,7 @@ class SoapRequest:
     operation: str
     body: Element = field(repr=False)  # holds a password at login
     headers: dict[str, Element] = field(default_factory=dict, repr=False)
+    demanded: tuple[str, ...] = ()  # the tags of blocks that whoever answers must understand
 
     def text(self, name: str) -> str:
         """The argument of this name without blanks around it, empty if absent."""
@@ -168,10 +172,17 @@ def parse_request(body: bytes, dialect: Dialect) -> SoapRequest:
     if not operation.tag.startswith(prefix):
         raise ResourceUnknown(f"No operation available for request {operation.tag[:200]}")
     header = envelope.find(f"{{{_ENVELOPE_NS}}}Header")
-    blocks = [] if header is None else [block for block in header if block.tag.startswith(prefix)]
-    return SoapRequest(
-        operation.tag[len(prefix) :], operation, {local_name(block): block for block in blocks}
+    blocks = [] if header is None else [block for block in header if _is_for_us(block)]
+    own = {local_name(block): block for block in blocks if block.tag.startswith(prefix)}
+    demanded = tuple(
+        block.tag for block in blocks if block.get(_MUST_UNDERSTAND, "").strip() in ("1", "true")
     )
+    return SoapRequest(operation.tag[len(prefix) :], operation, own, demanded)
+
+
+def _is_for_us(block: Element) -> bool:
+    """Whether a block of the header is meant for who answers the call and not for somebody on the way."""
+    return block.get(_ACTOR, "").strip() in ("", _NEXT_ACTOR)
 
 
 def text_of(element: Element) -> str:

@@ -53,6 +53,7 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
     errors.SearchMalformed: SoapError("MALFORMED_SEARCH", "MalformedSearchFault"),
     errors.FieldUnknown: SoapError("INVALID_FIELD", "InvalidFieldFault"),
     errors.ObjectUnknown: SoapError("INVALID_TYPE", "InvalidSObjectFault"),
+    errors.OperationUnsupported: SoapError("INVALID_TYPE_FOR_OPERATION"),
     errors.FilterInvalid: SoapError("INVALID_FIELD", "InvalidFieldFault"),
     errors.OperatorInvalid: SoapError("INVALID_QUERY_FILTER_OPERATOR", "InvalidFieldFault"),
     errors.RequiredFieldMissing: SoapError("REQUIRED_FIELD_MISSING"),
@@ -81,6 +82,7 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
     errors.OwnerInactive: SoapError("INACTIVE_OWNER_OR_USER"),
     errors.OwnerLacksRead: SoapError("TRANSFER_REQUIRES_READ"),
     errors.QueueUnfit: SoapError("INVALID_OPERATION"),
+    errors.FeatureUnavailable: SoapError("FUNCTIONALITY_NOT_ENABLED"),
     errors.PasswordInvalid: SoapError("INVALID_NEW_PASSWORD", "InvalidNewPasswordFault"),
     errors.BodyMalformed: _CLIENT,
     errors.BodyTooLarge: SoapError("Client", "", status=413),
@@ -109,6 +111,9 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
     errors.ReplayIdInvalid: SoapError("UNKNOWN_EXCEPTION"),
     errors.ReplayIdExpired: SoapError("UNKNOWN_EXCEPTION"),
     errors.DemandInvalid: SoapError("UNKNOWN_EXCEPTION"),
+    errors.ManagedUnknown: SoapError("UNKNOWN_EXCEPTION"),
+    errors.ManagedStopped: SoapError("UNKNOWN_EXCEPTION"),
+    errors.ManagedActive: SoapError("UNKNOWN_EXCEPTION"),
     errors.RequestRefused: SoapError("UNKNOWN_EXCEPTION", text="Another server refused the request."),
     errors.AuthHeaderInvalid: _SESSION_INVALID,
     errors.SessionInvalid: _SESSION_INVALID,
@@ -134,6 +139,22 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
 }
 
 
+_OTHER_EXCEPTION_CODES = ("API_DISABLED_FOR_ORG", "INVALID_OLD_PASSWORD", "LOGIN_MUST_USE_SECURITY_TOKEN")
+"""Codes that an error brings along."""
+_OTHER_STATUS_CODES = ("ALL_OR_NONE_OPERATION_ROLLED_BACK", "MISSING_ARGUMENT", "OPERATION_ENQUEUED")
+
+
+def exception_codes() -> list[str]:
+    """Every code that a fault of the partner and enterprise APIs may have."""
+    own = {row.code for row in SOAP_ERRORS.values() if row.fault_type}
+    return sorted(own.union(_OTHER_EXCEPTION_CODES))
+
+
+def status_codes() -> list[str]:
+    """Every code that one record's result may have."""
+    return sorted({*exception_codes(), *_ROW_CODES.values(), *_OTHER_STATUS_CODES})
+
+
 def render_error(dialect: Dialect, error: PlatformError) -> HttpResponse:
     """The whole answer to a call that failed."""
     row = SOAP_ERRORS.get(type(error), _UNEXPECTED)
@@ -143,11 +164,17 @@ def render_error(dialect: Dialect, error: PlatformError) -> HttpResponse:
         code, text = told, error.message
     if isinstance(error, errors.AccessDenied) and error.details.get("permission") == "ApiEnabled":
         code = "API_DISABLED_FOR_ORG"
+    if isinstance(error, errors.BodyMalformed) and error.details.get("soap_fault"):
+        code = str(error.details["soap_fault"])
+    fault_type = row.fault_type
+    if isinstance(error, errors.PasswordInvalid) and error.details.get("is_old"):
+        code, fault_type = "INVALID_OLD_PASSWORD", "InvalidOldPasswordFault"
     code = _metadata_code(error) or code
-    body = render_fault(dialect, code, text, row.fault_type, _place(row, error))
+    body = render_fault(dialect, code, text, fault_type, _place(row, error))
     headers: tuple[tuple[str, str], ...] = ()
     if isinstance(error, errors.MethodNotAllowed):
-        headers = (("Allow", "POST"),)
+        allowed = error.details.get("allowed")
+        headers = (("Allow", ", ".join(allowed) if isinstance(allowed, tuple) else "POST"),)
     elif row.status == 503:
         headers = (("Retry-After", "1"),)
     return HttpResponse(row.status, body, CONTENT_TYPE, headers)

@@ -268,7 +268,7 @@ class FetchRequest(_message.Message):
     """With CUSTOM: start strictly after this event."""
     num_requested: _builtins.int
     auth_refresh: _builtins.str
-    """Reserved for use inside a cluster."""
+    """In a later request: another token of the same user, with which the call goes on."""
     def __init__(
         self,
         *,
@@ -372,7 +372,7 @@ class PublishRequest(_message.Message):
     AUTH_REFRESH_FIELD_NUMBER: _builtins.int
     topic_name: _builtins.str
     auth_refresh: _builtins.str
-    """Reserved for use inside a cluster."""
+    """As in FetchRequest."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerEvent]: ...
     def __init__(

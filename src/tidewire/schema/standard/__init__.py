@@ -16,6 +16,7 @@ from tidewire.schema.standard.access import (
     QUEUE_SOBJECT,
     RECORD_TYPE,
     USER,
+    USER_LOGIN,
     USER_ROLE,
 )
 from tidewire.schema.standard.accounts import ACCOUNT, ACCOUNT_CONTACT_ROLE, CONTACT
@@ -113,6 +114,7 @@ __all__ = [
     "TASK_STATUS",
     "TASK_STATUSES",
     "USER",
+    "USER_LOGIN",
     "USER_ROLE",
     "OpportunityStage",
     "Status",
@@ -170,5 +172,6 @@ STANDARD_OBJECTS: tuple[ObjectType, ...] = (
     OPPORTUNITY_LINE_ITEM,
     GROUP_MEMBER,
     QUEUE_SOBJECT,
+    USER_LOGIN,
 )
 """In the order of their table numbers."""

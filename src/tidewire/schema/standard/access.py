@@ -42,6 +42,10 @@ def _permissions(added_column: int) -> tuple[Field, ...]:
             checkbox("PermissionsManageEncryptionKeys", "Manage Encryption Keys"),
             checkbox("PermissionsBulkApiHardDelete", "Bulk API Hard Delete"),
             checkbox("PermissionsManageDataIntegrations", "Manage Data Integrations"),
+            checkbox("PermissionsViewRealTimeEventMonitoringData", "View Real-Time Event Monitoring Data"),
+            checkbox("PermissionsTransferAnyEntity", "Transfer Record"),
+            checkbox("PermissionsTransferAnyLead", "Transfer Leads"),
+            checkbox("PermissionsTransferAnyCase", "Transfer Cases"),
         ),
     )
 
@@ -81,6 +85,21 @@ def _user_settings() -> tuple[Field, ...]:
         replace(lookup("ContactId", "Contact ID", "Contact", "Contact", "Users"), in_change_events=False),
         derived(lookup("AccountId", "Account ID", "Account", "Account", "Users")),
         *(replace(flag, in_change_events=False) for flag in flags),
+    )
+
+
+def _later_user_settings() -> tuple[Field, ...]:
+    flags = (
+        checkbox("UserPreferencesDisableLikeEmail", "Disable Like Email"),
+        checkbox("UserPreferencesSortFeedByComment", "Sort Feed By Comment"),
+        checkbox("UserPreferencesShowTitleToExternalUsers", "Show Title To External Users"),
+        checkbox("UserPreferencesLightningExperiencePreferred", "Lightning Experience Preferred"),
+        checkbox("UserPreferencesHideSfxWelcomeMat", "Hide Welcome Mat"),
+    )
+    return (
+        *(replace(flag, in_change_events=False) for flag in flags),
+        read_only(checkbox("IsProfilePhotoActive", "Has Profile Photo")),
+        read_only(checkbox("IsSystemControlled", "Is System Controlled")),
     )
 
 
@@ -156,6 +175,14 @@ USER = standard_object(
         long_text("AboutMe", "About Me", 1000),
         *audit_fields(),
         *added_from(42, *_user_settings()),
+        *added_from(63, *_later_user_settings()),
+        *added_from(
+            70,
+            replace(
+                derived(datetime("LastPasswordChangeDate", "Last Password Change or Reset")),
+                in_change_events=False,
+            ),
+        ),
     ),
     deletable=False,
 )
@@ -445,4 +472,22 @@ RECORD_TYPE = standard_object(
     ),
     label="Record Type",
     is_setup=True,
+)
+
+USER_LOGIN = standard_object(
+    49,
+    "0Yw",
+    "UserLogin",
+    "User Logins",
+    (
+        *identity_fields(has_is_deleted=False),
+        read_only(lookup("UserId", "User ID", "User", "User")),
+        checkbox("IsFrozen", "Frozen"),
+        checkbox("IsPasswordLocked", "Password Locked"),
+        *audit_fields(),
+    ),
+    label="User Login",
+    is_setup=True,
+    createable=False,
+    deletable=False,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidewire.schema.fields import (
     checkbox,
     date,
@@ -107,6 +109,11 @@ def _recurrence(entity: str, start: Field) -> tuple[Field, ...]:
     )
 
 
+def _untold(field: Field) -> Field:
+    """A field that change events leave out: others say the same."""
+    return replace(field, in_change_events=False)
+
+
 TASK = standard_object(
     18,
     "00T",
@@ -175,8 +182,8 @@ EVENT = standard_object(
         datetime("ActivityDateTime", "Due Date Time"),
         date("ActivityDate", "Due Date Only"),
         integer("DurationInMinutes", "Duration", 8),
-        datetime("StartDateTime", "Start Date Time"),
-        datetime("EndDateTime", "End Date Time"),
+        _untold(datetime("StartDateTime", "Start Date Time")),
+        _untold(datetime("EndDateTime", "End Date Time")),
         derived(date("EndDate", "End Date")),
         long_text("Description", "Description"),
         _account(),
@@ -191,15 +198,17 @@ EVENT = standard_object(
         *_recurrence("Event", datetime("RecurrenceStartDateTime", "Recurrence Start")),
         datetime("ReminderDateTime", "Reminder Date/Time"),
         checkbox("IsReminderSet", "Reminder Set"),
-        picklist("EventSubtype", "Event Subtype", "Event", restricted=True, default="Event"),
+        _untold(picklist("EventSubtype", "Event Subtype", "Event", restricted=True, default="Event")),
         read_only(checkbox("IsRecurrence2Exclusion", "Historical Event, Not Following Recurrence")),
         text_area("Recurrence2PatternText", "Recurrence Pattern", 512),
         picklist("Recurrence2PatternVersion", "Pattern Version", "1;2", restricted=True),
-        read_only(checkbox("IsRecurrence2", "Repeat")),
-        read_only(checkbox("IsRecurrence2Exception", "Is Exception")),
-        read_only(datetime("Recurrence2PatternStartDate", "Recurrence Pattern Start Date")),
-        picklist(
-            "Recurrence2PatternTimeZone", "Recurrence Pattern Time Zone Reference", TIME_ZONES, length=255
+        _untold(read_only(checkbox("IsRecurrence2", "Repeat"))),
+        _untold(read_only(checkbox("IsRecurrence2Exception", "Is Exception"))),
+        _untold(read_only(datetime("Recurrence2PatternStartDate", "Recurrence Pattern Start Date"))),
+        _untold(
+            picklist(
+                "Recurrence2PatternTimeZone", "Recurrence Pattern Time Zone Reference", TIME_ZONES, length=255
+            )
         ),
         *added_from(
             51,

@@ -54,5 +54,4 @@ STREAMING_CHANNEL = standard_object(
         *viewed_fields(),
     ),
     label="Streaming Channel",
-    is_setup=True,
 )

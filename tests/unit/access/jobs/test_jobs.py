@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.orgs import TestOrg, open_org
+from tests.published import bodies
 from tidewire.access.jobs.model import (
     Batch,
     BatchState,
@@ -66,6 +67,16 @@ async def test_update_leaves_blank_cells_alone_and_empties_marked_ones(org: Test
     assert job.state is JobState.JOB_COMPLETE
     assert [o.code for o in outcomes] == ["", "id_malformed", "record_not_found", "id_malformed"]
     assert await query(org, "SELECT Name, Phone, Fax FROM Account") == [["Uno", "1", None]]
+
+
+async def test_upsert_of_one_key_twice_in_a_chunk_is_refused(org: TestOrg) -> None:
+    await org.apply(objects={"Account": {"fields": {"Key__c": {"type": "Number", "external_id": True}}}})
+    request = replace(INSERT, operation=Operation.UPSERT, external_id="Key__c")
+    rows = ["Name,Key__c", "a,1", "b,2", "c,1.0", *(f"n,{number}" for number in range(10, 210)), "later,2"]
+    _, batch, outcomes = await run(org, request, "\n".join(rows) + "\n")
+    assert (batch.rows_done, batch.rows_failed) == (204, 2)
+    assert [o.code for o in outcomes[:3]] == ["duplicate_value", "", "duplicate_value"]
+    assert await query(org, "SELECT Name FROM Account WHERE Key__c < 10") == [["later"]]
 
 
 async def test_upsert_finds_records_and_their_parents_by_external_ids(org: TestOrg) -> None:
@@ -334,3 +345,53 @@ async def test_long_rows_are_taken_a_few_at_a_time(org: TestOrg) -> None:
     slices = [len(rows) async for rows in org.core.jobs.iter_input(job, batch)]
     assert sum(slices) == 101
     assert max(slices) < 50
+
+
+async def test_insert_of_a_platform_event_publishes_a_row_each(org: TestOrg) -> None:
+    fields = {
+        "Code__c": {"type": "Text", "length": 5, "required": True},
+        "Done__c": {"type": "Checkbox"},
+        "On__c": {"type": "Date"},
+    }
+    await org.apply(events={"Bulky__e": {"fields": fields}})
+    head = await org.link.log_head()
+    job, batch, outcomes = await run(
+        org,
+        replace(INSERT, entity="bulky__E"),
+        "Code__c,Done__c,On__c\na,1,\ntoolong,,\n,0,\nb,yes,2024-02-03\nc,,soon\n",
+    )
+    assert (job.state, job.request.entity) == (JobState.JOB_COMPLETE, "Bulky__e")
+    assert (batch.rows_done, batch.rows_failed) == (5, 3)
+    assert [o.code for o in outcomes] == [
+        "",
+        "text_too_long",
+        "required_field_missing",
+        "",
+        "value_malformed",
+    ]
+    told = await bodies(org, "Bulky__e", head)
+    assert [(b["Code__c"], b["Done__c"]) for b in told] == [("a", True), ("b", True)]
+    assert [o.record_id[:3] for o in outcomes if not o.code] == [outcomes[0].record_id[:3]] * 2
+
+
+@pytest.mark.parametrize("operation", [Operation.UPDATE, Operation.DELETE, Operation.UPSERT])
+async def test_job_that_would_change_platform_events_is_refused(org: TestOrg, operation: Operation) -> None:
+    with pytest.raises(JobInvalid, match="not supported by the Bulk API"):
+        await org.core.jobs.create(org.admin, replace(INSERT, entity="Order_Event__e", operation=operation))
+
+
+async def test_job_for_an_event_that_the_user_may_not_publish_is_refused(org: TestOrg) -> None:
+    with pytest.raises(JobInvalid, match="not supported by the Bulk API"):
+        await org.core.jobs.create(org.reader, replace(INSERT, entity="Order_Event__e"))
+
+
+async def test_bulk_query_is_told_to_those_who_monitor(org: TestOrg) -> None:
+    record_id = await org.make_account("A")
+    await org.apply(settings={"monitoring_events": ["ApiEventStream"]})
+    head = await org.link.log_head()
+    request = JobRequest(JobKind.QUERY, Operation.QUERY, "", 60, "com/test", query="SELECT Id FROM Account")
+    await org.core.jobs.create(org.admin, request)
+    await org.core.job_runner.wait_idle()
+    (told,) = await bodies(org, "ApiEventStream", head)
+    assert (told["ApiType"], told["RowsReturned"], told["QueriedEntities"]) == ("Bulk", 1.0, "Account")
+    assert record_id in told["Records"]

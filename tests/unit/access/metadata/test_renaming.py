@@ -113,6 +113,47 @@ async def test_renamed_platform_event_keeps_its_id_and_rights(org: TestOrg) -> N
     assert "Occurred__e" in {each["object"] for each in clerk["objectPermissions"]}  # type: ignore[attr-defined]
 
 
+async def test_renamed_field_of_an_event_keeps_its_id_and_gives_another_schema(org: TestOrg) -> None:
+    await make_everything(org)
+    before = await ids(org)
+    schema_id = org.gate.latest_schema("Happened__e").schema_id
+    saved = await rename(org, "Happened__e.What__c", "Happened__e.Which__c", "CustomField")
+    assert saved.error is None
+    after = await ids(org)
+    assert after["Happened__e.Which__c"] == before["Happened__e.What__c"]
+    assert "Happened__e.What__c" not in after
+    assert org.gate.latest_schema("Happened__e").schema_id != schema_id
+    assert "What__c" in await org.gate.schema_json(schema_id)
+    await org.gate.publisher.publish(org.call, "Happened__e", {"which__c": "that"})
+
+
+@pytest.mark.parametrize(
+    "old, new, expected",
+    [
+        ("Happened__e.What__c", "Happened__e.Which", "INVALID_FULL_NAME"),
+        ("Happened__e.What__c", "Order_Event__e.Which__c", "INVALID_FULL_NAME"),
+        ("Happened__e.Nope__c", "Happened__e.Which__c", "INVALID_CROSS_REFERENCE_KEY"),
+        ("Order_Event__e.City__c", "Order_Event__e.amount__c", "DUPLICATE_DEVELOPER_NAME"),
+    ],
+)
+async def test_field_of_an_event_that_cannot_get_a_name_is_refused(
+    org: TestOrg, old: str, new: str, expected: str
+) -> None:
+    await make_everything(org)
+    assert code(await rename(org, old, new, "CustomField")) == expected
+
+
+async def test_field_of_an_event_that_a_filter_names_is_not_renamed(org: TestOrg) -> None:
+    await org.apply(
+        channels={"Some__chn": {"kind": "event", "label": "Some"}},
+        channel_members={
+            "One": {"channel": "Some__chn", "event": "Order_Event__e", "filter": "City__c = 'B'"}
+        },
+    )
+    saved = await rename(org, "Order_Event__e.City__c", "Order_Event__e.Town__c", "CustomField")
+    assert saved.error is not None
+
+
 async def test_object_that_cannot_get_a_name_is_refused(org: TestOrg) -> None:
     await make_everything(org)
     await org.apply(

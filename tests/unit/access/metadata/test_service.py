@@ -261,3 +261,35 @@ async def test_reader_may_neither_read_nor_write_metadata(org: TestOrg) -> None:
 async def test_more_than_ten_components_are_too_many(org: TestOrg) -> None:
     with pytest.raises(TooManyRecords):
         await create(org, *(field(f"F{n}__c", type="Date") for n in range(11)))
+
+
+async def test_platform_event_is_made_with_its_volume_and_publishing(org: TestOrg) -> None:
+    metadata, _, _ = services(org)
+    properties: dict[str, Any] = {
+        "label": "Told",
+        "pluralLabel": "Tolds",
+        "eventType": "StandardVolume",
+        "publishBehavior": "PublishImmediately",
+        "deploymentStatus": "Deployed",
+        "fields": [{"fullName": "Text__c", "label": "Text", "type": "Text", "length": 5}],
+    }
+    (saved,) = await create(org, Component("CustomObject", "Told__e", properties))
+    assert saved.error is None
+    (read,) = await metadata.read(org.admin, "CustomObject", ["Told__e"])
+    assert read is not None
+    assert (read["eventType"], read["publishBehavior"]) == ("StandardVolume", "PublishImmediately")
+    later = {"label": "Told", "publishBehavior": "PublishAfterCommit"}
+    await metadata.update(org.call, [Component("CustomObject", "Told__e", later)], all_or_none=False)
+    event = org.gate.catalog.try_event("Told__e")
+    assert event is not None
+    assert (event.is_high_volume, event.publishes_immediately) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"eventType": "HugeVolume"}, {"publishBehavior": "PublishLater"}, {"nameField": {"type": "Text"}}],
+)
+async def test_platform_event_that_cannot_be_is_refused(org: TestOrg, given: dict[str, Any]) -> None:
+    (saved,) = await create(org, Component("CustomObject", "Odd__e", {"label": "Odd", **given}))
+    assert saved.error is not None
+    assert org.gate.catalog.try_event("Odd__e") is None

@@ -175,7 +175,8 @@ def test_changed_fields_came_with_version_47() -> None:
 
 def test_hidden_field_is_neither_shown_nor_named() -> None:
     changed = ["Name", "BillingAddress.City", "Count__c"]
-    event = change("UPDATE", changed, FULL)
+    told = {name: FULL[name] for name in ("Name", "BillingAddress", "Count__c", "LastModifiedDate")}
+    event = change("UPDATE", changed, told)
     payload = payload_of(event, hidden=frozenset({"Name", "BillingCity"}))
     assert payload["ChangeEventHeader"]["changedFields"] == ["Count__c"]
     assert set(payload) == {"ChangeEventHeader", "Count__c", "LastModifiedDate"}

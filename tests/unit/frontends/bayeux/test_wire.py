@@ -27,6 +27,34 @@ def test_path_tells_version_and_durability(path: str, version: float, is_durable
     assert wire.parse_endpoint(path) == wire.Endpoint(version, is_durable)
 
 
+@pytest.mark.parametrize(
+    "path, channel, replays",
+    [
+        ("/cometd/36.0", "/u/a", False),
+        ("/cometd/replay/36.0", "/u/a", True),
+        ("/cometd/replay/36.0", "/topic/A", False),
+        ("/cometd/37.0", "/u/a", True),
+        ("/cometd/37.0", "/topic/A", True),
+    ],
+)
+def test_replay_below_37_is_for_generic_events(path: str, channel: str, replays: bool) -> None:
+    assert wire.parse_endpoint(path).replays(channel) is replays
+
+
+@pytest.mark.parametrize(
+    "ext", [None, True, {}, {"/c": "EXPANDED"}, {"/c": "expanded"}, {"/other": "COMPACT"}]
+)
+def test_expanded_payload_format_is_accepted(ext: object) -> None:
+    assert wire.check_format({"ext": {"payload.format": ext}}, "/c") is None
+
+
+@pytest.mark.parametrize("wanted, shown", [("COMPACT", "COMPACT"), (7, "7"), ({"a": None}, "{a=null}")])
+def test_other_payload_format_is_refused(wanted: object, shown: str) -> None:
+    error = wire.check_format({"ext": {"payload.format": {"/c": wanted}}}, "/c")
+    text = f"400::The payload format {{{shown}}} isn't supported for channel {{/c}}. Use EXPANDED."
+    assert error == WireError(text)
+
+
 @pytest.mark.parametrize("path", ["/cometd", "/cometd/"])
 def test_path_without_version_is_refused_as_such(path: str) -> None:
     with pytest.raises(VersionUnsupported, match="mandatory"):
@@ -34,7 +62,7 @@ def test_path_without_version_is_refused_as_such(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/cometd/22.0", "/cometd/62", "/cometd/62.5", "/cometd/v62.0", "/cometd/nan"]
+    "path", ["/cometd/22.0", "/cometd/68.0", "/cometd/62", "/cometd/62.5", "/cometd/v62.0", "/cometd/nan"]
 )
 def test_path_with_another_version_is_refused(path: str) -> None:
     with pytest.raises(VersionUnsupported, match="Unsupported API version"):

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from tidewire import errors
+from tidewire.frontends.bayeux.callers import Refusal, render_refusal
 from tidewire.frontends.bayeux.wire_errors import Reconnect, wire_error
 
 FORM = re.compile(r"[0-9]{3}:[a-z_,]*:.+")
@@ -38,6 +40,11 @@ def test_fault_of_ours_tells_nothing() -> None:
             "/topic/A",
             "403::User not enabled for streaming",
         ),
+        (
+            errors.FilterInvalid("Query fields {A} do not exist on the topic entity"),
+            "/topic/A?A=1",
+            "400::Query fields {A} do not exist on the topic entity",
+        ),
         (errors.SessionInvalid("x"), "", "401::Authentication invalid"),
         (errors.AuthHeaderInvalid("x"), "", "401::Request requires authentication"),
         (errors.ClientUnknown("x"), "", "403::Unknown client"),
@@ -51,3 +58,13 @@ def test_fault_of_ours_tells_nothing() -> None:
 )
 def test_error_has_the_protocol_words(error: errors.PlatformError, channel: str, text: str) -> None:
     assert wire_error(error, channel).text == text
+
+
+def test_busy_server_is_told_as_a_subscribes_cause_and_as_any_other_ones_error() -> None:
+    busy = "503::Server is too busy. Please try your request again later."
+    refusal = Refusal(wire_error(errors.WriteConflict("later"), "/topic/A"))
+    subscribe = json.loads(render_refusal({"channel": "/meta/subscribe", "clientId": "c"}, refusal))
+    assert subscribe["error"] == "403:denied_by_security_policy:subscribe_denied"
+    assert subscribe["ext"]["sfdc"]["failureReason"] == busy
+    connect = json.loads(render_refusal({"channel": "/meta/connect", "clientId": "c"}, refusal))
+    assert (connect["error"], "ext" in connect, connect["advice"]["reconnect"]) == (busy, False, "retry")

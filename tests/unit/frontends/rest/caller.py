@@ -18,7 +18,9 @@ class Caller:
 
     def __init__(self, org: TestOrg, token: str) -> None:
         core = org.core
-        self._app = RestApp(core.gate, core.logins, core.cursors, org.clock, core.oauth, core.jobs)
+        self._app = RestApp(
+            core.gate, core.logins, core.cursors, org.clock, core.oauth, core.jobs, core.generic, core.streams
+        )
         self.token = token
 
     async def go(

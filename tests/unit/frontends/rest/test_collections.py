@@ -79,6 +79,21 @@ async def test_rolled_back_upsert_says_what_it_would_have_made(org: TestOrg) -> 
     assert await count(org, "Part__c") == 0
 
 
+async def test_upserts_that_name_one_key_twice_are_refused_alone(org: TestOrg) -> None:
+    await org.apply(objects=OBJECTS)
+    records = [part("A", Name="P1"), part("b", Name="P2"), part("a", Name="P3")]
+    _, results = await Caller(org).send("PATCH", f"{PATH}/Part__c/Number__c", {"records": records})
+    assert [r["success"] for r in results] == [False, True, False]
+    assert results[0]["errors"] == [
+        {
+            "statusCode": "DUPLICATE_VALUE",
+            "message": "Duplicate external id specified: A",
+            "fields": ["Number__c"],
+        }
+    ]
+    assert await count(org, "Part__c") == 1
+
+
 async def test_upsert_by_id_makes_what_has_none(org: TestOrg) -> None:
     known = await org.make_account("A")
     records = [row(Id=None, Name="New"), row(Name="Newer"), row(Id=known, Name="Known")]

@@ -54,6 +54,20 @@ def test_userinfo_names_the_user_and_the_org() -> None:
     assert body["utcOffset"] == -5 * 3600 * 1000, "daylight saving time does not count"
 
 
+def test_user_documents_tell_where_a_user_lives_and_when_they_changed() -> None:
+    info = replace(INFO, nickname="ada", mobile_phone="7", city="Kiel", modified_ms=SUMMER_MS)
+    body = render_userinfo(BASE, info, SUMMER_MS)
+    assert (body["nickname"], body["address"]) == ("ada", {"locality": "Kiel"})
+    assert body["updated_at"] == "2024-07-03T09:46:40Z"
+    identity = render_identity(BASE, info, SUMMER_MS, "")
+    assert (identity["addr_city"], identity["addr_street"], identity["mobile_phone"]) == ("Kiel", None, "7")
+    assert identity["last_modified_date"] == "2024-07-03T09:46:40.000+0000"
+    urls = identity["urls"]
+    assert isinstance(urls, dict)
+    assert urls["metadata"] == f"{BASE}/services/Soap/m/{{version}}/{ORG[:15]}"
+    assert urls["tooling_rest"] == f"{BASE}/services/data/v{{version}}/tooling/"
+
+
 def test_unknown_time_zone_counts_as_utc() -> None:
     for zone in ("Moon/Base", "../etc/passwd", ""):
         assert render_userinfo(BASE, replace(INFO, time_zone=zone), SUMMER_MS)["utcOffset"] == 0

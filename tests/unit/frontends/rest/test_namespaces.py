@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+import orjson
 import pytest
 
 from tests.orgs import TestOrg
+from tests.unit.frontends.rest.caller import sign_in
 from tests.unit.frontends.rest.data_caller import Caller
 
 pytestmark = pytest.mark.anyio
@@ -114,3 +116,55 @@ async def test_descriptions_and_unknown_namespaces_leave_names_whole(org: TestOr
     for given in ("nobody", "x" * 40, "a'b"):
         status, _ = await query(org, "SELECT Power__c FROM Bot__c", f"defaultNamespace={given}")
         assert status == 400
+
+
+async def test_searches_leave_the_prefix_out_of_everything_but_their_words(org: TestOrg) -> None:
+    await org.apply(objects=TYPES)
+    await org.gate.create(org.call, "battle__Bot__c", {"Name": "Power__c", "battle__Power__c": 9})
+    sosl = "FIND {Power__c} IN NAME FIELDS RETURNING Bot__c(Name, Power__c WHERE Power__c > 1)"
+    status, found = await call(org, "GET", f"search?q={quote(sosl)}")
+    assert status == 200, found
+    assert [each["Power__c"] for each in found["searchRecords"]] == [9.0]
+    _, found = await call(org, "GET", "parameterizedSearch?q=Power__c&sobject=Bot__c&Bot__c.fields=Power__c")
+    assert [each["Power__c"] for each in found["searchRecords"]] == [9.0]
+    wanted = {"name": "Bot__c", "fields": ["Power__c"], "where": "Power__c = 9"}
+    _, found = await call(org, "POST", "parameterizedSearch", {"q": "Power__c", "sobjects": [wanted]})
+    assert [each["Power__c"] for each in found["searchRecords"]] == [9.0]
+
+
+async def test_bulk_jobs_leave_the_prefix_out(org: TestOrg) -> None:
+    await org.apply(objects=TYPES)
+    caller = await sign_in(org)
+    asked = {"object": "Bot__c", "operation": "upsert", "externalIdFieldName": "Key__c"}
+    made = await caller.go("POST", "/jobs/ingest", asked, sforce_call_options=OPTIONS)
+    assert made.status == 200, made.body
+    path = f"/jobs/ingest/{orjson.loads(made.body)['id']}"
+    data = b"Key__c,Power__c,Owner_Account__r.Bot_Id__c\nk,5,\n"
+    assert (await caller.go("PUT", f"{path}/batches", data, content_type="text/csv")).status == 201
+    await caller.go("PATCH", path, {"state": "UploadComplete"})
+    await org.core.job_runner.wait_idle()
+    job = await caller.read(path)
+    assert (job["state"], job["numberRecordsProcessed"], job["numberRecordsFailed"]) == ("JobComplete", 1, 0)
+    asked = {"operation": "query", "query": "SELECT Power__c, Key__c FROM Bot__c"}
+    made = await caller.go("POST", "/jobs/query", asked, sforce_call_options=OPTIONS)
+    await org.core.job_runner.wait_idle()
+    result = await caller.go("GET", f"/jobs/query/{orjson.loads(made.body)['id']}/results")
+    assert result.pieces is not None
+    text = b"".join([piece async for piece in result.pieces])
+    assert text == b'"Power__c","Key__c"\n"5.0","k"\n'
+
+
+async def test_batches_of_the_older_bulk_api_leave_the_prefix_out(org: TestOrg) -> None:
+    await org.apply(objects=TYPES)
+    caller = await sign_in(org)
+    base = "/services/async/59.0"
+    asked = {"object": "Bot__c", "operation": "insert", "contentType": "JSON"}
+    made = await caller.go("POST", "/job", asked, base, sforce_call_options=OPTIONS)
+    job = orjson.loads(made.body)["id"]
+    rows = [{"Power__c": 6, "attributes": {"type": "Bot__c"}}]
+    batch = orjson.loads((await caller.go("POST", f"/job/{job}/batch", rows, base)).body)["id"]
+    await org.core.job_runner.wait_idle()
+    answer = await caller.go("GET", f"/job/{job}/batch/{batch}/result", None, base)
+    assert orjson.loads(answer.body)[0]["success"] is True
+    _, found = await query(org, "SELECT Power__c FROM Bot__c")
+    assert [each["Power__c"] for each in found["records"]] == [6.0]

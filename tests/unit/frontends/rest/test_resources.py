@@ -198,6 +198,30 @@ class TestLayouts:
     async def test_page_resources_answer_in_their_form(self, caller: Caller, path: str, key: str) -> None:
         assert key in await caller.read(path)
 
+    async def test_every_address_in_a_description_leads_somewhere(self, org: TestOrg, caller: Caller) -> None:
+        await org.apply(objects={"Account": {"record_types": {"Retail": {"label": "In shops"}}}})
+        for name in ("Account", "User"):
+            described = await caller.read(f"/sobjects/{name}/describe")
+            infos = [*described["namedLayoutInfos"], *described["recordTypeInfos"]]
+            urls = [url for each in (described, *infos) for url in each["urls"].values()]
+            for url in urls:
+                if "{ID}" not in url:
+                    assert (await caller.go("GET", url, base="")).status == 200, url
+        named = (await caller.read("/sobjects/User/describe"))["namedLayoutInfos"]
+        assert [each["name"] for each in named] == ["UserAlt"]
+
+    async def test_record_types_are_described_and_have_the_layout(self, org: TestOrg, caller: Caller) -> None:
+        await org.apply(objects={"Account": {"record_types": {"Retail": {"label": "In shops"}}}})
+        retail, master = (await caller.read("/sobjects/Account/describe"))["recordTypeInfos"]
+        assert (retail["developerName"], retail["name"], retail["master"]) == ("Retail", "In shops", False)
+        assert (master["recordTypeId"], master["master"]) == ("012000000000000AAA", True)
+        layouts = await caller.read("/sobjects/Account/describe/layouts")
+        assert [each["name"] for each in layouts["recordTypeMappings"]] == ["In shops", "Master"]
+
+    async def test_compact_layouts_of_several_objects_are_told_at_once(self, caller: Caller) -> None:
+        assert list(await caller.read("/compactLayouts?q=account,Contact")) == ["Account", "Contact"]
+        assert (await caller.go("GET", "/compactLayouts?q=Nope")).status == 404
+
     async def test_unknown_object_or_layout_does_not_exist(self, caller: Caller) -> None:
         for path in (
             "/sobjects/Nope/describe/layouts",

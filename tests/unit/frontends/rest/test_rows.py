@@ -205,3 +205,19 @@ class TestConditions:
         etag = header(await caller.go("GET", path), "ETag")
         assert (await caller.go("PATCH", path, {"Name": "b"}, if_match=etag)).status == 200
         assert (await caller.go("PATCH", path, {"Name": "c"}, if_match=etag)).status == 412
+
+
+@pytest.mark.parametrize(
+    "body, place",
+    [
+        (b'{"LastName":"x","Birthdate":"soon"}', "[line:1, column:29]"),
+        (b'{"LastName": "x",\n "birthdate" : {}}', "[line:2, column:16]"),
+    ],
+)
+async def test_value_of_the_wrong_type_is_told_with_its_place(
+    caller: Caller, body: bytes, place: str
+) -> None:
+    refused = await caller.go("POST", "/sobjects/Contact", body)
+    (error,) = json.loads(refused.body)
+    assert error["errorCode"] == "JSON_PARSER_ERROR"
+    assert error["message"].endswith(f"or request may be missing a required field at {place}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.orgs import READER, TestOrg
+from tests.published import bodies, kept_events
 from tests.unit.frontends.soap.caller import Caller, children, code, sign_in
 from tidewire.frontends.soap.wire import ENTERPRISE
 from tidewire.records.query import Cell
@@ -202,6 +203,19 @@ async def test_upsert_tells_what_was_created(org: TestOrg) -> None:
     assert (await caller.fault("upsert", wrong))[0] == "sf:INVALID_FIELD"
 
 
+async def test_upserts_that_name_one_key_twice_are_refused(org: TestOrg) -> None:
+    await org.apply(**EXTERNAL)
+    caller = await sign_in(org)
+    key = "<externalIDFieldName>Key__c</externalIDFieldName>"
+    rows = [
+        account(name, f"<Key__c>{value}</Key__c>") for name, value in (("A", "x"), ("B", "y"), ("C", "x"))
+    ]
+    first, second, third = await caller.call("upsert", key + "".join(rows))
+    assert (code(first), second.findtext("created"), code(third)) == (
+        *("DUPLICATE_VALUE", "true", "DUPLICATE_VALUE"),
+    )
+
+
 async def test_lookup_is_found_by_external_id(org: TestOrg) -> None:
     await org.apply(**EXTERNAL)
     caller = await sign_in(org)
@@ -285,3 +299,35 @@ async def test_push_topic_that_breaks_the_rules_is_its_own_result(org: TestOrg) 
         "<ApiVersion>59.0</ApiVersion></sObjects>",
     )
     assert code(refused) == "INVALID_FIELD"
+
+
+async def test_all_or_none_takes_back_records_but_not_events_published_immediately(org: TestOrg) -> None:
+    fields = {"Done__c": {"type": "Checkbox"}, "On__c": {"type": "Date"}}
+    prompt = {"publish": "immediately", "fields": fields}
+    await org.apply(events={"Late__e": {"fields": fields}, "Prompt__e": prompt})
+    head = await org.link.log_head()
+    caller = await sign_in(org)
+    given = "".join(
+        f"<sObjects><type>{name}</type><Done__c>1</Done__c><On__c>2024-02-29Z</On__c></sObjects>"
+        for name in ("Late__e", "Prompt__e")
+    )
+    late, now, good, bad = await caller.call("create", given + account("A") + account(""), ALL_OR_NONE)
+    assert [code(each) for each in (late, now, good, bad)] == [
+        "ALL_OR_NONE_OPERATION_ROLLED_BACK",
+        "OPERATION_ENQUEUED",
+        "ALL_OR_NONE_OPERATION_ROLLED_BACK",
+        "REQUIRED_FIELD_MISSING",
+    ]
+    assert await kept_events(org, "Late__e", head) == []
+    (body,) = await bodies(org, "Prompt__e", head)
+    assert (body["Done__c"], body["On__c"]) == (True, 1_709_164_800_000)
+    assert (await org.gate.query(org.admin, "SELECT Id FROM Account")).rows == []
+
+
+async def test_event_cannot_be_updated(org: TestOrg) -> None:
+    await org.apply(events={"Late__e": {"fields": {"Done__c": {"type": "Checkbox"}}}})
+    caller = await sign_in(org)
+    (refused,) = await caller.call(
+        "update", "<sObjects><type>Late__e</type><Id>e00000000000001AAA</Id></sObjects>"
+    )
+    assert code(refused) == "INVALID_TYPE_FOR_OPERATION"

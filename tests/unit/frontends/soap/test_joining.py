@@ -100,3 +100,25 @@ async def test_conversion_without_status_or_rights_is_its_own_result(org: TestOr
         "convertLead", f"<leadConverts><leadId>{lead}</leadId>{CONVERTED}</leadConverts>"
     )
     assert refused.findtext("success") == "false"
+
+
+@pytest.mark.parametrize(
+    "given, is_taken",
+    [
+        ("<name>a</name><value>b</value>", True),
+        ("<name>a</name>", True),
+        ("<value>b</value>", False),
+        ("<name>a</name><other>b</other>", False),
+    ],
+)
+async def test_merge_takes_a_map_of_names_and_values(org: TestOrg, given: str, is_taken: bool) -> None:
+    caller = await sign_in(org)
+    master, loser = await org.make_account("A"), await org.make_account("B")
+    request = (
+        f"<request><additionalInformationMap>{given}</additionalInformationMap>"
+        f"<masterRecord><sf:type>Account</sf:type><sf:Id>{master}</sf:Id></masterRecord>"
+        f"<recordToMergeIds>{loser}</recordToMergeIds></request>"
+    )
+    answer = await caller.post("merge", request)
+    assert (b"<success>true</success>" in answer.body) is is_taken
+    assert (b"<faultcode>soapenv:Client</faultcode>" in answer.body) is not is_taken

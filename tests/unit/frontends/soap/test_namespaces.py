@@ -43,3 +43,7 @@ async def test_calls_leave_the_prefix_out(org: TestOrg, dialect: Dialect) -> Non
     assert read.findtext("Power__c") == "4.0"
     fault, _ = await caller.fault("query", asked)
     assert fault == "sf:INVALID_TYPE"
+    await org.gate.create(org.call, "arena__Bot__c", {"Name": "Power__c", "arena__Power__c": 8})
+    sosl = "FIND {Power__c} IN NAME FIELDS RETURNING Bot__c(Power__c)"
+    (searched,) = await caller.call("search", f"<searchString>{sosl}</searchString>", HEADER)
+    assert searched.findtext("searchRecords/record/Power__c") == "8.0"

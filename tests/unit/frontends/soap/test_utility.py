@@ -10,6 +10,8 @@ from tests.orgs import READER, TestOrg
 from tests.unit.frontends.soap.caller import Caller, children, code, sign_in
 from tidewire.config import DEV_PASSWORD
 from tidewire.errors import LoginFailed, SessionInvalid
+from tidewire.frontends.soap.serve import OPERATIONS
+from tidewire.frontends.soap.wsdl.shapes import HEADERS
 from tidewire.schema.values import render_datetime
 
 MINUTE_MS = 60_000
@@ -141,3 +143,44 @@ async def test_session_whose_user_lost_the_api_is_refused_at_once(org: TestOrg) 
             await org.gate.update(org.call, entity, str(row["Id"]), {"PermissionsApiEnabled": False})
     assert "API_DISABLED_FOR_ORG" in (await reader.fault("getServerTimestamp"))[0]
     await reader.call("logout")
+
+
+async def test_own_password_is_changed_for_the_old_one(org: TestOrg) -> None:
+    caller = await sign_in(org, username=READER)
+    wrong = "<oldPassword>wrong</oldPassword><newPassword>another one</newPassword>"
+    answer = await caller.post("changeOwnPassword", wrong)
+    assert b'<sf:InvalidOldPasswordFault xsi:type="sf:InvalidOldPasswordFault">' in answer.body
+    assert b"<sf:exceptionCode>INVALID_OLD_PASSWORD</sf:exceptionCode>" in answer.body
+    right = f"<oldPassword>{DEV_PASSWORD}</oldPassword><newPassword>another one</newPassword>"
+    await caller.call("changeOwnPassword", right)
+    await org.core.logins.login(READER, "another one", "test")
+
+
+@pytest.mark.parametrize(
+    "block, is_refused",
+    [
+        ('<CallOptions e:mustUnderstand="1"><client>x</client></CallOptions>', False),
+        ('<Nope e:mustUnderstand="1"/>', True),
+        ('<s:Security xmlns:s="urn:x" e:mustUnderstand="1"/>', True),
+        ('<s:Security xmlns:s="urn:x" e:mustUnderstand="0"/>', False),
+        ('<s:Security xmlns:s="urn:x"/>', False),
+        ('<s:Security xmlns:s="urn:x" e:mustUnderstand="1" e:actor="urn:other"/>', False),
+    ],
+)
+async def test_header_that_must_be_understood_and_is_not_is_a_fault(
+    org: TestOrg, block: str, is_refused: bool
+) -> None:
+    caller = await sign_in(org)
+    answer = await caller.post("getServerTimestamp", header=block)
+    assert (b"<faultcode>soapenv:MustUnderstand</faultcode>" in answer.body) is is_refused
+    assert answer.status == (500 if is_refused else 200)
+
+
+async def test_headers_of_the_api_go_with_every_call(org: TestOrg) -> None:
+    caller = await sign_in(org)
+    blocks = "".join(f"<{name}/>" for name in sorted(HEADERS) if name != "SessionHeader")
+    for name in sorted(OPERATIONS.keys() - {"logout"}):
+        answer = await caller.post(name, header=blocks)
+        fault = fromstring(answer.body).findtext(".//faultcode") or ""
+        assert not fault.startswith("soapenv:"), name
+        assert fault not in ("sf:UNKNOWN_EXCEPTION", "sf:INVALID_SESSION_ID"), name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from tidewire.access.gate import Gate
 from tidewire.access.jobs.model import Batch, BatchState, Job, JobKind, JobState
@@ -24,6 +25,7 @@ from tidewire.frontends.rest.bulk.classic_wire import (
     XML_TYPE,
     batch_info,
     job_info,
+    parse_chunking,
     parse_info,
     parse_request,
     parse_version,
@@ -38,12 +40,13 @@ from tidewire.frontends.rest.bulk.classic_wire import (
 from tidewire.frontends.rest.bulk.forms import parse_word
 from tidewire.frontends.rest.bulk.results import CSV_TYPE, iter_query_csv
 from tidewire.frontends.rest.calls import ApiCall, Route
-from tidewire.frontends.rest.wire import NO_STORE, parse_token, render_origin
+from tidewire.frontends.rest.wire import NO_STORE, parse_default_namespace, parse_token, render_origin
 from tidewire.ids import try_normalise_id
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _TYPES = {"CSV": "text/csv", "JSON": JSON_TYPE, "XML": XML_TYPE}
 _RESULT_PREFIX = "752"
+_ZIPPED = ("zip/", "application/zip")
 
 
 def parse_session(request: HttpRequest) -> str:
@@ -102,7 +105,8 @@ class ClassicApi:
         """Make a job."""
         origin = render_origin(call.request, call.version)
         asked = parse_request(parse_info(call.request), call.version, origin)
-        job = await self._jobs.create(call.principal, asked)
+        asked = replace(asked, namespace=parse_default_namespace(call.request))
+        job = await self._jobs.create(call.principal, parse_chunking(call.request, asked))
         return render_info(call.request, job, 201, "jobInfo", job_info(job, ()))
 
     async def read_job(self, call: ApiCall) -> HttpResponse:
@@ -122,8 +126,19 @@ class ClassicApi:
     async def add_batch(self, call: ApiCall) -> HttpResponse:
         """Add data to a job; it is processed at once."""
         job = await self._find(call.principal, call.arguments[0])
+        if call.request.media_type.startswith(_ZIPPED):
+            raise JobInvalid(
+                f"Content type {call.request.media_type[:40]} is not supported: there are no binary fields",
+                reason="FeatureNotEnabled",
+            )
         batch = await self._jobs.add_batch(job, call.request.body)
         return render_info(call.request, job, 201, "batchInfo", batch_info(batch))
+
+    async def set_spec(self, call: ApiCall) -> HttpResponse:
+        """Take the transformation spec of a job."""
+        job = await self._find(call.principal, call.arguments[0])
+        await self._jobs.set_spec(job, call.request.body)
+        return HttpResponse(200, b"", "", (NO_STORE,))
 
     async def list_batches(self, call: ApiCall) -> HttpResponse:
         """The batches of a job."""
@@ -220,6 +235,7 @@ def _result_id(batch: Batch) -> str:
 ROUTES: tuple[Route[ClassicApi], ...] = (
     Route(("job",), {"POST": ClassicApi.create_job}),
     Route(("job", "*"), {"GET": ClassicApi.read_job, "POST": ClassicApi.change_job}),
+    Route(("job", "*", "spec"), {"POST": ClassicApi.set_spec}),
     Route(("job", "*", "batch"), {"GET": ClassicApi.list_batches, "POST": ClassicApi.add_batch}),
     Route(("job", "*", "batch", "*"), {"GET": ClassicApi.read_batch}),
     Route(("job", "*", "batch", "*", "request"), {"GET": ClassicApi.read_request}),

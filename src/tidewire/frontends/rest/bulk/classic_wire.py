@@ -21,6 +21,7 @@ from tidewire.access.jobs.model import (
     Job,
     JobKind,
     JobRequest,
+    JobState,
     Outcome,
     ResultColumn,
 )
@@ -36,9 +37,17 @@ from tidewire.frontends.rest.bulk.forms import (
     row_message,
     status_code,
 )
-from tidewire.frontends.rest.wire import MAX_VERSION, MIN_VERSION, NO_STORE, parse_json_object, render_json
+from tidewire.frontends.rest.wire import (
+    MAX_VERSION,
+    MIN_VERSION,
+    NO_STORE,
+    parse_json_object,
+    parse_options,
+    render_json,
+)
 from tidewire.frontends.rest.wire_errors import rest_error
-from tidewire.names import data_url
+from tidewire.ids import try_normalise_id
+from tidewire.names import data_url, is_api_name
 from tidewire.schema.values import render_datetime
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.xml_trees import local_name, parse_tree
@@ -53,6 +62,8 @@ _VERSION = re.compile(r"([1-9][0-9])\.0")
 # Characters that no XML 1.0 text may hold, not even escaped.
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CONTENT_TYPES = ("CSV", "JSON", "XML")
+_DEFAULT_CHUNK_ROWS = 100_000
+_MAX_CHUNK_ROWS = 250_000
 _MODES = {"0": "Parallel", "1": "Serial"}
 _EXCEPTIONS: dict[type[PlatformError], str] = {
     errors.SessionInvalid: "InvalidSessionId",
@@ -117,11 +128,35 @@ def parse_request(body: Mapping[str, object], version: int, origin: str) -> JobR
     )
 
 
+def parse_chunking(request: HttpRequest, asked: JobRequest) -> JobRequest:
+    """What is asked for, with how Sforce-Enable-PKChunking says that a query is to be cut. Raises JobInvalid."""
+    text = request.headers.get("sforce-enable-pkchunking", "").strip()
+    if text.lower() in ("", "false") or not asked.operation.is_query:
+        return asked
+    options = {} if text.lower() == "true" else parse_options(text)
+    size = options.get("chunksize", str(_DEFAULT_CHUNK_ROWS))
+    is_number = size.isascii() and size.isdecimal() and len(size) <= 9
+    if not is_number or not 1 <= int(size) <= _MAX_CHUNK_ROWS:
+        raise JobInvalid(
+            f"chunkSize must be a number from 1 to {_MAX_CHUNK_ROWS}, not {size[:40]}", reason="InvalidJob"
+        )
+    parent = options.get("parent", "")
+    if parent and not is_api_name(parent):
+        raise JobInvalid(f"parent must be the name of an object, not {parent[:40]}", reason="InvalidJob")
+    start = options.get("startrow", "")
+    if start and try_normalise_id(start) is None:
+        raise JobInvalid(f"startRow must be an id, not {start[:40]}", reason="InvalidJob")
+    return replace(asked, chunk_rows=int(size), chunk_start=start, chunk_parent=parent)
+
+
 def job_info(job: Job, batches: Sequence[Batch]) -> dict[str, object]:
     """A job with how far its batches are."""
     states = [batch.state for batch in batches]
     work_ms = sum(batch.work_ms for batch in batches)
-    ended = (BatchState.FAILED, BatchState.NOT_PROCESSED)
+    # The batch that a query was chunked from has not failed, though it is never processed.
+    failed = states.count(BatchState.FAILED)
+    if not job.request.chunk_rows or job.state is JobState.ABORTED:
+        failed += states.count(BatchState.NOT_PROCESSED)
     return {
         "id": job.job_id,
         "operation": job.request.operation.value,
@@ -133,10 +168,10 @@ def job_info(job: Job, batches: Sequence[Batch]) -> dict[str, object]:
         "externalIdFieldName": job.request.external_id or None,
         "concurrencyMode": job.request.concurrency,
         "contentType": job.request.content_type,
-        "numberBatchesQueued": states.count(BatchState.QUEUED),
+        "numberBatchesQueued": states.count(BatchState.QUEUED) + states.count(BatchState.UNSPLIT),
         "numberBatchesInProgress": states.count(BatchState.IN_PROGRESS),
         "numberBatchesCompleted": states.count(BatchState.COMPLETED),
-        "numberBatchesFailed": sum(states.count(state) for state in ended),
+        "numberBatchesFailed": failed,
         "numberBatchesTotal": len(states),
         "numberRecordsProcessed": sum(batch.rows_done for batch in batches),
         "numberRetries": 0,
@@ -153,7 +188,7 @@ def batch_info(batch: Batch) -> dict[str, object]:
     return {
         "id": batch.batch_id,
         "jobId": batch.job_id,
-        "state": batch.state.value,
+        "state": (BatchState.QUEUED if batch.state is BatchState.UNSPLIT else batch.state).value,
         "stateMessage": batch.error or None,
         "createdDate": _moment(batch.created_ms),
         "systemModstamp": _moment(batch.modified_ms),
@@ -188,7 +223,11 @@ def render_exception(request: HttpRequest, error: PlatformError) -> HttpResponse
     code = _exception_code(error)
     row = rest_error(error, request.method)
     message = row.text or error.message
-    status = row.status if row.status >= 500 else 400
+    return render_failure(request, row.status if row.status >= 500 else 400, code, message)
+
+
+def render_failure(request: HttpRequest, status: int, code: str, message: str) -> HttpResponse:
+    """What went wrong, in the caller's format."""
     body = {"exceptionCode": code, "exceptionMessage": message}
     if wants_json(request):
         return _json(request, status, body)

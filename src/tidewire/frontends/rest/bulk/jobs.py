@@ -44,7 +44,12 @@ from tidewire.frontends.rest.bulk.results import (
     iter_unprocessed_csv,
 )
 from tidewire.frontends.rest.calls import ApiCall, Route
-from tidewire.frontends.rest.wire import NO_STORE, parse_json_object, render_json
+from tidewire.frontends.rest.wire import (
+    NO_STORE,
+    parse_default_namespace,
+    parse_json_object,
+    render_json,
+)
 from tidewire.frontends.rest.wire_errors import render_refusal
 from tidewire.names import data_url
 from tidewire.transport.http import HttpRequest, HttpResponse
@@ -97,11 +102,11 @@ class JobsApi:
         origin = call.context.origin
         if call.request.media_type != "multipart/form-data":
             body = parse_json_object(call.request)
-            asked = _formatted(ingest_request(body, call.version, origin), body)
+            asked = _formatted(ingest_request(body, call.version, origin), body, call.request)
             job = await self._jobs.create(call.principal, asked)
             return self._json(call, 200, render_job(job, call.version))
         body, data = parse_form_job(call.request)
-        asked = _formatted(ingest_request(body, call.version, origin), body)
+        asked = _formatted(ingest_request(body, call.version, origin), body, call.request)
         job = await self._jobs.create(call.principal, asked)
         await self._jobs.upload(job, iter((data,)))
         job = await self._jobs.close(job)
@@ -110,7 +115,7 @@ class JobsApi:
     async def create_query(self, call: ApiCall) -> HttpResponse:
         """Make a job that reads."""
         body = parse_json_object(call.request)
-        asked = _formatted(query_request(body, call.version, call.context.origin), body)
+        asked = _formatted(query_request(body, call.version, call.context.origin), body, call.request)
         job = await self._jobs.create(call.principal, asked)
         return self._json(call, 200, render_job(job, call.version))
 
@@ -240,9 +245,10 @@ class JobsApi:
         return HttpResponse(200, b"", CSV_TYPE, (*headers, self._usage.header(), NO_STORE), pieces)
 
 
-def _formatted(asked: JobRequest, body: dict[str, object]) -> JobRequest:
+def _formatted(asked: JobRequest, body: dict[str, object], request: HttpRequest) -> JobRequest:
     return replace(
         asked,
+        namespace=parse_default_namespace(request),
         delimiter=parse_word(body, "columnDelimiter", DELIMITERS, "COMMA"),
         line_ending=parse_word(body, "lineEnding", LINE_ENDINGS, "LF"),
     )

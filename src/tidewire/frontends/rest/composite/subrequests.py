@@ -127,12 +127,11 @@ async def run_composite(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def run_tooling_composite(api: Api, call: ApiCall) -> HttpResponse:
-    """Run subrequests for tooling records in order. Each changes types, and so commits alone."""
+    """Run subrequests for tooling records in order, each alone or all as one."""
     body = parse_json_object(call.request)
-    if parse_flag(body, "allOrNone"):
-        raise BodyMalformed("allOrNone must be false: changes of types are made one by one")
     subrequests = parse_subrequests(body.get("compositeRequest"), call.version, _MAX_SUBREQUESTS)
-    answers = await _run_in_order(api, call, subrequests)
+    run = run_as_one if parse_flag(body, "allOrNone") else _run_in_order
+    answers = await run(api, call, subrequests)
     rendered = [a.render(s.reference_id) for a, s in zip(answers, subrequests, strict=True)]
     return render_answer(api, call, 200, {"compositeResponse": rendered})
 

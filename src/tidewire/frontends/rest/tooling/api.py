@@ -44,8 +44,16 @@ async def _look(api: Api, call: ApiCall, work: Callable[[Seen], T]) -> T:
     gate = api.gate
     objects = await gate.visible_objects(call.principal)
     grants = await gate.grants(call.principal)
-    events = tuple(e for e in gate.catalog.events if grants.can_read(e.name) or grants.on(e.name).can_create)
-    catalog = replace(gate.catalog, objects=tuple(objects), events=events)
+    known, current = gate.catalog, gate.records.catalog
+    if current is not known:  # what this transaction has made is its maker's to see
+        names = {obj.name for obj in objects}
+        objects = [o for o in current.objects if o.name in names or known.try_object(o.name) is None]
+    events = tuple(
+        e
+        for e in current.events
+        if grants.can_read(e.name) or grants.on(e.name).can_create or known.try_event(e.name) is None
+    )
+    catalog = replace(current, objects=tuple(objects), events=events)
     return await gate.records.read(lambda reader: work(Seen(catalog, grants, reader)))
 
 
@@ -139,6 +147,8 @@ async def read(api: Api, call: ApiCall) -> HttpResponse:
 def _find(each: ToolingObject, seen: Seen, key: str) -> Row:
     wanted = try_normalise_id(key) if each.key == "Id" else key
     row = next((row for row in each.rows(seen) if row[each.key] == wanted), None)
+    if row is None and each.is_reference:
+        refuse("invalid cross reference id", "INVALID_CROSS_REFERENCE_KEY")
     if row is None:
         raise RecordNotFound("The requested resource does not exist", record_id=key[:80])
     return row

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidewire.access.grants import Grants
+from tidewire.access.metadata.registry import object_id
+from tidewire.records.table import read_all_rows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.fields import checkbox, datetime, text
 from tidewire.schema.layout import identity_fields
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.model import EventType, Field, FieldType, ObjectType
 from tidewire.storage.store import Reader
 
 Row = dict[str, object]
@@ -37,7 +39,8 @@ class ToolingObject:
     """One object. `key` is the field by which others refer to its rows.
 
     `complete` gives a row's full name and metadata, for objects that have them; `kind` is the type of component
-    that a write changes, empty for objects that can only be read.
+    that a write changes, empty for objects that can only be read. With `is_reference`, an id that no row has is told as
+    a wrong reference, not as a resource that is missing.
     """
 
     type: ObjectType
@@ -45,6 +48,7 @@ class ToolingObject:
     key: str = "Id"
     complete: Callable[[Seen, Row], Mapping[str, object]] | None = None
     kind: str = ""
+    is_reference: bool = False
 
 
 def tooling_type(
@@ -90,6 +94,21 @@ def made_fields() -> list[Field]:
         datetime("LastModifiedDate", "Last Modified Date"),
         *words("LastModifiedById"),
     ]
+
+
+def made_values(seen: Seen) -> Row:
+    """The values of `made_fields`."""
+    organization = seen.catalog.try_object("Organization")
+    rows = [] if organization is None else read_all_rows(seen.reader, organization)
+    org = rows[0] if rows else {}
+    return {
+        name: org.get(name) for name in ("CreatedDate", "CreatedById", "LastModifiedDate", "LastModifiedById")
+    }
+
+
+def durable_id(each: ObjectType | EventType) -> str:
+    """What other objects call an entity: its name, or the id of one of the org's own."""
+    return object_id(each) if isinstance(each, EventType) or each.custom else each.name
 
 
 def link(name: str, target: str, relationship: str, children: str = "") -> Field:

@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidewire.access.metadata.field_render import field_kind, render_field_properties
-from tidewire.access.metadata.objects import is_event, is_shared
-from tidewire.access.metadata.registry import component_id, field_id, iter_fields, object_id
+from tidewire.access.metadata.objects import is_event, is_shared, render_event, render_object, shown_fields
+from tidewire.access.metadata.registry import (
+    Source,
+    component_id,
+    field_id,
+    iter_fields,
+    object_id,
+    record_types_of,
+)
+from tidewire.frontends.rest.tooling.channels import CHANNEL_OBJECTS
+from tidewire.frontends.rest.tooling.managed import MANAGED_OBJECT
 from tidewire.frontends.rest.tooling.model import (
     FULL_NAME,
     METADATA,
     Row,
     Seen,
     ToolingObject,
+    durable_id,
     flags,
     link,
     made_fields,
+    made_values,
     metadata_fields,
     tooling_type,
     words,
 )
 from tidewire.names import change_event_name
-from tidewire.records.table import read_all_rows
 from tidewire.schema.catalog import Catalog
+from tidewire.schema.channels import can_capture
 from tidewire.schema.fields import integer
 from tidewire.schema.model import DOUBLE_TYPES, TYPE_WORDS, EventType, Field, FieldType, ObjectType
 
@@ -86,7 +97,9 @@ _CUSTOM_OBJECT = tooling_type(
         ),
         *words("ExternalName", "ExternalRepository", "CustomHelpId"),
         *made_fields(),
+        *metadata_fields(),
     ],
+    is_writeable=True,
 )
 
 
@@ -105,24 +118,10 @@ def _namespace(name: str) -> str | None:
     return None
 
 
-def durable_id(each: ObjectType | EventType) -> str:
-    """What other objects call an entity: its name, or the id of one of the org's own."""
-    return object_id(each) if isinstance(each, EventType) or each.custom else each.name
-
-
-def _made(seen: Seen) -> Row:
-    organization = seen.catalog.try_object("Organization")
-    rows = [] if organization is None else read_all_rows(seen.reader, organization)
-    org = rows[0] if rows else {}
-    return {
-        name: org.get(name) for name in ("CreatedDate", "CreatedById", "LastModifiedDate", "LastModifiedById")
-    }
-
-
 def _entity_rows(seen: Seen) -> list[Row]:
     rows = [_object_row(obj) for obj in seen.catalog.objects]
     rows += [_event_row(event) for event in seen.catalog.events]
-    return rows + [_change_event_row(obj) for obj in seen.catalog.objects if not obj.is_setup]
+    return rows + [_change_event_row(obj) for obj in seen.catalog.objects if can_capture(obj)]
 
 
 def _names(name: str, label: str, durable: str) -> Row:
@@ -232,7 +231,7 @@ def _data_type(obj: ObjectType | None, f: Field) -> str:
 
 
 def _custom_field_rows(seen: Seen) -> list[Row]:
-    made = _made(seen)
+    made = made_values(seen)
     return [
         _custom_field_row(owner, f) | made
         for owner, f in iter_fields(seen.catalog)
@@ -270,7 +269,7 @@ def _field_metadata(seen: Seen, row: Row) -> Mapping[str, object]:
 
 
 def _custom_object_rows(seen: Seen) -> list[Row]:
-    made = _made(seen)
+    made = made_values(seen)
     types: list[ObjectType | EventType] = [o for o in seen.catalog.objects if o.custom]
     types += seen.catalog.events
     return [
@@ -282,10 +281,21 @@ def _custom_object_rows(seen: Seen) -> list[Row]:
             "Description": each.description or None,
             "SharingModel": each.internal_sharing if isinstance(each, ObjectType) else None,
             "Language": "en_US",
+            FULL_NAME: each.name,
         }
         | made
         for each in types
     ]
+
+
+def _object_metadata(seen: Seen, row: Row) -> Mapping[str, object]:
+    name = str(row[FULL_NAME])
+    event = seen.catalog.try_event(name)
+    if event is not None:
+        return {METADATA: render_event(event)}
+    obj = seen.catalog.object(name)
+    readable = [f for f in shown_fields(obj) if seen.grants.can_read_field(obj, f)]
+    return {METADATA: render_object(obj, record_types_of(Source(seen.reader, seen.catalog), name), readable)}
 
 
 TOOLING_OBJECTS: dict[str, ToolingObject] = {
@@ -294,7 +304,9 @@ TOOLING_OBJECTS: dict[str, ToolingObject] = {
         ToolingObject(_ENTITY, _entity_rows, key="DurableId"),
         ToolingObject(_FIELD, _field_rows, key="DurableId"),
         ToolingObject(_CUSTOM_FIELD, _custom_field_rows, complete=_field_metadata, kind="CustomField"),
-        ToolingObject(_CUSTOM_OBJECT, _custom_object_rows),
+        ToolingObject(_CUSTOM_OBJECT, _custom_object_rows, complete=_object_metadata, kind="CustomObject"),
+        *CHANNEL_OBJECTS,
+        MANAGED_OBJECT,
     )
 }
 """Every object by its lower-case name. Another one is another entry here."""

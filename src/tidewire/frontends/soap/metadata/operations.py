@@ -82,7 +82,7 @@ def _render_saved(saved: Saved, *, has_created: bool = False) -> str:
 async def read_metadata(call: SoapCall) -> str:
     """The properties of components; nil for one that is not there."""
     kind, names = call.request.text("type"), call.request.texts("fullNames")
-    found = await Metadata(call.gate).read(call.principal, kind, names)
+    found = await Metadata(call.gate).read(call.principal, kind, names, api_version=call.endpoint.version)
     records = "".join(
         '<records xsi:nil="true"/>'
         if properties is None
@@ -101,7 +101,7 @@ async def list_metadata(call: SoapCall) -> str:
         if local_name(child) == "type"
     ]
     check_count(kinds, _MAX_QUERIES)
-    listed = await Metadata(call.gate).entries(call.principal, kinds)
+    listed = await Metadata(call.gate).entries(call.principal, kinds, api_version=call.endpoint.version)
     return "".join(f"<result>{render_properties(render_listed(each))}</result>" for each in listed)
 
 

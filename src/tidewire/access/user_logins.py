@@ -1,0 +1,128 @@
+"""What keeps a user from signing in: UserLogin, one row for each user, in which who manages users can freeze somebody
+and see, or lift, the lock that too many failed logins bring.
+
+A row is made in the transaction that makes its user. Freezing ends the user's sessions with its own commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tidewire.access.lockout import clear_failures, is_locked
+from tidewire.access.sessions import end_sessions
+from tidewire.errors import FieldsInconsistent
+from tidewire.events import Change, Value
+from tidewire.ids import case_suffix
+from tidewire.records.table import insert_row, read_all_rows, read_rows, try_read_row, update_row
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.model import ObjectType
+from tidewire.storage.store import Transaction
+
+NAME = "UserLogin"
+
+
+def user_login_id(catalog: Catalog, user_id: str) -> str:
+    """The id of a user's row, which has the number of the user."""
+    own = catalog.object(NAME).key_prefix + user_id[3:15]
+    return own + case_suffix(own)
+
+
+def follow_users(unit: UnitOfWork, changes: Sequence[Change]) -> None:
+    """Give new users their row, and end the sessions of whoever was deactivated or frozen. Called inside the
+    transaction of the changes.
+    """
+    for change in changes:
+        after = change.after
+        if after is None or change.entity not in ("User", NAME):
+            continue
+        if change.entity == "User":
+            if change.before is None:
+                _insert(unit.tx, unit.catalog, change.record_id, unit.user_id, unit.now_ms)
+            if not after["IsActive"]:
+                end_sessions(unit.tx, "user_id", change.record_id)
+            continue
+        user_id = str(after["UserId"])
+        if after["IsFrozen"]:
+            end_sessions(unit.tx, "user_id", user_id)
+        if change.before is not None and change.before["IsPasswordLocked"] and not after["IsPasswordLocked"]:
+            clear_failures(unit.tx, _username(unit.tx, unit.catalog, user_id))
+
+
+def ensure_user_logins(tx: Transaction, catalog: Catalog, now_ms: int) -> None:
+    """Make the rows of users who are older than the object."""
+    users = read_all_rows(tx, catalog.object("User"))
+    known = {row["UserId"] for row in read_all_rows(tx, catalog.object(NAME))}
+    for user in users:
+        if user["Id"] not in known:
+            _insert(tx, catalog, str(user["Id"]), str(user["CreatedById"]), now_ms)
+
+
+def is_frozen(tx: Transaction, catalog: Catalog, user_id: str) -> bool:
+    """Whether a user may not sign in until somebody lets them."""
+    row = try_read_row(tx, catalog.object(NAME), user_login_id(catalog, user_id))
+    return row is not None and bool(row["IsFrozen"])
+
+
+def note_lock(tx: Transaction, catalog: Catalog, user_id: str, username: str, now_ms: int) -> None:
+    """Make a user's row say whether too many failed logins lock them now."""
+    obj, row_id = catalog.object(NAME), user_login_id(catalog, user_id)
+    row = try_read_row(tx, obj, row_id)
+    locked = is_locked(tx, username, now_ms)
+    # Written past the unit of work on purpose, as the date of a login is.
+    if row is not None and bool(row["IsPasswordLocked"]) != locked:
+        update_row(tx, obj, row_id, {"IsPasswordLocked": locked})
+
+
+def note_ended_locks(tx: Transaction, catalog: Catalog, now_ms: int) -> None:
+    """Look again at every row that says its user is locked: locks end by themselves."""
+    for row in read_all_rows(tx, catalog.object(NAME)):
+        if row["IsPasswordLocked"]:
+            user_id = str(row["UserId"])
+            note_lock(tx, catalog, user_id, _username(tx, catalog, user_id), now_ms)
+
+
+def unlock(tx: Transaction, catalog: Catalog, user_id: str, username: str, now_ms: int) -> None:
+    """Let a user who failed too often try again at once."""
+    clear_failures(tx, username)
+    note_lock(tx, catalog, user_id, username, now_ms)
+
+
+def note_password(tx: Transaction, catalog: Catalog, user_id: str, now_ms: int) -> None:
+    """Keep when a user got the password that is stored with this transaction."""
+    moment: dict[str, Value] = {"LastPasswordChangeDate": now_ms - now_ms % 1000}
+    update_row(tx, catalog.object("User"), user_id, moment)
+
+
+def check_user_login(
+    unit: UnitOfWork, obj: ObjectType, record_id: str | None, row: Mapping[str, object]
+) -> None:
+    """Raise FieldsInconsistent for a change that would lock somebody: oneself by freezing, others by a lock that
+    only failed logins bring.
+    """
+    before: Mapping[str, Value] = try_read_row(unit.tx, obj, record_id or "") or {}
+    if _is_on(row.get("IsFrozen")) and before.get("UserId") == unit.user_id:
+        raise FieldsInconsistent("You cannot freeze yourself", fields=["IsFrozen"])
+    if _is_on(row.get("IsPasswordLocked")) and not before.get("IsPasswordLocked"):
+        raise FieldsInconsistent("IsPasswordLocked can only be set to false", fields=["IsPasswordLocked"])
+
+
+def _is_on(value: object) -> bool:
+    return str(value).lower() in ("true", "1")
+
+
+def _insert(tx: Transaction, catalog: Catalog, user_id: str, by: str, now_ms: int) -> None:
+    second_ms = now_ms - now_ms % 1000
+    row: dict[str, Value] = {
+        "Id": user_login_id(catalog, user_id),
+        "UserId": user_id,
+        "IsFrozen": False,
+        "IsPasswordLocked": False,
+    }
+    row |= dict.fromkeys(("CreatedDate", "LastModifiedDate", "SystemModstamp"), second_ms)
+    row |= dict.fromkeys(("CreatedById", "LastModifiedById"), by)
+    insert_row(tx, catalog.object(NAME), row)
+
+
+def _username(tx: Transaction, catalog: Catalog, user_id: str) -> str:
+    return str(read_rows(tx, catalog.object("User"), "Id", [user_id])[0]["Username"])

@@ -1,0 +1,169 @@
+"""What a change event carries of its record: which fields, under which names, and which of them became empty.
+
+CREATE and UNDELETE carry every value; UPDATE carries what changed, with LastModifiedDate always among it; DELETE
+carries none. The parts of a compound are named one by one, as in `BillingAddress.City`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tidewire.capture.text_differences import MIN_LENGTH, try_difference
+from tidewire.events import Change, ChangeType, Value
+from tidewire.schema.flag_lists import flag_lists
+from tidewire.schema.model import LONG_TEXT_TYPES, FieldType, ObjectType
+
+AUDIT_STAMPS = frozenset({"LastModifiedDate", "LastModifiedById", "SystemModstamp"})
+"""Fields that every save touches; alone they are no change worth telling."""
+PERSON_NAME_PARTS = ("Salutation", "FirstName", "LastName")
+_PARTS_OF_NAME = {part: ("Name", part) for part in PERSON_NAME_PARTS}
+
+
+class Body(NamedTuple):
+    """The record's part of an event. `changed`, `nulled` and `different` are names for the header's bitmaps; of a
+    field that is `different` the value is a text difference. A tuple, because one is made for every change.
+    """
+
+    values: Mapping[str, Any]
+    changed: tuple[str, ...] = ()
+    nulled: tuple[str, ...] = ()
+    different: tuple[str, ...] = ()
+
+
+NO_BODY = Body({})
+
+
+@lru_cache(maxsize=1024)
+def event_paths(obj: ObjectType, is_person: bool = False) -> dict[str, tuple[str, str]]:
+    """Where each stored field stands in the object's change events: its top-level name, and its part of a
+    compound. The Name of an account that is a person is told by its parts; a business has no Person fields.
+    """
+    paths = {
+        f.name: (f.compound, f.component) if f.compound else (f.name, "")
+        for f in obj.stored_fields
+        if f.in_change_events and not f.is_compound  # a stored Name only repeats its parts
+    }
+    if obj.name == "Account" and is_person:
+        del paths["Name"]
+        paths |= _PARTS_OF_NAME
+    elif obj.name == "Account":
+        paths = {name: path for name, path in paths.items() if not _is_of_person(name)}
+    return paths
+
+
+def _is_of_person(name: str) -> bool:
+    return name.startswith("Person") and name != "PersonContactId"
+
+
+def is_silent(change: Change, obj: ObjectType) -> bool:
+    """Whether an update has nothing to tell: all that changed are stamps, and fields that events do not carry."""
+    if change.type is not ChangeType.UPDATE:
+        return False
+    paths = event_paths(obj, _is_person(change.after))
+    if any(name in paths and name not in AUDIT_STAMPS for name in change.changed):
+        return False
+    return not any(box.name in change.changed for boxes in flag_lists(obj).values() for box in boxes)
+
+
+def count_changes(change: Change, body: Body) -> int:
+    """How many changes an event stands for in a very large transaction: an update counts by its fields."""
+    if change.type is not ChangeType.UPDATE:
+        return 1
+    return max(1, sum(name not in AUDIT_STAMPS for name in body.changed))
+
+
+def body_of(change: Change, obj: ObjectType) -> Body:
+    """What the event of a change carries."""
+    if change.type is ChangeType.DELETE or change.after is None:
+        return NO_BODY
+    row = change.after
+    paths = event_paths(obj, _is_person(row))
+    if change.type is ChangeType.UPDATE:
+        return _updated(change, obj, row, paths)
+    values = _nested([name for name, value in row.items() if value is not None and name in paths], row, paths)
+    for name in flag_lists(obj):
+        values[name] = _set_flags(obj, name, row)
+    return Body(values)
+
+
+def _is_person(row: Mapping[str, Value] | None) -> bool:
+    return row is not None and bool(row.get("IsPersonAccount"))
+
+
+def _updated(
+    change: Change, obj: ObjectType, row: Mapping[str, Value], paths: Mapping[str, tuple[str, str]]
+) -> Body:
+    names = [n for n in change.changed if n in paths and n != "LastModifiedDate"]
+    if obj.custom:
+        names = _with_whole_places(obj, names)
+    # A lead that is converted is the one update whose event does not tell when.
+    if "LastModifiedDate" in paths and not (change.entity == "Lead" and "IsConverted" in change.changed):
+        names.append("LastModifiedDate")
+    values = _nested(names, row, paths)
+    changed: list[str] = []
+    nulled: list[str] = []
+    for name in names:
+        top, part = paths[name]
+        path = f"{top}.{part}" if part else top
+        changed.append(path)
+        if row[name] is None:
+            nulled.append(path)
+    for name, boxes in flag_lists(obj).items():
+        if any(box.name in change.changed for box in boxes):
+            changed.append(name)
+            values[name] = _set_flags(obj, name, row)
+    different: list[str] = []
+    for name in _long_texts(obj):
+        new = values.get(name)
+        if isinstance(new, str) and len(new) >= MIN_LENGTH:
+            old = (change.before or {}).get(name)
+            difference = try_difference(old, new) if isinstance(old, str) else None
+            if difference is not None:
+                values[name] = difference
+                different.append(name)
+    return Body(values, tuple(changed), tuple(nulled), tuple(different))
+
+
+def _nested(
+    names: Iterable[str], row: Mapping[str, Value], paths: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
+    """The values of these fields, those of a compound in a mapping of their own."""
+    values: dict[str, Any] = {}
+    for name in names:
+        top, part = paths[name]
+        if part:
+            values.setdefault(top, {})[part] = row[name]
+        else:
+            values[top] = row[name]
+    return values
+
+
+def _with_whole_places(obj: ObjectType, names: list[str]) -> list[str]:
+    """The names, and of each place of a custom object that changed in part, all parts."""
+    places = _places(obj)
+    if not places or places.keys().isdisjoint(names):
+        return names
+    whole = dict.fromkeys(name for changed in names for name in places.get(changed, (changed,)))
+    return list(whole)
+
+
+@lru_cache(maxsize=1024)
+def _places(obj: ObjectType) -> dict[str, tuple[str, ...]]:
+    """The parts of geolocations, each with all parts of its place."""
+    found: dict[str, tuple[str, ...]] = {}
+    for place in obj.fields:
+        if place.type is FieldType.LOCATION:
+            parts = tuple(f.name for f in obj.components(place.name))
+            found |= dict.fromkeys(parts, parts)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _long_texts(obj: ObjectType) -> tuple[str, ...]:
+    return tuple(f.name for f in obj.stored_fields if f.type in LONG_TEXT_TYPES and f.in_change_events)
+
+
+def _set_flags(obj: ObjectType, name: str, row: Mapping[str, Value]) -> list[str]:
+    return [box.name.removeprefix(name) for box in flag_lists(obj)[name] if row.get(box.name)]

@@ -1,0 +1,94 @@
+"""Generic streaming: channels that are records, and the events that users push to them.
+
+A channel's topic in the log is its record id, so an event belongs to its channel under every name that it is
+given. An event that is meant for some users only is one row of the log like any other and names them; it is held
+against the reader of each subscription, live and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import orjson
+
+from tidewire.errors import FieldsInconsistent
+from tidewire.events import Change, Event, EventDraft, Family, Value
+from tidewire.names import is_generic_channel
+
+CHANNEL_OBJECT = "StreamingChannel"
+MAX_PAYLOAD = 3000
+"""Characters of one event."""
+# Written first, so that the events for everybody can be told without parsing them.
+_FOR_SOME = b'{"userIds":['
+
+
+class GenericChannels:
+    """The living channels of an org by name and by id.
+
+    Changed on the writer thread after a commit; every question is one look into one table.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        self._folded: dict[str, str] = {}
+
+    def try_name(self, record_id: str) -> str | None:
+        """The name of a channel."""
+        return self._names.get(record_id)
+
+    def try_id(self, name: str) -> str | None:
+        """The record id of the channel with exactly this name."""
+        return self._ids.get(name)
+
+    def is_variant(self, name: str) -> bool:
+        """Whether a channel has this name but for the case of its letters."""
+        return self._folded.get(name.lower(), name) != name
+
+    def load(self, rows: Iterable[Mapping[str, Value]]) -> None:
+        """Take in what the store holds."""
+        for row in rows:
+            if not row["IsDeleted"]:
+                self._add(str(row["Id"]), str(row["Name"]))
+
+    def follow(self, changes: Iterable[Change]) -> None:
+        """Take in committed changes of channels."""
+        for change in changes:
+            self._remove(change.record_id)
+            if change.after is not None:
+                self._add(change.record_id, str(change.after["Name"]))
+
+    def _add(self, record_id: str, name: str) -> None:
+        self._names[record_id] = name
+        self._ids[name] = record_id
+        self._folded[name.lower()] = name
+
+    def _remove(self, record_id: str) -> None:
+        name = self._names.pop(record_id, None)
+        # Two channels may have swapped their names in one transaction.
+        if name is not None and self._ids.get(name) == record_id:
+            del self._ids[name]
+            del self._folded[name.lower()]
+
+
+def check_channel_name(name: str) -> None:
+    """Raise FieldsInconsistent for a name that no streaming channel may have."""
+    if not is_generic_channel(name):
+        raise FieldsInconsistent(
+            "Streaming Channel Name: must begin with /u/ and have letters, digits, _ and / only, at most 80"
+            " characters",
+            fields=["Name"],
+        )
+
+
+def generic_event(channel_id: str, payload: str, user_ids: Sequence[str], now_ms: int) -> EventDraft:
+    """An event for these users, or for all who listen if there are none."""
+    body: dict[str, object] = {"userIds": list(dict.fromkeys(user_ids))} if user_ids else {}
+    return EventDraft(channel_id, Family.GENERIC, orjson.dumps(body | {"payload": payload}), now_ms)
+
+
+def is_meant_for(event: Event, user_id: str) -> bool:
+    """Whether a generic event is for this user: it names them, or nobody."""
+    if not event.payload.startswith(_FOR_SOME):
+        return True
+    return user_id in orjson.loads(event.payload)["userIds"]

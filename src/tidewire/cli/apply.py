@@ -1,0 +1,39 @@
+"""`tidewire apply`: an org brought to what a file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import yaml
+
+from tidewire.cli.client_options import credentials_options
+from tidewire.client.login import Credentials
+from tidewire.client.login import login as sign_in
+from tidewire.client.rest import RestClient
+
+
+@click.command()
+@click.option("-f", "--file", "path", required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option("--dry-run", is_flag=True, help="show the plan only")
+@credentials_options
+def apply(path: str, dry_run: bool, credentials: Credentials) -> None:
+    """Bring an org to what a YAML file says: objects, events, users, permission sets, push topics.
+
+    Example: tidewire apply -f examples/invoices.yaml
+    """
+    try:
+        document = yaml.safe_load(Path(path).read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path} is not YAML: {error}") from error
+    suffix = "?dryRun=true" if dry_run else ""
+    client = RestClient(sign_in(credentials))
+    answer = client.call("POST", "/services/tidewire/v1/apply" + suffix, document)
+    for line in answer["plan"]:
+        click.echo(line)
+    for client_id, secret in answer["secrets"].items():
+        click.echo(f"secret of {client_id}, not shown again: {secret}")
+    if not answer["plan"]:
+        click.echo("nothing to do")
+    elif dry_run:
+        click.echo("not applied (dry run)")

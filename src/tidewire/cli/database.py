@@ -1,0 +1,86 @@
+"""`tidewire archive` and `tidewire database`: work on a running server's records below the API.
+
+Subscribers of change events learn of it by gap events. Both need Modify All Data and Customize Application.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import yaml
+
+from tidewire.cli.client_options import credentials_options
+from tidewire.cli.output import json_option, show
+from tidewire.client.login import Credentials, login
+from tidewire.client.rest import RestClient
+
+_ADMIN = "/services/tidewire/v1"
+_IDS_AT_ONCE = 2_000
+
+
+@click.command()
+@click.option("--before", required=True, help="a day such as 2025-01-31; what was over by then is archived")
+@json_option
+@credentials_options
+def archive(before: str, as_json: bool, credentials: Credentials) -> None:
+    """Archive old activities: events that are over and closed tasks leave everyday queries.
+
+    Example: tidewire archive --before 2025-01-01
+    """
+    answer = RestClient(login(credentials)).call("POST", f"{_ADMIN}/activities/archive", {"before": before})
+    counts = answer["archived"]
+    show(counts, as_json=as_json, text=f"archived: {counts['Task']} tasks, {counts['Event']} events")
+
+
+@click.command()
+@click.argument("operation", type=click.Choice(["create", "update", "delete", "undelete"]))
+@click.argument("entity")
+@click.option("--id", "ids", multiple=True, help="a record to work on; may be repeated")
+@click.option("--where", default="", help="a SOQL condition that chooses the records instead")
+@click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="a value; may be repeated")
+@json_option
+@credentials_options
+def database(
+    operation: str,
+    entity: str,
+    ids: tuple[str, ...],
+    where: str,
+    settings: tuple[str, ...],
+    as_json: bool,
+    credentials: Credentials,
+) -> None:
+    """Change records as a job in the database would, past the API.
+
+    Example: tidewire database update Account --where "Industry = 'Other'" --set Industry=
+    """
+    values = dict(_parse_setting(text) for text in settings)
+    client = RestClient(login(credentials))
+    job: dict[str, Any] = {"operation": operation, "entity": entity}
+    if operation == "create":
+        jobs = [job | {"records": [values]}]
+    else:
+        chosen = list(ids)
+        if where:
+            rows = client.query(f"SELECT Id FROM {entity} WHERE {where}")  # noqa: S608  # SOQL as the user's own
+            chosen += [str(row["Id"]) for row in rows]
+        extra = {"values": values} if operation == "update" else {}
+        starts = range(0, len(chosen), _IDS_AT_ONCE)
+        jobs = [job | extra | {"ids": chosen[start : start + _IDS_AT_ONCE]} for start in starts]
+    done = [
+        record_id for each in jobs for record_id in client.call("POST", f"{_ADMIN}/database", each)["ids"]
+    ]
+    show({"ids": done}, as_json=as_json, text=f"{operation}d: {len(done)} records of {entity}")
+
+
+def _parse_setting(text: str) -> tuple[str, object]:
+    """`Field=value`, with the value as YAML reads it; nothing after the sign is null."""
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise click.ClickException(f"--set takes FIELD=VALUE, not {text[:80]}")
+    try:
+        parsed = yaml.safe_load(value) if value else None
+    except yaml.YAMLError:
+        parsed = value
+    # Dates and lists are for the server to read, in the text that was given.
+    return name.strip(), parsed if parsed is None or isinstance(parsed, str | int | float | bool) else value

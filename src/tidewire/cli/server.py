@@ -1,0 +1,80 @@
+"""The commands about the server itself: `serve`, `init` and `ca`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from tidewire.access.passwords import draw_password
+from tidewire.clock import SystemClock
+from tidewire.config import Settings, load_settings
+from tidewire.server.core import NewOrg, open_core
+from tidewire.server.run import serve as run_server
+from tidewire.telemetry import configure_logging
+
+_CLICK_TYPES = {"str": str, "int": int, "float": float}
+
+
+def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """One flag for each setting, all without a default so that file and environment can speak."""
+    for f in reversed(fields(Settings)):
+        flag = "--" + f.name.replace("_", "-")
+        help_text = f"{f.metadata['help']} (default {f.default!r})"
+        if f.type == "bool":
+            command = click.option(flag, is_flag=True, default=None, help=help_text)(command)
+        else:
+            command = click.option(flag, type=_CLICK_TYPES[str(f.type)], default=None, help=help_text)(
+                command
+            )
+    return command
+
+
+@click.command()
+@_setting_options
+def serve(**flags: Any) -> None:
+    """Run the server until it is told to stop.
+
+    Prints one JSON line on standard output when every listener is open.
+
+    Example: tidewire serve --dev --data ./data/server
+    """
+    settings = load_settings(flags)
+    configure_logging(settings.log_level)
+    sys.exit(uvloop.run(run_server(settings)))
+
+
+@click.command()
+@click.option("--data", default=None, help="the data directory to make")
+@click.option("--store", default=None, help="sqlite or postgresql://..., as `serve` takes it")
+@click.option("--username", default="admin@example.org", show_default=True, help="the administrator")
+def init(data: str | None, store: str | None, username: str) -> None:
+    """Make an org in a new data directory, with an administrator whose password is printed once."""
+    settings = load_settings({"data": data, "store": store, "dev": False})
+    if settings.store == "sqlite" and (Path(settings.data) / "org.db").exists():
+        raise click.ClickException(f"{settings.data} holds an org already")
+    password = draw_password()
+
+    async def make() -> None:
+        core = await open_core(settings, SystemClock(), new=NewOrg(username, password))
+        await core.close()
+
+    asyncio.run(make())
+    click.echo(f"username: {username}\npassword: {password}\nThis password is not shown again.")
+
+
+@click.command()
+@click.option("--data", default=None, help="the server's data directory")
+def ca(data: str | None) -> None:
+    """Print the path of the certificate that clients must trust for HTTPS and gRPC over TLS."""
+    settings = load_settings({"data": data})
+    path = Path(settings.data) / "tls" / "ca.pem"
+    if not path.exists():
+        raise click.ClickException(f"{path} does not exist yet; start the server once")
+    click.echo(path.resolve())

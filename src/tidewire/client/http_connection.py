@@ -1,0 +1,123 @@
+"""One kept-alive HTTP/1.1 connection on the event loop, for clients that post and wait long for the answer.
+
+Requests go one after the other. A connection that the server has closed between two requests is opened anew; one
+that breaks under a request is not, because only the caller knows whether the request may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httptools
+
+from tidewire.errors import ConfigInvalid, StoreClosed
+
+MAX_ANSWER_BYTES = 64 << 20
+_READ_BYTES = 1 << 16
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What the server said. `cookies` are those that it set, by name."""
+
+    status: int
+    body: bytes
+    cookies: Mapping[str, str]
+
+
+class HttpConnection:
+    """A connection to the host of `url`. `tls_ca` holds PEM roots to trust beside the usual ones."""
+
+    def __init__(self, url: str, tls_ca: bytes | None = None, connect_timeout_s: float = 15.0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ConfigInvalid(f"the URL must start with http:// or https://: {url}", setting="url")
+        self._host = parts.hostname
+        self._port = parts.port or _PORTS[parts.scheme]
+        self._authority = parts.netloc.rpartition("@")[2]
+        self._tls: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            self._tls = ssl.create_default_context(cadata=tls_ca.decode("ascii") if tls_ca else None)
+        self._connect_timeout_s = connect_timeout_s
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._turn = asyncio.Lock()
+
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> HttpAnswer:
+        """Post and wait for the whole answer. Raises StoreClosed (retryable) if none came in time."""
+        lines = [f"POST {path} HTTP/1.1", f"Host: {self._authority}", f"Content-Length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if any(character in line for line in lines for character in "\r\n\0"):
+            raise ConfigInvalid("a path or header of the request holds a line break")
+        head = "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n"
+        async with self._turn:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._exchange(head + body)
+            except (OSError, EOFError, httptools.HttpParserError) as error:
+                self.close()
+                raise StoreClosed(f"no answer from {self._authority}: {error!r}") from error
+            except BaseException:
+                # Cancelled half-way: the rest of the answer would be taken for the next one.
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Drop the connection; the next request opens another. Idempotent."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _exchange(self, request: bytes) -> HttpAnswer:
+        reader, writer = await self._open()
+        writer.write(request)
+        await writer.drain()
+        parsing = _Parsing()
+        parser = httptools.HttpResponseParser(parsing)
+        while not parsing.is_complete:
+            data = await reader.read(_READ_BYTES)
+            if not data:
+                raise EOFError("the server closed the connection")
+            parser.feed_data(data)
+        if not parser.should_keep_alive():
+            self.close()
+        return HttpAnswer(parser.get_status_code(), b"".join(parsing.body), parsing.cookies)
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._streams is not None:
+            reader, writer = self._streams
+            if not reader.at_eof() and not writer.is_closing():
+                return self._streams
+            self.close()
+        async with asyncio.timeout(self._connect_timeout_s):
+            self._streams = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+        return self._streams
+
+
+class _Parsing:
+    """Receives the parts of one answer from httptools."""
+
+    def __init__(self) -> None:
+        self.body: list[bytes] = []
+        self.cookies: dict[str, str] = {}
+        self.is_complete = False
+        self._size_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"set-cookie":
+            pair = value.split(b";", 1)[0].decode("latin-1")
+            cookie, _, content = pair.partition("=")
+            self.cookies[cookie.strip()] = content.strip()
+
+    def on_body(self, data: bytes) -> None:
+        self._size_bytes += len(data)
+        if self._size_bytes > MAX_ANSWER_BYTES:
+            raise httptools.HttpParserError("the answer is too large")
+        self.body.append(data)
+
+    def on_message_complete(self) -> None:
+        self.is_complete = True

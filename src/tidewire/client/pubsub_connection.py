@@ -1,0 +1,158 @@
+"""One gRPC connection that signs in by itself, and the rule by which its calls are tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, TypeVar
+
+import grpc
+
+from tidewire.client.login import Login
+from tidewire.client.pubsub_messages import MAX_MESSAGE_BYTES, SERVICE, read_failure, read_rpc_error
+from tidewire.errors import AuthHeaderInvalid, InternalError, PlatformError, SessionInvalid, StoreClosed
+
+Message = TypeVar("Message")
+REFUSED_LOGIN = (SessionInvalid, AuthHeaderInvalid)
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),
+    # A peer that vanished without a word is found out, which TCP alone may take hours for.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Left alone, a channel waits up to two minutes before it dials again.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+]
+
+
+class PubSubConnection:
+    """A channel to `endpoint`, and the login that its calls carry. `sign_in` blocks and is called in a thread."""
+
+    def __init__(
+        self, endpoint: str, sign_in: Callable[[], Login], *, tls_ca: bytes | None, timeout_s: float
+    ) -> None:
+        if tls_ca is None:
+            self._channel = grpc.aio.insecure_channel(endpoint, _OPTIONS)
+        else:
+            credentials = grpc.ssl_channel_credentials(tls_ca or None)
+            self._channel = grpc.aio.secure_channel(endpoint, credentials, _OPTIONS)
+        self._sign_in = sign_in
+        self._timeout_s = timeout_s
+        self._login: Login | None = None
+        self._signing_in = asyncio.Lock()
+
+    async def login(self, refused: Login | None = None) -> Login:
+        """The login in use; a new one if there is none, or if it is still the one that was `refused`."""
+        async with self._signing_in:
+            if self._login is None or self._login is refused:
+                self._login = await asyncio.to_thread(self._sign_in)
+            return self._login
+
+    async def call(self, name: str, request: Any, parse: Callable[[bytes], Message]) -> Message:
+        """A unary call. Waits for a server that cannot be reached yet, and signs in again if it is refused.
+
+        A StoreClosed error leaves open whether the server has carried the call out.
+        """
+        method: Any = self._channel.unary_unary(SERVICE + name, type(request).SerializeToString, parse)
+        login = await self.login()
+        has_renewed = False
+        while True:
+            try:
+                response: Message = await method(
+                    request, metadata=_metadata_of(login), timeout=self._timeout_s, wait_for_ready=True
+                )
+                return response
+            except grpc.aio.AioRpcError as rpc_error:
+                error = read_rpc_error(rpc_error)
+                if has_renewed or not isinstance(error, REFUSED_LOGIN):
+                    raise error from rpc_error
+            has_renewed = True
+            login = await self.login(refused=login)
+
+    def open_stream(
+        self,
+        name: str,
+        requests: AsyncIterator[Any],
+        parse: Callable[[bytes], Any],
+        login: Login,
+        extra: Sequence[tuple[str, str]] = (),
+    ) -> Any:
+        """A call of two streams, as grpc.aio has it. Requests serialise themselves."""
+        method: Any = self._channel.stream_stream(
+            SERVICE + name, lambda request: request.SerializeToString(), parse
+        )
+        return method(requests, metadata=[*_metadata_of(login), *extra])
+
+    async def close(self) -> None:
+        """Cut every call off. Idempotent."""
+        await self._channel.close()
+
+
+async def read_response(call: Any, timeout_s: float | None) -> Any:
+    """The next response of a stream, None after the last. Raises PlatformError, StoreClosed after `timeout_s`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            response = await call.read()
+        if response is not grpc.aio.EOF:
+            return response
+        status = await call.code()
+        if status is grpc.StatusCode.OK:
+            return None
+        raise read_failure(status.name, await call.details(), await call.trailing_metadata())
+    except grpc.aio.AioRpcError as rpc_error:
+        raise read_rpc_error(rpc_error) from rpc_error
+    except TimeoutError as error:
+        raise StoreClosed(f"the server has been silent for {timeout_s:g} s") from error
+
+
+async def iter_queue(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:
+    """What is put into a queue, until None is."""
+    while (item := await queue.get()) is not None:
+        yield item
+
+
+class Retry:
+    """Decides, for one stream, whether a failure is worth another attempt and how long to wait first."""
+
+    def __init__(self, connection: PubSubConnection, *, min_pause_s: float, max_pause_s: float) -> None:
+        self._connection = connection
+        self._min_pause_s = min_pause_s
+        self._max_pause_s = max_pause_s
+        self._pause_s = min_pause_s
+        self._has_renewed = False
+
+    def succeeded(self) -> None:
+        """The server has answered as it should."""
+        self._pause_s = self._min_pause_s
+        self._has_renewed = False
+
+    async def failed(self, error: PlatformError, login: Login | None) -> None:
+        """Return when it is time to try again; raise if it is not worth it."""
+        if isinstance(error, REFUSED_LOGIN):
+            if self._has_renewed:
+                raise error
+            try:
+                await self._connection.login(refused=login)
+                self._has_renewed = True
+            except PlatformError as login_error:
+                if not login_error.retryable:
+                    raise
+        elif not (error.retryable or isinstance(error, InternalError)):
+            raise error
+        await self.pause()
+
+    async def pause(self) -> None:
+        """Wait; longer every time, until something succeeds."""
+        # Spread out, so that many clients of one server do not come back at the same moment.
+        await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, no secret
+        self._pause_s = min(self._pause_s * 2, self._max_pause_s)
+
+
+def _metadata_of(login: Login) -> list[tuple[str, str]]:
+    return [("accesstoken", login.token), ("instanceurl", login.instance_url), ("tenantid", login.org_id)]

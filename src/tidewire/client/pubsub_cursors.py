@@ -1,0 +1,204 @@
+"""Where a subscription stands, and how a call is told: by a replay id of the client's, or by what the server keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any, ClassVar, Literal, Protocol
+
+from tidewire.errors import ManagedActive, PlatformError, RequestRefused
+from tidewire.schema.proto import pubsub_pb2 as pb
+
+Preset = Literal["latest", "earliest"]
+
+_MAX_UNCOMMITTED = 100_000
+_NOTICED_WITHIN_S = 120.0  # how long a server may take to find out that a connection is dead
+
+
+class Cursor(Protocol):
+    """Where a subscription stands, and how a call is told."""
+
+    rpc: ClassVar[str]
+
+    def parse(self, body: bytes) -> Any:
+        """A response from its bytes."""
+
+    def metadata(self) -> list[tuple[str, str]]:
+        """What a call that begins here says beside its requests."""
+
+    def first_requests(self, count: int) -> list[Any]:
+        """What opens a call that wants `count` events."""
+
+    def more_request(self, count: int) -> Any:
+        """What asks for `count` further events."""
+
+    def take(self, response: Any) -> list[pb.ConsumerEvent]:
+        """The events of a response that are new. The cursor moves when they are noted."""
+
+    def note(self, event: pb.ConsumerEvent) -> None:
+        """An event has been received."""
+
+    def note_end(self, response: Any) -> None:
+        """All events of a response have been noted."""
+
+    def can_recover(self, error: PlatformError) -> bool:
+        """Whether the next call may succeed although this error says that the cursor's place is gone or taken."""
+
+    def fail(self, error: PlatformError) -> None:
+        """There will be no other call."""
+
+
+class ReplayCursor:
+    """A place that the client keeps: a preset until something has come, then a replay id."""
+
+    rpc: ClassVar[str] = "Subscribe"
+
+    def __init__(
+        self, topic: str, replay: Preset | bytes, from_ms: int | None, when_expired: Preset | None
+    ) -> None:
+        self._topic = topic
+        self.replay = replay
+        self._from_ms = from_ms
+        self._when_expired = when_expired
+
+    def parse(self, body: bytes) -> pb.FetchResponse:
+        return pb.FetchResponse.FromString(body)
+
+    def metadata(self) -> list[tuple[str, str]]:
+        if self._from_ms is None or isinstance(self.replay, bytes):
+            return []
+        return [("tidewire-replay-from-ms", str(self._from_ms))]
+
+    def first_requests(self, count: int) -> list[pb.FetchRequest]:
+        request = pb.FetchRequest(topic_name=self._topic, num_requested=count)
+        if isinstance(self.replay, bytes):
+            request.replay_preset = pb.CUSTOM
+            request.replay_id = self.replay
+        elif self.replay == "earliest":
+            request.replay_preset = pb.EARLIEST
+        return [request]
+
+    def more_request(self, count: int) -> pb.FetchRequest:
+        return pb.FetchRequest(topic_name=self._topic, num_requested=count)
+
+    def take(self, response: pb.FetchResponse) -> list[pb.ConsumerEvent]:
+        return list(response.events)
+
+    def note(self, event: pb.ConsumerEvent) -> None:
+        self.replay = event.replay_id
+
+    def note_end(self, response: pb.FetchResponse) -> None:
+        # A sign of life says how far the log has been read, but only while there is demand.
+        if not response.events and response.pending_num_requested > 0 and response.latest_replay_id:
+            self.replay = response.latest_replay_id
+
+    def can_recover(self, error: PlatformError) -> bool:
+        if self._when_expired is None or not isinstance(self.replay, bytes):
+            return False
+        self.replay = self._when_expired
+        self._from_ms = None
+        return True
+
+    def fail(self, error: PlatformError) -> None:
+        pass
+
+
+class ManagedCursor:
+    """A place that the server keeps, and the commits that move it."""
+
+    rpc: ClassVar[str] = "ManagedSubscribe"
+
+    def __init__(self, name: str) -> None:
+        is_id = name.startswith("18x") and len(name) in (15, 18)
+        self._id, self._developer_name = (name, "") if is_id else ("", name)
+        self._uncommitted: dict[bytes, None] = {}
+        self._commits: dict[str, tuple[bytes, asyncio.Future[None]]] = {}
+        self._is_recovering = False
+        self._heard_s: float | None = None
+
+    def parse(self, body: bytes) -> pb.ManagedFetchResponse:
+        return pb.ManagedFetchResponse.FromString(body)
+
+    def metadata(self) -> list[tuple[str, str]]:
+        return []
+
+    def first_requests(self, count: int) -> list[pb.ManagedFetchRequest]:
+        return [self.more_request(count), *[self._commit_request(key) for key in self._commits]]
+
+    def more_request(self, count: int) -> pb.ManagedFetchRequest:
+        return pb.ManagedFetchRequest(
+            subscription_id=self._id, developer_name=self._developer_name, num_requested=count
+        )
+
+    def add_commit(self, replay_id: bytes) -> tuple[pb.ManagedFetchRequest, asyncio.Future[None]]:
+        """A request that commits, and what is done when the server has confirmed it."""
+        key = str(uuid.uuid4())
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commits[key] = (replay_id, done)
+        return self._commit_request(key), done
+
+    def fail(self, error: PlatformError) -> None:
+        for _, done in self._commits.values():
+            if not done.done():
+                done.set_exception(error)
+                done.exception()  # marks it as seen: whoever committed may have gone
+        self._commits.clear()
+
+    def take(self, response: pb.ManagedFetchResponse) -> list[pb.ConsumerEvent]:
+        self._is_recovering = False
+        self._heard_s = asyncio.get_running_loop().time()
+        if response.HasField("commit_response"):
+            self._confirm(response.commit_response)
+        return [event for event in response.events if event.replay_id not in self._uncommitted]
+
+    def note(self, event: pb.ConsumerEvent) -> None:
+        self._uncommitted[event.replay_id] = None
+        if len(self._uncommitted) > _MAX_UNCOMMITTED:
+            del self._uncommitted[next(iter(self._uncommitted))]
+
+    def note_end(self, response: pb.ManagedFetchResponse) -> None:
+        pass
+
+    def can_recover(self, error: PlatformError) -> bool:
+        if isinstance(error, ManagedActive):
+            # A server that has not noticed yet that our last call is gone takes us for somebody else.
+            now_s = asyncio.get_running_loop().time()
+            return self._heard_s is not None and now_s - self._heard_s < _NOTICED_WITHIN_S
+        # The server goes on as the subscription's error recovery says, but only when it is asked again.
+        is_first, self._is_recovering = not self._is_recovering, True
+        return is_first
+
+    def _commit_request(self, key: str) -> pb.ManagedFetchRequest:
+        commit = pb.CommitReplayRequest(commit_request_id=key, replay_id=self._commits[key][0])
+        return pb.ManagedFetchRequest(
+            subscription_id=self._id,
+            developer_name=self._developer_name,
+            commit_replay_id_request=commit,
+        )
+
+    def _confirm(self, response: pb.CommitReplayResponse) -> None:
+        """One answer may stand for all commits up to the one that it names."""
+        if response.commit_request_id not in self._commits:
+            return
+        error = (
+            RequestRefused(response.error.msg or "the commit failed") if response.HasField("error") else None
+        )
+        for key in list(self._commits):
+            replay_id, done = self._commits.pop(key)
+            is_last = key == response.commit_request_id
+            if not done.done():
+                if error is not None and is_last:
+                    done.set_exception(error)
+                else:
+                    done.set_result(None)
+            if error is None and replay_id in self._uncommitted:
+                self._forget_through(replay_id)
+            if is_last:
+                return
+
+    def _forget_through(self, replay_id: bytes) -> None:
+        """The server will not send these again."""
+        for known in list(self._uncommitted):
+            del self._uncommitted[known]
+            if known == replay_id:
+                return

@@ -1,0 +1,121 @@
+"""A publish stream that opens itself when it is needed, with many requests under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self
+
+from tidewire.client.login import Login
+from tidewire.client.pubsub_connection import REFUSED_LOGIN, PubSubConnection, iter_queue, read_response
+from tidewire.client.pubsub_messages import Published, read_results
+from tidewire.errors import PlatformError, ProtocolViolation, StoreClosed
+from tidewire.schema.proto import pubsub_pb2 as pb
+
+Encode = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[list[pb.ProducerEvent]]]
+
+
+class PublishStream:
+    """One topic to publish to. Tasks of one event loop may share it; a request's events stay together and in order.
+
+    A server that closes an idle stream is no failure: the next request opens another.
+    """
+
+    def __init__(
+        self, connection: PubSubConnection, encode: Encode, topic: str, *, max_in_flight: int = 32
+    ) -> None:
+        self._connection = connection
+        self._encode = encode
+        self._topic = topic
+        self._room = asyncio.Semaphore(max_in_flight)
+        self._opening = asyncio.Lock()
+        self._call: _Call | None = None
+
+    async def publish(self, events: Sequence[Mapping[str, Any]]) -> list[Published]:
+        """Publish one request; what became of each event, in order, when all that were accepted are durable.
+
+        A StoreClosed error leaves open whether they were: the answer was lost.
+        """
+        request = pb.PublishRequest(topic_name=self._topic, events=await self._encode(self._topic, events))
+        async with self._room:
+            call = await self._live_call(None)
+            try:
+                response = await call.ask(request)
+            except REFUSED_LOGIN:
+                if call.has_answered:
+                    raise
+                # The call was refused as a whole, so nothing of it was published.
+                call = await self._live_call(call)
+                response = await call.ask(request)
+        return read_results(response)
+
+    async def close(self) -> None:
+        """Wait for the answers that are under way, then end the stream. Idempotent."""
+        call, self._call = self._call, None
+        if call is not None:
+            await call.finish()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def _live_call(self, refused: _Call | None) -> _Call:
+        async with self._opening:
+            call = self._call
+            if call is None or call.has_ended or call is refused:
+                login = await self._connection.login(refused=None if refused is None else refused.login)
+                call = self._call = _Call(self._connection, login)
+            return call
+
+
+class _Call:
+    """One PublishStream call: requests go out as they come, and answers find their requests by the first event's id."""
+
+    def __init__(self, connection: PubSubConnection, login: Login) -> None:
+        self.login = login
+        self.has_answered = False
+        self.has_ended = False
+        self._requests: asyncio.Queue[pb.PublishRequest | None] = asyncio.Queue()
+        self._asked: dict[str, asyncio.Future[pb.PublishResponse]] = {}
+        self._call = connection.open_stream(
+            "PublishStream", iter_queue(self._requests), pb.PublishResponse.FromString, login
+        )
+        self._task = asyncio.create_task(self._read(), name="pubsub-publishing")
+
+    async def ask(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        """The response to a request of at least one event."""
+        if self.has_ended:
+            raise StoreClosed("the publish stream has ended")
+        answer: asyncio.Future[pb.PublishResponse] = asyncio.get_running_loop().create_future()
+        self._asked[request.events[0].id] = answer
+        self._requests.put_nowait(request)
+        return await answer
+
+    async def finish(self) -> None:
+        """Say that no request follows, and wait for the end."""
+        self._requests.put_nowait(None)
+        await asyncio.wait({self._task})
+
+    async def _read(self) -> None:
+        error: PlatformError = StoreClosed("the server ended the publish stream")
+        try:
+            while (response := await read_response(self._call, None)) is not None:
+                self.has_answered = True
+                key = response.results[0].correlation_key if response.results else ""
+                answer = self._asked.pop(key, None)
+                if answer is None:
+                    error = ProtocolViolation("the server answered a request that was not made")
+                    break
+                if not answer.done():  # whoever asked may have been cancelled
+                    answer.set_result(response)
+        except PlatformError as failure:
+            error = failure
+        finally:
+            self.has_ended = True
+            self._call.cancel()
+            self._requests.put_nowait(None)
+            for answer in self._asked.values():
+                if not answer.done():
+                    answer.set_exception(error)

@@ -1,0 +1,171 @@
+"""Connects: answered with what is ready, or held until something is, or until their time is up.
+
+Theory of operation. When a subscription wakes its session the session is listed once; on the next turn of the loop
+all listed sessions are answered, so that several channels share one reply. One sweep answers holds that are over
+and drops sessions that did not come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from tidewire.clock import Clock
+from tidewire.errors import ClientUnknown, SessionInvalid
+from tidewire.frontends.bayeux import wire
+from tidewire.frontends.bayeux.callers import Refusal, render_refusal, unknown_client
+from tidewire.frontends.bayeux.registry import SessionRegistry
+from tidewire.frontends.bayeux.session import Session
+from tidewire.frontends.bayeux.settings import BayeuxSettings
+from tidewire.frontends.bayeux.wire import Message
+from tidewire.frontends.bayeux.wire_errors import Reconnect, wire_error
+from tidewire.telemetry import counters
+from tidewire.transport.routes import Exchange
+
+log = logging.getLogger(__name__)
+
+
+class Polls:
+    """The connects of one edge. All calls belong on the loop."""
+
+    __slots__ = ("_clock", "_due", "_sessions", "_settings", "_sweep_timer")
+
+    def __init__(self, clock: Clock, settings: BayeuxSettings, sessions: SessionRegistry) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._sessions = sessions
+        self._due: list[Session] = []
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    def connect(self, session: Session, message: Message, exchange: Exchange) -> None:
+        """A connect that came alone: answer it with events, or hold it."""
+        try:
+            self.begin_connect(session, message)
+        except Refusal as refusal:
+            exchange.respond(200, wire.render_body([render_refusal(message, refusal)]))
+            return
+        if not exchange.is_open:
+            return
+        events = self.collect(session)
+        now_s = self._clock.monotonic_s()
+        if not events:
+            hold_s = session.hold_for_s(message)
+            if hold_s > 0:
+                session.hold(exchange, now_s, hold_s)
+                return
+        counters["bayeux.events_delivered"] += len(events)
+        events.append(session.end_connect(now_s))
+        exchange.respond(200, wire.render_body(events))
+
+    def begin_connect(self, session: Session, message: Message) -> None:
+        """Take in a connect; an older one of the same client ends. Raises Refusal."""
+        if session.is_closed:
+            raise unknown_client()
+        previous = session.exchange
+        error = session.begin_connect(message)
+        if error is not None:
+            raise Refusal(error)
+        if previous is not None:
+            # One connect per client, and the newer one counts. The older gets no Bayeux reply: a client would
+            # take it for a finished poll and answer it with yet another connect.
+            session.lose_exchange(previous, self._clock.monotonic_s())
+            previous.respond(408, b"[]")
+
+    def collect(self, session: Session) -> list[bytes]:
+        """What is ready for a session, as much as one reply may carry."""
+        return session.collect(self._settings.max_reply_events, self._settings.max_reply_bytes)
+
+    def disconnect(self, session: Session) -> None:
+        """End a session as its client asked; its held connect is answered."""
+        exchange = session.exchange
+        self._sessions.remove(session)
+        if exchange is not None:
+            reply = session.end_connect(self._clock.monotonic_s(), Reconnect.NONE)
+            exchange.respond(200, wire.render_body([reply]))
+
+    def wake(self, session: Session) -> None:
+        """Something may be ready for a session. Called by its subscriptions."""
+        if session.exchange is None or session.is_due:
+            return
+        session.is_due = True
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._deliver)
+        self._due.append(session)
+
+    def lose(self, session: Session, exchange: Exchange) -> None:
+        """The peer of a held connect has gone."""
+        session.lose_exchange(exchange, self._clock.monotonic_s())
+
+    def expel(self, session: Session) -> None:
+        """End a session for good; a client that waits is told that it is unknown now."""
+        exchange = session.exchange
+        self._sessions.remove(session)
+        counters["bayeux.sessions_expelled"] += 1
+        if exchange is not None:
+            reply = session.fail_connect(wire_error(ClientUnknown("the session has ended")))
+            exchange.respond(200, wire.render_body([reply]))
+
+    def end_login(self, login_id: str) -> None:
+        """A login ended: its clients are told at once, not at their next connect."""
+        for session in self._sessions.of_login(login_id):
+            exchange = session.exchange
+            self._sessions.remove(session)
+            if exchange is not None:
+                reply = session.fail_connect(wire_error(SessionInvalid("the login has ended")))
+                exchange.respond(200, wire.render_body([reply]))
+
+    def start_sweeping(self) -> None:
+        """Watch over the times of sessions from now on. Idempotent."""
+        if self._sweep_timer is None:
+            self._sweep()
+
+    def close(self) -> None:
+        """Answer held connects so that their clients come back, and end every session."""
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        now_s = self._clock.monotonic_s()
+        for session in self._sessions.all():
+            exchange = session.exchange
+            self._sessions.remove(session)
+            if exchange is not None:
+                # Not `handshake`: on a connect that succeeded the JavaScript client throws at that advice.
+                exchange.respond(200, wire.render_body([session.end_connect(now_s, Reconnect.RETRY)]))
+
+    def _deliver(self) -> None:
+        due, self._due = self._due, []
+        max_events, max_bytes = self._settings.max_reply_events, self._settings.max_reply_bytes
+        now_s = self._clock.monotonic_s()
+        delivered = 0
+        for session in due:
+            session.is_due = False
+            exchange = session.exchange
+            if exchange is None or session.is_closed or not exchange.is_open:
+                continue
+            try:
+                events = session.collect(max_events, max_bytes)
+            except Exception:
+                # One client's trouble must not cost the others their events.
+                log.exception("bayeux.delivery_failed")
+                exchange.respond(500, b"[]")
+                self._sessions.remove(session)
+                continue
+            if events:
+                delivered += len(events)
+                events.append(session.end_connect(now_s))
+                exchange.respond(200, wire.render_body(events))
+        counters["bayeux.events_delivered"] += delivered
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweep_timer = loop.call_later(self._settings.sweep_s, self._sweep)
+        now_s = self._clock.monotonic_s()
+        for session in self._sessions.late(now_s):
+            exchange = session.exchange
+            if session.ends_s <= now_s:
+                self.expel(session)
+            elif exchange is not None:
+                exchange.respond(200, wire.render_body([session.end_connect(now_s)]))
+            else:
+                counters["bayeux.sessions_expired"] += 1
+                log.info("bayeux.session_expired", extra={"user_id": session.principal.user_id})
+                self._sessions.remove(session)

@@ -1,0 +1,191 @@
+"""ManagedSubscribe: a subscription whose position the server keeps.
+
+The client names it, asks for events and commits how far it has come. The core holds the position, and lets one client
+at a time have the subscription; see `access.managed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from tidewire.clock import Clock
+from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay, after
+from tidewire.delivery.link import CoreLink, ManagedStart
+from tidewire.delivery.subscription import Subscription
+from tidewire.errors import PlatformError
+from tidewire.frontends.pubsub import requests as rules
+from tidewire.frontends.pubsub import wire
+from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, note_end
+from tidewire.frontends.pubsub.delivering import API_VERSION, Deliverer, Flow
+from tidewire.frontends.pubsub.session import Commit, ManagedSession
+from tidewire.frontends.pubsub.settings import PubSubSettings
+from tidewire.frontends.pubsub.subscribing import FORM, first_request
+from tidewire.schema.proto import pubsub_pb2 as pb
+from tidewire.telemetry import counters
+
+_NOT_KEPT = "The replay ID can't be committed: it is not one that this subscription was sent"
+
+
+class ManagedSubscriber:
+    """Answers ManagedSubscribe for one org."""
+
+    def __init__(
+        self,
+        link: CoreLink,
+        hub: Hub,
+        callers: Callers,
+        deliverer: Deliverer,
+        clock: Clock,
+        settings: PubSubSettings,
+    ) -> None:
+        self._link = link
+        self._hub = hub
+        self._callers = callers
+        self._deliverer = deliverer
+        self._clock = clock
+        self._settings = settings
+
+    async def subscribe(self, call: Call, caller: Caller, requests: Requests) -> None:
+        """Serve one call to its end."""
+        async with self._callers.stream(call, caller) as stream:
+            session = ManagedSession(self._settings, caller.headers, self._clock.monotonic_s())
+            body = await first_request(stream, requests, self._settings.idle_close_s)
+            if body is None:
+                return
+            subscription_id, name = session.start(self._parse(body), self._clock.now_ms())
+            call.topic = subscription_id or name
+            holder = stream.client_id
+            start = await self._link.open_managed(caller.principal, subscription_id, name, holder)
+            try:
+                session.settle(start.subscription_id, start.name)
+                call.topic = start.topic
+                await self._serve(call, stream, requests, session, start)
+            finally:
+                self._link.release_managed(start.subscription_id, holder)
+
+    async def _serve(
+        self,
+        call: Call,
+        stream: OpenStream,
+        requests: Requests,
+        session: ManagedSession,
+        start: ManagedStart,
+    ) -> None:
+        subscription = await self._hub.subscribe(
+            stream.caller.principal, start.topic, API_VERSION, _replay(start), FORM, stream.wake.set
+        )
+        reading = asyncio.create_task(self._read(requests, session, stream, subscription))
+        reading.add_done_callback(lambda task: note_end(task, stream.wake))
+        counters["pubsub.subscriptions_opened"] += 1
+        try:
+            await self._callers.check(stream.caller)
+            await self._deliverer.check_topic(stream.caller.principal, start.topic)
+            await self._deliverer.meter(stream, subscription)
+            attending = _Attending(self, call, stream, session, subscription, start)
+            render = partial(_render, call, None)
+            await self._deliverer.deliver(
+                Flow(
+                    call,
+                    stream,
+                    session.pace,
+                    subscription,
+                    reading,
+                    render,
+                    session.wait_s,
+                    attending.attend,
+                    start.name,
+                )
+            )
+        finally:
+            subscription.close()
+            reading.cancel()
+
+    async def _read(
+        self, requests: Requests, session: ManagedSession, stream: OpenStream, subscription: Subscription
+    ) -> None:
+        async for body in requests:
+            request = self._parse(body)
+            if request.auth_refresh:
+                await self._callers.refresh(stream.caller, request.auth_refresh)
+                subscription.principal = stream.caller.principal
+            session.receive(request, self._clock.now_ms(), self._clock.monotonic_s())
+            stream.wake.set()
+        session.pace.half_close()
+
+    def _parse(self, body: bytes) -> pb.ManagedFetchRequest:
+        rules.check_size(body, self._settings)
+        return wire.parse_message(pb.ManagedFetchRequest, body)
+
+    async def commit(self, start: ManagedStart, holder: str, commit: Commit) -> str:
+        """Make a commit durable; returns why it cannot be, or nothing."""
+        if commit.position is None:
+            return _NOT_KEPT
+        try:
+            await self._link.commit_managed(start.subscription_id, holder, commit.position)
+        except PlatformError as error:
+            return error.message if not error.retryable else "The commit can't be stored now"
+        counters["pubsub.positions_committed"] += 1
+        return ""
+
+    async def confirm(self, start: ManagedStart, holder: str) -> None:
+        """Raises what has become of the subscription: stopped, or gone."""
+        await self._link.confirm_managed(start.subscription_id, holder)
+
+    def now_s(self) -> float:
+        """The monotonic time."""
+        return self._clock.monotonic_s()
+
+
+class _Attending:
+    """What one managed stream has to do besides events."""
+
+    def __init__(
+        self,
+        owner: ManagedSubscriber,
+        call: Call,
+        stream: OpenStream,
+        session: ManagedSession,
+        subscription: Subscription,
+        start: ManagedStart,
+    ) -> None:
+        self._owner = owner
+        self._call = call
+        self._stream = stream
+        self._session = session
+        self._subscription = subscription
+        self._start = start
+        self._generation = -1
+
+    async def attend(self) -> None:
+        """Answer the newest commit; look after the subscription whenever anything in the org's setup has changed."""
+        self._session.check_commits(self._owner.now_s())
+        generation = self._subscription.grant.generation
+        if generation != self._generation:
+            await self._owner.confirm(self._start, self._stream.client_id)
+            self._generation = generation
+        commit = self._session.take_commit()
+        if commit is not None:
+            problem = await self._owner.commit(self._start, self._stream.client_id, commit)
+            response = pb.CommitReplayResponse(
+                commit_request_id=commit.request_id,
+                replay_id=commit.replay_id,
+                process_time=commit.received_ms,
+                error=pb.Error(code=pb.COMMIT, msg=problem) if problem else None,
+            )
+            pending = self._session.pace.pending
+            reached = self._subscription.position
+            await self._call.context.write(_render(self._call, response, (), reached, pending))
+
+
+def _render(
+    call: Call, commit: pb.CommitReplayResponse | None, events: Sequence[bytes], reached: int, pending: int
+) -> bytes:
+    return wire.render_managed_response(events, reached, call.rpc_id, pending, commit)
+
+
+def _replay(start: ManagedStart) -> Replay:
+    if start.position >= 0:
+        return after(start.position)
+    return EARLIEST if start.is_from_earliest else LATEST

@@ -1,0 +1,174 @@
+"""Publish and PublishStream.
+
+A publish stream is read ahead of its responses. While one batch is being made durable, the requests that arrive are
+gathered into the next, so a client that does not wait for its responses shares commits with itself; events keep the
+order in which they were sent. What may be under way is bounded: beyond it, the stream is not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Sequence
+
+from tidewire.access.principal import Principal
+from tidewire.delivery.link import CoreLink, PublishDraft, PublishOutcome
+from tidewire.errors import BodyTooLarge, ProtocolViolation
+from tidewire.faults import fail_point
+from tidewire.frontends.pubsub import requests as rules
+from tidewire.frontends.pubsub import wire
+from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, note_end
+from tidewire.frontends.pubsub.settings import PubSubSettings
+from tidewire.schema.proto import pubsub_pb2 as pb
+from tidewire.telemetry import counters
+
+_GATHERED_EVENTS = 2000
+_GATHERED_BYTES = 4 << 20
+
+
+class Publisher:
+    """Answers the two calls for one org."""
+
+    def __init__(self, link: CoreLink, callers: Callers, settings: PubSubSettings) -> None:
+        self._link = link
+        self._callers = callers
+        self._settings = settings
+
+    async def publish(self, call: Call, caller: Caller, body: bytes) -> bytes:
+        """One request and its response."""
+        rules.check_size(body, self._settings)
+        request = wire.parse_message(pb.PublishRequest, body)
+        call.topic = request.topic_name
+        rules.check_first_publish(request)
+        rules.check_publish(request)
+        fail_point("pubsub.Publish", call.topic)
+        (response,) = await self._publish_all(call, caller.principal, [request])
+        return response
+
+    async def publish_stream(self, call: Call, caller: Caller, requests: Requests) -> None:
+        """One response per request, in order."""
+        async with self._callers.stream(call, caller) as stream:
+            queue = _Queue(self._settings)
+            reading = asyncio.create_task(self._read(call, stream, requests, queue))
+            reading.add_done_callback(lambda task: note_end(task, stream.wake))
+            try:
+                await self._answer(call, stream, queue, reading)
+            finally:
+                reading.cancel()
+
+    async def _read(self, call: Call, stream: OpenStream, requests: Requests, queue: _Queue) -> None:
+        is_first = True
+        while True:
+            await queue.room()
+            try:
+                async with asyncio.timeout(self._settings.publish_idle_close_s):
+                    body = await anext(requests, None)
+            except TimeoutError:
+                raise ProtocolViolation(
+                    "The publish stream was idle for too long", wire_code="publish.stream.sweeper.timeout"
+                ) from None
+            if body is None:
+                return
+            rules.check_size(body, self._settings)
+            request = wire.parse_message(pb.PublishRequest, body)
+            if is_first:
+                rules.check_first_publish(request)
+            elif request.auth_refresh:
+                await self._callers.refresh(stream.caller, request.auth_refresh)
+            call.topic = request.topic_name = rules.check_publish_topic(request.topic_name, call.topic)
+            rules.check_publish(request)
+            fail_point("pubsub.PublishStream", call.topic)
+            is_first = False
+            queue.put(request, len(body))
+            stream.wake.set()
+
+    async def _answer(
+        self, call: Call, stream: OpenStream, queue: _Queue, reading: asyncio.Task[None]
+    ) -> None:
+        """Publish what was read until the call ends; what came before a bad request is answered first."""
+        while True:
+            stream.wake.clear()
+            if stream.error is not None:
+                raise stream.error
+            requests = queue.take()
+            if requests:
+                await self._callers.check(stream.caller)
+                for response in await self._publish_all(call, stream.caller.principal, requests):
+                    await call.context.write(response)
+            elif reading.done():
+                reading.result()
+                return
+            else:
+                await stream.wake.wait()
+
+    async def _publish_all(
+        self, call: Call, principal: Principal, requests: Sequence[pb.PublishRequest]
+    ) -> list[bytes]:
+        """Publish the events of some requests to the call's topic in one commit; returns a response for each."""
+        limit = self._settings.max_event_bytes
+        events = [event for request in requests for event in request.events]
+        drafts = [
+            PublishDraft(event.schema_id, event.payload, event.id)
+            for event in events
+            if len(event.payload) <= limit
+        ]
+        published = iter(await self._link.publish(principal, call.topic, drafts))
+        responses: list[bytes] = []
+        for request in requests:
+            outcomes = [
+                next(published) if len(event.payload) <= limit else _oversized(event, limit)
+                for event in request.events
+            ]
+            counters["pubsub.events_published"] += sum(1 for outcome in outcomes if not outcome.error_code)
+            schema_id = next((o.schema_id for o in outcomes if o.schema_id), request.events[0].schema_id)
+            responses.append(wire.render_publish_response(outcomes, schema_id, call.rpc_id))
+        return responses
+
+
+class _Queue:
+    """Requests that were read and not yet published."""
+
+    def __init__(self, settings: PubSubSettings) -> None:
+        self._settings = settings
+        self._waiting: deque[tuple[pb.PublishRequest, int]] = deque()
+        self._size_bytes = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+
+    async def room(self) -> None:
+        """Wait until another request may be read."""
+        await self._has_room.wait()
+
+    def put(self, request: pb.PublishRequest, size_bytes: int) -> None:
+        """Add a request."""
+        self._waiting.append((request, size_bytes))
+        self._size_bytes += size_bytes
+        if (
+            len(self._waiting) >= self._settings.queued_requests
+            or self._size_bytes >= self._settings.queued_bytes
+        ):
+            self._has_room.clear()
+
+    def take(self) -> list[pb.PublishRequest]:
+        """The oldest requests, as many as fit one commit."""
+        taken: list[pb.PublishRequest] = []
+        events = size_bytes = 0
+        while self._waiting:
+            request, request_bytes = self._waiting[0]
+            is_over = events + len(request.events) > _GATHERED_EVENTS
+            if taken and (is_over or size_bytes + request_bytes > _GATHERED_BYTES):
+                break
+            self._waiting.popleft()
+            taken.append(request)
+            events += len(request.events)
+            size_bytes += request_bytes
+        self._size_bytes -= size_bytes
+        if taken:
+            self._has_room.set()
+        return taken
+
+
+def _oversized(event: pb.ProducerEvent, limit_bytes: int) -> PublishOutcome:
+    text = f"The event has {len(event.payload)} bytes; the limit is {limit_bytes}"
+    return PublishOutcome(event.id or str(uuid.uuid4()), 0, BodyTooLarge.code, text)

@@ -1,0 +1,28 @@
+"""Limits and times of the Pub/Sub API; the defaults are the ones clients know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PubSubSettings:
+    """What one server allows, and when it speaks or ends by itself.
+
+    `queued_requests` and `queued_bytes` bound what one publish stream may have under way; a client that sends more is
+    not read from until its responses have caught up.
+    """
+
+    max_outstanding: int = 100
+    lifted_max_outstanding: int = 10_000
+    max_response_bytes: int = 1 << 20
+    max_event_bytes: int = 1 << 20
+    max_request_bytes: int = 4 << 20
+    keepalive_s: float = 60.0  # clients are promised one within 270 s, and watchdogs in use expect it sooner
+    min_keepalive_ms: int = 50
+    idle_close_s: float = 60.0
+    publish_idle_close_s: float = 70.0
+    commit_close_s: float = 1800.0
+    max_streams: int = 50_000
+    queued_requests: int = 64
+    queued_bytes: int = 8 << 20

@@ -1,0 +1,63 @@
+"""`/services/tidewire/v1/status` and `/metrics`: how far Pub/Sub streams and managed subscriptions have come."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from tidewire.access.gate import Call
+from tidewire.access.open_streams import OpenStreams, StreamingStatus
+from tidewire.errors import MethodNotAllowed, ResourceUnknown
+from tidewire.frontends.rest.wire import NO_STORE, render_json
+from tidewire.telemetry import counters
+from tidewire.transport.http import HttpRequest, HttpResponse
+
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class StreamsApi:
+    """Answers the two resources."""
+
+    def __init__(self, streams: OpenStreams) -> None:
+        self._streams = streams
+
+    async def answer(self, request: HttpRequest, segments: tuple[str, ...], call: Call) -> HttpResponse:
+        """Answer what follows `/services/tidewire/v1/`."""
+        if segments not in (("status",), ("metrics",)):
+            raise ResourceUnknown("The requested resource does not exist")
+        if request.method != "GET":
+            raise MethodNotAllowed(f"HTTP Method '{request.method[:16]}' not allowed", allowed=("GET",))
+        status = await self._streams.status(call.principal)
+        if segments == ("metrics",):
+            return HttpResponse(200, _render_metrics(status).encode(), _TEXT, (NO_STORE,))
+        streams = [asdict(each.state) | {"lag": each.lag} for each in status.streams]
+        body = {"head": status.head, "streams": streams, "managed": [asdict(m) for m in status.managed]}
+        return render_json(request, 200, body, (NO_STORE,))
+
+
+def _render_metrics(status: StreamingStatus) -> str:
+    """In the text form that Prometheus reads. Counters are those of the process that answers."""
+    lines = [
+        "# TYPE tidewire_log_head gauge",
+        f"tidewire_log_head {status.head}",
+        "# TYPE tidewire_pubsub_stream_lag gauge",
+    ]
+    for stream in status.streams:
+        state = stream.state
+        labels = {"client": state.client_id, "topic": state.topic, "username": state.username}
+        lines.append(f"tidewire_pubsub_stream_lag{_labels(labels)} {stream.lag}")
+    lines.append("# TYPE tidewire_managed_subscription_lag gauge")
+    for managed in status.managed:
+        if managed.lag is not None:
+            labels = {"name": managed.name, "topic": managed.topic}
+            lines.append(f"tidewire_managed_subscription_lag{_labels(labels)} {managed.lag}")
+    lines.append("# TYPE tidewire_events_total counter")
+    lines += [f"tidewire_events_total{_labels({'event': k})} {v}" for k, v in sorted(counters.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(labels: dict[str, str]) -> str:
+    escaped = (
+        (name, value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
+        for name, value in labels.items()
+    )
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"

@@ -1,0 +1,72 @@
+"""Thin rows: records that a delete takes along, held by what decides over others and read again for the rest.
+
+A cascade may take a hundred thousand records. Nobody looks at most of their fields, and deleting a record changes few
+of them; so those, the lookups and what activities count by are kept, with equal values held once, and any other
+field is read from the record where it lies in the recycle bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tidewire.events import Value
+from tidewire.records.checks import lookups
+from tidewire.records.table import read_columns, try_read_row
+from tidewire.schema.model import Field, ObjectType
+from tidewire.storage.store import Transaction
+
+_CHUNK = 500  # ids in one statement
+_CHANGED_BY_DELETE = ("IsDeleted", "SystemModstamp", "LastModifiedDate", "LastModifiedById")
+_COUNTED_BY = ("ActivityDate", "IsClosed", "IsInvitee", "IsGroupEvent")
+
+
+class ThinRows:
+    """The thin rows of one object in one transaction."""
+
+    def __init__(self, tx: Transaction, obj: ObjectType) -> None:
+        self._tx = tx
+        self.obj = obj
+        wanted = {"Id", *_CHANGED_BY_DELETE, *_COUNTED_BY, *(field.name for field in lookups(obj))}
+        self._names = tuple(field.name for field in obj.stored_fields if field.name in wanted)
+        self.places = {name: place for place, name in enumerate(self._names)}
+        self._held: dict[Value, Value] = {}
+        self._last: dict[str, Value] = {}
+
+    def iter_referring(self, field: Field, ids: list[str]) -> Iterator[ThinRow]:
+        """The living records whose lookup holds one of these ids, oldest first for each part of the ids."""
+        held = self._held
+        for start in range(0, len(ids), _CHUNK):
+            for row in read_columns(self._tx, self.obj, self._names, field, ids[start : start + _CHUNK]):
+                # A truth equals a number, and must not take its place.
+                yield ThinRow(
+                    self, tuple([v if v is True or v is False else held.setdefault(v, v) for v in row])
+                )
+
+    def read(self, record_id: Value) -> Mapping[str, Value]:
+        """The whole record as it is now; the last one is kept, for fields are asked for one after the other."""
+        if self._last.get("Id") != record_id:
+            self._last = try_read_row(self._tx, self.obj, str(record_id)) or {"Id": record_id}
+        return self._last
+
+
+class ThinRow(Mapping[str, Value]):
+    """A record as it was when it was found. To be used inside its transaction."""
+
+    __slots__ = ("_rows", "_values")
+
+    def __init__(self, rows: ThinRows, values: tuple[Value, ...]) -> None:
+        self._rows = rows
+        self._values = values
+
+    def __getitem__(self, name: str) -> Value:
+        place = self._rows.places.get(name)
+        return self._values[place] if place is not None else self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (field.name for field in self._rows.obj.stored_fields)
+
+    def __len__(self) -> int:
+        return len(tuple(self._rows.obj.stored_fields))
+
+    def _read(self) -> Mapping[str, Value]:
+        return self._rows.read(self._values[self._rows.places["Id"]])

@@ -1,0 +1,238 @@
+"""The channels of an org: which events each of them shows, and what is added to them. Pure.
+
+A member puts one kind of event on one channel. A change event that is on any channel is captured; the standard
+channel, `ChangeEvents`, shows only members of its own, like every other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+
+from tidewire.errors import LimitExceeded
+from tidewire.names import change_event_name, entity_of_change_event
+from tidewire.schema.managed import ManagedSubscription
+from tidewire.schema.model import Field, FieldType, ObjectType
+
+STANDARD_CHANNEL = "ChangeEvents"
+CHANNEL_SUFFIX = "__chn"
+MAX_ENRICHED = 10
+"""Fields of one object that may be added to its events, counted once over all channels."""
+
+_NOT_ENRICHED = frozenset(
+    {FieldType.LONG_TEXT, FieldType.RICH_TEXT, FieldType.TEXT_AREA, FieldType.MULTI_PICKLIST}
+    | {FieldType.CURRENCY, FieldType.ID}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomChannel:
+    """A channel of the org's own. `kind` is `data` for change events, `event` for platform events."""
+
+    name: str
+    label: str
+    kind: str
+    event_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelMember:
+    """One kind of event on one channel: `event` is a change event or a platform event, by its name.
+
+    `enriched` are fields of the record that its updates and deletes carry besides what changed; of the events only
+    those are shown that `filter_text` is true of, if there is one.
+    """
+
+    full_name: str
+    channel: str
+    event: str
+    enriched: tuple[str, ...] = ()
+    filter_text: str = ""
+
+    @property
+    def entity(self) -> str:
+        """The object whose changes it shows; empty for a platform event."""
+        return "" if self.event.endswith("__e") else entity_of_change_event(self.event) or ""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """All channels, members and managed subscriptions of an org."""
+
+    channels: tuple[CustomChannel, ...] = ()
+    members: tuple[ChannelMember, ...] = ()
+    managed: tuple[ManagedSubscription, ...] = ()
+
+    @cached_property
+    def entities(self) -> frozenset[str]:
+        """The objects whose changes become events."""
+        return frozenset(m.entity for m in self.members if m.entity)
+
+    @cached_property
+    def _members_by_channel(self) -> dict[str, tuple[ChannelMember, ...]]:
+        found: dict[str, list[ChannelMember]] = {}
+        for member in self.members:
+            found.setdefault(member.channel, []).append(member)
+        return {channel: tuple(members) for channel, members in found.items()}
+
+    def members_of(self, channel: str) -> tuple[ChannelMember, ...]:
+        """The members of a channel, by its exact name."""
+        return self._members_by_channel.get(channel, ())
+
+    def try_channel(self, name: str) -> CustomChannel | None:
+        """The custom channel of that name in any letter case, or None."""
+        return next((c for c in self.channels if c.name.lower() == name.lower()), None)
+
+    def try_member(self, full_name: str) -> ChannelMember | None:
+        """The member of that full name in any letter case, or None."""
+        return next((m for m in self.members if m.full_name.lower() == full_name.lower()), None)
+
+    def enriched_fields(self, event: str) -> frozenset[str]:
+        """The fields that any channel adds to an event."""
+        return frozenset(name for m in self.members if m.event == event for name in m.enriched)
+
+    def with_channel(self, channel: CustomChannel) -> Selection:
+        """With a channel that is new, or in place of the one of its name."""
+        kept = [c for c in self.channels if c.name != channel.name]
+        return replace(self, channels=tuple(sorted([*kept, channel], key=lambda c: c.name)))
+
+    def with_member(self, member: ChannelMember) -> Selection:
+        """With a member that is new, or in place of the one of its full name."""
+        kept = [m for m in self.members if m.full_name != member.full_name]
+        return replace(self, members=tuple(sorted([*kept, member], key=lambda m: m.full_name)))
+
+    def without_channel(self, name: str) -> Selection:
+        """Without a channel and its members."""
+        return replace(
+            self,
+            channels=tuple(c for c in self.channels if c.name != name),
+            members=tuple(m for m in self.members if m.channel != name),
+        )
+
+    def try_managed(self, name: str) -> ManagedSubscription | None:
+        """The managed subscription of that name in any letter case, or None."""
+        return next((m for m in self.managed if m.name.lower() == name.lower()), None)
+
+    def with_managed(self, managed: ManagedSubscription) -> Selection:
+        """With a managed subscription that is new, or in place of the one of its name."""
+        kept = [m for m in self.managed if m.name != managed.name]
+        return replace(self, managed=tuple(sorted([*kept, managed], key=lambda m: m.name)))
+
+    def without_managed(self, name: str) -> Selection:
+        """Without a managed subscription."""
+        return replace(self, managed=tuple(m for m in self.managed if m.name != name))
+
+    def without_member(self, full_name: str) -> Selection:
+        """Without a member."""
+        return replace(self, members=tuple(m for m in self.members if m.full_name != full_name))
+
+    def with_standard(self, entities: Iterable[str]) -> Selection:
+        """With exactly these objects on the standard channel; those that stay keep what is added to them."""
+        wanted = frozenset(entities)
+        selection = self
+        held = {m.entity: m for m in self.members_of(STANDARD_CHANNEL)}
+        for entity, member in held.items():
+            if entity not in wanted:
+                selection = selection.without_member(member.full_name)
+        for entity in sorted(wanted - held.keys()):
+            selection = selection.with_member(selection.fresh_member(STANDARD_CHANNEL, entity))
+        return selection
+
+    def fresh_member(self, channel: str, entity: str) -> ChannelMember:
+        """A member for an object under the name that the platform gives one, or the next that is free."""
+        event = change_event_name(entity)
+        name = member_name(channel, event)
+        number, free = 1, name
+        while self.try_member(free) is not None:
+            number += 1
+            free = f"{name}{number}"
+        return ChannelMember(free, channel, event)
+
+    def with_renamed(self, old: str, new: str) -> Selection:
+        """With an event under its new name."""
+        members = [replace(m, event=new) if m.event == old else m for m in self.members]
+        return replace(self, members=tuple(members))
+
+    def with_renamed_field(self, event: str, old: str, new: str) -> Selection:
+        """With a field that is added to an event under its new name."""
+        members = [
+            replace(m, enriched=tuple(new if name == old else name for name in m.enriched))
+            if m.event == event
+            else m
+            for m in self.members
+        ]
+        return replace(self, members=tuple(members))
+
+
+NOTHING_SELECTED = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureLimits:
+    """How many objects may be captured, and how many custom channels there may be; None for any number."""
+
+    entities: int | None = None
+    channels: int | None = None
+
+
+NO_LIMITS = CaptureLimits()
+EDITION_LIMITS = CaptureLimits(entities=5, channels=100)
+"""What every edition allows."""
+
+
+def check_limits(new: Selection, old: Selection, limits: CaptureLimits) -> None:
+    """Refuse what goes beyond the limits; what was there before may stay. Raises LimitExceeded."""
+    counted = (
+        (
+            "entities selected for Change Data Capture",
+            len(new.entities),
+            len(old.entities),
+            limits.entities,
+        ),
+        ("custom channels", len(new.channels), len(old.channels), limits.channels),
+    )
+    for what, count, before, limit in counted:
+        if limit is not None and count > max(limit, before):
+            raise LimitExceeded(f"The maximum number of {what}, {limit}, has been reached", limit=limit)
+
+
+def member_name(channel: str, event: str) -> str:
+    """The name that the platform gives a member: `ChangeEvents_AccountChangeEvent`."""
+    return f"{channel}_{event}".replace("__", "_")
+
+
+def can_capture(obj: ObjectType) -> bool:
+    """Whether changes of an object may become events: not of what sets up the org, of shares or of channels."""
+    return not (obj.is_setup or obj.shares or obj.name == "StreamingChannel")
+
+
+def is_enrichable(f: Field) -> bool:
+    """Whether events may carry a field that did not change, by the guide's list of types. A part goes with its
+    compound only.
+    """
+    return f.in_change_events and not f.compound and f.type not in _NOT_ENRICHED
+
+
+def render_selection(selection: Selection) -> str:
+    """The selection as it is stored."""
+    return json.dumps(
+        {
+            "channels": [asdict(channel) for channel in selection.channels],
+            "members": [asdict(member) for member in selection.members],
+            "managed": [asdict(managed) for managed in selection.managed],
+        }
+    )
+
+
+def parse_selection(text: str) -> Selection:
+    """The selection that was stored; a plain list is how the standard channel alone used to be."""
+    stored = json.loads(text)
+    if isinstance(stored, list):
+        return Selection().with_standard(stored)
+    return Selection(
+        tuple(CustomChannel(**channel) for channel in stored["channels"]),
+        tuple(ChannelMember(**m | {"enriched": tuple(m["enriched"])}) for m in stored["members"]),
+        tuple(ManagedSubscription(**managed) for managed in stored.get("managed", ())),
+    )

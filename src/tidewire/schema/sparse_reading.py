@@ -1,0 +1,60 @@
+"""A reader of Avro records of which most fields are null, as those of change events are.
+
+It costs as much as the fields that are set: a null is one byte of zero in front of a field that may be null, so a
+run of such bytes is as many fields to pass over at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tidewire.schema.compiler import Reader, compile_reader, refuse
+
+_NULLS = re.compile(rb"\0*").match
+
+
+class SparseReader:
+    """Reads records of one schema whose names are all full. Making one compiles code: keep it."""
+
+    def __init__(self, record: Mapping[str, Any], named: dict[str, Any]) -> None:
+        readers: dict[str, Reader] = {}
+        self._fields: list[tuple[str, Reader]] = []
+        for field in record["fields"]:
+            spelled = json.dumps(field["type"])
+            if spelled not in readers:
+                readers[spelled] = compile_reader(field["type"], named)
+            self._fields.append((field["name"], readers[spelled]))
+        # From here on every field may be null, and null is the first of its branches.
+        self._first_optional = max(
+            (n for n, field in enumerate(record["fields"], 1) if not _is_optional(field["type"])), default=0
+        )
+
+    def read(self, payload: bytes) -> dict[str, Any]:
+        """The fields that are not null. Raises what generated code does, and PayloadInvalid."""
+        fields, nulls = self._fields, _NULLS
+        values: dict[str, Any] = {}
+        place = p = 0
+        count = len(fields)
+        while True:
+            if place >= self._first_optional:
+                match = nulls(payload, p)
+                if match is not None:
+                    place += match.end() - p
+                    p = match.end()
+            if place >= count:
+                break
+            name, reader = fields[place]
+            value, p = reader(payload, p)
+            if value is not None:
+                values[name] = value
+            place += 1
+        if place != count or p != len(payload):
+            refuse("it is longer or shorter")
+        return values
+
+
+def _is_optional(schema: Any) -> bool:
+    return isinstance(schema, list) and bool(schema) and schema[0] == "null"

@@ -1,0 +1,34 @@
+"""What a server process asks of the C library: to give back what it no longer uses, and to let it open enough files."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+from contextlib import suppress
+
+_M_MMAP_THRESHOLD = -3
+_RETURNED_FROM_BYTES = 1 << 20
+
+
+def return_large_blocks() -> None:
+    """Have blocks of a megabyte and more returned to the system when they are freed.
+
+    The hash of a password takes 19 MB for a moment. Left alone, glibc takes the first such block for a sign to keep
+    them, in every thread that ever hashed one. Other C libraries need no telling, and have no such call.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _RETURNED_FROM_BYTES)
+
+
+def return_free_memory() -> None:
+    """Give back what was only needed to start. Quick, and nothing where the C library cannot."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def allow_many_connections() -> None:
+    """Raise the number of open files to what the system allows this process: every held poll is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

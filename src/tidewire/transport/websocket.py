@@ -1,0 +1,212 @@
+"""WebSockets: every text message is a request to the route behind the path, every response a message.
+
+Theory of operation. A connection that upgrades keeps its place in its listener; what it reads comes here. A
+message becomes a POST with the headers of the upgrade, so whoever answers needs not know how it came;
+answers may overtake each other. Credentials that a browser cannot put into the upgrade are found in a
+message by the route's rule, and hold for the socket from then on; so does the cookie that an answer sets.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from wsproto.connection import Connection as Framing
+from wsproto.connection import ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
+
+from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.responses import JSON_HEADERS, render_header_lines
+from tidewire.transport.routes import Exchange, Route
+
+__all__ = ["CloseReason", "WebSocket", "is_upgrade", "try_render_upgrade"]
+
+_MAX_OPEN = 32  # messages of one socket that wait for their answers
+_OVERTAKEN = 408  # what an exchange is told of that nobody waits for any more
+_SET_COOKIE = b"Set-Cookie: "
+# Of the upgrade, what says nothing about the messages.
+_OWN_HEADERS = frozenset({"connection", "upgrade", "content-length", "transfer-encoding"})
+
+
+class Carrier(Protocol):
+    """The connection below."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def finish(self) -> None:
+        """Hang up once everything is sent."""
+
+
+class SocketExchange:
+    """The `Exchange` of one message."""
+
+    __slots__ = ("_socket", "on_close")
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket: WebSocket | None = socket
+        self.on_close: Callable[[Exchange], None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer can still be sent."""
+        return self._socket is not None
+
+    def respond(self, status: int, body: bytes, headers: bytes = JSON_HEADERS) -> bool:
+        """Send the answer; see `Exchange`."""
+        socket, self._socket = self._socket, None
+        self.on_close = None
+        if socket is None:
+            return False
+        socket.answer(self, status, body, headers)
+        return True
+
+    def respond_with(self, response: HttpResponse) -> bool:
+        """Send a response value; see `Exchange`."""
+        return self.respond(response.status, response.body, render_header_lines(response))
+
+    async def stream_with(self, response: HttpResponse) -> None:
+        """Send an answer that comes in pieces, as one."""
+        pieces = [] if response.pieces is None else [piece async for piece in response.pieces]
+        self.respond(response.status, b"".join(pieces), render_header_lines(response))
+
+    def drop(self) -> None:
+        """The peer is gone."""
+        self._socket = None
+        on_close, self.on_close = self.on_close, None
+        if on_close is not None:
+            on_close(self)
+
+
+class WebSocket:
+    """One socket after its upgrade. Not safe for use off the loop."""
+
+    def __init__(self, carrier: Carrier, route: Route, upgrade: HttpRequest) -> None:
+        self._carrier = carrier
+        self._route = route
+        self._upgrade = upgrade
+        self._framing = Framing(ConnectionType.SERVER)
+        self._headers = {name: text for name, text in upgrade.headers.items() if name not in _OWN_HEADERS}
+        self._headers["content-type"] = "application/json"
+        self._text: list[str] = []
+        self._text_bytes = 0
+        self._open: set[SocketExchange] = set()
+        self._is_closing = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a message waits for its answer."""
+        return bool(self._open)
+
+    def feed(self, data: bytes) -> None:
+        """Take in what was read."""
+        try:
+            self._framing.receive_data(data)
+            for event in self._framing.events():
+                if isinstance(event, TextMessage):
+                    self._take_text(event)
+                elif isinstance(event, BytesMessage):
+                    self.close(CloseReason.UNSUPPORTED_DATA)
+                elif isinstance(event, Ping):
+                    self._carrier.write(self._framing.send(event.response()))
+                elif isinstance(event, CloseConnection):
+                    if not self._is_closing:
+                        self._carrier.write(self._framing.send(event.response()))
+                    self._is_closing = True
+                    self._carrier.finish()
+                if self._is_closing:
+                    return
+        except RemoteProtocolError:
+            self.close(CloseReason.PROTOCOL_ERROR)
+        except LocalProtocolError:
+            return  # both sides have said goodbye; what follows is nothing
+
+    def close(self, reason: CloseReason) -> None:
+        """Say why, and hang up. Idempotent."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        with suppress(LocalProtocolError):  # the peer has said goodbye already
+            self._carrier.write(self._framing.send(CloseConnection(code=int(reason))))
+        self._carrier.finish()
+
+    def drop(self) -> None:
+        """The peer is gone: whoever holds an exchange is told."""
+        self._is_closing = True
+        held, self._open = self._open, set()
+        for exchange in held:
+            exchange.drop()
+
+    def answer(self, exchange: SocketExchange, status: int, body: bytes, headers: bytes) -> None:
+        """Send what an exchange was answered with. What is no message of the protocol ends the socket."""
+        self._open.discard(exchange)
+        if self._is_closing or status == _OVERTAKEN:
+            return
+        if status != 200:
+            self.close(CloseReason.TRY_AGAIN_LATER if status == 503 else CloseReason.INTERNAL_ERROR)
+            return
+        self._keep_cookie(headers)
+        self._carrier.write(self._framing.send(TextMessage(data=body.decode())))
+
+    def _take_text(self, event: TextMessage) -> None:
+        self._text.append(event.data)
+        self._text_bytes += len(event.data.encode())
+        if self._text_bytes > self._route.body_limit_bytes:
+            self.close(CloseReason.MESSAGE_TOO_BIG)
+            return
+        if not event.message_finished:
+            return
+        body = "".join(self._text).encode()
+        self._text, self._text_bytes = [], 0
+        if len(self._open) >= _MAX_OPEN:
+            self.close(CloseReason.POLICY_VIOLATION)
+            return
+        find = self._route.websocket
+        found = find(body) if find is not None else ""
+        if found:
+            # A new mapping: requests under way keep theirs.
+            self._headers = {**self._headers, "authorization": found}
+        exchange = SocketExchange(self)
+        self._open.add(exchange)
+        upgrade = self._upgrade
+        request = HttpRequest("POST", upgrade.target, self._headers, body, upgrade.scheme, upgrade.peer)
+        if self._route.park is not None:
+            self._route.park(request, exchange)
+
+    def _keep_cookie(self, headers: bytes) -> None:
+        _, found, rest = headers.partition(_SET_COOKIE)
+        if found:
+            pair = rest.partition(b"\r\n")[0].partition(b";")[0].decode("latin-1")
+            known = self._headers.get("cookie")
+            self._headers = {**self._headers, "cookie": f"{known}; {pair}" if known else pair}
+
+
+def is_upgrade(request: HttpRequest) -> bool:
+    """Whether a request asks for a WebSocket."""
+    headers = request.headers
+    return (
+        request.method == "GET"
+        and headers.get("upgrade", "").strip().lower() == "websocket"
+        and "upgrade" in [word.strip().lower() for word in headers.get("connection", "").split(",")]
+    )
+
+
+def try_render_upgrade(request: HttpRequest) -> bytes | None:
+    """The answer that opens a WebSocket, or None if the request is not a proper one."""
+    headers = request.headers
+    key = headers.get("sec-websocket-key", "").strip()
+    try:
+        is_key = len(base64.b64decode(key, validate=True)) == 16
+    except (binascii.Error, ValueError):
+        is_key = False
+    if not is_key or headers.get("sec-websocket-version", "").strip() != "13":
+        return None
+    return (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: %b\r\n\r\n" % generate_accept_token(key.encode("ascii"))
+    )

@@ -1,0 +1,91 @@
+"""What the store keeps of streaming, on every store: hours of usage, and clients that outlive a restart."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.orgs import open_org
+from tests.postgres import PostgresServer
+from tests.stores import STORES
+from tidewire.access.allocations import Allocations
+from tidewire.access.kept_clients import KeptClients
+from tidewire.access.streaming import Delivered, KeptClient
+from tidewire.clock import ManualClock
+from tidewire.events import Family
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest) -> str:
+    """The address of an empty store."""
+    if request.param == "sqlite":
+        return "sqlite"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.make_url()
+
+
+def _client(position: int, batch: int = -1) -> KeptClient:
+    return KeptClient("client", "user", 62.0, True, "browser", batch, (("/topic/A", position),))
+
+
+async def test_usage_is_there_again_after_a_restart(
+    tmp_path_factory: pytest.TempPathFactory, place: str
+) -> None:
+    directory, clock = tmp_path_factory.mktemp("org"), ManualClock()
+    async with open_org(directory, clock, store=place) as org:
+        org.core.allocations.count_delivered([Delivered(True, Family.PUSH_TOPIC, 3)])
+        await org.core.allocations.flush()
+        org.core.allocations.count_delivered([Delivered(True, Family.PUSH_TOPIC, 4)])
+    async with open_org(directory, clock, store=place) as org:
+        assert org.core.allocations.used_events(Family.PUSH_TOPIC, is_durable=True) == 7
+        clock.advance(24 * 3600)
+        fresh = Allocations(org.core.records, clock)
+        await fresh.load()
+        assert fresh.used_events(Family.PUSH_TOPIC, is_durable=True) == 0
+
+
+async def test_hours_older_than_a_month_are_dropped(
+    tmp_path_factory: pytest.TempPathFactory, place: str
+) -> None:
+    clock = ManualClock()
+    async with open_org(tmp_path_factory.mktemp("org"), clock, store=place) as org:
+        counted = org.core.allocations
+        counted.count_delivered([Delivered(True, Family.CHANGE, 5)])
+        await counted.flush()
+        clock.advance(31 * 86_400)
+        counted.count_delivered([Delivered(True, Family.CHANGE, 1)])
+        await counted.flush()
+        rows = await org.core.records.read(lambda reader: reader.execute("SELECT events FROM event_usage"))
+        assert rows == [(1,)]
+
+
+async def test_kept_client_is_found_where_it_was_last(
+    tmp_path_factory: pytest.TempPathFactory, place: str
+) -> None:
+    directory, clock = tmp_path_factory.mktemp("org"), ManualClock()
+    async with open_org(directory, clock, store=place) as org:
+        await org.core.kept_clients.store(_client(5))
+        org.core.kept_clients.note((_client(9, batch=2),))
+        assert await org.core.kept_clients.try_find("client") == _client(9, batch=2)
+    async with open_org(directory, clock, store=place) as org:
+        kept = org.core.kept_clients
+        assert await kept.try_find("client") == _client(9, batch=2)
+        assert await kept.try_find("other") is None
+        kept.forget("client")
+        assert await kept.try_find("client") is None
+        await kept.flush()
+        kept.note((_client(11),))
+        await kept.flush()
+        assert await KeptClients(org.core.records, clock).try_find("client") is None
+
+
+async def test_client_that_nobody_came_back_for_is_dropped_after_a_day(
+    tmp_path_factory: pytest.TempPathFactory, place: str
+) -> None:
+    clock = ManualClock()
+    async with open_org(tmp_path_factory.mktemp("org"), clock, store=place) as org:
+        await org.core.kept_clients.store(_client(5))
+        clock.advance(86_401)
+        assert await org.core.kept_clients.try_find("client") is None
+        await org.core.kept_clients.purge()
+        rows = await org.core.records.read(lambda reader: reader.execute("SELECT * FROM kept_clients"))
+        assert rows == []

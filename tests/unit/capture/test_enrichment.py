@@ -1,0 +1,275 @@
+"""Enriched events as a Bayeux subscriber of a custom channel gets them, over a real core."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.orgs import TestOrg
+from tidewire.access.gate import Write
+from tidewire.access.principal import Principal
+from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay
+from tidewire.delivery.subscription import Subscription
+from tidewire.errors import DefinitionInvalid
+from tidewire.frontends.bayeux.forms import bayeux_form
+from tidewire.frontends.pubsub.wire import PubSubForm
+
+pytestmark = pytest.mark.anyio
+CHANNEL = "/data/Enriched__chn"
+
+
+@pytest.fixture
+async def hub(org: TestOrg) -> AsyncIterator[Hub]:
+    opened = Hub(org.link)
+    await opened.start()
+    yield opened
+    await opened.close()
+
+
+async def select(org: TestOrg, event: str, *fields: str, filter_text: str = "") -> None:
+    member = {"channel": "Enriched__chn", "event": event, "enriched": list(fields), "filter": filter_text}
+    await org.apply(
+        channels={"Enriched__chn": {"label": "Enriched", "kind": "data"}},
+        channel_members={f"Enriched_{event.replace('__', '_')}": member},
+    )
+
+
+class Listener:
+    """Takes messages from one subscription."""
+
+    def __init__(self) -> None:
+        self.woken = asyncio.Event()
+        self.subscription: Subscription | None = None
+
+    async def start(
+        self, hub: Hub, who: Principal, replay: Replay = LATEST, channel: str = CHANNEL
+    ) -> Listener:
+        form = bayeux_form(59.0)
+        self.subscription = await hub.subscribe(who, channel, 59.0, replay, form, self.woken.set)
+        return self
+
+    async def read(self, count: int, max_events: int = 100, max_bytes: int = 1 << 20) -> list[dict[str, Any]]:
+        """The next messages' data; `count` and what is delivered together with the last of them."""
+        assert self.subscription is not None
+        seen: list[bytes] = []
+        async with asyncio.timeout(20):
+            while len(seen) < count:
+                self.woken.clear()
+                taken = self.subscription.take(max_events, max_bytes)
+                seen += taken
+                if not taken:
+                    await self.woken.wait()
+        return [orjson.loads(message)["data"] for message in seen]
+
+
+def body_of(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data["payload"].items() if name != "ChangeEventHeader"}
+
+
+def header_of(data: dict[str, Any]) -> dict[str, Any]:
+    header: dict[str, Any] = data["payload"]["ChangeEventHeader"]
+    return header
+
+
+async def test_update_and_delete_carry_enriched_fields_and_create_does_not_need_them(
+    org: TestOrg, hub: Hub
+) -> None:
+    await select(org, "AccountChangeEvent", "Industry", "Phone", "Website")
+    listener = await Listener().start(hub, org.admin)
+    account = await org.make_account("Acme", Industry="Biotechnology", Phone="1")
+    await org.gate.update(org.call, "Account", account, {"Fax": "2"})
+    await org.gate.delete(org.call, "Account", account)
+    created, updated, deleted = await listener.read(3)
+    assert header_of(created)["changeType"] == "CREATE"
+    stamp = body_of(updated)["LastModifiedDate"]
+    assert body_of(updated) == {
+        "Fax": "2",
+        "Industry": "Biotechnology",
+        "Phone": "1",
+        "LastModifiedDate": stamp,
+    }
+    assert header_of(updated)["changedFields"] == ["Fax", "LastModifiedDate"]
+    assert body_of(deleted) == {"Industry": "Biotechnology", "Phone": "1"}
+    assert header_of(deleted)["changedFields"] == []
+
+
+async def test_replay_gives_the_latest_value_but_for_what_the_event_changed(org: TestOrg, hub: Hub) -> None:
+    account = await org.make_account("Acme", Industry="Biotechnology", Phone="1")
+    await org.gate.update(org.call, "Account", account, {"Phone": "2"})
+    await org.gate.update(org.call, "Account", account, {"Phone": None})
+    await org.gate.update(org.call, "Account", account, {"Industry": "Energy", "Phone": "3"})
+    await select(org, "AccountChangeEvent", "Industry", "Phone")
+    listener = await Listener().start(hub, org.admin, EARLIEST)
+    updates = [d for d in await listener.read(4) if header_of(d)["changeType"] == "UPDATE"]
+    assert [body_of(d).get("Phone") for d in updates] == ["2", None, "3"]
+    assert "Phone" in body_of(updates[1])
+    assert [body_of(d)["Industry"] for d in updates] == ["Energy"] * 3
+
+
+async def test_merged_event_is_ungrouped_at_one_position_and_never_parted(org: TestOrg, hub: Hub) -> None:
+    await select(org, "AccountChangeEvent", "Industry")
+    accounts = [await org.make_account(f"n{n}", Industry=("Energy", "Media")[n % 2]) for n in range(5)]
+    listener = await Listener().start(hub, org.admin)
+    standard = await Listener().start(hub, org.admin, channel="/data/ChangeEvents")
+    writes = [Write("Account", account, {"Fax": "9"}) for account in accounts]
+    await org.gate.write_together(org.call, writes, all_or_none=True)
+    (merged,) = await standard.read(1)
+    assert header_of(merged)["recordIds"] == accounts
+    assert "Industry" not in body_of(merged)
+    parts = await listener.read(1, max_events=1, max_bytes=1)
+    assert [header_of(d)["recordIds"] for d in parts] == [[account] for account in accounts]
+    assert [body_of(d)["Industry"] for d in parts] == ["Energy", "Media", "Energy", "Media", "Energy"]
+    assert {d["event"]["replayId"] for d in parts} == {merged["event"]["replayId"]}
+
+
+async def test_compound_and_lookup_give_their_filled_parts_and_an_id(org: TestOrg, hub: Hub) -> None:
+    await select(org, "ContactChangeEvent", "Name", "MailingAddress", "Account")
+    account = await org.make_account()
+    values = {"FirstName": "Ada", "LastName": "Byron", "MailingCity": "London", "AccountId": account}
+    contact = await org.gate.create(org.call, "Contact", values)
+    listener = await Listener().start(hub, org.admin)
+    await org.gate.update(org.call, "Contact", contact, {"FirstName": "Augusta"})
+    (data,) = await listener.read(1)
+    stamp = body_of(data)["LastModifiedDate"]
+    assert body_of(data) == {
+        "Name": {"FirstName": "Augusta", "LastName": "Byron"},
+        "MailingAddress": {"City": "London"},
+        "AccountId": account,
+        "LastModifiedDate": stamp,
+    }
+    assert header_of(data)["changedFields"] == ["LastModifiedDate", "Name.FirstName"]
+
+
+async def test_enriched_field_is_hidden_from_who_may_not_see_it(org: TestOrg, hub: Hub) -> None:
+    await select(org, "AccountChangeEvent", "Industry", "Phone")
+    account = await org.make_account(Industry="Energy", Phone="1")
+    rights = {"permissions": ["ApiEnabled"], "objects": {"Account": ["read", "view_all"]}}
+    fields = {"Account": {"Phone": "read", "Fax": "read", "Industry": "none"}}
+    await org.apply(permission_sets={"Account_Reader": rights | {"fields": fields}})
+    listener = await Listener().start(hub, org.reader)
+    await org.gate.update(org.call, "Account", account, {"Fax": "2"})
+    (data,) = await listener.read(1)
+    assert set(body_of(data)) == {"Fax", "Phone", "LastModifiedDate"}
+
+
+async def test_deleted_campaign_member_has_no_enriched_fields_unless_its_campaign_was_deleted(
+    org: TestOrg, hub: Hub
+) -> None:
+    await select(org, "CampaignMemberChangeEvent", "LeadId")
+    lead = await org.gate.create(org.call, "Lead", {"LastName": "L", "Company": "C"})
+    campaigns = [await org.gate.create(org.call, "Campaign", {"Name": f"c{n}"}) for n in range(2)]
+    members = [
+        await org.gate.create(org.call, "CampaignMember", {"CampaignId": campaign, "LeadId": lead})
+        for campaign in campaigns
+    ]
+    listener = await Listener().start(hub, org.admin)
+    await org.gate.delete(org.call, "CampaignMember", members[0])
+    await org.gate.delete(org.call, "Campaign", campaigns[1])
+    direct, cascaded = await listener.read(2)
+    assert body_of(direct) == {}
+    assert (header_of(cascaded)["recordIds"], body_of(cascaded)) == ([members[1]], {"LeadId": lead})
+
+
+async def test_avro_form_carries_enriched_fields_too(org: TestOrg, hub: Hub) -> None:
+    await select(org, "AccountChangeEvent", "Industry")
+    account = await org.make_account(Industry="Energy")
+    woken = asyncio.Event()
+    subscription = await hub.subscribe(org.admin, CHANNEL, 59.0, LATEST, PubSubForm(), woken.set)
+    await org.gate.update(org.call, "Account", account, {"Fax": "2"})
+    taken: list[bytes] = []
+    async with asyncio.timeout(20):
+        while not (taken := subscription.take(10, 1 << 20)):
+            woken.clear()
+            await woken.wait()
+    assert b"Energy" in taken[0]
+
+
+@pytest.mark.parametrize(
+    "expression, told",
+    [
+        ("Industry = 'energy'", ["CREATE", "UPDATE", "DELETE"]),
+        ("Industry LIKE 'En%' AND NumberOfEmployees > 1000", []),
+        (
+            "NumberOfEmployees >= 10 AND (Industry = 'Energy' OR Industry = 'Media')",
+            ["CREATE", "UPDATE", "DELETE"],
+        ),
+        ("ChangeEventHeader.changeType = 'UPDATE'", ["UPDATE"]),
+        ("BillingAddress.City IN ('Kiel', 'Ulm')", ["CREATE", "UPDATE", "DELETE"]),
+        ("Fax != null", ["UPDATE", "DELETE"]),
+        ("NOT Industry = 'Energy'", []),
+    ],
+)
+async def test_filter_lets_pass_what_it_is_true_of(
+    org: TestOrg, hub: Hub, expression: str, told: list[str]
+) -> None:
+    await select(org, "AccountChangeEvent", filter_text=expression)
+    await org.apply(
+        channel_members={"Enriched_Lead": {"channel": "Enriched__chn", "event": "LeadChangeEvent"}},
+    )
+    listener = await Listener().start(hub, org.admin)
+    account = await org.make_account(Industry="Energy", NumberOfEmployees=10, BillingCity="Kiel")
+    await org.gate.update(org.call, "Account", account, {"Fax": "2"})
+    await org.gate.delete(org.call, "Account", account)
+    await org.gate.create(org.call, "Lead", {"LastName": "the", "Company": "end"})
+    seen = await listener.read(len(told) + 1)
+    assert [header_of(d)["changeType"] for d in seen] == [*told, "CREATE"]
+    assert header_of(seen[-1])["entityName"] == "Lead"
+
+
+async def test_filtered_field_is_added_to_events(org: TestOrg, hub: Hub) -> None:
+    await select(org, "AccountChangeEvent", filter_text="BillingAddress.City = 'Kiel'")
+    account = await org.make_account(BillingCity="Kiel", BillingStreet="Kai")
+    listener = await Listener().start(hub, org.admin)
+    await org.gate.update(org.call, "Account", account, {"Fax": "2"})
+    (data,) = await listener.read(1)
+    assert body_of(data)["BillingAddress"] == {"City": "Kiel", "Street": "Kai"}
+
+
+async def test_platform_events_of_a_channel_are_filtered(org: TestOrg, hub: Hub) -> None:
+    fields = {"City__c": {"type": "Text", "length": 40}, "Amount__c": {"type": "Number", "scale": 2}}
+    await org.apply(
+        events={"Placed__e": {"fields": fields}},
+        channels={"Placed__chn": {"label": "Placed", "kind": "event"}},
+        channel_members={
+            "Placed_Placed": {
+                "channel": "Placed__chn",
+                "event": "Placed__e",
+                "filter": "(City__c LIKE 'S%' OR City__c='New York') AND Amount__c>10.50",
+            }
+        },
+    )
+    listener = await Listener().start(hub, org.admin, channel="/event/Placed__chn")
+    for city, amount in (("Kiel", 99), ("Seoul", 10.5), ("Seoul", 11), ("new york", 12)):
+        await org.gate.publisher.publish(org.call, "Placed__e", {"City__c": city, "Amount__c": amount})
+    seen = await listener.read(2)
+    assert [data["payload"]["City__c"] for data in seen] == ["Seoul", "new york"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "WHERE Industry = 'Energy'",
+        "Industry = 'Energy' LIMIT 1",
+        "Industry =",
+        "Nope = 1",
+        "Owner.Name = 'x'",
+        "BillingAddress = 'x'",
+        "BillingCity = 'Kiel'",
+        "CreatedDate = TODAY",
+        "CALENDAR_YEAR(CreatedDate) = 2024",
+        "Id IN (SELECT AccountId FROM Contact)",
+        "ChangeEventHeader.recordIds = 'x'",
+        "Industry = Phone",
+        "Description = 'x'",
+        "(" * 500 + "Industry = 'x'" + ")" * 500,
+        "Industry = '" + "x" * 5000 + "'",
+    ],
+)
+async def test_wrong_filter_is_refused(org: TestOrg, expression: str) -> None:
+    with pytest.raises(DefinitionInvalid, match="The filter expression has syntax errors"):
+        await select(org, "AccountChangeEvent", filter_text=expression)
+    assert org.gate.catalog.selection.channels == ()

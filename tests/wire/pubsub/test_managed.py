@@ -1,0 +1,236 @@
+"""Managed subscriptions, live, with and without edges: setup, positions, commits, one reader at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import grpc
+import pytest
+
+from tests.running import Refused, Rest
+from tests.wire.pubsub.conftest import ManagedFeed, Peer, position
+from tidewire.testing import ServerProcess
+
+pytestmark = pytest.mark.timeout(300)  # a server with edges may take long to start
+
+TOOLING = "/services/data/v62.0/tooling"
+OBJECT = f"{TOOLING}/sobjects/ManagedEventSubscription"
+
+
+def make(rest: Rest, name: str, topic: str, **metadata: str) -> str:
+    given = {"label": name, "topicName": topic, "defaultReplay": "EARLIEST", "state": "RUN"} | metadata
+    made = rest.call("POST", OBJECT, {"FullName": name, "Metadata": given})
+    assert made["success"]
+    return str(made["id"])
+
+
+def name_of(topic: str) -> str:
+    return "Sub_" + topic.removeprefix("/event/").removesuffix("__e")
+
+
+def dates(peer: Peer, events: list[Any]) -> list[int]:
+    return [peer.decode(event)["CreatedDate"] for event in events]
+
+
+def opened(feed: ManagedFeed, name: str, count: int = 10) -> ManagedFeed:
+    return feed.ask(count, developer_name=name)
+
+
+def test_subscription_is_found_as_clients_look_for_it(setup: Rest, fresh_event: str) -> None:
+    name = name_of(fresh_event)
+    made = make(setup, name, fresh_event)
+    assert made.startswith("18x")
+    for field, value in (("Id", made), ("DeveloperName", name)):
+        soql = f"SELECT Id, DeveloperName, Metadata FROM ManagedEventSubscription WHERE {field}='{value}' LIMIT 1"
+        answer = setup.call("GET", f"{TOOLING}/query/?q={quote(soql)}")
+        assert answer["size"] == 1
+        (row,) = answer["records"]
+        assert (row["Id"], row["DeveloperName"]) == (made, name)
+        assert (row["Metadata"]["topicName"], row["Metadata"]["state"]) == (fresh_event, "RUN")
+
+
+@pytest.mark.parametrize(
+    "change, code",
+    [
+        ({"topicName": "/topic/Invoices"}, "INVALID_INPUT"),
+        ({"topicName": "/event/Nothing_Here__e"}, "INVALID_INPUT"),
+        ({"topicName": ""}, "REQUIRED_FIELD_MISSING"),
+        ({"state": "PAUSE"}, "INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST"),
+        ({"defaultReplay": "CUSTOM"}, "INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST"),
+    ],
+)
+def test_setup_that_is_wrong_is_refused(
+    setup: Rest, fresh_event: str, change: dict[str, str], code: str
+) -> None:
+    with pytest.raises(Refused, match=code):
+        make(setup, name_of(fresh_event), fresh_event, **change)
+
+
+def test_topic_of_a_subscription_cannot_change(setup: Rest, fresh_event: str) -> None:
+    made = make(setup, name_of(fresh_event), fresh_event)
+    changed = {"label": "x", "topicName": "/data/ChangeEvents"}
+    with pytest.raises(Refused, match="topicName"):
+        setup.call("PATCH", f"{OBJECT}/{made}", {"Metadata": changed})
+
+
+def test_commit_moves_the_start_of_the_next_call(setup: Rest, admin: Peer, fresh_event: str) -> None:
+    name = name_of(fresh_event)
+    made = make(setup, name, fresh_event)
+    admin.publish(fresh_event, 1, 2, 3)
+    with admin.managed() as feed:
+        events = opened(feed, name).events(3)
+        assert dates(admin, events) == [1, 2, 3]
+        answer = feed.commit(events[1].replay_id, "my-commit")
+        assert (answer.commit_request_id, answer.replay_id) == ("my-commit", events[1].replay_id)
+        assert answer.process_time > 0
+        assert not answer.HasField("error")
+        feed.half_close()
+        feed.call.cancel()
+    assert dates(admin, take_over(admin, subscription_id=made)) == [3]
+
+
+def take_over(peer: Peer, **named: str) -> list[Any]:
+    """The first event of a call, which may come before the one before it has been noticed to be over."""
+    while True:
+        with peer.managed() as feed:
+            try:
+                return feed.ask(1, **named).events(1)
+            except grpc.RpcError:
+                assert feed.call.code() is grpc.StatusCode.ALREADY_EXISTS
+
+
+def test_position_outlives_the_death_of_the_server(
+    tmp_path_factory: pytest.TempPathFactory, stubs: Any
+) -> None:
+    with ServerProcess(tmp_path_factory.mktemp("managed") / "data") as server:
+        rest = Rest(server.http, server.login())
+        fields = {"Text__c": {"type": "Text", "label": "Text"}}
+        rest.call(
+            "POST", "/services/tidewire/v1/apply", {"events": {"Kept__e": {"label": "K", "fields": fields}}}
+        )
+        make(rest, "Kept", "/event/Kept__e")
+        with grpc.insecure_channel(server.grpc) as channel:
+            peer = Peer(stubs, channel, server, server.login())
+            peer.publish("/event/Kept__e", 1, 2)
+            with peer.managed() as feed:
+                first, second = opened(feed, "Kept").events(2)
+                assert not feed.commit(first.replay_id).HasField("error")
+                server.kill()
+        server.restart()
+        rest.close()
+        with grpc.insecure_channel(server.grpc) as channel:
+            peer = Peer(stubs, channel, server, server.login())
+            with peer.managed() as feed:
+                assert [e.replay_id for e in opened(feed, "Kept").events(1)] == [second.replay_id]
+
+
+def test_second_reader_is_refused_until_the_first_has_gone(
+    setup: Rest, admin: Peer, fresh_event: str
+) -> None:
+    name = name_of(fresh_event)
+    make(setup, name, fresh_event)
+    admin.publish(fresh_event, 1)
+    with admin.managed() as first:
+        opened(first, name).events(1)
+        with admin.managed() as second:
+            status, code, trailers = opened(second, name).refusal()
+        assert (status, code) == ("ALREADY_EXISTS", "managed.subscription.already.active")
+        assert trailers["type"] == "ManagedSubscribe"
+        first.half_close()
+        admin.publish(fresh_event, *range(2, 11))
+        first.events(9)
+        assert list(first.call) == []
+    assert dates(admin, take_over(admin, developer_name=name)) == [1]
+
+
+def test_subscription_that_is_stopped_ends_its_reader_and_refuses_others(
+    setup: Rest, admin: Peer, fresh_event: str
+) -> None:
+    name = name_of(fresh_event)
+    made = make(setup, name, fresh_event)
+    admin.publish(fresh_event, 1)
+    stopped = {"label": name, "topicName": fresh_event, "state": "STOP"}
+    with admin.managed() as feed:
+        opened(feed, name).events(1)
+        setup.call("PATCH", f"{OBJECT}/{made}", {"Metadata": stopped})
+        assert feed.refusal()[:2] == ("FAILED_PRECONDITION", "managed.subscription.stopped")
+    with admin.managed() as feed:
+        assert opened(feed, name).refusal()[:2] == ("FAILED_PRECONDITION", "managed.subscription.stopped")
+
+
+def test_subscription_that_is_deleted_forgets_its_position(
+    setup: Rest, admin: Peer, fresh_event: str
+) -> None:
+    name = name_of(fresh_event)
+    made = make(setup, name, fresh_event)
+    admin.publish(fresh_event, 1, 2)
+    with admin.managed() as feed:
+        events = opened(feed, name).events(2)
+        feed.commit(events[1].replay_id)
+        setup.call("DELETE", f"{OBJECT}/{made}")
+        assert feed.refusal()[:2] == ("NOT_FOUND", "managed.subscription.not.found")
+    make(setup, name, fresh_event)
+    assert dates(admin, take_over(admin, developer_name=name)) == [1]
+
+
+@pytest.mark.parametrize("named", [{"developer_name": "Nobody"}, {"subscription_id": "18x000000000001AAA"}])
+def test_subscription_that_does_not_exist_is_not_found(admin: Peer, named: dict[str, str]) -> None:
+    with admin.managed() as feed:
+        assert feed.ask(1, **named).refusal()[:2] == ("NOT_FOUND", "managed.subscription.not.found")
+
+
+def test_call_that_names_no_subscription_is_refused(admin: Peer) -> None:
+    with admin.managed() as feed:
+        assert feed.ask(1).refusal()[:2] == ("INVALID_ARGUMENT", "managed.subscription.validation.empty")
+
+
+def test_call_that_changes_its_subscription_is_refused(setup: Rest, admin: Peer, fresh_event: str) -> None:
+    make(setup, name_of(fresh_event), fresh_event)
+    with admin.managed() as feed:
+        opened(feed, name_of(fresh_event)).ask(1, developer_name="Other")
+        assert feed.refusal()[:2] == ("INVALID_ARGUMENT", "subscription.fetch.topic.mismatch")
+
+
+def test_request_for_nothing_is_refused(setup: Rest, admin: Peer, fresh_event: str) -> None:
+    make(setup, name_of(fresh_event), fresh_event)
+    with admin.managed() as feed:
+        opened(feed, name_of(fresh_event)).ask(0)
+        assert feed.refusal()[:2] == ("INVALID_ARGUMENT", "subscription.fetch.requested.events.invalid")
+
+
+@pytest.mark.parametrize("replay_id", [b"", b"12345", (2**62).to_bytes(8, "big") + b"\0\0"])
+def test_commit_of_an_id_that_is_none_fails_alone(
+    setup: Rest, admin: Peer, fresh_event: str, replay_id: bytes
+) -> None:
+    make(setup, name_of(fresh_event), fresh_event)
+    admin.publish(fresh_event, 1)
+    with admin.managed() as feed:
+        opened(feed, name_of(fresh_event), 2).events(1)
+        answer = feed.commit(replay_id)
+        assert (answer.error.code, answer.replay_id) == (admin.pb.COMMIT, replay_id)
+        assert answer.error.msg
+        (result,) = admin.publish(fresh_event, 2)
+        assert [e.replay_id for e in feed.events(1)] == [result.replay_id]
+
+
+def test_status_tells_how_far_streams_and_subscriptions_are(
+    setup: Rest, admin: Peer, fresh_event: str
+) -> None:
+    name = name_of(fresh_event)
+    make(setup, name, fresh_event)
+    results = admin.publish(fresh_event, 1, 2, 3)
+    with admin.managed() as feed:
+        feed.ask(2, developer_name=name).events(2)
+        feed.commit(results[0].replay_id)
+        while True:
+            status = setup.call("GET", "/services/tidewire/v1/status")
+            streams = [s for s in status["streams"] if s["managed"] == name]
+            if streams and streams[0]["position"] == position(results[1].replay_id):
+                break
+    (stream,) = streams
+    (managed,) = [m for m in status["managed"] if m["name"] == name]
+    assert stream["topic"] == fresh_event
+    assert stream["lag"] == status["head"] - position(results[1].replay_id) > 0
+    assert managed["is_read"]
+    assert managed["lag"] == status["head"] - position(results[0].replay_id) > stream["lag"]
