@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from tidewire.testing import ServerProcess
 
 PATH = "/cometd/62.0"
+ANSWER_TIMEOUT_S = 100.0  # less than the 110 s after which a held connect is answered anyway
 
 
 class Poller:
@@ -79,13 +80,13 @@ class Dialler:
         self._opened: list[HTTPConnection] = []
 
     def plain(self, server: ServerProcess) -> HTTPConnection:
-        connection = HTTPConnection(urlsplit(server.http).netloc, timeout=20)
+        connection = HTTPConnection(urlsplit(server.http).netloc, timeout=ANSWER_TIMEOUT_S)
         self._opened.append(connection)
         return connection
 
     def secure(self, server: ServerProcess) -> HTTPConnection:
         context = ssl.create_default_context(cafile=str(server.ca_path))
-        connection = HTTPSConnection(urlsplit(server.https).netloc, timeout=20, context=context)
+        connection = HTTPSConnection(urlsplit(server.https).netloc, timeout=ANSWER_TIMEOUT_S, context=context)
         self._opened.append(connection)
         return connection
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -93,6 +94,8 @@ def record_ids(events: list[dict[str, Any]]) -> list[str]:
 
 
 def until(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, "it never came to be"
+        pause.wait(0.02)

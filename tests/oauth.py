@@ -28,7 +28,7 @@ class Admin:
         self.headers = {"Authorization": f"Bearer {server.login()}"}
 
     def call(self, method: str, path: str, body: object = None) -> requests.Response:
-        return requests.request(method, self.server.http + path, json=body, headers=self.headers, timeout=15)
+        return requests.request(method, self.server.http + path, json=body, headers=self.headers, timeout=120)
 
     def make_app(self, **values: object) -> dict[str, str]:
         """An app of this test's own: `client_id` and `client_secret`."""
@@ -76,7 +76,7 @@ class Browser:
         return self.get(f"/services/oauth2/authorize?{urlencode(query)}")
 
     def get(self, path: str) -> requests.Response:
-        return self._own(self.session.get(self.server.http + path, allow_redirects=False, timeout=15))
+        return self._own(self.session.get(self.server.http + path, allow_redirects=False, timeout=120))
 
     def send(
         self, page: requests.Response, headers: dict[str, str] | None = None, **values: str
@@ -91,7 +91,7 @@ class Browser:
                 data=fields,
                 headers={"Origin": self.server.http, **(headers or {})},
                 allow_redirects=False,
-                timeout=15,
+                timeout=120,
             )
         )
 
@@ -103,7 +103,7 @@ class Browser:
     def _own(self, answer: requests.Response) -> requests.Response:
         while answer.is_redirect and answer.headers["Location"].startswith("/"):
             answer = self.session.get(
-                self.server.http + answer.headers["Location"], allow_redirects=False, timeout=15
+                self.server.http + answer.headers["Location"], allow_redirects=False, timeout=120
             )
         return answer
 
@@ -118,7 +118,7 @@ def landed(answer: requests.Response) -> dict[str, str]:
 
 
 def token(server: ServerProcess, app: dict[str, str] | None = None, /, **form: str) -> requests.Response:
-    return requests.post(f"{server.http}/services/oauth2/token", data={**(app or {}), **form}, timeout=15)
+    return requests.post(f"{server.http}/services/oauth2/token", data={**(app or {}), **form}, timeout=120)
 
 
 def refused(answer: requests.Response) -> tuple[str, str]:
@@ -137,4 +137,4 @@ def pkce() -> tuple[str, str]:
 
 def reads_data(server: ServerProcess, access_token: str) -> requests.Response:
     headers = {"Authorization": f"Bearer {access_token}"}
-    return requests.get(f"{server.http}/services/data/v59.0/limits", headers=headers, timeout=15)
+    return requests.get(f"{server.http}/services/data/v59.0/limits", headers=headers, timeout=120)

@@ -22,7 +22,7 @@ import grpc
 from tidewire.schema.proto import pubsub_pb2 as pb
 
 API = "/services/data/v62.0"
-REQUEST_TIMEOUT_S = 15.0
+REQUEST_TIMEOUT_S = 120.0
 
 Json = Any
 
@@ -186,7 +186,7 @@ class _Schemas:
         schema = self._known.get(schema_id)
         if schema is None:
             info = self._get_schema(
-                pb.SchemaRequest(schema_id=schema_id), metadata=self._metadata, timeout=10
+                pb.SchemaRequest(schema_id=schema_id), metadata=self._metadata, timeout=120
             )
             schema = self._known[schema_id] = fastavro.parse_schema(json.loads(info.schema_json))
         return fastavro.schemaless_reader(io.BytesIO(payload), schema, None)

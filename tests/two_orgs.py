@@ -52,7 +52,7 @@ class Org:
             self.server.http + path,
             json=body,
             headers={"Authorization": f"Bearer {self.token}", **headers},
-            timeout=15,
+            timeout=120,
             allow_redirects=False,
         )
 
@@ -94,7 +94,7 @@ def soap(
     )
     headers = {"Content-Type": "text/xml", "SOAPAction": '""'}
     url = server.http + (path or "/services/Soap/u/62.0")
-    return requests.post(url, data=body.encode(), headers=headers, timeout=15)
+    return requests.post(url, data=body.encode(), headers=headers, timeout=120)
 
 
 def soap_login(server: ServerProcess, username: str, password: str) -> str:

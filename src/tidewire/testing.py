@@ -150,11 +150,11 @@ class ServerProcess:
         if process is None:
             return
         self._kill_group(process)
-        process.wait(timeout=10)
+        process.wait(timeout=60)
         if process.stdout is not None:
             process.stdout.close()
 
-    def stop(self, timeout_s: float = 15.0) -> None:
+    def stop(self, timeout_s: float = 60.0) -> None:
         """Ask the server to end (SIGTERM). Raises InternalError unless it drains and exits with 0 in time."""
         process = self._running()
         process.terminate()
@@ -196,7 +196,7 @@ class ServerProcess:
             "username": username,
             "password": password,
         }
-        connection = HTTPConnection(urlsplit(self.http).netloc, timeout=10)
+        connection = HTTPConnection(urlsplit(self.http).netloc, timeout=60)
         try:
             connection.request(
                 "POST",

@@ -16,7 +16,7 @@ from tidewire.testing import ServerProcess
 pytestmark = pytest.mark.clients
 
 HERE = Path(__file__).parent
-WALK_LIMIT_S = 60
+WALK_LIMIT_S = 120
 
 
 @pytest.fixture(scope="module", params=["36.0", "59.0"])

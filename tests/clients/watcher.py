@@ -28,6 +28,7 @@ class Watcher:
     def __init__(self, script: str, arguments: Sequence[str], ca_path: Path, stderr_path: Path) -> None:
         self.lines: list[dict[str, Any]] = []
         self._changed = threading.Condition()
+        self._is_ended = False
         self._stderr_path = stderr_path
         with stderr_path.open("ab") as stderr:
             self._process = subprocess.Popen(
@@ -55,16 +56,16 @@ class Watcher:
     def wait_for(self, claim: Callable[[list[dict[str, Any]]], bool], timeout_s: float) -> None:
         """Wait until `claim` holds for the lines.
 
-        Fails with the last of them if the time is up or the program has ended.
+        Fails with the last of them if the time is up or the program has ended and all it printed was read.
         """
         with self._changed:
-            self._changed.wait_for(lambda: claim(self.lines) or self._process.poll() is not None, timeout_s)
+            self._changed.wait_for(lambda: claim(self.lines) or self._is_ended, timeout_s)
             assert claim(self.lines), (
                 f"waited {timeout_s} s; exit code {self._process.poll()}; last lines {self.lines[-5:]}; "
                 f"stderr {self._stderr_path.read_text()[-2000:]}"
             )
 
-    def wait_subscribed(self, count: int, timeout_s: float = 20.0) -> None:
+    def wait_subscribed(self, count: int, timeout_s: float = 120.0) -> None:
         """Wait until `count` subscriptions have succeeded."""
 
         def is_subscribed(lines: list[dict[str, Any]]) -> bool:
@@ -86,8 +87,8 @@ class Watcher:
                 self._process.wait(timeout=5)
             except (OSError, subprocess.TimeoutExpired):
                 self._process.kill()
-                self._process.wait(timeout=5)
-        self._reader.join(timeout=5)
+                self._process.wait(timeout=120)
+        self._reader.join(timeout=120)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -100,9 +101,12 @@ class Watcher:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for text in self._process.stdout:
+        try:
+            for text in self._process.stdout:
+                with self._changed:
+                    self.lines.append(json.loads(text))
+                    self._changed.notify_all()
+        finally:
             with self._changed:
-                self.lines.append(json.loads(text))
+                self._is_ended = True
                 self._changed.notify_all()
-        with self._changed:
-            self._changed.notify_all()

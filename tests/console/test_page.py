@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.running import Rest
 from tidewire.testing import ServerProcess
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 CHROMIUM_FLAGS = [
     "--no-sandbox",
@@ -23,7 +23,7 @@ CHROMIUM_FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-WAIT_MS = 20_000
+WAIT_MS = 120_000
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ async def test_connection_lost_inside_the_work_fails_that_work_and_reruns_the_ot
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
     # The first piece holds the writer until the others have queued, so that those share a group.
-    held = one.writer.submit(lambda tx: asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(10))
+    held = one.writer.submit(lambda tx: asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(120))
     waits = [one.put("a"), one.writer.submit(lose), one.put("b")]
     gate.set()
     await held
@@ -220,7 +220,7 @@ async def test_idle_writer_notices_that_its_org_was_taken_over(postgres: Postgre
     await asyncio.to_thread(postgres.wait_until_somebody_waits)
     postgres.terminate(one.backend_pid)
     other = await waiting
-    await asyncio.wait_for(one.stopped.wait(), 10)
+    await asyncio.wait_for(one.stopped.wait(), 120)
     assert isinstance(one.writer.failure, StoreLocked)
     with pytest.raises(StoreClosed):
         await one.put("b")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from tests.orgs import open_org
@@ -11,6 +14,7 @@ from tidewire.access.allocations import Allocations
 from tidewire.access.kept_clients import KeptClients
 from tidewire.access.streaming import Delivered, KeptClient
 from tidewire.clock import ManualClock
+from tidewire.errors import InternalError
 from tidewire.events import Family
 
 
@@ -76,6 +80,24 @@ async def test_kept_client_is_found_where_it_was_last(
         kept.note((_client(11),))
         await kept.flush()
         assert await KeptClients(org.core.records, clock).try_find("client") is None
+
+
+async def test_flush_that_fails_does_not_undo_what_was_stored_meanwhile(
+    tmp_path_factory: pytest.TempPathFactory, place: str
+) -> None:
+    clock = ManualClock()
+    async with open_org(tmp_path_factory.mktemp("org"), clock, store=place) as org:
+        kept = KeptClients(org.core.records, clock)
+        await kept.store(_client(5))
+        newer = replace(_client(5), channels=(("/topic/A", 5), ("/topic/B", 7)))
+        unstorable = replace(_client(5), client_id="other", browser=b"")  # type: ignore[arg-type]  # no JSON
+        kept.note((_client(5), unstorable))
+        failed, _ = await asyncio.gather(kept.flush(), kept.store(newer), return_exceptions=True)
+        assert isinstance(failed, InternalError)
+        kept.forget(unstorable.client_id)
+        assert await kept.try_find("client") == newer
+        await kept.flush()
+        assert await KeptClients(org.core.records, clock).try_find("client") == newer
 
 
 async def test_client_that_nobody_came_back_for_is_dropped_after_a_day(

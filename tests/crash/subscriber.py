@@ -58,7 +58,7 @@ class Subscriber:
         """End the client, and wait for it."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._cancel)
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=120)
         assert not self._thread.is_alive(), "the subscriber does not end"
 
     def __enter__(self) -> Self:

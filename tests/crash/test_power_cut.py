@@ -45,7 +45,7 @@ def acknowledged_until_cut(
             if line.endswith("\n"):
                 last = int(line)
         process.stdout.close()
-        process.wait(timeout=10)
+        process.wait(timeout=120)
     power.cut()
     return last
 

@@ -68,7 +68,7 @@ class PubSubSubscriber:
     def __exit__(self, *exc_info: object) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._cancel)
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=120)
         assert not self._thread.is_alive(), "the subscriber does not end"
 
     def _cancel(self) -> None:

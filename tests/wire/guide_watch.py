@@ -38,7 +38,10 @@ class Watcher:
         events: list[Json] = []
         while len(events) < count:
             connect = {"channel": "/meta/connect", "connectionType": "long-polling"}
-            events += [m["data"] for m in self._post(connect) if m["channel"].startswith("/data/")]
+            for message in self._post(connect):
+                assert message.get("successful", True), message
+                if message["channel"].startswith("/data/"):
+                    events.append(message["data"])
         assert len(events) == count, [e["payload"]["ChangeEventHeader"] for e in events]
         return events
 

@@ -38,7 +38,7 @@ class Replica:
             copy = self._read()
             if record_id in copy.get(entity, {}):
                 return copy
-        raise AssertionError(f"the example ended with {self._process.wait(timeout=10)}")
+        raise AssertionError(f"the example ended with {self._process.wait(timeout=120)}")
 
     def close(self) -> None:
         """Kill it."""
@@ -50,7 +50,7 @@ class Replica:
 
     def _end(self) -> None:
         self._process.kill()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=120)
         assert self._process.stdout is not None
         self._process.stdout.close()
 

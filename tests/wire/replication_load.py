@@ -215,6 +215,7 @@ class Writer(threading.Thread):
                 except InDoubt:
                     if not self._outlives:
                         raise
+                    self._rest.close()  # its connection may be to the server that died
                     self._org.wait_back(life)
         except BaseException as error:  # noqa: BLE001 - told by whoever waits for the writer
             self.failure = error

@@ -32,7 +32,12 @@ def read_accounts(
     """The accounts' change events up to the one of `last_id`."""
     metadata = call_metadata(token, server.http, server.org_id)
     return read_topic(
-        server.grpc, metadata, ACCOUNTS, lambda e: last_id in e.header["recordIds"], after=after, timeout_s=20
+        server.grpc,
+        metadata,
+        ACCOUNTS,
+        lambda e: last_id in e.header["recordIds"],
+        after=after,
+        timeout_s=120,
     )
 
 
@@ -53,7 +58,7 @@ class Load:
 
     def __enter__(self) -> Load:
         self._thread.start()
-        assert self.started.wait(20)
+        assert self.started.wait(120)
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.bayeux import ANSWER_TIMEOUT_S
 from tests.running import Rest
 from tidewire.testing import READER_USERNAME, ServerProcess
 
@@ -84,7 +85,7 @@ class Conversation:
 
     def _open(self) -> HTTPConnection:
         """A connection that the server has accepted, so that what is sent on it keeps its place among the others."""
-        connection = HTTPConnection(self._address, timeout=15)
+        connection = HTTPConnection(self._address, timeout=ANSWER_TIMEOUT_S)
         self._opened.append(connection)
         connection.request("GET", self._path)
         response = connection.getresponse()

@@ -14,7 +14,7 @@ import pytest
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, Pong, TextMessage
 
-from tests.bayeux import PATH, Dialler, Poller
+from tests.bayeux import ANSWER_TIMEOUT_S, PATH, Dialler, Poller
 from tests.running import Rest
 from tidewire.testing import ServerProcess
 
@@ -35,7 +35,7 @@ class Socket:
     def __init__(self, server: ServerProcess, headers: dict[str, str] | None = None) -> None:
         address = urlsplit(server.http)
         assert address.hostname is not None
-        self.raw = socket.create_connection((address.hostname, address.port or 80), timeout=20)
+        self.raw = socket.create_connection((address.hostname, address.port or 80), timeout=ANSWER_TIMEOUT_S)
         self.framing = Connection(ConnectionType.CLIENT)
         given = {
             "Host": address.netloc,

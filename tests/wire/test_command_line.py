@@ -52,7 +52,7 @@ def test_secret_of_a_new_app_is_printed_once_and_works(fresh_server: ServerProce
         "username": DEV_USERNAME,
         "password": DEV_PASSWORD,
     }
-    answer = requests.post(fresh_server.http + "/services/oauth2/token", data=form, timeout=10)
+    answer = requests.post(fresh_server.http + "/services/oauth2/token", data=form, timeout=120)
     assert answer.status_code == 200, answer.text
 
 
@@ -79,7 +79,7 @@ def test_server_that_is_not_there_is_named() -> None:
 def test_authority_path_is_printed(server: ServerProcess) -> None:
     told = tidewire("ca", "--data", str(server.data))
     assert (
-        requests.get(server.https + "/services/data", verify=told.stdout.strip(), timeout=10).status_code
+        requests.get(server.https + "/services/data", verify=told.stdout.strip(), timeout=120).status_code
         == 200
     )
 

@@ -94,7 +94,7 @@ def test_held_connect_on_another_edge_is_answered_when_its_session_ends(edged: S
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         connection.request("POST", PATH, json.dumps([body]), headers)
         held.append(connection)
-    assert requests.post(f"{edged.http}/services/oauth2/revoke", data={"token": token}, timeout=10).ok
+    assert requests.post(f"{edged.http}/services/oauth2/revoke", data={"token": token}, timeout=120).ok
     for connection in held:
         (reply,) = json.loads(connection.getresponse().read())
         connection.close()
@@ -114,7 +114,7 @@ def test_grpc_and_bayeux_see_what_rest_wrote(edged: ServerProcess, edged_rest: R
 def test_tls_and_compression_are_the_edges(edged: ServerProcess) -> None:
     headers = {"Authorization": f"Bearer {edged.login()}"}
     url = f"{edged.https}{API}/sobjects/Account/describe"
-    answer = requests.get(url, headers=headers, timeout=20, verify=str(edged.ca_path))
+    answer = requests.get(url, headers=headers, timeout=120, verify=str(edged.ca_path))
     assert answer.headers["Content-Encoding"] == "gzip"
     assert answer.json()["name"] == "Account"
 
@@ -147,11 +147,11 @@ def test_https_required_holds_for_bayeux_at_once(tmp_path: Path) -> None:
         headers = {"Authorization": f"Bearer {token}"}
         wanted = {"settings": {"https_required": True}}
         apply = requests.post(
-            f"{server.http}/services/tidewire/v1/apply", json=wanted, headers=headers, timeout=20
+            f"{server.http}/services/tidewire/v1/apply", json=wanted, headers=headers, timeout=120
         )
         assert apply.ok, apply.text
         handshake = [{"channel": "/meta/handshake", "supportedConnectionTypes": ["long-polling"]}]
-        answer = requests.post(server.http + PATH, json=handshake, headers=headers, timeout=20)
+        answer = requests.post(server.http + PATH, json=handshake, headers=headers, timeout=120)
         assert (answer.status_code, "HTTPS_REQUIRED" in answer.text) == (403, True)
 
 
@@ -163,7 +163,6 @@ def test_second_server_cannot_share_the_ports(edged: ServerProcess, tmp_path: Pa
         second.start()
 
 
-@pytest.mark.crash
 def test_clients_of_all_edges_count_together(tmp_path: Path) -> None:
     options = ["--edges", "2", "--bayeux-clients", "4", "--bayeux-clients-per-user", "3"]
     handshake = {"channel": "/meta/handshake", "supportedConnectionTypes": ["long-polling"]}
@@ -178,6 +177,7 @@ def test_clients_of_all_edges_count_together(tmp_path: Path) -> None:
     assert second["ext"]["sfdc"]["failureReason"].startswith("403::To protect all customers")
 
 
+@pytest.mark.crash
 def test_edges_that_die_are_replaced_and_clients_resume_without_loss(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", options=["--edges", "2"]) as server:
         rest = Rest(server.http, server.login())

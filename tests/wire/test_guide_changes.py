@@ -20,6 +20,7 @@ from tidewire.testing import ServerProcess
 ADMIN = "/services/tidewire/v1"
 STAMPS = {"CreatedDate": ANY, "CreatedById": ANY, "LastModifiedDate": ANY, "LastModifiedById": ANY}
 CONSENTS = {"HasOptedOutOfEmail": False, "HasOptedOutOfFax": False, "DoNotCall": False}
+OPTIONS = ["--bayeux-reconnect-s", "600"]  # a session waits while the other server's tests run
 PERSON_CONSENTS = {f"Person{name}": value for name, value in CONSENTS.items()}
 CLOUD = "\r\n".join(
     (
@@ -57,7 +58,7 @@ class Org:
         self.watcher = Watcher(server.http, self._token)
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up; whoever calls again dials anew."""
         self.watcher.close()
         self.rest.close()
 
@@ -91,23 +92,35 @@ class Org:
 
 
 @pytest.fixture(scope="module")
-def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Org]:
+def kept_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Org]:
     entities = ["Account", "Contact", "Opportunity", "Lead", "Task", "Event", "EventRelation", "User"]
-    with ServerProcess(tmp_path_factory.mktemp("guide") / "data") as server:
+    with ServerProcess(tmp_path_factory.mktemp("guide") / "data", options=OPTIONS) as server:
         made = Org(server, entities)
         yield made
         made.close()
 
 
 @pytest.fixture(scope="module")
-def person_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Org]:
-    with ServerProcess(tmp_path_factory.mktemp("persons") / "data") as server:
+def kept_person_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Org]:
+    with ServerProcess(tmp_path_factory.mktemp("persons") / "data", options=OPTIONS) as server:
         made = Org(server, ["Account", "Contact"])
         custom = {"CustomContactField__c": {"type": "Text", "length": 20}}
         made.rest.call("POST", f"{ADMIN}/apply", {"settings": {"person_accounts": True}})
         made.rest.call("POST", f"{ADMIN}/apply", {"objects": {"Contact": {"fields": custom}}})
         yield made
         made.close()
+
+
+@pytest.fixture
+def org(kept_org: Org) -> Org:
+    kept_org.close()  # the server closes connections that were idle for long
+    return kept_org
+
+
+@pytest.fixture
+def person_org(kept_person_org: Org) -> Org:
+    kept_person_org.close()
+    return kept_person_org
 
 
 def headers_of(events: list[Json]) -> list[Json]:

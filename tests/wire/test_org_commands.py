@@ -35,7 +35,7 @@ def count_accounts(server: ServerProcess, token: str) -> int:
     answer = requests.get(
         f"{server.http}{API}/query?q=SELECT+COUNT()+FROM+Account",
         headers={"Authorization": f"Bearer {token}"},
-        timeout=15,
+        timeout=120,
     )
     assert answer.status_code == 200, answer.text
     return int(answer.json()["totalSize"])
@@ -46,7 +46,7 @@ def make_account(server: ServerProcess, token: str) -> None:
         f"{server.http}{API}/sobjects/Account",
         json={"Name": "One"},
         headers={"Authorization": f"Bearer {token}"},
-        timeout=15,
+        timeout=120,
     )
     assert answer.status_code == 201, answer.text
 
@@ -90,7 +90,7 @@ def test_remove_asks_for_yes_and_then_ends_the_org_under_a_running_server(
     assert count_accounts(fresh_server, token) == 0
     run("org", "remove", made["org_id"], "--data", data, "--yes")
     answer = requests.get(
-        f"{fresh_server.http}{API}/limits", headers={"Authorization": f"Bearer {token}"}, timeout=15
+        f"{fresh_server.http}{API}/limits", headers={"Authorization": f"Bearer {token}"}, timeout=120
     )
     assert answer.status_code == 401
     assert count_accounts(fresh_server, fresh_server.login()) == 0

@@ -23,7 +23,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def ask_token(pair: Pair, **form: str) -> requests.Response:
     credentials = {"client_id": B_CLIENT, "client_secret": pair.b_secret}
-    return requests.post(f"{pair.b.server.http}/services/oauth2/token", data=credentials | form, timeout=15)
+    return requests.post(f"{pair.b.server.http}/services/oauth2/token", data=credentials | form, timeout=120)
 
 
 def assert_of_b(pair: Pair, answer: requests.Response) -> dict[str, str]:
@@ -34,7 +34,7 @@ def assert_of_b(pair: Pair, answer: requests.Response) -> dict[str, str]:
     assert pair.b.org_id in body["id"]
     headers = {"Authorization": f"Bearer {body['access_token']}"}
     url = f"{pair.b.server.http}{API}/query?q=SELECT+Id+FROM+Organization"
-    assert requests.get(url, headers=headers, timeout=15).json()["records"][0]["Id"] == pair.b.org_id
+    assert requests.get(url, headers=headers, timeout=120).json()["records"][0]["Id"] == pair.b.org_id
     return body
 
 
@@ -55,9 +55,9 @@ def test_web_server_flow_with_code_refresh_and_revocation(pair: Pair) -> None:
     assert_of_b(pair, ask_token(pair, grant_type="refresh_token", refresh_token=refresh))
     url = f"{pair.b.server.http}/services/oauth2"
     form = {"client_id": B_CLIENT, "client_secret": pair.b_secret, "token": refresh}
-    assert requests.post(f"{url}/introspect", data=form, timeout=15).json()["username"] == B_ADMIN
-    assert requests.post(f"{url}/revoke", data={"token": refresh}, timeout=15).status_code == 200
-    assert requests.post(f"{url}/introspect", data=form, timeout=15).json() == {"active": False}
+    assert requests.post(f"{url}/introspect", data=form, timeout=120).json()["username"] == B_ADMIN
+    assert requests.post(f"{url}/revoke", data={"token": refresh}, timeout=120).status_code == 200
+    assert requests.post(f"{url}/introspect", data=form, timeout=120).json() == {"active": False}
 
 
 def test_browser_signed_in_to_one_org_is_asked_again_for_an_app_of_the_other(pair: Pair) -> None:

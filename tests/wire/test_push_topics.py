@@ -24,7 +24,7 @@ class Topics(requests.Session):
         self.headers["Authorization"] = f"Bearer {token}"
 
     def go(self, method: str, path: str, **options: Any) -> requests.Response:
-        return self.request(method, self.base + path, timeout=15, **options)
+        return self.request(method, self.base + path, timeout=120, **options)
 
     def make(self, query: str, path: str = TOPICS, **values: object) -> requests.Response:
         body = {"Name": unique(), "Query": query, "ApiVersion": 59.0, **values}

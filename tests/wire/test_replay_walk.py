@@ -14,9 +14,9 @@ from tidewire.client.login import Credentials, login
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
 from tidewire.testing import ServerProcess
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 def client_of(server: ServerProcess) -> CometdClient:

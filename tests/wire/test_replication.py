@@ -13,6 +13,7 @@ from tests.running import Rest, call_metadata, read_topic
 from tests.wire.replica import Replica, find_differences
 from tests.wire.replication_load import (
     ADMIN,
+    HUGE,
     Org,
     Writer,
     conversions,
@@ -46,6 +47,8 @@ def replica(fresh_server: ServerProcess, rest: Rest, tmp_path: Path) -> Iterator
 def write_and_disturb(rest: Rest, replica: Replica, org: Org, writers: list[Writer], operations: int) -> None:
     """Let the writers do their work; meanwhile bring about overflows, convert fields and kill the example."""
     crowd = make_crowd(rest)
+    # More than one event holds, which the writers' dice may not bring about.
+    rest.create("Huge__c", {"Name": "huge", "A__c": HUGE, "B__c": HUGE, "C__c": HUGE})
     for writer in writers:
         writer.start()
     for turn in range(OVERFLOWS):

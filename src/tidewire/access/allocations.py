@@ -266,7 +266,7 @@ class Allocations:
         oldest = self._hour() - hours
         return sum(
             count
-            for (hour, durable, family), count in self._by_hour.items()
+            for (hour, durable, family), count in dict(self._by_hour).items()  # changed on another thread
             if hour > oldest and durable is is_durable and family in families
         )
 

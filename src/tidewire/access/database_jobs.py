@@ -44,6 +44,9 @@ async def run_job(gate: Gate, call: Call, job: Job) -> list[str]:
     obj = gate.catalog.object(job.entity)
     if obj.is_setup:
         raise DefinitionInvalid(f"{obj.name} is no object for jobs", path="entity")
+    allowed = {ChangeType.CREATE: obj.createable, ChangeType.UPDATE: obj.updateable}
+    if not allowed.get(job.operation, obj.deletable):
+        raise DefinitionInvalid(f"no job can {job.operation.name.lower()} {obj.name} records", path="entity")
 
     def work(unit: UnitOfWork) -> list[str]:
         unit.database_key = take_record_id(unit.tx, _TRANSACTION_PREFIX)

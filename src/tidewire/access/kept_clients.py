@@ -39,6 +39,7 @@ class KeptClients:
     async def store(self, client: KeptClient) -> None:
         """Store a client as it is now; returns when that is durable."""
         self._moved.pop(client.client_id, None)
+        self._writing.pop(client.client_id, None)  # nor may it come back if the flush under way fails
         now_ms = self._clock.now_ms()
         await self._records.write_plain(lambda tx: _write(tx, client, now_ms))
 
@@ -88,14 +89,14 @@ class KeptClients:
         """Write what has moved since the last time; what cannot be written is tried again the next time."""
         if not self._moved and not self._gone:
             return
-        moved = self._writing = self._moved
-        self._moved = {}
+        moved, self._moved = self._moved, {}
+        self._writing = dict(moved)  # the writer thread reads the other one
         gone = frozenset(self._gone)
         now_ms = self._clock.now_ms()
         try:
             await self._records.write_plain(lambda tx: _write_moved(tx, moved, gone, now_ms))
         except BaseException:
-            self._moved = {c: kept for c, kept in moved.items() if c not in self._gone} | self._moved
+            self._moved = {c: kept for c, kept in self._writing.items() if c not in self._gone} | self._moved
             raise
         finally:
             self._writing = {}

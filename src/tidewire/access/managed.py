@@ -46,9 +46,23 @@ class ManagedPositions:
         self._log = log
         self._holders: dict[str, tuple[object, str]] = {}  # by name: through whom, and who
 
+    def find(self, subscription_id: str, name: str) -> ManagedSubscription:
+        """The subscription of that id, of that name or of both. Raises ManagedUnknown or ManagedStopped."""
+        for managed in self._records.types.catalog.selection.managed:
+            has_id = not subscription_id or managed_id(managed.name) == subscription_id
+            if has_id and (not name or managed.name.lower() == name.lower()):
+                if managed.state != RUN:
+                    raise ManagedStopped(
+                        f"The managed subscription {managed.name} is stopped", name=managed.name
+                    )
+                return managed
+        raise ManagedUnknown(
+            f"There is no managed subscription {(subscription_id or name)[:80]}", name=(name or "")[:80]
+        )
+
     async def open(self, subscription_id: str, name: str, via: object, holder: str) -> Opened:
         """Hand a subscription to `holder`, who is reached through `via`."""
-        managed = self._find(subscription_id, name)
+        managed = self.find(subscription_id, name)
         held = self._holders.get(managed.name)
         if held is not None and held != (via, holder):
             raise ManagedActive(
@@ -78,15 +92,15 @@ class ManagedPositions:
 
     def confirm(self, subscription_id: str, via: object, holder: str) -> ManagedSubscription:
         """The subscription, if its reader may go on."""
-        managed = self._find(subscription_id, "")
+        managed = self.find(subscription_id, "")
         if self._holders.get(managed.name) != (via, holder):
             raise ManagedActive("Another client has the managed subscription", name=managed.name)
         return managed
 
     def release(self, subscription_id: str, via: object, holder: str) -> None:
-        """A reader has gone."""
+        """A reader has gone; without an id, from whatever it has."""
         for name, held in tuple(self._holders.items()):
-            if held == (via, holder) and managed_id(name) == subscription_id:
+            if held == (via, holder) and subscription_id in ("", managed_id(name)):
                 del self._holders[name]
 
     def drop(self, via: object) -> None:
@@ -103,19 +117,6 @@ class ManagedPositions:
             lambda reader: reader.execute("SELECT name, position FROM managed_positions")
         )
         return {str(name): int(position) for name, position in rows}
-
-    def _find(self, subscription_id: str, name: str) -> ManagedSubscription:
-        for managed in self._records.types.catalog.selection.managed:
-            has_id = not subscription_id or managed_id(managed.name) == subscription_id
-            if has_id and (not name or managed.name.lower() == name.lower()):
-                if managed.state != RUN:
-                    raise ManagedStopped(
-                        f"The managed subscription {managed.name} is stopped", name=managed.name
-                    )
-                return managed
-        raise ManagedUnknown(
-            f"There is no managed subscription {(subscription_id or name)[:80]}", name=(name or "")[:80]
-        )
 
     async def _check_position(self, managed: ManagedSubscription, position: int) -> None:
         """Raises ReplayIdExpired or ReplayIdInvalid, and gives the position up for the next time."""

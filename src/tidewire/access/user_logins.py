@@ -125,4 +125,6 @@ def _insert(tx: Transaction, catalog: Catalog, user_id: str, by: str, now_ms: in
 
 
 def _username(tx: Transaction, catalog: Catalog, user_id: str) -> str:
-    return str(read_rows(tx, catalog.object("User"), "Id", [user_id])[0]["Username"])
+    """A user's name; empty, which is nobody's, if there is no such user any more."""
+    rows = read_rows(tx, catalog.object("User"), "Id", [user_id])
+    return str(rows[0]["Username"]) if rows else ""

@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
@@ -111,8 +112,12 @@ class RecordUses:
             noted = [(u, r, use) for u, uses in self._noted.items() for r, use in uses.items()]
         for start in range(0, len(noted), _AT_ONCE):
             part = noted[start : start + _AT_ONCE]
-            await records.write_plain(lambda tx, part=part: _store(tx, part))  # type: ignore[misc]
-            self._forget(part)
+            await records.write_plain(partial(self._store, part))
+
+    def _store(self, part: list[tuple[str, str, _Use]], tx: Transaction) -> None:
+        _insert(tx, part)
+        # Not before: a transaction that this is only a part of may be taken back.
+        tx.after_commit(partial(self._forget, part))
 
     def _forget(self, stored: list[tuple[str, str, _Use]]) -> None:
         with self._lock:
@@ -172,7 +177,7 @@ class RecordUses:
         return [(name, record_id) for record_id, (_, name) in newest[:limit]]
 
 
-def _store(tx: Transaction, uses: list[tuple[str, str, _Use]]) -> None:
+def _insert(tx: Transaction, uses: list[tuple[str, str, _Use]]) -> None:
     for user_id, record_id, use in uses:
         tx.execute(
             "INSERT INTO record_uses (user_id, record_id, entity, used_ms, viewed_ms, referenced_ms)"

@@ -2,8 +2,9 @@
 
 They are not stored with the event. Whenever a page of events is about to be delivered, live or replayed, they are read
 from the records as those are by then; what the event itself says of a field is never touched. Since the values differ
-from record to record, a merged event becomes one for each of its records, all at its own position. Gap events, and
-events on records that are gone for good, are left as they are.
+from record to record, a merged event becomes one for each of its records, all at its own position. Those are delivered
+together; where they would be more than 512 kB, the merged event is, once any of its records passes the filter, without
+added fields. Gap events, and events on records that are gone for good, are left as they are.
 
 A channel's filters are held against the same values; what they look at is added to the events too. Gap events pass
 every filter, for they tell a replica that it has to read.
@@ -35,6 +36,7 @@ _ENRICHED = frozenset({"UPDATE", "DELETE"})
 _GAP = "GAP_"
 _ALL_RECORDS = "*"  # at the end of what stands in place of an id
 _IDS_AT_A_TIME = 500
+_MAX_BYTES = 512 * 1024  # of what stands for one merged event: it is never parted, and clients refuse 4 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +96,13 @@ def _try_open(
     schema = schema_of(event.schema_id)
     value = schema.decode(event.payload)
     if event.family is not Family.CHANGE:
-        return event if keeps is None or keeps(event_values(value)) else None
+        return event if _passes(keeps, value) else None
     obj = catalog.try_object(entity_of_change_event(event.topic) or "")
     header = value[_HEADER]
     if obj is None or header["changeType"].startswith(_GAP):
         return event
     if header["changeType"] not in _ENRICHED or any(i.endswith(_ALL_RECORDS) for i in header["recordIds"]):
-        return event if keeps is None or keeps(event_values(value)) else None
+        return event if _passes(keeps, value) else None
     # An event of the past may be older than a field.
     fields = tuple(name for name in names if name in schema.field_names)
     return _Opened(event, schema, obj, fields, value, keeps)
@@ -115,23 +117,35 @@ def _read(reader: Reader, obj: ObjectType, record_ids: Sequence[str]) -> dict[st
     return found
 
 
+def _passes(keeps: Predicate | None, value: Mapping[str, Any]) -> bool:
+    """Whether a filter, if there is one, is true of an event. It is not if a field was of another type then."""
+    try:
+        return keeps is None or keeps(event_values(value))
+    except (TypeError, AttributeError, ValueError):
+        return False
+
+
 def _completed(opened: _Opened, rows: Mapping[str, Row]) -> list[Event]:
-    """One event for each record that passes."""
+    """One event for each record that passes; the event as it is stored if those would be too large together."""
     schema, header = opened.schema, opened.value[_HEADER]
     told = {name for bitmap in _BITMAPS for name in decode_bitmap(schema, header[bitmap])}
     out: list[Event] = []
+    size_bytes = 0
     for record_id in opened.record_ids:
         plain = opened.value | {_HEADER: header | {"recordIds": [record_id]}}
         value, row = dict(plain), rows.get(record_id)
         for name in opened.fields if row is not None else ():
             if name not in told:
                 value[name] = _latest(opened.obj, name, row or {}, value[name], told)
-        if opened.keeps is not None and not opened.keeps(event_values(value)):
+        if not _passes(opened.keeps, value):
             continue
         try:
             payload = schema.encode(value)
         except PayloadInvalid:  # the field was of another type then
             payload = schema.encode(plain)
+        size_bytes += len(payload)
+        if out and size_bytes > _MAX_BYTES:
+            return [opened.event]
         out.append(opened.event._replace(payload=payload))
     return out
 

@@ -52,22 +52,28 @@ class GenericChannels:
                 self._add(str(row["Id"]), str(row["Name"]))
 
     def follow(self, changes: Iterable[Change]) -> None:
-        """Take in committed changes of channels."""
-        for change in changes:
-            self._remove(change.record_id)
-            if change.after is not None:
-                self._add(change.record_id, str(change.after["Name"]))
+        """Take in committed changes of channels. One that lives on is found at every moment meanwhile."""
+        names = {c.record_id: None if c.after is None else str(c.after["Name"]) for c in changes}
+        earlier = {record_id: self._names.get(record_id) for record_id in names}
+        for record_id, name in names.items():
+            if name is not None:
+                self._add(record_id, name)
+        for record_id, name in earlier.items():
+            if names[record_id] is None:
+                self._names.pop(record_id, None)
+            if name is not None and name != names[record_id]:
+                self._free(record_id, name)
 
     def _add(self, record_id: str, name: str) -> None:
         self._names[record_id] = name
         self._ids[name] = record_id
         self._folded[name.lower()] = name
 
-    def _remove(self, record_id: str) -> None:
-        name = self._names.pop(record_id, None)
-        # Two channels may have swapped their names in one transaction.
-        if name is not None and self._ids.get(name) == record_id:
+    def _free(self, record_id: str, name: str) -> None:
+        # The name, or a variant of it, may have been given anew in the same transaction.
+        if self._ids.get(name) == record_id:
             del self._ids[name]
+        if self._folded.get(name.lower()) == name and name not in self._ids:
             del self._folded[name.lower()]
 
 

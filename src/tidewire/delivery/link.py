@@ -207,18 +207,20 @@ class CoreLink(Protocol):
         self, principal: Principal, subscription_id: str, name: str, holder: str
     ) -> ManagedStart:
         """Have a managed subscription, by its id or its name, for `holder` alone. Raises ManagedUnknown,
-        ManagedStopped, ManagedActive, or ReplayIdExpired or ReplayIdInvalid if its position can no longer be read;
-        the next time it then starts where its setup says.
+        ManagedStopped, ManagedActive, ChannelUnknown or ChannelForbidden, or ReplayIdExpired or ReplayIdInvalid if its
+        position can no longer be read; the next time it then starts where its setup says.
         """
 
-    async def confirm_managed(self, subscription_id: str, holder: str) -> None:
+    async def confirm_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
         """Whether `holder` may go on. Raises as `open_managed` does."""
 
-    async def commit_managed(self, subscription_id: str, holder: str, position: int) -> None:
+    async def commit_managed(
+        self, principal: Principal, subscription_id: str, holder: str, position: int
+    ) -> None:
         """Keep a position; returns when it is durable. Raises ReplayIdInvalid, or as `open_managed` does."""
 
     def release_managed(self, subscription_id: str, holder: str) -> None:
-        """`holder` has gone."""
+        """`holder` has gone. The id may be empty: who was not told yet what they have gives up whatever it is."""
 
     def report_streams(self, streams: tuple[StreamState, ...]) -> None:
         """Everything that is open here now, instead of what was told before."""

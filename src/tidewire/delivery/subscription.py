@@ -183,7 +183,10 @@ class Subscription:
                     self.position = max(self.position, hub.head)
                     if not page and self._page_through <= started:
                         view.offer(Run(started, hub.head, tuple(out), size_bytes))
-                break
+                    break
+                if out:
+                    break
+                # Nobody wakes a reader of whose page nothing was wanted: go on behind it.
         return self._metered(out)
 
     def reached(self) -> int:

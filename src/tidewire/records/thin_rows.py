@@ -2,13 +2,15 @@
 
 A cascade may take a hundred thousand records. Nobody looks at most of their fields, and deleting a record changes few
 of them; so those, the lookups and what activities count by are kept, with equal values held once, and any other
-field is read from the record where it lies in the recycle bin.
+field is read from the record where it lies in the recycle bin. Before a record leaves that too, its thin row is made
+whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tidewire.errors import InternalError
 from tidewire.events import Value
 from tidewire.records.checks import lookups
 from tidewire.records.table import read_columns, try_read_row
@@ -43,9 +45,15 @@ class ThinRows:
                 )
 
     def read(self, record_id: Value) -> Mapping[str, Value]:
-        """The whole record as it is now; the last one is kept, for fields are asked for one after the other."""
+        """The whole record as it is now; the last one is kept, for fields are asked for one after the other.
+
+        Raises InternalError for one that is gone for good: whoever purges has to make its thin row whole before.
+        """
         if self._last.get("Id") != record_id:
-            self._last = try_read_row(self._tx, self.obj, str(record_id)) or {"Id": record_id}
+            found = try_read_row(self._tx, self.obj, str(record_id))
+            if found is None:
+                raise InternalError("a thin row outlived its record")
+            self._last = found
         return self._last
 
 

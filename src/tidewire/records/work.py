@@ -25,7 +25,7 @@ from tidewire.errors import (
 from tidewire.events import Aside, Change, ChangeType, Value
 from tidewire.records import activities, invitees, persons
 from tidewire.records.activity_plan import ActivityPlan
-from tidewire.records.bin import append_steps, purge, remove_steps
+from tidewire.records.bin import append_steps, purge, read_steps, remove_steps
 from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete, plan_undelete
 from tidewire.records.checks import KeyChecks, ReferenceWatch
 from tidewire.records.copies import copied_values
@@ -35,6 +35,7 @@ from tidewire.records.numbers import auto_number_key, render_auto_number, take_n
 from tidewire.records.references import IsSeen, find_referenced, parse_reference, try_lookup
 from tidewire.records.rules import check_rules, ignored_fields, plan_rivals
 from tidewire.records.table import find_by_value, insert_row, try_read_row, update_row
+from tidewire.records.thin_rows import ThinRow
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.values import parse_value
@@ -227,6 +228,7 @@ class UnitOfWork:
         row = try_read_row(self.tx, obj, record_id)
         if row is None:
             raise RecordNotFound("The requested resource does not exist", record_id=record_id)
+        self._make_whole(record_id)
         if not row.get("IsDeleted") or not purge(self.tx, self.catalog, record_id):
             raise UndeleteRefused("Entity is not in the recycle bin", record_id=record_id)
 
@@ -355,6 +357,17 @@ class UnitOfWork:
         """Note that what follows for other records from all that was written has been stored too."""
         self._unsettled.clear()
         self._unsettled_entities.clear()
+
+    def _make_whole(self, record_id: str) -> None:
+        """Read in full, while it can be, what this work holds as thin rows of the records that a purge removes."""
+        for step in read_steps(self.tx, record_id) if self._touched else ():
+            if step.field:
+                continue
+            touched, unsettled = self._touched.get(step.record_id), self._unsettled.get(step.record_id)
+            if touched is not None and isinstance(touched.before, ThinRow):
+                touched.before = dict(touched.before)
+            if isinstance(unsettled, ThinRow):
+                self._unsettled[step.record_id] = dict(unsettled)
 
     def _carry_out(self, plan: ActivityPlan) -> None:
         for edit in (*plan.gone, *plan.cleared, *plan.edited):

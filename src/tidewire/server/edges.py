@@ -177,14 +177,18 @@ class Edges:
         session = self._sessions.get(home)
         # One that has just been started takes no requests yet.
         if session is None or session.wire.is_lost or not session.ready.done():
-            self.reply(origin, number, _UNAVAILABLE)
+            self._answer(origin, number, _UNAVAILABLE)
             return
         self._forwards[origin, number] = home
         session.wire.send((kinds.FORWARDED, origin, number, *request))
 
     def reply(self, origin: int, number: int, reply: Message) -> None:
         """The answer to one."""
-        self._forwards.pop((origin, number), None)
+        # One that nobody waits for must not reach the edge that has replaced whoever did.
+        if self._forwards.pop((origin, number), None) is not None:
+            self._answer(origin, number, reply)
+
+    def _answer(self, origin: int, number: int, reply: Message) -> None:
         session = self._sessions.get(origin)
         if session is not None:
             session.wire.send((kinds.ANSWERED, number, *reply))

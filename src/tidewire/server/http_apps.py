@@ -18,10 +18,18 @@ from tidewire.transport.http import HttpRequest, HttpResponse
 class CoreHttp:
     """REST, SOAP, OAuth, health and the page."""
 
-    def __init__(self, core: Core, clock: Clock, *, is_dev: bool) -> None:
+    def __init__(self, core: Core, clock: Clock, *, is_dev: bool, is_first: bool) -> None:
         self._core = core
         self._rest = RestApp(
-            core.gate, core.logins, core.cursors, clock, core.oauth, core.jobs, core.generic, core.streams
+            core.gate,
+            core.logins,
+            core.cursors,
+            clock,
+            core.oauth,
+            core.jobs,
+            core.generic,
+            core.streams,
+            is_first=is_first,
         )
         self._soap = SoapApp(core.gate, core.logins, core.cursors, clock)
         login = DevLogin(DEV_USERNAME, DEV_PASSWORD, client_id=DEV_CLIENT_ID, client_secret=DEV_CLIENT_SECRET)

@@ -228,18 +228,34 @@ class LocalLink:
     async def open_managed(
         self, principal: Principal, subscription_id: str, name: str, holder: str
     ) -> ManagedStart:
-        await self._core.gate.check_api(principal)
+        await self._check_managed(principal, subscription_id, name)
         opened = await self._core.managed.open(subscription_id, name, self, holder)
         managed = opened.managed
         return ManagedStart(
             managed_id(managed.name), managed.name, managed.topic, opened.position, opened.is_from_earliest
         )
 
-    async def confirm_managed(self, subscription_id: str, holder: str) -> None:
+    async def confirm_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
+        await self._check_managed(principal, subscription_id, "")
         self._core.managed.confirm(subscription_id, self, holder)
 
-    async def commit_managed(self, subscription_id: str, holder: str, position: int) -> None:
+    async def commit_managed(
+        self, principal: Principal, subscription_id: str, holder: str, position: int
+    ) -> None:
+        await self._check_managed(principal, subscription_id, "")
         await self._core.managed.commit(subscription_id, self, holder, position)
+
+    async def _check_managed(self, principal: Principal, subscription_id: str, name: str) -> None:
+        """Who may read nothing of a managed subscription's topic can neither hold nor move it."""
+        await self._core.gate.check_api(principal)
+        _, grants = await self._core.gate.current_grants(principal)
+        topic = self._core.managed.find(subscription_id, name).topic
+        catalog = self._core.gate.catalog
+        if view_channel(topic, catalog, self._core.capture.push_topics, grants).topics:
+            return
+        # A channel may have no members yet; whoever views all data may wait for the first.
+        if catalog.selection.members_of(parse_channel(topic).name) or not grants.has("ViewAllData"):
+            raise ChannelForbidden(f"User not allowed to read anything of {topic}", channel=topic)
 
     def release_managed(self, subscription_id: str, holder: str) -> None:
         self._core.managed.release(subscription_id, self, holder)

@@ -321,7 +321,7 @@ class Orgs:
         loop = asyncio.get_running_loop()
         self._take_names(slot.org_id, frozenset(await core.store.read(read_username_keys)))
         core.records.add_hook(self._names.follow(slot.org_id))
-        http = CoreHttp(core, clock, is_dev=settings.dev)
+        http = CoreHttp(core, clock, is_dev=settings.dev, is_first=is_first)
         link = LocalLink(core, http.answer)
         front = None
         if self._has_fronts:

@@ -94,7 +94,7 @@ class OrgRouter:
             yield _front(org).pubsub
 
     async def _choose(self, request: HttpRequest) -> str:
-        if request.raw_path.startswith("/services/Soap/"):
+        if request.method == "POST" and request.raw_path.startswith("/services/Soap/"):
             addressee = parse_addressee(request.body)
             if addressee.token:
                 return await self._orgs.of_token(addressee.token)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -175,7 +176,8 @@ class CoreWire:
 
     def __init__(self) -> None:
         self.wire: Wire | None = None
-        self._numbers = itertools.count(1)
+        # What was under way when an edge died must not be taken for something of the one that replaced it.
+        self._numbers = itertools.count(os.getpid() << 32)
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._bodies: dict[int, _Body] = {}
         self.handlers: dict[int, Callable[..., None]] = {
@@ -416,11 +418,13 @@ class RemoteLink:
         start: ManagedStart = await self._call("open_managed", principal, subscription_id, name, holder)
         return start
 
-    async def confirm_managed(self, subscription_id: str, holder: str) -> None:
-        await self._call("confirm_managed", subscription_id, holder)
+    async def confirm_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
+        await self._call("confirm_managed", principal, subscription_id, holder)
 
-    async def commit_managed(self, subscription_id: str, holder: str, position: int) -> None:
-        await self._call("commit_managed", subscription_id, holder, position)
+    async def commit_managed(
+        self, principal: Principal, subscription_id: str, holder: str, position: int
+    ) -> None:
+        await self._call("commit_managed", principal, subscription_id, holder, position)
 
     def release_managed(self, subscription_id: str, holder: str) -> None:
         self._tell("release_managed", subscription_id, holder)

@@ -23,7 +23,8 @@ In-memory state changes only in `after_commit` callbacks. Work marked `solo` (me
 large) is a group by itself, so that
 what runs after it sees its effects.
 
-Threads: `submit` may be called from any thread; everything else happens on the writer thread.
+Threads: `submit` may be called from any thread that runs a loop, `stop` from any; everything else happens on
+the writer thread.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class GroupWriter:
         self._handed_in: dict[asyncio.AbstractEventLoop, list[_Member[Any]]] = {}
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._is_closed = False
+        self._lock = threading.Lock()  # of what is handed in, which nobody takes once the writer is closed
         self._failure_watchers: list[Callable[[], object]] = []
         self.failure: PlatformError | None = None
 
@@ -104,10 +106,12 @@ class GroupWriter:
 
     def stop(self) -> None:
         """Finish what is queued, then stop. Later submissions are refused."""
-        self._is_closed = True
-        for loop in tuple(self._handed_in):
-            self._queue.put(self._handed_in.pop(loop, []))
-        self._queue.put(None)
+        with self._lock:
+            self._is_closed = True
+            for members in self._handed_in.values():
+                self._queue.put(members)
+            self._handed_in.clear()
+            self._queue.put(None)
         self._thread.join()
         self._connection.close()
 
@@ -117,26 +121,27 @@ class GroupWriter:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        if self._is_closed or self.failure is not None:
-            future.set_exception(StoreClosed("the server is not taking writes now; try again later"))
-            return future
         member = _Member(work, solo, loop, future)
-        waiting = self._handed_in.get(loop)
-        if waiting is None:
-            # What one turn of the loop hands in goes over at its end, in one piece: the writer's thread would
-            # otherwise begin with the first of it and contend with the loop for the interpreter over the rest.
-            self._handed_in[loop] = [member]
-            loop.call_soon(self._hand_over, loop)
-        else:
-            waiting.append(member)
+        with self._lock:
+            if self._is_closed or self.failure is not None:
+                future.set_exception(StoreClosed("the server is not taking writes now; try again later"))
+                return future
+            waiting = self._handed_in.get(loop)
+            if waiting is None:
+                # What one turn of the loop hands in goes over at its end, in one piece: the writer's thread
+                # would otherwise begin with the first of it and contend with the loop for the interpreter
+                # over the rest.
+                self._handed_in[loop] = [member]
+                loop.call_soon(self._hand_over, loop)
+            else:
+                waiting.append(member)
         return future
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        members = self._handed_in.pop(loop, [])
-        if self._is_closed:
-            self._refuse(members)
-            return
-        self._queue.put(members)
+        with self._lock:
+            members = self._handed_in.pop(loop, None)
+            if members is not None:  # or `stop` has handed them over
+                self._queue.put(members)
 
     def _run(self) -> None:
         stopping = False

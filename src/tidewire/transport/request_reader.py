@@ -33,8 +33,22 @@ _KEPT_HEAD_BYTES = 2048
 _NEVER_KEPT = frozenset({"transfer-encoding", "expect", "content-encoding", "upgrade"})
 _ONE_LINE_ONLY = frozenset({"host", "content-length", "transfer-encoding", "authorization", "content-type"})
 
-# Values of other headers are alike for many clients, of which each keeps its last head.
-_OWN_VALUES = frozenset({"cookie"})
+# Values of these are alike for many clients, of which each keeps its last head. No secret is among them:
+# what is interned may stay for as long as the process.
+_ALIKE = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "origin",
+        "user-agent",
+    }
+)
+_ALIKE_BYTES = 100
 
 _COMMON_NAMES = (
     "accept",
@@ -234,7 +248,7 @@ class RequestReader:
             self._count_head(len(name) + len(value) + 4)
         key = _NAMES.get(name) or name.decode("latin-1").lower()
         text = value.decode("latin-1")
-        if key not in _OWN_VALUES:
+        if key in _ALIKE and len(value) <= _ALIKE_BYTES:
             text = intern(text)
         headers = self._headers
         if key in headers:

@@ -27,6 +27,7 @@ from tidewire.transport.routes import Exchange, Route
 __all__ = ["CloseReason", "WebSocket", "is_upgrade", "try_render_upgrade"]
 
 _MAX_OPEN = 32  # messages of one socket that wait for their answers
+_MAX_EMPTY = 1_000  # pieces of one message that bring nothing and are not its last
 _OVERTAKEN = 408  # what an exchange is told of that nobody waits for any more
 _SET_COOKIE = b"Set-Cookie: "
 # Of the upgrade, what says nothing about the messages.
@@ -95,6 +96,7 @@ class WebSocket:
         self._headers["content-type"] = "application/json"
         self._text: list[str] = []
         self._text_bytes = 0
+        self._empty = 0
         self._open: set[SocketExchange] = set()
         self._is_closing = False
 
@@ -154,15 +156,19 @@ class WebSocket:
         self._carrier.write(self._framing.send(TextMessage(data=body.decode())))
 
     def _take_text(self, event: TextMessage) -> None:
-        self._text.append(event.data)
-        self._text_bytes += len(event.data.encode())
-        if self._text_bytes > self._route.body_limit_bytes:
-            self.close(CloseReason.MESSAGE_TOO_BIG)
-            return
+        if event.data:
+            self._text.append(event.data)
+            self._text_bytes += len(event.data.encode())
+            if self._text_bytes > self._route.body_limit_bytes:
+                self.close(CloseReason.MESSAGE_TOO_BIG)
+                return
         if not event.message_finished:
+            self._empty += not event.data
+            if self._empty > _MAX_EMPTY:
+                self.close(CloseReason.POLICY_VIOLATION)
             return
         body = "".join(self._text).encode()
-        self._text, self._text_bytes = [], 0
+        self._text, self._text_bytes, self._empty = [], 0, 0
         if len(self._open) >= _MAX_OPEN:
             self.close(CloseReason.POLICY_VIOLATION)
             return

@@ -131,7 +131,7 @@ async def test_bad_setting_is_refused(org: TestOrg, settings: dict[str, object])
 
 
 async def test_plain_http_is_refused_where_https_is_required(org: TestOrg) -> None:
-    http = CoreHttp(org.core, org.clock, is_dev=True)
+    http = CoreHttp(org.core, org.clock, is_dev=True, is_first=True)
 
     async def status(path: str, scheme: str) -> int:
         return (await http.answer(HttpRequest("GET", path, {}, scheme=scheme))).status

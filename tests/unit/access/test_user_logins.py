@@ -118,6 +118,16 @@ async def test_lock_that_time_ended_no_longer_shows_after_the_purge(org: TestOrg
     assert (await row_of(org, org.reader.user_id))["IsPasswordLocked"] is False
 
 
+async def test_purge_passes_over_the_row_of_a_user_who_is_gone(org: TestOrg) -> None:
+    for _ in range(10):
+        await fail_login(org)
+    user = org.gate.catalog.object("User")
+    await org.core.records.write_plain(lambda tx: delete_row(tx, user, org.reader.user_id))
+    org.clock.advance(16 * 60)
+    await org.core.logins.purge()
+    assert (await row_of(org, org.reader.user_id))["IsPasswordLocked"] is False
+
+
 async def test_new_password_lifts_the_lock_and_is_dated(org: TestOrg) -> None:
     for _ in range(10):
         await fail_login(org)

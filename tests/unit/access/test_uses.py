@@ -8,7 +8,7 @@ import pytest
 
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
-from tidewire.access.gate import Call
+from tidewire.access.gate import Call, Gate
 from tidewire.access.joined import run_joined
 from tidewire.access.paging import QueryPages
 from tidewire.access.principal import Principal
@@ -184,6 +184,19 @@ async def test_use_inside_a_transaction_is_seen_by_later_calls_of_it(org: TestOr
 
     call = Call(org.admin, "com/test")
     assert await run_joined(org.gate, call, calls, lambda result: True) == [org.clock.now_ms()]
+
+
+async def test_uses_outlive_a_transaction_that_is_taken_back(org: TestOrg) -> None:
+    account = await org.make_account()
+    org.gate.uses.note_view(org.admin, "Account", account)
+
+    async def calls(gate: Gate) -> int:
+        return len((await gate.query(org.admin, "SELECT LastViewedDate FROM Account")).rows)
+
+    assert await run_joined(org.gate, org.call, calls, lambda result: False) == 1
+    now_ms = org.clock.now_ms()
+    assert await dates(org, org.admin, account) == (now_ms, now_ms)
+    assert await recent(org, org.admin) == [("Account", account)]
 
 
 @pytest.mark.parametrize("entity", ["StreamingChannel"])

@@ -56,7 +56,7 @@ class Listener:
         """The next messages' data; `count` and what is delivered together with the last of them."""
         assert self.subscription is not None
         seen: list[bytes] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while len(seen) < count:
                 self.woken.clear()
                 taken = self.subscription.take(max_events, max_bytes)
@@ -181,7 +181,7 @@ async def test_avro_form_carries_enriched_fields_too(org: TestOrg, hub: Hub) -> 
     subscription = await hub.subscribe(org.admin, CHANNEL, 59.0, LATEST, PubSubForm(), woken.set)
     await org.gate.update(org.call, "Account", account, {"Fax": "2"})
     taken: list[bytes] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not (taken := subscription.take(10, 1 << 20)):
             woken.clear()
             await woken.wait()
@@ -247,6 +247,38 @@ async def test_platform_events_of_a_channel_are_filtered(org: TestOrg, hub: Hub)
         await org.gate.publisher.publish(org.call, "Placed__e", {"City__c": city, "Amount__c": amount})
     seen = await listener.read(2)
     assert [data["payload"]["City__c"] for data in seen] == ["Seoul", "new york"]
+
+
+async def test_event_from_before_a_fields_conversion_does_not_pass_a_filter_on_it(
+    org: TestOrg, hub: Hub
+) -> None:
+    await org.apply(objects={"Account": {"fields": {"Size__c": {"type": "Text"}}}})
+    account = await org.make_account("Old", Size__c="12")
+    await org.gate.update(org.call, "Account", account, {"Size__c": "13"})
+    await org.apply(objects={"Account": {"fields": {"Size__c": {"type": "Number"}}}})
+    await select(org, "AccountChangeEvent", filter_text="Size__c > 10")
+    new = await org.make_account("New", Size__c=11)
+    listener = await Listener().start(hub, org.admin, EARLIEST)
+    assert [header_of(d)["recordIds"] for d in await listener.read(1)] == [[new]]
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+async def test_merged_event_with_a_large_text_is_delivered_as_it_is_stored(
+    org: TestOrg, hub: Hub, is_wanted: bool
+) -> None:
+    notes = {"type": "LongTextArea", "length": 131_072}
+    await org.apply(objects={"Account": {"fields": {"Notes__c": notes}}})
+    wanted = "Energy" if is_wanted else "Media"
+    await select(org, "AccountChangeEvent", filter_text=f"Industry = '{wanted}'")
+    accounts = [await org.make_account(f"n{n}", Industry="Energy") for n in range(6)]
+    last = await org.make_account("last", Industry=wanted)
+    listener = await Listener().start(hub, org.admin)
+    writes = [Write("Account", account, {"Notes__c": "x" * 100_000}) for account in accounts]
+    await org.gate.write_together(org.call, writes, all_or_none=True)
+    await org.gate.update(org.call, "Account", last, {"Fax": "9"})
+    seen = await listener.read(1 + is_wanted)
+    assert [header_of(d)["recordIds"] for d in seen] == [accounts] * is_wanted + [[last]]
+    assert ["Industry" in body_of(d) for d in seen] == [False] * is_wanted + [True]
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,19 @@ async def test_tasks_that_a_conversion_or_merge_moves_are_not_told(org: TestOrg)
     assert await told(org, seen) == [of_lead, of_loser, of_lead]
 
 
+async def test_hard_delete_tells_of_children_by_what_they_were(org: TestOrg) -> None:
+    account = await org.make_account("Parent")
+    values = {"AccountId": account, "LastName": "Child", "Phone": "1"}
+    child = await org.gate.create(org.call, "Contact", values)
+    for name, where in (("ByName", "LastName = 'Child'"), ("WithoutPhone", "Phone = null")):
+        query = f"SELECT Id FROM Contact WHERE {where} AND AccountId != null"
+        await org.gate.create(org.call, "PushTopic", {"Name": name, "Query": query, "ApiVersion": 59})
+    seen = watch(org)
+    await org.gate.write_together(org.call, [Write("Account", account, None, is_hard=True)], all_or_none=True)
+    assert await told(org, seen) == [child]
+    assert [event.topic for event in seen] == [org.core.capture.push_topics.by_name["ByName"].record_id]
+
+
 async def test_deleted_topic_cannot_be_undeleted(org: TestOrg) -> None:
     topic = await org.gate.create(org.call, "PushTopic", {"Name": "T", **ACCOUNTS})
     await org.gate.delete(org.call, "PushTopic", topic)

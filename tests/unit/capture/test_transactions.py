@@ -9,7 +9,7 @@ import pytest
 from tests.orgs import TestOrg
 from tidewire.access.database_jobs import Job, archive, run_job
 from tidewire.access.gate import Call, Write
-from tidewire.errors import AccessDenied, RecordNotFound
+from tidewire.errors import AccessDenied, DefinitionInvalid, RecordNotFound
 from tidewire.events import ChangeType, Event, Family
 from tidewire.ids import EMPTY_ID
 from tidewire.schema.bitmap import decode_bitmap
@@ -206,6 +206,15 @@ async def test_job_in_the_database_is_told_by_gap_events_with_its_own_key(org: T
     assert all(h["transactionKey"].startswith("0Mc") for h in headers)
     assert len({h["transactionKey"] for h in headers}) == 4
     assert all((h["sequenceNumber"], h["changeOrigin"], h["changedFields"]) == (1, "", []) for h in headers)
+
+
+@pytest.mark.parametrize("operation", [ChangeType.DELETE, ChangeType.UNDELETE])
+async def test_job_does_not_delete_what_no_one_can(org: TestOrg, operation: ChangeType) -> None:
+    with pytest.raises(DefinitionInvalid):
+        await run_job(org.gate, org.call, Job(operation, "User", [org.reader.user_id]))
+    await run_job(org.gate, org.call, Job(ChangeType.UPDATE, "User", [org.reader.user_id], {"Title": "T"}))
+    soql = f"SELECT Title FROM User WHERE Id = '{org.reader.user_id}'"
+    assert [row["Title"] for row in (await org.gate.query(org.admin, soql)).rows] == ["T"]
 
 
 async def test_job_that_fails_changes_and_tells_nothing(org: TestOrg) -> None:

@@ -163,7 +163,7 @@ async def scripted(script: Script, sign_in: Callable[[], Login] | None = None) -
             f"127.0.0.1:{port}",
             sign_in or script.sign_in,
             tls_ca=None,
-            timeout_s=10,
+            timeout_s=120,
             min_pause_s=0.001,
             max_pause_s=0.01,
         ) as client:

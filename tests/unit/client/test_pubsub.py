@@ -39,7 +39,7 @@ from tidewire.schema.bitmap import encode_bitmap
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.proto import pubsub_pb2 as pb
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 TOPIC = "/event/Order_Event__e"
 

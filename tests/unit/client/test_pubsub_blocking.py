@@ -208,7 +208,7 @@ def test_close_from_another_thread_ends_a_waiting_stream(closes_client: bool) ->
         next(stream)
 
         def close() -> None:
-            is_waiting.wait(10)
+            is_waiting.wait(120)
             (client if closes_client else stream).close()
 
         closer = threading.Thread(target=close)

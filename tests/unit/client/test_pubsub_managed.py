@@ -14,7 +14,7 @@ from tidewire.client.pubsub_messages import render_replay_id, replay_number
 from tidewire.errors import ManagedActive, ReplayIdInvalid, RequestRefused, StoreClosed, TopicUnknown
 from tidewire.schema.proto import pubsub_pb2 as pb
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 
 def sent(numbers: Sequence[int], pending: int = 90) -> pb.ManagedFetchResponse:

@@ -234,6 +234,16 @@ async def test_events_that_a_form_does_not_carry_are_passed_over_in_several_turn
     await hub.close()
 
 
+async def test_replay_goes_on_behind_a_page_of_which_nothing_is_carried(numbers: Numbers) -> None:
+    positions = await numbers.append(PAGE_EVENTS + 1)
+    hub = await numbers.start_hub()
+    form = NumberForm(carried_from=positions[-1])
+    taker = await Taker().open(hub, numbers.org.admin, after(positions[0] - 1), form=form)
+    assert await taker.read_through(positions[-1], max_events=2 * PAGE_EVENTS) == positions[-1:]
+    assert len(numbers.link.pages) == 2
+    await hub.close()
+
+
 async def test_change_of_permissions_during_a_renewal_is_not_missed(numbers: Numbers) -> None:
     org, link = numbers.org, numbers.link
     hub = await numbers.start_hub()

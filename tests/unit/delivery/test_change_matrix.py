@@ -111,7 +111,7 @@ class Listener:
     async def read_to(self, head: int) -> list[dict[str, Any]]:
         assert self.subscription is not None
         seen: list[bytes] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while True:
                 self.woken.clear()
                 taken = self.subscription.take(100, 1 << 20)

@@ -44,7 +44,7 @@ class Listener:
         self.seen: list[str] = []
 
     async def up_to(self, name: str) -> list[str]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while name not in self.seen:
                 self.woken.clear()
                 taken = self.subscription.take(100, 1 << 20)
@@ -54,7 +54,7 @@ class Listener:
         return self.seen
 
     async def error(self) -> PlatformError:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while self.subscription.error is None:
                 self.woken.clear()
                 await self.woken.wait()

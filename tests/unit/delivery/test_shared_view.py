@@ -55,7 +55,7 @@ async def tell(hub: Hub, org: TestOrg, name: str) -> None:
     woken = asyncio.Event()
     probe = await hub.subscribe(org.admin, ACCOUNTS, 60.0, LATEST, NumberForm(), woken.set)
     await org.make_account(name)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         await woken.wait()
     probe.close()
 

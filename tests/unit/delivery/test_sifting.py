@@ -59,7 +59,7 @@ class Watcher:
     async def up_to(self, record_id: str) -> list[str]:
         """All that was sent up to the first notification on this record."""
         assert self.subscription is not None
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while record_id not in self.seen:
                 self.woken.clear()
                 taken = self.subscription.take(100, 1 << 20)
@@ -138,7 +138,7 @@ async def test_share_taken_back_counts_for_what_a_slow_receiver_has_not_taken_ye
         watching.zoe, "/topic/Boxes", 60.0, EARLIEST, IdForm(), watcher.woken.set
     )
     assert watcher.subscription.take(1, 1 << 20) == []
-    await asyncio.wait_for(watcher.woken.wait(), 10)
+    await asyncio.wait_for(watcher.woken.wait(), 120)
     is_old = asyncio.Event()
     asyncio.get_running_loop().call_later(0.03, is_old.set)
     await watching.org.gate.delete(call, "Box__Share", share_id)

@@ -95,7 +95,7 @@ class Listener:
     async def read(self, count: int) -> list[dict[str, object]]:
         """The data of the next messages, exactly so many."""
         seen: list[bytes] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while len(seen) < count:
                 self._woken.clear()
                 taken = self.subscription.take(100, 1 << 20)
@@ -108,7 +108,7 @@ class Listener:
     async def read_through(self, position: int) -> list[bytes]:
         """What comes until the subscription has passed a position."""
         seen: list[bytes] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while self.subscription.position < position:
                 self._woken.clear()
                 taken = self.subscription.take(100, 1 << 20)
@@ -121,7 +121,7 @@ class Listener:
         return [data["payload"] for data in await self.read(count)]
 
     async def wait_for_error(self) -> PlatformError:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while self.subscription.error is None:
                 self._woken.clear()
                 await self._woken.wait()

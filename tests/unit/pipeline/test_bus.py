@@ -87,7 +87,7 @@ def test_span_read_twice_gives_the_same_rows(server: HistoryBus, history: Histor
 def test_index_cuts_by_rows_and_counts_what_lies_between(server: HistoryBus, history: History) -> None:
     index = PositionIndex(Bus(settings_for(server), SystemClock()), 0, SystemClock())
     try:
-        assert index.wait_for(history.position, 20)
+        assert index.wait_for(history.position, 120)
         positions = [event.replay_id for event in history.events]
         assert index.cut(0, 10) == positions[9]
         assert index.cut(positions[9], 10) == positions[19]
@@ -104,7 +104,7 @@ def test_index_passes_on_what_its_reading_met(server: HistoryBus, history: Histo
     index = PositionIndex(Bus(settings_for(server), SystemClock()), history.position + 9, SystemClock())
     try:
         with pytest.raises(ReplayIdInvalid):
-            index.wait_for(history.position + 10, 20)
+            index.wait_for(history.position + 10, 120)
     finally:
         index.close()
 

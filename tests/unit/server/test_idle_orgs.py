@@ -64,7 +64,7 @@ async def orgs(settings: Settings, beta: str) -> AsyncIterator[Orgs]:
 
 async def core_of(orgs: Orgs, org_id: str) -> Core:
     """The core of an org once somebody else has opened it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             for org in orgs.open_orgs:
                 if org.org_id == org_id:

@@ -225,7 +225,7 @@ async def test_failed_writer_of_the_only_org_stops_the_server(settings: Settings
     await orgs.start()
     async with orgs.using(orgs.first_id) as org:
         org.core.writer._stop_for_good(OutcomeUnknown("the disk refused to sync"))  # noqa: SLF001
-    await asyncio.wait_for(orgs.failed.wait(), 5)
+    await asyncio.wait_for(orgs.failed.wait(), 120)
     await orgs.close()
 
 

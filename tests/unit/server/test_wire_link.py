@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tidewire.access.gate import Call
 from tidewire.access.streaming import Delivered, KeptClient
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
@@ -255,6 +256,28 @@ async def test_upload_crosses_in_blocks(both: Both, tmp_path: Path) -> None:
     assert response.body == b"3000000"
     (asked,) = both.asked
     assert asked.upload is not upload
+
+
+async def test_managed_subscription_whose_opening_is_given_up_with_its_answer_under_way_is_free(
+    both: Both, link: RemoteLink
+) -> None:
+    (org,) = both.orgs.open_orgs
+    principal = await link.authenticate(await sign_in(both))
+    managed = {"Mine": {"label": "Mine", "topic": "/data/ChangeEvents"}}
+    document = {"managed_subscriptions": managed}
+    await org.core.gate.apply_definition(Call(principal, "com/test"), document, dry_run=False)
+    opening = asyncio.create_task(link.open_managed(principal, "", "Mine", "one"))
+
+    def give_up(*_: Any) -> None:
+        opening.cancel()
+
+    both.handlers[kinds.RESULT] = give_up
+    await asyncio.wait([opening])
+    assert opening.cancelled()
+    assert org.core.managed.is_read("Mine")
+    link.release_managed("", "one")
+    await settle(both)
+    assert not org.core.managed.is_read("Mine")
 
 
 async def test_call_that_is_given_up_is_given_up_in_the_core_too(both: Both, link: RemoteLink) -> None:

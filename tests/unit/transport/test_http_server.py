@@ -74,12 +74,12 @@ async def read_response(
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[None, None, None]], None]:
-    """Runs a scenario on each kind of loop, within five seconds."""
+    """Runs a scenario on each kind of loop, within a minute: less than the default idle timeout."""
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
     def run_scenario(scenario: Coroutine[None, None, None]) -> None:
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(asyncio.wait_for(scenario, 5))
+            runner.run(asyncio.wait_for(scenario, 60))
 
     return run_scenario
 

@@ -250,6 +250,20 @@ def test_repeated_request_has_the_target_and_type_of_the_first() -> None:
     ] * 3
 
 
+def test_secrets_and_long_values_are_not_shared_between_connections() -> None:
+    lines = [
+        b"Authorization: Bearer 00Dsecret",
+        b"X-SFDC-Session: 00Dsecret",
+        b"Cookie: sid=00Dsecret",
+        b"Accept: " + b"a" * 101,
+        b"User-Agent: Test 1.0",
+    ]
+    first, second = (read(post(b"", *lines))[0][0].headers for _ in range(2))
+    assert first == second
+    shared = {name for name in first if first[name] is second[name] and len(first[name]) > 1}
+    assert shared == {"user-agent"}
+
+
 def test_same_head_after_another_request_in_pieces_is_not_mixed_up() -> None:
     first = post(b"one", b"A: 1", path=b"/first")
     other = post(b"other", b"A: 2", path=b"/other")

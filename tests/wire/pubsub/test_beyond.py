@@ -261,7 +261,7 @@ def test_metrics_tell_the_lag_of_streams(admin: Peer, host: ServerProcess, fresh
     headers = {"Authorization": f"Bearer {host.login()}"}
     with admin.latest(fresh_event):
         while True:
-            answer = http_get(f"{host.http}/services/tidewire/v1/metrics", headers=headers, timeout=15)
+            answer = http_get(f"{host.http}/services/tidewire/v1/metrics", headers=headers, timeout=120)
             assert answer.status_code == 200
             lines = [line for line in answer.text.splitlines() if f'topic="{fresh_event}"' in line]
             if lines:

@@ -171,7 +171,7 @@ def test_publish_stream_answers_each_request_and_keeps_its_topic(peer: Peer, pla
         peer.pb.PublishRequest(events=[three]),
         peer.pb.PublishRequest(topic_name="/event/Other__e", events=[three]),
     ]
-    call = peer.stub.PublishStream(iter(requests), metadata=peer.metadata, timeout=20)
+    call = peer.stub.PublishStream(iter(requests), metadata=peer.metadata, timeout=120)
     assert [len(next(call).results), len(next(call).results)] == [2, 1]
     with pytest.raises(grpc.RpcError):
         next(call)

@@ -19,7 +19,7 @@ from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_
 from tidewire.errors import ChannelUnknown, PlatformError, ReplayIdInvalid
 from tidewire.testing import ServerProcess
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 _numbers = itertools.count()
 

@@ -46,7 +46,7 @@ def coded(
 
 @contextmanager
 def make_server(tmp_path_factory: pytest.TempPathFactory, edges: str) -> Iterator[ServerProcess]:
-    options = ["--edition", "free", "--pubsub-publish-idle-close-s", "0.5", "--edges", edges]
+    options = ["--edition", "free", "--pubsub-publish-idle-close-s", "5", "--edges", edges]
     env = {"TIDEWIRE_FAIL_AT": ";".join(f"{point}={code}" for point, code in FAULTS.items())}
     data = tmp_path_factory.mktemp("coded") / "data"
     with ServerProcess(data, options=options, env=env, ready_timeout_s=120.0) as process:

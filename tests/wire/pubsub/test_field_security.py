@@ -65,7 +65,7 @@ def test_schema_of_an_event_without_access_is_not_told(
         f"{server.http}/services/tidewire/v1/apply",
         json=document,
         headers={"Authorization": f"Bearer {peer.token}"},
-        timeout=15,
+        timeout=120,
     )
     assert applied.status_code == 200, applied.text
     schema_id = peer.call("GetTopic", peer.pb.TopicRequest(topic_name=f"/event/{name}")).schema_id

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -16,6 +19,10 @@ pytestmark = pytest.mark.timeout(300)  # a server with edges may take long to st
 
 TOOLING = "/services/data/v62.0/tooling"
 OBJECT = f"{TOOLING}/sobjects/ManagedEventSubscription"
+APPLY = "/services/tidewire/v1/apply"
+PASSWORD = "correct horse battery"
+FORBIDDEN = ("PERMISSION_DENIED", "subscription.topic.cannot.subscribe")
+_numbers = itertools.count()
 
 
 def make(rest: Rest, name: str, topic: str, **metadata: str) -> str:
@@ -234,3 +241,69 @@ def test_status_tells_how_far_streams_and_subscriptions_are(
     assert stream["lag"] == status["head"] - position(results[1].replay_id) > 0
     assert managed["is_read"]
     assert managed["lag"] == status["head"] - position(results[0].replay_id) > stream["lag"]
+
+
+class Stranger:
+    """A user with the right to call APIs and, to begin with, no other."""
+
+    def __init__(self, setup: Rest) -> None:
+        self._setup = setup
+        self._rights = f"Stranger_{next(_numbers)}_{os.getpid()}"
+        self.username = f"{self._rights.lower()}@example.org"
+        self.allow()
+        user = {"password": PASSWORD, "last_name": "Stranger", "permission_sets": [self._rights]}
+        setup.call("POST", APPLY, {"users": {self.username: user}})
+
+    def allow(self, **objects: list[str]) -> None:
+        """Let the user do this, and nothing else."""
+        rights = {"permissions": ["ApiEnabled"], "objects": objects}
+        self._setup.call("POST", APPLY, {"permission_sets": {self._rights: rights}})
+
+
+@pytest.fixture
+def stranger(setup: Rest) -> Stranger:
+    return Stranger(setup)
+
+
+@pytest.fixture
+def stranger_peer(stubs: Any, host: ServerProcess, stranger: Stranger) -> Iterator[Peer]:
+    """The stranger's connection to `host`."""
+    with grpc.insecure_channel(host.grpc) as channel:
+        yield Peer(stubs, channel, host, host.login(stranger.username, PASSWORD))
+
+
+def managed_status(setup: Rest, name: str) -> dict[str, Any]:
+    status = setup.call("GET", "/services/tidewire/v1/status")
+    (found,) = [m for m in status["managed"] if m["name"] == name]
+    return dict(found)
+
+
+@pytest.mark.parametrize("kind", ["event", "channel", "changes"])
+def test_user_without_rights_on_the_topic_is_refused_and_holds_nothing(
+    setup: Rest, stranger_peer: Peer, fresh_event: str, kind: str
+) -> None:
+    event = fresh_event.removeprefix("/event/")
+    channel = event.removesuffix("__e") + "__chn"
+    members = {name_of(fresh_event): {"channel": channel, "event": event}}
+    channels = {channel: {"label": "Fresh", "kind": "event"}}
+    setup.call("POST", APPLY, {"channels": channels, "channel_members": members})
+    topic = {"event": fresh_event, "channel": f"/event/{channel}", "changes": "/data/ChangeEvents"}[kind]
+    name = name_of(fresh_event)
+    make(setup, name, topic)
+    with stranger_peer.managed(("tidewire-keepalive-ms", "50")) as feed:
+        assert opened(feed, name).refusal()[:2] == FORBIDDEN
+    assert not managed_status(setup, name)["is_read"]
+
+
+def test_reader_whose_rights_are_taken_away_is_ended_and_commits_nothing_more(
+    setup: Rest, stranger: Stranger, stranger_peer: Peer, fresh_event: str
+) -> None:
+    name = name_of(fresh_event)
+    make(setup, name, "/data/ChangeEvents", defaultReplay="LATEST")
+    stranger.allow(Account=["read", "view_all"])
+    with stranger_peer.managed(("tidewire-keepalive-ms", "50")) as feed:
+        head = opened(feed, name).next().latest_replay_id
+        assert not feed.commit(head).HasField("error")
+        stranger.allow()
+        assert feed.refusal()[:2] == FORBIDDEN
+    assert managed_status(setup, name)["position"] == position(head)

@@ -131,7 +131,7 @@ def test_subscribe_answers_under_every_name_of_the_service(peer: Peer, service: 
         peer.pb.FetchResponse.FromString,
     )
     request = peer.pb.FetchRequest(topic_name=ACCOUNTS, num_requested=1)
-    call = method(iter([request]), metadata=[*peer.metadata, ("tidewire-keepalive-ms", "50")], timeout=20)
+    call = method(iter([request]), metadata=[*peer.metadata, ("tidewire-keepalive-ms", "50")], timeout=120)
     assert next(call).pending_num_requested == 1
     call.cancel()
 

@@ -31,7 +31,7 @@ def call(server: ServerProcess, dev_token: str) -> Any:
 
     def run(method: str, path: str, body: object = None, token: str = dev_token) -> tuple[int, Any]:
         headers = {"Authorization": f"Bearer {token}"}
-        answer = requests.request(method, server.http + path, json=body, headers=headers, timeout=15)
+        answer = requests.request(method, server.http + path, json=body, headers=headers, timeout=120)
         return answer.status_code, answer.json() if answer.content else None
 
     return run

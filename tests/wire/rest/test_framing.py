@@ -22,7 +22,8 @@ class Raw:
 
     def __init__(self, server: ServerProcess, token: str) -> None:
         at = urlsplit(server.http)
-        self._socket = socket.create_connection((at.hostname or "", at.port or 0), timeout=10)
+        # Less than the 120 s after which the server would close an idle connection anyway.
+        self._socket = socket.create_connection((at.hostname or "", at.port or 0), timeout=60)
         self._file = self._socket.makefile("rb")
         self.token = token
 
@@ -62,7 +63,7 @@ def raw(server: ServerProcess, dev_token: str) -> Iterator[Raw]:
     connection = Raw(server, dev_token)
     yield connection
     connection.close()
-    alive = requests.get(server.http + "/services/data", timeout=10)
+    alive = requests.get(server.http + "/services/data", timeout=120)
     assert alive.status_code == 200
 
 

@@ -21,7 +21,8 @@ def ask(
 ) -> tuple[int, str, bytes]:
     """Status, content type and body of the answer to these bytes, after which the server hangs up."""
     at = urlsplit(server.http)
-    with socket.create_connection((at.hostname or "", at.port or 0), timeout=10) as connection:
+    # Less than the 120 s after which the server would close an idle connection anyway.
+    with socket.create_connection((at.hostname or "", at.port or 0), timeout=60) as connection:
         connection.sendall("\r\n".join((*lines, "Host: x", "", "")).encode("latin-1") + body)
         if is_ended:
             connection.shutdown(socket.SHUT_WR)

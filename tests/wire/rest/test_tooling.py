@@ -25,7 +25,7 @@ def call(server: ServerProcess, dev_token: str) -> Any:
 
     def run(method: str, path: str, body: object = None, token: str = dev_token) -> tuple[int, Any]:
         headers = {"Authorization": f"Bearer {token}"}
-        answer = requests.request(method, server.http + path, json=body, headers=headers, timeout=15)
+        answer = requests.request(method, server.http + path, json=body, headers=headers, timeout=120)
         return answer.status_code, answer.json() if answer.content else None
 
     return run
@@ -249,14 +249,14 @@ def test_deploy_resource_takes_a_form_and_tells_the_result(server: ServerProcess
         "file": ("deploy.zip", archive, "application/zip"),
     }
     url, headers = f"{server.http}{API}/metadata/deployRequest", {"Authorization": f"Bearer {dev_token}"}
-    answer = requests.post(url, files=parts, headers=headers, timeout=15)
+    answer = requests.post(url, files=parts, headers=headers, timeout=120)
     assert answer.status_code == 201, answer.text
     assert answer.json()["deployOptions"]["singlePackage"] is True
     path = f"{url}/{answer.json()['id']}"
-    result = requests.get(f"{path}?includeDetails=true", headers=headers, timeout=15).json()["deployResult"]
+    result = requests.get(f"{path}?includeDetails=true", headers=headers, timeout=120).json()["deployResult"]
     assert (result["status"], result["numberComponentsDeployed"]) == ("Succeeded", 1)
     assert result["details"]["componentSuccesses"][0]["fullName"] == "Account.Formed__c"
-    assert "details" not in requests.get(path, headers=headers, timeout=15).json()["deployResult"]
+    assert "details" not in requests.get(path, headers=headers, timeout=120).json()["deployResult"]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_deploy_resource_refuses_what_is_no_form(
         f"{server.http}{API}/metadata/deployRequest",
         data=b"--x\r\nnothing",
         headers={"Authorization": f"Bearer {dev_token}", "Content-Type": content_type},
-        timeout=15,
+        timeout=120,
     )
     assert answer.status_code in (400, 415)
 
@@ -284,12 +284,12 @@ def test_validated_deploy_is_deployed_by_its_id(server: ServerProcess, dev_token
         "file": ("deploy.zip", archive, "application/zip"),
     }
     url, headers = f"{server.http}{API}/metadata/deployRequest", {"Authorization": f"Bearer {dev_token}"}
-    checked = requests.post(url, files=parts, headers=headers, timeout=15).json()["id"]
-    answer = requests.post(url, json={"validatedDeployRequestId": checked}, headers=headers, timeout=15)
+    checked = requests.post(url, files=parts, headers=headers, timeout=120).json()["id"]
+    answer = requests.post(url, json={"validatedDeployRequestId": checked}, headers=headers, timeout=120)
     assert (answer.status_code, answer.json()["validatedDeployRequestId"]) == (201, checked)
-    result = requests.get(f"{url}/{answer.json()['id']}", headers=headers, timeout=15).json()["deployResult"]
+    result = requests.get(f"{url}/{answer.json()['id']}", headers=headers, timeout=120).json()["deployResult"]
     assert (result["status"], result["checkOnly"]) == ("Succeeded", False)
     again = requests.post(
-        url, json={"validatedDeployRequestId": answer.json()["id"]}, headers=headers, timeout=15
+        url, json={"validatedDeployRequestId": answer.json()["id"]}, headers=headers, timeout=120
     )
     assert again.status_code == 404

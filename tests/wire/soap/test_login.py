@@ -26,7 +26,7 @@ def call(
         body += f"<username>{DEV_USERNAME}</username><password>{DEV_PASSWORD}</password>"
     body += f"</{operation}></env:Body></env:Envelope>"
     headers = {"Content-Type": "text/xml", "SOAPAction": '""'}
-    return requests.post(f"{server.http}{path}", data=body.encode(), headers=headers, timeout=15)
+    return requests.post(f"{server.http}{path}", data=body.encode(), headers=headers, timeout=120)
 
 
 def session_header(token: str) -> str:
@@ -56,7 +56,7 @@ def test_login_gives_a_working_session(server: ServerProcess, path: str) -> None
     assert result[6][8].text == server.org_id
     assert result[6][20].text == DEV_USERNAME
     headers = {"Authorization": f"Bearer {token}"}
-    assert requests.get(f"{server.http}/services/data/v59.0", headers=headers, timeout=15).status_code == 200
+    assert requests.get(f"{server.http}/services/data/v59.0", headers=headers, timeout=120).status_code == 200
 
 
 def test_enterprise_login_answers_in_its_own_namespace(server: ServerProcess) -> None:
@@ -72,7 +72,7 @@ def test_wrong_password_is_a_login_fault(server: ServerProcess) -> None:
         "<password>wrong</password></login>"
         "</e:Body></e:Envelope>"
     )
-    answer = requests.post(f"{server.http}/services/Soap/u/59.0", data=body, timeout=15)
+    answer = requests.post(f"{server.http}/services/Soap/u/59.0", data=body, timeout=120)
     assert fault_code(answer) == "sf:INVALID_LOGIN"
     assert "<sf:exceptionCode>INVALID_LOGIN</sf:exceptionCode>" in answer.text
 
@@ -115,7 +115,7 @@ def test_unknown_operation_is_named_in_the_fault(server: ServerProcess) -> None:
     ],
 )
 def test_dangerous_or_malformed_xml_is_a_fault(server: ServerProcess, body: bytes) -> None:
-    answer = requests.post(f"{server.http}/services/Soap/u/59.0", data=body, timeout=15)
+    answer = requests.post(f"{server.http}/services/Soap/u/59.0", data=body, timeout=120)
     assert fault_code(answer) == "soapenv:Client"
 
 
@@ -125,12 +125,12 @@ def test_chunked_login_is_read(server: ServerProcess) -> None:
         f'<login xmlns="{NAMESPACES["u"]}"><username>{DEV_USERNAME}</username>'.encode(),
         f"<password>{DEV_PASSWORD}</password></login></e:Body></e:Envelope>".encode(),
     )
-    answer = requests.post(f"{server.http}/services/Soap/u/50.0", data=iter(pieces), timeout=15)
+    answer = requests.post(f"{server.http}/services/Soap/u/50.0", data=iter(pieces), timeout=120)
     assert result_of(answer)[4].text
 
 
 def test_get_is_not_a_soap_call(server: ServerProcess) -> None:
-    answer = requests.get(f"{server.http}/services/Soap/u/59.0", timeout=15)
+    answer = requests.get(f"{server.http}/services/Soap/u/59.0", timeout=120)
     assert answer.status_code == 405
     assert answer.headers["Allow"] == "POST"
 
@@ -141,7 +141,7 @@ def login_as(server: ServerProcess, username: str, password: str) -> requests.Re
         f'<login xmlns="{NAMESPACES["u"]}"><username>{username}</username><password>{password}</password></login>'
         "</e:Body></e:Envelope>"
     )
-    return requests.post(f"{server.http}/services/Soap/u/59.0", data=body, timeout=15)
+    return requests.post(f"{server.http}/services/Soap/u/59.0", data=body, timeout=120)
 
 
 def test_missing_security_token_has_its_own_fault(server: ServerProcess) -> None:
@@ -184,9 +184,9 @@ def test_login_scope_must_name_the_org_of_the_user(server: ServerProcess, is_own
 
 
 def test_wsdl_is_fetched_over_http(server: ServerProcess, dev_token: str) -> None:
-    answer = requests.get(f"{server.http}/services/wsdl/partner", timeout=15)
+    answer = requests.get(f"{server.http}/services/wsdl/partner", timeout=120)
     assert answer.headers["Content-Type"] == "text/xml;charset=UTF-8"
     assert f'location="{server.http}/services/Soap/u/67.0"' in answer.text
-    own = requests.get(f"{server.http}/soap/wsdl.jsp?type=*", cookies={"sid": dev_token}, timeout=15)
+    own = requests.get(f"{server.http}/soap/wsdl.jsp?type=*", cookies={"sid": dev_token}, timeout=120)
     assert 'complexType name="Account"' in own.text
-    assert requests.get(f"{server.http}/services/wsdl/enterprise", timeout=15).status_code == 401
+    assert requests.get(f"{server.http}/services/wsdl/enterprise", timeout=120).status_code == 401

@@ -35,7 +35,7 @@ def post(
         f"{server.http}/services/Soap/m/59.0{path}",
         data=body.encode(),
         headers={"Content-Type": "text/xml", "SOAPAction": '""'},
-        timeout=15,
+        timeout=120,
     )
     return answer.status_code, fromstring(answer.content)
 
@@ -203,7 +203,7 @@ def test_validated_package_is_deployed_by_its_id(server: ServerProcess, dev_toke
     ],
 )
 def test_interface_descriptions_are_refused_clearly(server: ServerProcess, path: str, status: int) -> None:
-    answer = requests.get(server.http + path, timeout=15)
+    answer = requests.get(server.http + path, timeout=120)
     assert answer.status_code == status
     if status == 405:
         assert answer.headers["Allow"] == "POST"

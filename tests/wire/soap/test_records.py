@@ -26,7 +26,7 @@ def call(server: ServerProcess, token: str, operation: str, arguments: str) -> l
         f"{server.http}/services/Soap/u/59.0",
         data=body.encode(),
         headers={"Content-Type": "text/xml", "SOAPAction": '""'},
-        timeout=15,
+        timeout=120,
     )
     assert answer.status_code == 200, answer.text
     response = fromstring(answer.content)[-1][0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from functools import partial
 
 from tidewire.access.principal import Principal
@@ -95,14 +96,21 @@ class SessionKeeper:
             SessionTimes(settings.hold_s, settings.reconnect_window_s),
             self._clock.monotonic_s(),
         )
+        # Whoever connects first shows who they are: no credentials of theirs are known yet.
+        session.verified_s = -math.inf
         session.is_fresh = False
         session.has_websocket = settings.has_websocket
         session.wake = partial(self._polls.wake, session)
         session.lost = partial(self._polls.lose, session)
         if kept.batch >= 0:
             session.acks = Acknowledgements(kept.batch)
-        for channel, position in kept.channels:
-            session.sources[channel] = await self._reopen(session, channel, position)
+        try:
+            for channel, position in kept.channels:
+                session.sources[channel] = await self._reopen(session, channel, position)
+        except BaseException:
+            session.close()
+            self._hub.usage.release_client(client_id)
+            raise
         session.confirm_new()
         session.moved = partial(self._note, session)
         # The time it took is not the client's.
@@ -117,7 +125,6 @@ class SessionKeeper:
             return await open_source(self._hub, session, channel, after(position))
         except PlatformError as error:
             if error.retryable:
-                session.close()
                 raise
             log.info("bayeux.subscription_dropped", extra={"channel": channel, "code": error.code})
             return _Ended(error, position)

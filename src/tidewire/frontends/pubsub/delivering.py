@@ -111,6 +111,8 @@ class Deliverer:
             now_s = self._clock.monotonic_s()
             due = Due.KEEPALIVE if events else pace.due(reached, now_s)
             if due is Due.END:
+                if stream.wake.is_set():
+                    continue  # what came while this turn waited, a commit perhaps, has its turn first
                 return
             if due is Due.KEEPALIVE:
                 fail_point("pubsub.deliver", flow.call.topic)

@@ -14,7 +14,7 @@ from tidewire.clock import Clock
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay, after
 from tidewire.delivery.link import CoreLink, ManagedStart
 from tidewire.delivery.subscription import Subscription
-from tidewire.errors import PlatformError
+from tidewire.errors import ChannelForbidden, PlatformError
 from tidewire.frontends.pubsub import requests as rules
 from tidewire.frontends.pubsub import wire
 from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, note_end
@@ -57,7 +57,12 @@ class ManagedSubscriber:
             subscription_id, name = session.start(self._parse(body), self._clock.now_ms())
             call.topic = subscription_id or name
             holder = stream.client_id
-            start = await self._link.open_managed(caller.principal, subscription_id, name, holder)
+            try:
+                start = await self._link.open_managed(caller.principal, subscription_id, name, holder)
+            except BaseException:
+                # Of a call that is cancelled nobody knows here how far the core came with it.
+                self._link.release_managed("", holder)
+                raise
             try:
                 session.settle(start.subscription_id, start.name)
                 call.topic = start.topic
@@ -118,20 +123,24 @@ class ManagedSubscriber:
         rules.check_size(body, self._settings)
         return wire.parse_message(pb.ManagedFetchRequest, body)
 
-    async def commit(self, start: ManagedStart, holder: str, commit: Commit) -> str:
-        """Make a commit durable; returns why it cannot be, or nothing."""
+    async def commit(self, stream: OpenStream, start: ManagedStart, commit: Commit) -> str:
+        """Make a commit durable; returns why it cannot be, or nothing. Raises ChannelForbidden."""
         if commit.position is None:
             return _NOT_KEPT
         try:
-            await self._link.commit_managed(start.subscription_id, holder, commit.position)
+            await self._link.commit_managed(
+                stream.caller.principal, start.subscription_id, stream.client_id, commit.position
+            )
+        except ChannelForbidden:
+            raise
         except PlatformError as error:
             return error.message if not error.retryable else "The commit can't be stored now"
         counters["pubsub.positions_committed"] += 1
         return ""
 
-    async def confirm(self, start: ManagedStart, holder: str) -> None:
-        """Raises what has become of the subscription: stopped, or gone."""
-        await self._link.confirm_managed(start.subscription_id, holder)
+    async def confirm(self, stream: OpenStream, start: ManagedStart) -> None:
+        """Raises what has become of the subscription: stopped, gone, or no longer for this reader."""
+        await self._link.confirm_managed(stream.caller.principal, start.subscription_id, stream.client_id)
 
     def now_s(self) -> float:
         """The monotonic time."""
@@ -163,11 +172,11 @@ class _Attending:
         self._session.check_commits(self._owner.now_s())
         generation = self._subscription.grant.generation
         if generation != self._generation:
-            await self._owner.confirm(self._start, self._stream.client_id)
+            await self._owner.confirm(self._stream, self._start)
             self._generation = generation
         commit = self._session.take_commit()
         if commit is not None:
-            problem = await self._owner.commit(self._start, self._stream.client_id, commit)
+            problem = await self._owner.commit(self._stream, self._start, commit)
             response = pb.CommitReplayResponse(
                 commit_request_id=commit.request_id,
                 replay_id=commit.replay_id,

@@ -67,6 +67,8 @@ class RestApp:
         jobs: BulkJobs,
         generic: GenericStreaming,
         streams: OpenStreams,
+        *,
+        is_first: bool,
     ) -> None:
         self._gate = gate
         self._logins = logins
@@ -75,7 +77,7 @@ class RestApp:
         self._classic = ClassicApi(gate, logins, jobs)
         self._admin = AdminApi(logins, oauth.apps)
         self._database = DatabaseApi(gate)
-        self._streams = StreamsApi(streams)
+        self._streams = StreamsApi(streams, is_first=is_first)
         self._oauth = OAuthApi(oauth, logins, gate, clock)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:

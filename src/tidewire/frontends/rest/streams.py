@@ -15,10 +15,11 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class StreamsApi:
-    """Answers the two resources."""
+    """Answers the two resources. What the process counts is of all orgs together, and told in the first one only."""
 
-    def __init__(self, streams: OpenStreams) -> None:
+    def __init__(self, streams: OpenStreams, *, is_first: bool) -> None:
         self._streams = streams
+        self._is_first = is_first
 
     async def answer(self, request: HttpRequest, segments: tuple[str, ...], call: Call) -> HttpResponse:
         """Answer what follows `/services/tidewire/v1/`."""
@@ -28,14 +29,15 @@ class StreamsApi:
             raise MethodNotAllowed(f"HTTP Method '{request.method[:16]}' not allowed", allowed=("GET",))
         status = await self._streams.status(call.principal)
         if segments == ("metrics",):
-            return HttpResponse(200, _render_metrics(status).encode(), _TEXT, (NO_STORE,))
+            counts = dict(counters) if self._is_first else {}
+            return HttpResponse(200, _render_metrics(status, counts).encode(), _TEXT, (NO_STORE,))
         streams = [asdict(each.state) | {"lag": each.lag} for each in status.streams]
         body = {"head": status.head, "streams": streams, "managed": [asdict(m) for m in status.managed]}
         return render_json(request, 200, body, (NO_STORE,))
 
 
-def _render_metrics(status: StreamingStatus) -> str:
-    """In the text form that Prometheus reads. Counters are those of the process that answers."""
+def _render_metrics(status: StreamingStatus, counts: dict[str, int]) -> str:
+    """In the text form that Prometheus reads. `counts` are those of the process that answers."""
     lines = [
         "# TYPE tidewire_log_head gauge",
         f"tidewire_log_head {status.head}",
@@ -50,8 +52,9 @@ def _render_metrics(status: StreamingStatus) -> str:
         if managed.lag is not None:
             labels = {"name": managed.name, "topic": managed.topic}
             lines.append(f"tidewire_managed_subscription_lag{_labels(labels)} {managed.lag}")
-    lines.append("# TYPE tidewire_events_total counter")
-    lines += [f"tidewire_events_total{_labels({'event': k})} {v}" for k, v in sorted(counters.items())]
+    if counts:
+        lines.append("# TYPE tidewire_events_total counter")
+        lines += [f"tidewire_events_total{_labels({'event': k})} {v}" for k, v in sorted(counts.items())]
     return "\n".join(lines) + "\n"
 
 

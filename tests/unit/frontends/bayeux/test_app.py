@@ -48,7 +48,7 @@ class Waiting:
         self.respond_with(response)
 
     async def messages(self) -> list[dict[str, Any]]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await self._answered.wait()
         assert self.status == 200, self.body
         found: list[dict[str, Any]] = json.loads(self.body)

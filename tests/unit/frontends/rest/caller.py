@@ -19,7 +19,15 @@ class Caller:
     def __init__(self, org: TestOrg, token: str) -> None:
         core = org.core
         self._app = RestApp(
-            core.gate, core.logins, core.cursors, org.clock, core.oauth, core.jobs, core.generic, core.streams
+            core.gate,
+            core.logins,
+            core.cursors,
+            org.clock,
+            core.oauth,
+            core.jobs,
+            core.generic,
+            core.streams,
+            is_first=True,
         )
         self.token = token
 

@@ -243,7 +243,7 @@ class TestSessions:
         is_revoked = threading.Event()
         # All reading waits for the end of the session, so the request is under way when it comes.
         held = [
-            asyncio.ensure_future(org.gate.read_snapshot(lambda _: is_revoked.wait(10)))
+            asyncio.ensure_future(org.gate.read_snapshot(lambda _: is_revoked.wait(120)))
             for _ in range(READERS)
         ]
         asked = asyncio.ensure_future(caller.go("GET", path))
