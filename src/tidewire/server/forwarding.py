@@ -16,50 +16,12 @@ from urllib.parse import unquote_to_bytes
 
 from tidewire.server import wire_link as kinds
 from tidewire.server.wire_link import CoreWire, pack_request
-from tidewire.transport.http import HttpRequest, HttpResponse
-from tidewire.transport.responses import JSON_HEADERS, render_header_lines
+from tidewire.transport.http import HttpRequest
+from tidewire.transport.passed_exchange import PassedExchange
 from tidewire.transport.routes import Exchange, ParkingHandler
 
 _HOMES = string.digits + string.ascii_lowercase
 _CLIENT_ID = re.compile(rb'"clientId"\s*:\s*"([0-9a-z])')
-
-
-class RelayedExchange:
-    """The `Exchange` of a request that another edge holds."""
-
-    def __init__(self, core: CoreWire, origin: int, number: int, forget: Callable[[], None]) -> None:
-        self._core = core
-        self._origin = origin
-        self._number = number
-        self._forget = forget
-        self.is_open = True
-        self.on_close: Callable[[Exchange], None] | None = None
-
-    def respond(self, status: int, body: bytes, headers: bytes = JSON_HEADERS) -> bool:
-        """Send the response; see `Exchange`."""
-        if not self.is_open:
-            return False
-        self.is_open = False
-        self.on_close = None
-        self._forget()
-        self._core.send(kinds.REPLY, self._origin, self._number, status, body, headers)
-        return True
-
-    def respond_with(self, response: HttpResponse) -> bool:
-        """Send a response value; see `Exchange`."""
-        return self.respond(response.status, response.body, render_header_lines(response))
-
-    async def stream_with(self, response: HttpResponse) -> None:
-        """Send a response that comes in pieces, as one: those of Bayeux are small."""
-        pieces = [] if response.pieces is None else [piece async for piece in response.pieces]
-        self.respond(response.status, b"".join(pieces), render_header_lines(response))
-
-    def drop(self) -> None:
-        """The peer is gone."""
-        self.is_open = False
-        on_close, self.on_close = self.on_close, None
-        if on_close is not None:
-            on_close(self)
 
 
 class Forwarding:
@@ -70,7 +32,7 @@ class Forwarding:
         self._index = index
         self._count = count
         self._away: dict[int, Exchange] = {}
-        self._guests: dict[tuple[int, int], RelayedExchange] = {}
+        self._guests: dict[tuple[int, int], PassedExchange] = {}
         self.park: ParkingHandler | None = None
         self.handlers: dict[int, Callable[..., None]] = {
             kinds.FORWARDED: self._take_guest,
@@ -112,13 +74,16 @@ class Forwarding:
 
     def _take_guest(self, origin: int, number: int, *request: Any) -> None:
         key = (origin, number)
-        guest = RelayedExchange(self._core, origin, number, partial(self._forget_guest, key))
+        guest = PassedExchange(partial(self._reply, key))
         self._guests[key] = guest
         if self.park is not None:
             self.park(HttpRequest(*request), guest)
 
-    def _forget_guest(self, key: tuple[int, int]) -> None:
+    def _reply(
+        self, key: tuple[int, int], _: PassedExchange, status: int, body: bytes, headers: bytes
+    ) -> None:
         self._guests.pop(key, None)
+        self._core.send(kinds.REPLY, *key, status, body, headers)
 
     def _drop_guest(self, origin: int, number: int) -> None:
         guest = self._guests.pop((origin, number), None)

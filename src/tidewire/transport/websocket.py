@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -20,9 +19,9 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
 
-from tidewire.transport.http import HttpRequest, HttpResponse
-from tidewire.transport.responses import JSON_HEADERS, render_header_lines
-from tidewire.transport.routes import Exchange, Route
+from tidewire.transport.http import HttpRequest
+from tidewire.transport.passed_exchange import PassedExchange
+from tidewire.transport.routes import Route
 
 __all__ = ["CloseReason", "WebSocket", "is_upgrade", "try_render_upgrade"]
 
@@ -44,46 +43,6 @@ class Carrier(Protocol):
         """Hang up once everything is sent."""
 
 
-class SocketExchange:
-    """The `Exchange` of one message."""
-
-    __slots__ = ("_socket", "on_close")
-
-    def __init__(self, socket: WebSocket) -> None:
-        self._socket: WebSocket | None = socket
-        self.on_close: Callable[[Exchange], None] | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether an answer can still be sent."""
-        return self._socket is not None
-
-    def respond(self, status: int, body: bytes, headers: bytes = JSON_HEADERS) -> bool:
-        """Send the answer; see `Exchange`."""
-        socket, self._socket = self._socket, None
-        self.on_close = None
-        if socket is None:
-            return False
-        socket.answer(self, status, body, headers)
-        return True
-
-    def respond_with(self, response: HttpResponse) -> bool:
-        """Send a response value; see `Exchange`."""
-        return self.respond(response.status, response.body, render_header_lines(response))
-
-    async def stream_with(self, response: HttpResponse) -> None:
-        """Send an answer that comes in pieces, as one."""
-        pieces = [] if response.pieces is None else [piece async for piece in response.pieces]
-        self.respond(response.status, b"".join(pieces), render_header_lines(response))
-
-    def drop(self) -> None:
-        """The peer is gone."""
-        self._socket = None
-        on_close, self.on_close = self.on_close, None
-        if on_close is not None:
-            on_close(self)
-
-
 class WebSocket:
     """One socket after its upgrade. Not safe for use off the loop."""
 
@@ -97,7 +56,7 @@ class WebSocket:
         self._text: list[str] = []
         self._text_bytes = 0
         self._empty = 0
-        self._open: set[SocketExchange] = set()
+        self._open: set[PassedExchange] = set()
         self._is_closing = False
 
     @property
@@ -144,7 +103,7 @@ class WebSocket:
         for exchange in held:
             exchange.drop()
 
-    def answer(self, exchange: SocketExchange, status: int, body: bytes, headers: bytes) -> None:
+    def answer(self, exchange: PassedExchange, status: int, body: bytes, headers: bytes) -> None:
         """Send what an exchange was answered with. What is no message of the protocol ends the socket."""
         self._open.discard(exchange)
         if self._is_closing or status == _OVERTAKEN:
@@ -177,7 +136,7 @@ class WebSocket:
         if found:
             # A new mapping: requests under way keep theirs.
             self._headers = {**self._headers, "authorization": found}
-        exchange = SocketExchange(self)
+        exchange = PassedExchange(self.answer)
         self._open.add(exchange)
         upgrade = self._upgrade
         request = HttpRequest("POST", upgrade.target, self._headers, body, upgrade.scheme, upgrade.peer)
