@@ -13,6 +13,7 @@ from typing import Any, Self
 import pytest
 
 from tests.crash.publishing import TOPIC, Publishers, PublishLedger, find_publish_violations
+from tests.lasting_loop import LastingLoop
 from tests.running import call_metadata, read_topic
 from tidewire.client.login import Credentials, login
 from tidewire.client.pubsub import PubSubClient
@@ -41,7 +42,7 @@ class PubSubSubscriber:
         self._received: list[DecodedEvent] = []
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
-        self._loop = asyncio.new_event_loop()
+        self._loop = LastingLoop()
         self._watching: asyncio.Task[None] | None = None
         self.calls = 0
         self._thread = threading.Thread(target=self._run, daemon=True)

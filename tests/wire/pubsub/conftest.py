@@ -19,12 +19,19 @@ import grpc
 import pytest
 from grpc_tools import protoc
 
+from tests.lasting_loop import LASTING
 from tests.running import Rest
 from tidewire.testing import READER_USERNAME, ServerProcess
 
 PROTO = Path(__file__).parents[3] / "proto"
 CALL_TIMEOUT_S = 120.0
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """asyncio, on loops that outlive a gRPC call's late events."""
+    return LASTING
 
 
 class Feed:
