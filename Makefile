@@ -74,7 +74,7 @@ $(STAMPS)/package: pyproject.toml $(STAMPS)/requirements
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-WEB_SOURCES := $(wildcard web/src/*) web/build.mjs web/tsconfig.json
+WEB_SOURCES := $(wildcard web/src/* web/src/pages/*) web/build.mjs web/tsconfig.json
 
 web/node_modules/.package-lock.json: web/package-lock.json $(STAMPS)/prerequisites
 	cd web && npm ci --loglevel=error

@@ -26,6 +26,44 @@ class SystemClock:
         return time.monotonic()
 
 
+class AdjustableClock:
+    """The machine's clock, whose wall clock a test may move or stop. Timeouts go on as they would."""
+
+    def __init__(self) -> None:
+        self._machine = SystemClock()
+        self._ahead_ms = 0
+        self._stopped_ms: int | None = None
+
+    def now_ms(self) -> int:
+        stopped_ms = self._stopped_ms
+        return self._machine.now_ms() + self._ahead_ms if stopped_ms is None else stopped_ms
+
+    def monotonic_s(self) -> float:
+        return self._machine.monotonic_s()
+
+    def advance(self, seconds: float) -> None:
+        """Move the wall clock forward, whether it is stopped or not."""
+        if self._stopped_ms is None:
+            self._ahead_ms += round(seconds * 1000)
+        else:
+            self._stopped_ms += round(seconds * 1000)
+
+    def freeze(self, at_ms: int | None = None) -> None:
+        """Stop the wall clock, here or at another time."""
+        self._stopped_ms = self.now_ms() if at_ms is None else at_ms
+
+    def unfreeze(self) -> None:
+        """Let the wall clock go on from where it stands."""
+        if self._stopped_ms is not None:
+            self._ahead_ms = self._stopped_ms - self._machine.now_ms()
+            self._stopped_ms = None
+
+    def reset(self) -> None:
+        """Show the machine's time again."""
+        self._ahead_ms = 0
+        self._stopped_ms = None
+
+
 class ManualClock:
     """A clock that moves only when told to."""
 

@@ -17,6 +17,7 @@ from typing import Any
 from tidewire.errors import ConfigInvalid
 
 CONFIG_FILE = "tidewire.toml"
+_WORDS = {"log_level": ("DEBUG", "INFO", "WARNING", "ERROR"), "log_format": ("json", "text")}
 DEV_USERNAME = "admin@tidewire.local"
 DEV_PASSWORD = "tidewire"  # noqa: S105  # the well-known login of development mode
 DEV_CLIENT_ID = "tidewire-dev"
@@ -103,11 +104,18 @@ class Settings:
     org_idle_s: float = _setting(
         900.0, "seconds without use after which an org other than the first is closed until it is used again"
     )
+    pipeline_dir: str = _setting(
+        "", "directory of the lake that a pipeline keeps of the first org; the console shows how it stands"
+    )
     edges: int = _setting(
         0,
         "processes that take clients' connections beside the one that writes; 0 does everything in one process",
     )
+    metrics_token: str = _setting(
+        "", "bearer token that /metrics asks for; without one everybody who reaches the server may read it"
+    )
     log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")
+    log_format: str = _setting("json", "form of log lines: json, or text for people")
 
 
 def load_settings(
@@ -126,7 +134,11 @@ def load_settings(
         if variable in environment:
             values[name] = environment[variable]
     values |= {name: value for name, value in flags.items() if value is not None}
-    return Settings(**{name: _convert(name, known[name].type, value) for name, value in values.items()})
+    settings = Settings(**{name: _convert(name, known[name].type, value) for name, value in values.items()})
+    for name, allowed in _WORDS.items():
+        if getattr(settings, name) not in allowed:
+            raise ConfigInvalid(f"{name} must be one of {', '.join(allowed)}", setting=name)
+    return settings
 
 
 def parse_address(text: str, setting: str) -> tuple[str, int]:

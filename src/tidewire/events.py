@@ -121,10 +121,14 @@ class CommittedBatch:
     `head` is the last position the log has given out after this commit, whether or not this batch has events.
     A rise of
     `access_generation` means that grants may have changed and must be asked for again; `ended_sessions` are
-    login sessions that no longer count.
+    login sessions that no longer count. The events of a very large transaction are not among `events`: they are read
+    from the log, and `left_out` names their topics, each with the last position. `traces` are those that its
+    transactions belong to, each with the last position of one.
     """
 
     events: tuple[Event, ...]
     head: int
     access_generation: int
     ended_sessions: tuple[str, ...] = field(default=())
+    left_out: tuple[tuple[str, int], ...] = field(default=())
+    traces: tuple[tuple[int, str], ...] = field(default=())

@@ -13,7 +13,7 @@ import sys
 import threading
 
 from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.replica import replica
+from tidewire.pipeline.replicas import replica
 from tidewire.pipeline.run import PipelineConfig, run_pipeline
 from tidewire.pipeline.spark import start_session
 from tidewire.pipeline.tables import Lake

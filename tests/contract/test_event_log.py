@@ -106,6 +106,36 @@ async def test_positions_rise_from_the_first_and_name_the_transactions_last(log:
     assert [e.transaction_last for e in one + two] == [FIRST + 1, FIRST + 1, FIRST + 2]
 
 
+async def test_events_of_a_large_transaction_end_together_and_are_told_by_their_places(log: OpenLog) -> None:
+    drafts = [draft("A"), *(draft("B") for _ in range(4998)), draft("P", Family.PUSH_TOPIC)]
+    last = FIRST + 4999
+
+    def work(tx: Transaction) -> tuple[list[Event], dict[str, int]]:
+        log.log.append_all(tx, iter(drafts), 0)
+        return list(tx.events), dict(tx.left_out)
+
+    before = await log.append([draft("A")])
+    assert await log.writer.submit(work) == ([], {"A": FIRST + 1, "B": last, "P": last + 1})
+    changes: list[Event] = []
+    while not changes or changes[-1].position < last:
+        changes += (await log.after(Family.CHANGE, ["A", "B"], FIRST + len(changes)))[0]
+    pushed, _ = await log.after(Family.PUSH_TOPIC, ["P"], FIRST)
+    assert [e.position for e in (*changes, *pushed)] == list(range(FIRST + 1, last + 2))
+    assert {e.transaction_last for e in (*changes, *pushed)} == {last + 1}
+    assert (await log.after(Family.CHANGE, ["A"], FIRST - 1))[0] == [before[0], changes[0]]
+
+
+async def test_events_of_a_small_transaction_are_told_with_it(log: OpenLog) -> None:
+    def work(tx: Transaction) -> tuple[list[Event], dict[str, int]]:
+        log.log.append_all(tx, iter([draft("A"), draft("B")]), 0)
+        log.log.append_all(tx, iter(()), 0)
+        return list(tx.events), dict(tx.left_out)
+
+    told, left_out = await log.writer.submit(work)
+    assert left_out == {}
+    assert (await log.after(Family.CHANGE, ["A", "B"], FIRST - 1))[0] == told
+
+
 async def test_what_is_read_equals_what_was_appended(log: OpenLog) -> None:
     stored = await log.append([draft("A", payload=b"\x00\xff"), draft("B"), draft("A")])
     events, through = await log.after(Family.CHANGE, ["A", "B"], FIRST - 1)

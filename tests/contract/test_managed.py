@@ -54,11 +54,14 @@ async def test_position_is_there_again_after_a_restart(
         start = await org.link.open_managed(org.admin, "", "mine", "one")
         assert (start.name, start.topic, start.position, start.is_from_earliest) == ("Mine", TOPIC, -1, False)
         first, second = await publish(org), await publish(org)
-        for position in (second, first):
+        for position in (first, second, second):
             await org.link.commit_managed(org.admin, start.subscription_id, "one", position)
     async with open_org(directory, clock, store=place) as org:
         again = await org.link.open_managed(org.admin, start.subscription_id, "", "two")
-        assert again.position == first
+        assert again.position == second
+        with pytest.raises(ReplayIdInvalid, match="later"):
+            await org.link.commit_managed(org.admin, start.subscription_id, "two", first)
+        assert await org.core.managed.positions() == {"Mine": second}
 
 
 async def test_position_that_expired_is_refused_once_and_then_given_up(

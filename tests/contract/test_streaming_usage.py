@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.orgs import open_org
+from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
 from tests.stores import STORES
 from tidewire.access.allocations import Allocations
@@ -60,6 +60,40 @@ async def test_hours_older_than_a_month_are_dropped(
         await counted.flush()
         rows = await org.core.records.read(lambda reader: reader.execute("SELECT events FROM event_usage"))
         assert rows == [(1,)]
+
+
+async def test_usage_is_told_for_the_last_day_and_each_full_day_while_it_is_kept(
+    tmp_path_factory: pytest.TempPathFactory, place: str
+) -> None:
+    directory, clock = tmp_path_factory.mktemp("org"), ManualClock()
+    clock.advance(86_400 - clock.now_ms() // 1000 % 86_400 + 11 * 3600 + 1380)  # 11:23 of some day
+    midnight = clock.now_ms() // 86_400_000 * 24
+    async with open_org(directory, clock, store=place) as org:
+        counted = org.core.allocations
+        counted.count_delivered([Delivered(True, Family.CHANGE, 5), Delivered(False, Family.CHANGE, 2)])
+        counted.count_delivered([Delivered(True, Family.PUSH_TOPIC, 3)])
+        assert await _told(org) == []  # the hour is not over
+        clock.advance(3600)
+        counted.count_delivered([Delivered(True, Family.CHANGE, 100)])
+        assert await _told(org) == [("CHANGE_EVENTS_DELIVERED", midnight - 12, midnight + 12, 7)]
+        clock.advance(24 * 3600)
+    async with open_org(directory, clock, store=place) as org:
+        day = ("CHANGE_EVENTS_DELIVERED", midnight, midnight + 24, 107)
+        assert await _told(org) == [day, ("CHANGE_EVENTS_DELIVERED", midnight + 12, midnight + 36, 100)]
+        clock.advance(40 * 86_400)
+        assert await _told(org) == [day]
+        clock.advance(6 * 86_400)
+        assert await _told(org) == []
+
+
+async def _told(org: TestOrg) -> list[tuple[object, ...]]:
+    await org.core.allocations.flush()
+    soql = "SELECT Name, StartDate, EndDate, Value FROM PlatformEventUsageMetric ORDER BY StartDate"
+    hour_ms = 3_600_000
+    return [
+        (r["Name"], int(str(r["StartDate"])) // hour_ms, int(str(r["EndDate"])) // hour_ms, r["Value"])
+        for r in (await org.gate.query(org.admin, soql)).rows
+    ]
 
 
 async def test_kept_client_is_found_where_it_was_last(

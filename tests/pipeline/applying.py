@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import sys
 
-import pyarrow as pa
-
 from tidewire.clock import ManualClock
 from tidewire.pipeline.apply import Applier
 from tidewire.pipeline.bronze_source import plan_partitions, read_marks, read_partition
-from tidewire.pipeline.decode import CHANGES, decode_batches
+from tidewire.pipeline.history_files import HistoryTask, Receipts, parse_receipts
 from tidewire.pipeline.spans import Span
-from tidewire.pipeline.tables import Lake, load_schemas, try_open_table
+from tidewire.pipeline.tables import Lake, try_open_table
 from tidewire.pipeline.transactions import closed_through
 
 
-def decode_span(lake: Lake, span: Span) -> pa.Table:
-    """What the executors hand to the driver for a span."""
+def run_task(lake: Lake, task: HistoryTask, span: Span) -> Receipts:
+    """What the executors do for a span, and hand to the driver."""
     bronze = try_open_table(lake, "bronze")
     assert bronze is not None
-    decode = decode_batches(load_schemas(lake))
-    batches = [
-        decoded for part in plan_partitions(bronze, span) for decoded in decode(read_partition(lake, part))
+    rows = [
+        row
+        for part in plan_partitions(bronze, span)
+        for batch in task.writer()(read_partition(lake, part))
+        for row in batch.to_pylist()
     ]
-    return pa.Table.from_batches(batches, schema=CHANGES)
+    return parse_receipts(rows)
 
 
-def apply_all(lake: Lake, max_rows: int | None = None) -> list[int]:
+def apply_span(lake: Lake, span: Span, applier: Applier | None = None) -> Span | None:
+    """Apply one batch; returns what was applied."""
+    applier = applier or Applier(lake, 1, ManualClock())
+    task = applier.task()
+    return applier.commit(task, run_task(lake, task, span))
+
+
+def apply_all(lake: Lake, max_rows: int | None = None, epoch: int = 1) -> list[int]:
     """Apply what bronze has in batches, as the query would; returns their ends."""
-    applier = Applier(lake, 1, ManualClock())
+    applier = Applier(lake, epoch, ManualClock())
     ends: list[int] = []
     while True:
         bronze, manifest = try_open_table(lake, "bronze"), try_open_table(lake, "manifest")
@@ -39,7 +46,7 @@ def apply_all(lake: Lake, max_rows: int | None = None) -> list[int]:
         end = closed_through(read_marks(lake, bronze, Span(after, known)), known, max_rows)
         if after == known or end is None:
             return ends
-        applier.apply(decode_span(lake, Span(after, end)), load_schemas(lake))
+        apply_span(lake, Span(after, end), applier)
         ends.append(end)
 
 

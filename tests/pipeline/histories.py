@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from hypothesis import strategies as st
 
 from tidewire.ids import make_id
-from tidewire.pipeline.archive import BronzeFile, add_action, append_schemas
+from tidewire.pipeline.archive import append_schemas
 from tidewire.pipeline.bronze import HeaderCache, render_bronze
 from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.columns import kinds_of, parse_column
+from tidewire.pipeline.manifest import newest
+from tidewire.pipeline.replicas import read_replica
+from tidewire.pipeline.source import ROWS
+from tidewire.pipeline.tables import BRONZE, Lake, append_files, file_action, open_table
 from tidewire.schema.avro import change_event_schema
 from tidewire.schema.bitmap import encode_bitmap
 from tidewire.schema.codec import EventSchema
@@ -196,7 +199,7 @@ class History:
 def write_bronze(lake: Lake, events: Iterable[BusEvent], through: int) -> None:
     """Archive events as the archive query would, without a bus. The lake then knows the log to `through`."""
     schemas = {schema.schema_id: schema.json for versions in SCHEMAS.values() for schema in versions}
-    append_schemas(lake, schemas)
+    append_schemas(lake, {schema_id: (text, 0) for schema_id, text in schemas.items()}, 1)
     bronze = open_table(lake, "bronze", BRONZE)
     headers = HeaderCache(schemas, BusSettings("unused:1", "/data/ChangeEvents", token="unused"), None)
     rows = [
@@ -210,31 +213,37 @@ def write_bronze(lake: Lake, events: Iterable[BusEvent], through: int) -> None:
         }
         for event in events
     ]
-    batch = render_bronze(rows, bronze.floor, headers)
+    batch = render_bronze(pa.RecordBatch.from_pylist(rows, schema=ROWS), bronze.floor, headers)
     actions = []
     if batch.num_rows:
         name = f"part-{through}.parquet"
         path = f"{lake.table('bronze')}/{name}"
         pq.write_table(pa.Table.from_batches([batch]), path)
         positions = batch.column("replay_id").to_pylist()
-        file = BronzeFile(name, os.path.getsize(path), len(positions), positions[0], positions[-1])
-        actions = [add_action(file, 0)]
+        ends = positions[0], positions[-1]
+        actions = [file_action(name, os.path.getsize(path), len(positions), *ends, 0)]
     append_files(bronze, actions, BRONZE, through, epoch=1)
 
 
-def read_replicas(lake: Lake, versions: Mapping[str, int]) -> Truth:
-    """The replicas at the given table versions, in the shape of the truth."""
-    from tidewire.pipeline.replica import parse_rows
-
+def read_replicas(lake: Lake, as_of: int | None = None) -> Truth:
+    """The replicas at a row of the manifest, in the shape of the truth."""
     found = Truth()
-    for name, version in versions.items():
-        group, _, entity = name.partition("/")
-        if group == "replica":
-            rows = parse_rows(DeltaTable(lake.table(name), version=version).to_pyarrow_table())
-            for record_id, row in rows.items():
-                side = found.deleted if row.is_deleted else found.live
-                side[entity, record_id] = dict(row.values)
+    row = newest(lake, as_of)
+    for entity in row.entities if row is not None else ():
+        rows = read_replica(lake, entity, as_of=as_of, with_deleted=True)
+        for record_id, is_deleted, values in native_rows(rows):
+            side = found.deleted if is_deleted else found.live
+            side[entity, record_id] = values
     return found
+
+
+def native_rows(rows: pa.Table) -> Iterator[tuple[str, bool, dict[str, Any]]]:
+    """(id, is deleted, non-null values as Avro sends them) of each row of a replica."""
+    columns = {name: parse_column(rows[name], kind) for name, kind in kinds_of(rows.schema).items()}
+    own = zip(rows["Id"].to_pylist(), rows["_deleted"].to_pylist(), strict=True)
+    for i, (record_id, is_deleted) in enumerate(own):
+        values = {name: column[i] for name, column in columns.items() if column[i] is not None}
+        yield record_id, is_deleted, values
 
 
 @st.composite

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.running import Rest
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
 from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.replica import replica
+from tidewire.pipeline.replicas import replica
 from tidewire.pipeline.run import PipelineConfig, run_pipeline
 from tidewire.pipeline.tables import Lake
 from tidewire.testing import ServerProcess
@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 FIELDS = ("Id", "Name", "Phone", "AnnualRevenue", "NumberOfEmployees", "BillingCity", "LastModifiedDate")
 
 
-def config_for(server: ServerProcess, lake: Lake, *, by_oauth: bool) -> PipelineConfig:
+def config_for(
+    server: ServerProcess, lake: Lake, *, by_oauth: bool, snapshot: bool = False
+) -> PipelineConfig:
     bus = BusSettings(
         server.grpc_tls,
         "/data/ChangeEvents",
@@ -33,7 +35,7 @@ def config_for(server: ServerProcess, lake: Lake, *, by_oauth: bool) -> Pipeline
         client_id=DEV_CLIENT_ID if by_oauth else "",
         client_secret=DEV_CLIENT_SECRET if by_oauth else "",
     )
-    return PipelineConfig(lake, bus, available_now=True, max_rows=40, settle_s=3)
+    return PipelineConfig(lake, bus, available_now=True, max_rows=40, settle_s=3, snapshot=snapshot)
 
 
 def soql_accounts(rest: Rest) -> dict[str, tuple[Any, ...]]:
@@ -90,4 +92,24 @@ def test_replica_of_a_live_server_equals_soql_over_a_server_kill(
     write_accounts(rest, 12)
     run_pipeline(config_for(fresh_server, lake, by_oauth=False), threading.Event(), spark=spark)
     assert replica_accounts(spark, lake) == soql_accounts(rest)
+    rest.close()
+
+
+def test_new_lake_of_a_quiet_server_is_copied_without_a_query_that_finds_nothing(
+    spark: SparkSession, fresh_server: ServerProcess, tmp_path: Path
+) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    rest = Rest(fresh_server.http, fresh_server.login())
+    rest.create("Account", {"Name": "Only"})
+    config = config_for(fresh_server, lake, by_oauth=True, snapshot=True)
+    lines: list[str] = []
+    status = run_pipeline(config, threading.Event(), spark=spark, report=lines.append)
+    assert lines == [
+        "asking for a copy of all records",
+        "archiving what the server has",
+        "reading records",
+        "folding replicas",
+    ]
+    assert (status.resyncing, status.dirty) == ((), 0)
+    assert replica_accounts(spark, lake) == soql_accounts(rest) != {}
     rest.close()

@@ -1,11 +1,8 @@
-"""The whole pipeline on Spark against a foreign-looking bus; drivers are killed on the way."""
+"""The whole pipeline on Spark against a foreign-looking bus."""
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipeline.driver import config_for
 from tests.pipeline.histories import History
 from tests.pipeline.history_bus import TOKEN, HistoryBus
 from tests.pipeline.verdict import (
@@ -22,18 +18,24 @@ from tests.pipeline.verdict import (
     assert_replicas_true_at_every_batch,
 )
 from tidewire.errors import ObjectUnknown, ReplayIdInvalid, StoreLocked
-from tidewire.pipeline.replica import replica
-from tidewire.pipeline.run import run_pipeline
+from tidewire.pipeline.bus import BusSettings
+from tidewire.pipeline.replicas import replica
+from tidewire.pipeline.run import PipelineConfig, run_pipeline
 from tidewire.pipeline.status import read_status
 from tidewire.pipeline.tables import Lake, try_open_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     return Lake(str(tmp_path / "lake"))
+
+
+def config_for(lake: Lake, endpoint: str, *, available_now: bool = True) -> PipelineConfig:
+    """Small batches, so that a short history has several."""
+    bus = BusSettings(endpoint, "/data/ChangeEvents", org_id="00D000000000001EAA", token=TOKEN, retry_s=30)
+    return PipelineConfig(lake, bus, available_now=available_now, max_rows=60, settle_s=5)
 
 
 def make_history(transactions: int = 40, *, has_last: bool = True) -> History:
@@ -189,28 +191,3 @@ def test_pipeline_whose_position_has_expired_says_so(spark: SparkSession, lake: 
         bus.first_kept = bus.head = history.position + 1000
         with pytest.raises(ReplayIdInvalid, match="the server no longer has the events after replay id"):
             run_pipeline(config_for(lake, bus.endpoint), threading.Event(), spark=spark)
-
-
-@pytest.mark.crash
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_driver_killed_at_crash_points_of_both_queries_leaves_exact_tables(
-    lake: Lake, bus: HistoryBus, history: History, tmp_path: Path
-) -> None:
-    # Apply's other points are met by a driver without Spark, in tests/unit/pipeline/test_killed.py.
-    points = [
-        "pipeline.archive.after_write",
-        "pipeline.archive.after_commit:2",
-        "pipeline.apply.before_manifest:2",
-    ]
-    for point in [*points, ""]:
-        environment = {**os.environ, "TIDEWIRE_CRASH_AT": point, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
-        # To a file: the dead driver's JVM would hold a pipe open for a while.
-        with (tmp_path / "driver.log").open("wb") as log:
-            command = [sys.executable, "-m", "tests.pipeline.driver", lake.path, bus.endpoint]
-            driver = subprocess.run(command, env=environment, cwd=ROOT, stdout=log, stderr=log, check=False)
-        expected = -signal.SIGKILL if point else 0
-        assert driver.returncode == expected, (tmp_path / "driver.log").read_text()[-2000:]
-    assert_bronze_exact(lake, history)
-    assert_history_complete(lake, history)
-    assert_replicas_true_at_every_batch(lake, history)

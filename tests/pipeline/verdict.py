@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 
 from deltalake import DeltaTable
@@ -11,10 +10,10 @@ from tests.pipeline.histories import History, read_replicas
 from tidewire.pipeline.tables import Lake
 
 
-def manifest_rows(lake: Lake) -> list[tuple[int, dict[str, int]]]:
-    """(position, table versions) of every applied batch."""
-    rows = DeltaTable(lake.table("manifest")).to_pyarrow_table().sort_by("position").to_pylist()
-    return [(row["position"], json.loads(row["table_versions"])) for row in rows]
+def manifest_positions(lake: Lake) -> list[int]:
+    """The position of every applied batch."""
+    rows = DeltaTable(lake.table("manifest")).to_pyarrow_table().sort_by("number").to_pylist()
+    return [row["position"] for row in rows if row["cause"] == "apply"]
 
 
 def history_keys(lake: Lake) -> list[tuple[int, str]]:
@@ -29,13 +28,13 @@ def history_keys(lake: Lake) -> list[tuple[int, str]]:
 def assert_replicas_true_at_every_batch(lake: Lake, history: History) -> None:
     """Each manifest row shows all replicas at one moment of the history, between transactions."""
     truths = dict(history.truths)
-    rows = manifest_rows(lake)
-    assert all(earlier < later for (earlier, _), (later, _) in pairwise(rows))
-    for position, versions in rows:
+    positions = manifest_positions(lake)
+    assert all(earlier < later for earlier, later in pairwise(positions))
+    for position in positions:
         moment = max((p for p in truths if p <= position), default=None)
         if moment is not None:
-            assert read_replicas(lake, versions) == truths[moment]
-    assert rows[-1][0] == history.position
+            assert read_replicas(lake, position) == truths[moment]
+    assert positions[-1] == history.position
 
 
 def assert_history_complete(lake: Lake, history: History) -> None:

@@ -65,15 +65,19 @@ def test_definition_with_a_mistake_is_refused_in_one_line(server: ServerProcess,
     assert "Traceback" not in refused.stderr
 
 
-def test_wrong_password_is_refused_in_one_line(server: ServerProcess) -> None:
+def test_wrong_password_is_refused_in_one_line_and_a_hint(server: ServerProcess) -> None:
     refused = tidewire("apply", "-f", "examples/invoices.yaml", "--url", server.http, TIDEWIRE_PASSWORD="x")
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    told, hint = refused.stderr.splitlines()
+    assert refused.returncode == 2
+    assert told == "error: the server refused the login (invalid_grant) [login_failed]"
+    assert hint.startswith("hint: check --username and --password")
 
 
 def test_server_that_is_not_there_is_named() -> None:
     refused = tidewire("apply", "-f", "examples/invoices.yaml", "--url", "http://localhost:1")
     assert refused.returncode == 2
     assert "cannot be reached" in refused.stderr
+    assert "hint: is the server running? `tidewire serve --dev` starts one here" in refused.stderr
 
 
 def test_authority_path_is_printed(server: ServerProcess) -> None:

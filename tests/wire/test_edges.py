@@ -111,6 +111,30 @@ def test_grpc_and_bayeux_see_what_rest_wrote(edged: ServerProcess, edged_rest: R
     assert seen[-1].replay_id == event["event"]["replayId"]
 
 
+def test_subscriptions_of_all_edges_are_told_with_their_lag(edged: ServerProcess, edged_rest: Rest) -> None:
+    client = Client(edged, edged.login())
+    client.open()
+    shown = client.client_id[:8]
+
+    def lags() -> list[int]:
+        streams = edged_rest.call("GET", "/services/tidewire/v1/status")["streams"]
+        return [s["lag"] for s in streams if (s["protocol"], s["client_id"]) == ("bayeux", shown)]
+
+    until(lambda: lags() == [0])
+    account = edged_rest.create("Account", {"Name": "Not yet fetched"})
+    until(lambda: lags()[0] > 0)
+    assert record_ids(client.next_events()) == [account]
+    until(lambda: lags() == [0])
+
+    status = edged_rest.call("GET", "/services/tidewire/v1/status")
+    assert status["sessions"]["bayeux"] >= 1
+    assert status["delivered"]["change"] >= 1
+    (changes,) = [family for family in status["log"] if family["family"] == "change"]
+    assert changes["is_counted"]
+    assert changes["events"] >= 1
+    assert client.client_id not in json.dumps(status)
+
+
 def test_tls_and_compression_are_the_edges(edged: ServerProcess) -> None:
     headers = {"Authorization": f"Bearer {edged.login()}"}
     url = f"{edged.https}{API}/sobjects/Account/describe"

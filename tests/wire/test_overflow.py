@@ -22,8 +22,10 @@ OF_EACH_KIND = 13_400
 CHILDREN = ACCOUNTS * 3 * OF_EACH_KIND
 TOLD = 100_000
 AT_A_TIME = 200
-MOST_MORE_MB = 160
-"""How much more memory than before the delete may take at any moment. Their whole rows would be twice that."""
+MOST_MORE_MB = 40
+"""How much more memory than before the delete may take at any moment, however many records it takes along. A thin row
+of each would be twice that, their whole rows eight times.
+"""
 EMPTY_ID = "000000000000000AAA"
 LAST = "after the cascade"
 

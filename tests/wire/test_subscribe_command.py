@@ -135,6 +135,14 @@ def test_signal_ends_the_command_without_an_error(server: ServerProcess, topic: 
     assert told == ""
 
 
+def test_signal_ends_the_command_over_grpc_without_an_error(server: ServerProcess) -> None:
+    over = ["--protocol", "pubsub", "--endpoint", server.grpc, "--url", server.http]
+    with subscribing("/data/AccountChangeEvent", *over) as running:
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=90)
+    assert (running.returncode, told) == (0, "")
+
+
 def test_reader_that_leaves_ends_the_command_without_an_error(
     server: ServerProcess, topic: str, rest: Rest
 ) -> None:

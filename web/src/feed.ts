@@ -1,14 +1,13 @@
-// The stream of change events, through the ordinary CometD client.
+// The stream of change events that the overview shows.
 //
 // CometD itself retries lost connections and shakes hands again when the server has forgotten it. What it leaves to
 // its user is done here: subscribing after every handshake, from the last event seen, and noticing the two ends that
 // a retry cannot mend (a login that no longer counts, a replay id that the log no longer has).
 
-import { CometD, type Extension, type Message } from "cometd";
+import type { Message } from "cometd";
+import { isFinal, isPassing, isReplayInvalid, newClient, REPLAY_ALL } from "./client";
 
-const API_VERSION = "67.0";
-const CHANNEL = "/data/ChangeEvents";
-const REPLAY_ALL = -2;
+export const FEED_CHANNEL = "/data/ChangeEvents";
 
 export interface ChangeEvent {
   replayId: number;
@@ -53,21 +52,9 @@ export function newBookmark(): Bookmark {
   return { replayId: REPLAY_ALL };
 }
 
-export function startFeed(token: string, bookmark: Bookmark, listener: FeedListener): void {
-  const cometd = new CometD();
-  // A browser's websocket cannot carry an Authorization header, and JSONP carries none at all.
-  cometd.unregisterTransport("websocket");
-  cometd.unregisterTransport("callback-polling");
-  cometd.registerExtension("replay", replayExtension(bookmark));
-  cometd.configure({
-    url: `${location.origin}/cometd/${API_VERSION}`,
-    requestHeaders: { Authorization: `Bearer ${token}` },
-    maxBackoff: 5_000,
-    appendMessageTypeToURL: false,
-    // The scheduler would be a worker made from a blob, which the page's content security policy forbids.
-    useWorkerScheduler: false,
-  });
-
+/** Begin; returns the way to stop without a report. */
+export function startFeed(token: string, bookmark: Bookmark, listener: FeedListener): () => void {
+  const cometd = newClient(token, () => bookmark.replayId);
   let isOver = false;
   let isSubscribed = false;
   const finish = (report: () => void): void => {
@@ -90,11 +77,10 @@ export function startFeed(token: string, bookmark: Bookmark, listener: FeedListe
     }
     isSubscribed = false;
     const reason = reply.error ?? "";
-    if (reason === "" || reason.startsWith("401") || reason === "403::Unknown client") {
-      // The network, or a server that has forgotten this session: the next connect tells how to go on.
-      return;
+    if (isPassing(reason)) {
+      return; // the next connect tells how to go on
     }
-    if (/replayId .* was invalid/.test(reason) && bookmark.replayId !== REPLAY_ALL) {
+    if (isReplayInvalid(reason) && bookmark.replayId !== REPLAY_ALL) {
       // Older than what the log keeps, or from a log that has been replaced: show what there is now.
       bookmark.replayId = REPLAY_ALL;
       subscribe();
@@ -105,7 +91,7 @@ export function startFeed(token: string, bookmark: Bookmark, listener: FeedListe
   const subscribe = (): void => {
     isSubscribed = true;
     cometd.clearSubscriptions();
-    cometd.subscribe(CHANNEL, onChange, onSubscribed);
+    cometd.subscribe(FEED_CHANNEL, onChange, onSubscribed);
   };
 
   cometd.addListener("/meta/handshake", (reply) => {
@@ -131,28 +117,10 @@ export function startFeed(token: string, bookmark: Bookmark, listener: FeedListe
   });
   listener.onState("connecting");
   cometd.handshake();
+  return () => finish(() => undefined);
 }
 
-/** Whether the server itself, not the network, said that there is no going on with this login. */
-function isFinal(reply: Message & { failure?: { httpCode?: number } }): boolean {
-  if (reply.error === undefined) {
-    return reply.failure?.httpCode === 401;
-  }
-  return reply.advice?.reconnect === "none" || reply.error.startsWith("401");
-}
-
-function replayExtension(bookmark: Bookmark): Extension {
-  return {
-    outgoing(message) {
-      if (message.channel === "/meta/subscribe") {
-        message.ext = { ...message.ext, replay: { [CHANNEL]: bookmark.replayId } };
-      }
-      return message;
-    },
-  };
-}
-
-function parseChange(wire: WireChange): ChangeEvent {
+export function parseChange(wire: WireChange): ChangeEvent {
   const { ChangeEventHeader: header, ...values } = wire.payload;
   const named = header.changedFields ?? [];
   return {

@@ -14,9 +14,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidewire.access.streaming import Delivered
+from tidewire.access.usage_metrics import (
+    NAME,
+    PUBLISHED_CHANGES,
+    PUBLISHED_EVENTS,
+    HourlyUse,
+    plan_metrics,
+    store_metrics,
+    sum_hours,
+    sum_metrics,
+)
 from tidewire.clock import Clock
 from tidewire.errors import ConfigInvalid, LimitExceeded
 from tidewire.events import CommittedBatch, Family
+from tidewire.names import parse_channel
 from tidewire.records.service import RecordService
 from tidewire.storage.store import Reader, Transaction
 
@@ -28,7 +39,6 @@ _HOUR_MS = 3_600_000
 _DAY_HOURS = 24
 _MONTH_HOURS = 30 * 24
 _LEASE_S = 60.0  # an edge mentions its clients four times as often
-_PUBLISHED = -1  # stands where a family stands, in the store too
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,8 @@ class Allocations:
         self._by_hour: Counter[tuple[int, bool, int]] = Counter()
         self._unsaved: set[tuple[int, bool, int]] = set()
         self._publishing = 0  # events that were admitted and are not yet counted
+        self._told_hour = -1  # in which the metrics were brought up to date last
+        self.delivered: Counter[Family] = Counter()  # since the org was opened
 
     async def load(self) -> None:
         """Go on with what was counted before the last restart."""
@@ -160,20 +172,30 @@ class Allocations:
             self.release_client(client_id)
         return sum(client.is_durable is is_durable for client in self._clients.values())
 
+    def count_clients(self) -> tuple[int, int]:
+        """How many Bayeux sessions there are, and how many Pub/Sub streams."""
+        both = self.used_clients(is_durable=True) + self.used_clients(is_durable=False)
+        sessions = self._sessions.total()
+        return sessions, both - sessions
+
     # subscriptions
 
     def admit_subscription(
         self, client_id: str, channel: str, topic: str, family: Family, *, is_durable: bool
-    ) -> None:
-        """Count a client's subscription to a channel that shows `topic`. Raises LimitExceeded."""
+    ) -> bool:
+        """Count a client's subscription to a channel that shows `topic`; returns whether what it delivers counts
+        against an allocation. Raises LimitExceeded.
+        """
         limits = self.limits
+        if family is Family.PLATFORM and not self._is_allotted(topic):
+            return False
         if limits is None:
-            return
+            return True
         most = limits.daily_events(family, is_durable=is_durable)
         if self.used_events(family, is_durable=is_durable) >= most:
             raise LimitExceeded(EVENT_LIMIT_TEXT, limit=most, allocation="events")
         if family not in (Family.PUSH_TOPIC, Family.GENERIC):
-            return
+            return True
         place = f"{topic} {channel}"
         readers = sum(
             held.startswith(f"{topic} ") and (client != client_id or held != place)
@@ -186,6 +208,19 @@ class Allocations:
         entry = self._clients.get(client_id)
         if entry is not None:
             entry.topics |= {place}
+        return True
+
+    def _is_allotted(self, topic: str) -> bool:
+        """Whether a channel of platform events shows any of high volume that somebody publishes: neither those of
+        standard volume nor those that the server itself raises count.
+        """
+        catalog, name = self._records.types.catalog, parse_channel(topic).name
+        members = [member.event for member in catalog.selection.members_of(name)]
+        return any(self._is_counted(event) for event in members or [name])
+
+    def _is_counted(self, event: str) -> bool:
+        known = self._records.types.catalog.try_event(event)
+        return known is not None and known.is_high_volume
 
     def release_subscription(self, client_id: str, channel: str) -> None:
         """A client no longer reads a channel."""
@@ -199,13 +234,24 @@ class Allocations:
     def count_delivered(self, deliveries: Iterable[Delivered]) -> None:
         """Events have reached clients."""
         for delivered in deliveries:
-            self._count(delivered.is_durable, int(delivered.family), delivered.events)
+            self.delivered[delivered.family] += delivered.events
+            if delivered.is_allotted:
+                self._count(delivered.is_durable, int(delivered.family), delivered.events)
 
     def on_commit(self, batch: CommittedBatch) -> None:
-        """Count the platform events that were published; those that the server itself raises count for nobody."""
-        published = sum(e.family is Family.PLATFORM and e.topic.endswith("__e") for e in batch.events)
-        if published:
-            self._count(True, _PUBLISHED, published)
+        """Count what was published: change events, and platform events of high volume that somebody sent."""
+        published: Counter[str] = Counter()
+        changes = 0
+        for event in batch.events:
+            if event.family is Family.CHANGE:
+                changes += 1
+            elif event.family is Family.PLATFORM:
+                published[event.topic] += 1
+        if changes:
+            self._count(True, PUBLISHED_CHANGES, changes)
+        counted = sum(count for topic, count in published.items() if self._is_counted(topic))
+        if counted:
+            self._count(True, PUBLISHED_EVENTS, counted)
 
     def used_events(self, family: Family, *, is_durable: bool) -> int:
         """How many events were delivered in the last 24 hours, of change and platform events together."""
@@ -219,6 +265,11 @@ class Allocations:
         hours = _MONTH_HOURS if in_month else _DAY_HOURS
         families = {int(Family.PLATFORM), int(Family.CHANGE)}
         return self._sum(hours, families, True) + self._sum(hours, families, False)
+
+    def hourly_usage(self) -> list[HourlyUse]:
+        """What was published and delivered in each full hour, as far as it is kept, by the metrics' names."""
+        counts = [(at, kind, count) for (at, _, kind), count in self._by_hour.items()]
+        return sum_hours(counts, self._hour())
 
     def admit_published(self, wanted: int) -> int:
         """How many of these events may be published now; call `settle_published` with the answer afterwards."""
@@ -240,12 +291,27 @@ class Allocations:
 
     def published_events(self) -> int:
         """How many platform events were published in the running hour."""
-        return self._sum(1, {_PUBLISHED}, True)
+        return self._sum(1, {PUBLISHED_EVENTS}, True)
 
     async def flush(self) -> None:
-        """Write what was counted since the last time; what cannot be written is tried again the next time."""
-        if not self._unsaved:
-            return
+        """Write what was counted since the last time; what cannot be written is tried again the next time. In a new
+        hour, the metrics that users read follow.
+        """
+        if self._unsaved:
+            await self._save()
+        if self._told_hour != self._hour():
+            await self._tell_metrics(self._hour())
+
+    async def _tell_metrics(self, hour: int) -> None:
+        counts = [(at, kind, count) for (at, _, kind), count in self._by_hour.items()]
+        wanted = sum_metrics(counts, hour, hour - _MONTH_HOURS + 1)
+        obj = self._records.types.catalog.object(NAME)
+        changes = await self._records.read(lambda reader: plan_metrics(reader, obj, wanted, hour))
+        if not changes.is_nothing:
+            await self._records.write_plain(lambda tx: store_metrics(tx, obj, changes))
+        self._told_hour = hour
+
+    async def _save(self) -> None:
         unsaved, self._unsaved = self._unsaved, set()
         rows = [(*key, self._by_hour[key]) for key in sorted(unsaved)]
         first = self._hour() - _MONTH_HOURS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tidewire.access.describe import render_event_describe, render_event_entry, render_field
 from tidewire.names import change_event_name
 from tidewire.schema.catalog import Catalog
@@ -35,8 +37,13 @@ def try_entity_described(catalog: Catalog, name: str) -> str | None:
 
 
 def render_change_event_entry(obj: ObjectType, version: int) -> dict[str, object]:
-    """An object's change event as the global list would show it."""
+    """An object's change event as the global list shows it."""
     return render_event_entry(_event_type(obj), version) | _OF_THE_PLATFORM
+
+
+def render_change_event_entries(objects: Iterable[ObjectType], version: int) -> list[dict[str, object]]:
+    """The entries of the change events of those objects that can have them, selected or not."""
+    return [render_change_event_entry(obj, version) for obj in objects if can_capture(obj)]
 
 
 def render_change_event_describe(

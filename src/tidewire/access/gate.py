@@ -38,6 +38,7 @@ from tidewire.errors import (
     ObjectUnknown,
     PlatformError,
     RecordNotFound,
+    SchemaUnknown,
     TopicUnknown,
 )
 from tidewire.eventlog.log import EventLog
@@ -48,6 +49,7 @@ from tidewire.records.merge import Merged, merge
 from tidewire.records.query import run_query
 from tidewire.records.service import Records
 from tidewire.records.table import try_read_row
+from tidewire.records.touched import changes_of
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
@@ -287,10 +289,12 @@ class Gate:
         return [view.described(obj) for obj in view.catalog.objects]
 
     async def visible_fields(
-        self, principal: Principal, entity: str
+        self, principal: Principal, entity: str, operation: str = "retrieve"
     ) -> tuple[ObjectType, frozenset[str], frozenset[str]]:
-        """An object with the names of its fields that the user may read, and edit."""
-        obj, grants = await self._open(principal, entity)
+        """An object with the names of its fields that the user may read, and edit. `operation` is what they are
+        asked for, in the words of a refusal.
+        """
+        obj, grants = await self._open(principal, entity, operation)
         view = self._view(principal, grants)
         readable, editable = view.field_names(obj)
         return view.described(obj), readable, editable
@@ -347,7 +351,7 @@ class Gate:
         """Follow changes to users and permissions, inside their transaction."""
         forget_manual_shares(unit, changes)
         follow_users(unit, changes)
-        if any(c.entity in GRANT_OBJECTS for c in changes):
+        if any(changes_of(changes, *GRANT_OBJECTS)):
             unit.tx.progress.access_generation += 1
 
     async def apply_definition(self, call: Call, document: Mapping[str, object], *, dry_run: bool) -> Applied:
@@ -365,8 +369,18 @@ class Gate:
         )
 
     async def schema_json(self, schema_id: str) -> str:
-        """An event schema by id. Raises SchemaUnknown."""
+        """The schema by id of an event that may have been told. Raises SchemaUnknown."""
         return await self._records.read(lambda reader: self._log.read_schema(reader, schema_id))
+
+    async def any_schema_json(self, schema_id: str) -> str:
+        """A schema by id, also of change events that nobody has selected. Raises SchemaUnknown."""
+        try:
+            return await self.schema_json(schema_id)
+        except SchemaUnknown:
+            possible = self._records.types.try_possible_schema(schema_id)
+            if possible is None:
+                raise
+            return possible
 
     async def event_schema(self, name: str) -> str:
         """The newest schema of an event type, such as `Order__e` or `AccountChangeEvent`. Raises
@@ -376,10 +390,10 @@ class Gate:
 
     def latest_schema(self, name: str) -> EventSchema:
         """The newest schema of an event type in any letter case. Raises TopicUnknown."""
-        for topic, schema in self._records.types.schemas.items():
-            if topic.lower() == name.lower():
-                return schema
-        raise TopicUnknown(f"The requested resource does not exist: {name}", topic=name)
+        schema = self._records.types.try_schema(name)
+        if schema is None:
+            raise TopicUnknown(f"The requested resource does not exist: {name}", topic=name)
+        return schema
 
     def _view(self, principal: Principal, grants: Grants) -> View:
         view = self._views.get(principal.user_id)
@@ -390,12 +404,14 @@ class Gate:
     async def _sharing(self, principal: Principal) -> Sharing:
         return self._view(principal, await self.grants(principal)).sharing
 
-    async def _open(self, principal: Principal, entity: str) -> tuple[ObjectType, Grants]:
+    async def _open(
+        self, principal: Principal, entity: str, operation: str = "retrieve"
+    ) -> tuple[ObjectType, Grants]:
         """An object the user may know of; to anybody else it does not exist."""
         grants = await self.grants(principal)
         obj = self.catalog.try_object(entity)
         if obj is None or not grants.can_read(obj.name):
-            refuse_event(self.catalog, grants, entity, "retrieve")
+            refuse_event(self.catalog, grants, entity, operation)
             raise ObjectUnknown(f"sObject type '{entity}' is not supported.", entity=entity)
         return obj, grants
 
@@ -434,7 +450,7 @@ class Gate:
         self, principal: Principal, upsert: Upsert
     ) -> tuple[ObjectType, ObjectGrant] | PlatformError:
         try:
-            obj, grants = await self._open(principal, upsert.entity)
+            obj, grants = await self._open(principal, upsert.entity, "upsert")
             key = obj.try_field(upsert.field)
             given = upsert.values if key is None else {**upsert.values, key.name: upsert.value}
             check_editable(self.catalog, obj, grants, given)

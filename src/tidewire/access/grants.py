@@ -21,6 +21,7 @@ from tidewire.events import Value
 from tidewire.records.settings import read_settings
 from tidewire.records.table import read_all_rows, read_rows
 from tidewire.schema.catalog import Catalog
+from tidewire.schema.flag_lists import flag_lists
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.shares import shared_entity
 from tidewire.soql.dates import Calendar
@@ -73,6 +74,8 @@ _SETUP = {
     "OpportunityStage": (_EVERYBODY, _TYPES),
     "ContractStatus": (_EVERYBODY, _TYPES),
     "OrderStatus": (_EVERYBODY, _TYPES),
+    "PlatformEventUsageMetric": ("ViewSetup", _TYPES),
+    "EventBusSubscriber": ("ViewSetup", _TYPES),
 }
 # What users who may edit their own record must not give themselves.
 _KEPT_OF_USERS = frozenset({"Username", "ProfileId", "UserRoleId", "IsActive", "FederationIdentifier"})
@@ -161,8 +164,11 @@ class Grants:
         return is_whole or (obj.name in _SETUP and self.has(_PEOPLE))
 
     def hidden_fields(self, obj: ObjectType) -> frozenset[str]:
-        """The fields of an object that this user must not see, anywhere."""
-        return frozenset(f.name for f in obj.fields if not self.can_read_field(obj, f))
+        """The fields of an object that this user must not see, anywhere, and the lists that tell of them."""
+        hidden = {f.name for f in obj.fields if not self.can_read_field(obj, f)}
+        lists = flag_lists(obj).items() if hidden else ()
+        hidden.update(name for name, boxes in lists if any(box.name in hidden for box in boxes))
+        return frozenset(hidden)
 
 
 def _is_granted(granted: frozenset[tuple[str, str]], obj: ObjectType, f: Field) -> bool:

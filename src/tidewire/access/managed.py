@@ -66,8 +66,8 @@ class ManagedPositions:
         held = self._holders.get(managed.name)
         if held is not None and held != (via, holder):
             raise ManagedActive(
-                "An active managed subscription with the same ID already exists. It is free again a while after"
-                " its client has gone.",
+                "An active managed subscription with the same ID already exists. It is free again once the server"
+                " has noticed that its client has gone.",
                 name=managed.name,
             )
         self._holders[managed.name] = (via, holder)
@@ -88,7 +88,7 @@ class ManagedPositions:
             raise ReplayIdInvalid(
                 "The replay ID can't be committed: it was never given out", replay_id=position
             )
-        await self._records.write_plain(lambda tx: _write(tx, managed.name, Kept(position)))
+        await self._records.write_plain(lambda tx: _advance(tx, managed.name, position))
 
     def confirm(self, subscription_id: str, via: object, holder: str) -> ManagedSubscription:
         """The subscription, if its reader may go on."""
@@ -142,6 +142,14 @@ class ManagedPositions:
 def _read(reader: Reader, name: str) -> Kept:
     rows = reader.execute("SELECT position, is_broken FROM managed_positions WHERE name = ?", (name,))
     return Kept(int(rows[0][0]), bool(rows[0][1])) if rows else Kept()
+
+
+def _advance(tx: Transaction, name: str, position: int) -> None:
+    if position < _read(tx, name).position:
+        raise ReplayIdInvalid(
+            "The replay ID can't be committed: a later one has been committed already", replay_id=position
+        )
+    _write(tx, name, Kept(position))
 
 
 def _write(tx: Transaction, name: str, kept: Kept) -> None:

@@ -286,7 +286,13 @@ class OAuth:
         """Take a token back; a refresh token takes its access tokens along. False if it is none of ours."""
         found = await self._records.read(lambda reader: codes.try_read_refresh(reader, token))
         if found is not None:
-            await self._records.write_plain(lambda tx: codes.revoke_grant(tx, found[0].grant_id))
+            grant_id = found[0].grant_id
+
+            def work(tx: Transaction) -> None:
+                self._logins.sessions.log_out_grant(tx, grant_id)
+                codes.revoke_grant(tx, grant_id)
+
+            await self._records.write_plain(work)
             return True
         try:
             entry = await self._logins.sessions.peek(token)

@@ -1,19 +1,23 @@
-"""What the edges tell of the Pub/Sub streams that are open, so that an operator can ask how far each has come.
+"""What the edges tell of the subscriptions that are open, so that an operator can ask how far each has come.
 
 Lag is counted in positions of the org's log: 0 is caught up, and events of other topics count too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidewire.access.gate import Gate
 from tidewire.access.managed import ManagedPositions
 from tidewire.access.principal import Principal
 from tidewire.access.streaming import StreamState
+from tidewire.access.usage_metrics import HourlyUse
 from tidewire.errors import AccessDenied
 from tidewire.eventlog.log import EventLog
+from tidewire.eventlog.size import FamilySize, LogSize
+from tidewire.events import Family
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +47,27 @@ class StreamingStatus:
     head: int
     streams: tuple[StreamLag, ...]
     managed: tuple[ManagedLag, ...]
+    bayeux_sessions: int
+    pubsub_streams: int
+    delivered: Mapping[Family, int]
+    """Since the org was opened."""
+    sizes: tuple[FamilySize, ...]
+    kept_hours: Mapping[Family, float]
+    usage: Sequence[HourlyUse] = ()
 
 
 class OpenStreams:
     """One org's. Each edge replaces what it told before; all calls belong on the loop."""
 
-    def __init__(self, gate: Gate, log: EventLog, managed: ManagedPositions) -> None:
+    def __init__(
+        self, gate: Gate, log: EventLog, managed: ManagedPositions, kept_hours: Mapping[Family, float]
+    ) -> None:
         self._gate = gate
         self._log = log
         self._managed = managed
+        self._kept_hours = kept_hours
+        self._size = LogSize()
+        self._measuring = asyncio.Lock()
         self._by_edge: dict[object, tuple[StreamState, ...]] = {}
 
     def replace(self, via: object, streams: Sequence[StreamState]) -> None:
@@ -69,6 +85,12 @@ class OpenStreams:
             raise AccessDenied(
                 "the status of streams needs the permission View Setup", permission="ViewSetup"
             )
+        return await self.read_status()
+
+    async def read_status(self) -> StreamingStatus:
+        """The same for the server itself, which shows strangers sums of it only."""
+        async with self._measuring:
+            sizes = await self._gate.records.read(self._size.read)
         head = await self._gate.records.read(self._log.read_head)
         kept = await self._managed.positions()
         states = [state for states in self._by_edge.values() for state in states]
@@ -87,6 +109,16 @@ class OpenStreams:
                 )
             )
         streams = sorted(states, key=lambda s: (s.topic, s.client_id))
+        counted = self._gate.usage.streaming
+        sessions, open_streams = (0, 0) if counted is None else counted.count_clients()
         return StreamingStatus(
-            head, tuple(StreamLag(s, max(0, head - s.position)) for s in streams), tuple(managed)
+            head,
+            tuple(StreamLag(s, max(0, head - s.position)) for s in streams),
+            tuple(managed),
+            sessions,
+            open_streams,
+            {} if counted is None else dict(counted.delivered),
+            sizes,
+            self._kept_hours,
+            () if counted is None else counted.hourly_usage(),
         )

@@ -29,11 +29,13 @@ from tidewire.errors import (
 from tidewire.eventlog.log import EventLog
 from tidewire.events import EventDraft, Family, Value
 from tidewire.ids import make_id
+from tidewire.names import change_event_name, entity_of_change_event
 from tidewire.records.service import Records
-from tidewire.records.types import Types, compiled_schema
+from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.codec import EventSchema
+from tidewire.schema.channels import can_capture
+from tidewire.schema.codec import EventSchema, compiled_schema
 from tidewire.schema.model import EventType, Field, FieldType, ObjectType
 from tidewire.schema.resolution import SchemaResolution
 from tidewire.schema.values import parse_value
@@ -140,7 +142,7 @@ class Publisher:
     def _draft(
         self, event: EventType, values: Mapping[str, object], principal: Principal, now_ms: int
     ) -> EventDraft:
-        if not self._can_publish():
+        if event.is_high_volume and not self._can_publish():
             raise LimitExceeded(
                 "The org's hourly allocation of published platform events is used up",
                 limit="published_events",
@@ -187,10 +189,13 @@ def knows_event(grants: Grants, event: EventType) -> bool:
 def refuse_event(catalog: Catalog, grants: Grants, name: str, operation: str) -> None:
     """Raise OperationUnsupported if this is the name of an event, for what only records can be asked for."""
     event = catalog.try_any_event(name)
-    if event is not None and knows_event(grants, event):
-        raise OperationUnsupported(
-            f"entity type {event.name} does not support {operation}", entity=event.name
-        )
+    known = event.name if event is not None and knows_event(grants, event) else None
+    entity = entity_of_change_event(name) or ""
+    obj = catalog.try_object(entity) if entity else None
+    if obj is not None and can_capture(obj) and grants.can_read(obj.name):
+        known = change_event_name(obj.name)
+    if known is not None:
+        raise OperationUnsupported(f"entity type {known} does not support {operation}", entity=known)
 
 
 def publishable_event(types: Types, grants: Grants, name: str) -> EventType:

@@ -216,19 +216,36 @@ class Sessions:
 
     async def log_out(self, session_id: str) -> bool:
         """End a session on its user's own behalf; returns whether there was one."""
-        user = self._records.types.catalog.object("User")
 
         def work(tx: Transaction) -> bool:
-            rows = tx.execute("SELECT user_id, peer FROM login_sessions WHERE session_id = ?", (session_id,))
-            if not end_sessions(tx, "session_id", session_id):
-                return False
-            row = try_read_row(tx, user, rows[0][0])
-            if self.watcher is not None and row is not None:
-                principal = Principal(self._org_id, rows[0][0], str(row["Username"]), session_id)
-                self.watcher.note_logout(tx, principal, rows[0][1])
-            return True
+            self._note_logouts(tx, "session_id", session_id)
+            return bool(end_sessions(tx, "session_id", session_id))
 
         return await self._records.write_plain(work)
+
+    def log_out_grant(self, tx: Transaction, grant_id: str) -> None:
+        """End the sessions of one authorization on the user's own behalf, as part of a transaction."""
+        self._note_logouts(tx, "grant_id", grant_id)
+        end_sessions(tx, "grant_id", grant_id)
+
+    def _note_logouts(self, tx: Transaction, column: str, value: str) -> None:
+        """Tell of sessions that are about to end; those that have expired are over already."""
+        if self.watcher is None:
+            return
+        oldest_ms = self._clock.now_ms() - self._seconds_valid() * 1000
+        user = self._records.types.catalog.object("User")
+        rows = tx.execute(
+            f"SELECT {_COLUMNS} FROM login_sessions WHERE {_ENDABLE[column]} ORDER BY started_ms",  # noqa: S608  # constants
+            (value,),
+        )
+        for row in rows:
+            entry = _entry(row, "")
+            live = self._live.get(self._hashes.get(entry.session_id, ""))  # the loop may move it meanwhile
+            used_ms = entry.used_ms if live is None else max(live.used_ms, entry.used_ms)
+            found = try_read_row(tx, user, entry.user_id)
+            if used_ms >= oldest_ms and found is not None:
+                principal = Principal(self._org_id, entry.user_id, str(found["Username"]), entry.session_id)
+                self.watcher.note_logout(tx, principal, entry.origin.peer)
 
     async def purge(self) -> None:
         """Remove expired sessions from the store, a bounded number at a time."""

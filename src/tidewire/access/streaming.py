@@ -9,11 +9,15 @@ from tidewire.events import Family
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """How many events of a family have reached clients, of durable versions or of older ones."""
+    """How many events of a family have reached clients, of durable versions or of older ones.
+
+    Without `is_allotted` they count against no allocation.
+    """
 
     is_durable: bool
     family: Family
     events: int
+    is_allotted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,10 @@ class KeptClient:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """How far one Pub/Sub stream has come. `managed` is the name of its managed subscription, if it has one."""
+    """How far one subscription has come, a Pub/Sub stream or a Bayeux client's to one channel.
+
+    `managed` is the name of its managed subscription, if it has one; `pending` the demand that is left of a stream.
+    """
 
     client_id: str
     username: str
@@ -43,3 +50,4 @@ class StreamState:
     managed: str
     position: int
     pending: int
+    protocol: str = "pubsub"

@@ -14,6 +14,7 @@ from tidewire.errors import FieldsInconsistent
 from tidewire.events import Change, Value
 from tidewire.ids import case_suffix
 from tidewire.records.table import insert_row, read_all_rows, read_rows, try_read_row, update_row
+from tidewire.records.touched import changes_of
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
@@ -32,9 +33,9 @@ def follow_users(unit: UnitOfWork, changes: Sequence[Change]) -> None:
     """Give new users their row, and end the sessions of whoever was deactivated or frozen. Called inside the
     transaction of the changes.
     """
-    for change in changes:
+    for change in changes_of(changes, "User", NAME):
         after = change.after
-        if after is None or change.entity not in ("User", NAME):
+        if after is None:
             continue
         if change.entity == "User":
             if change.before is None:

@@ -9,7 +9,7 @@ stored; what a subscriber may not see is cut at delivery.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from tidewire.capture.event_headers import HEADER, bitmap_of, change_header, gap
 from tidewire.events import Aside, Change, ChangeType, CommitContext, EventDraft, Family, Value
 from tidewire.ids import random_uuid
 from tidewire.names import change_event_name
+from tidewire.records.touched import changes_of
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
 
@@ -28,6 +29,7 @@ MAX_CHANGES = 100_000
 MAX_EVENT_BYTES = 1_048_576
 MAX_MERGED_IDS = 5_000
 """How many records one event may name: enough for what people do, and far below the size of an event."""
+_MOST_HELD = 1_000  # events that wait for more records of their gaps
 _CROWD = 1_000  # from so many changes on, records that followed others share events too
 _MERGEABLE = frozenset({ChangeType.UPDATE, ChangeType.DELETE})
 
@@ -37,11 +39,24 @@ def change_events(
     context: CommitContext,
     catalog: Catalog,
     schemas: Mapping[str, EventSchema],
-    asides: Sequence[Aside] = (),
+    asides: Iterable[Aside] = (),
     *,
     max_changes: int = MAX_CHANGES,
 ) -> list[EventDraft]:
     """The change events of one transaction, in order, for the objects that are selected. Asides come last."""
+    return list(iter_change_events(changes, context, catalog, schemas, asides, max_changes=max_changes))
+
+
+def iter_change_events(
+    changes: Sequence[Change],
+    context: CommitContext,
+    catalog: Catalog,
+    schemas: Mapping[str, EventSchema],
+    asides: Iterable[Aside] = (),
+    *,
+    max_changes: int = MAX_CHANGES,
+) -> Iterator[EventDraft]:
+    """The same, of which memory holds some at a time."""
     captured = catalog.captured
     events = _Events(context, schemas, is_crowd=len(changes) > _CROWD)
     has_persons = catalog.object("Account").try_field("IsPersonAccount") is not None
@@ -50,6 +65,8 @@ def change_events(
     untold = 0  # changes so far that have no event and no number of their own
     overflowed: dict[str, None] = {}
     for change in changes:
+        if events.is_full:
+            yield from events.take()
         if change.entity not in captured:
             continue
         obj = catalog.object(change.entity)
@@ -79,7 +96,7 @@ def change_events(
     for aside in asides:
         if aside.entity in captured:
             events.add_aside(aside, catalog.object(aside.entity).key_prefix)
-    return events.drafts()
+    yield from events.take()
 
 
 _Made = tuple[str, str, bytes]  # topic, schema id and payload
@@ -107,7 +124,13 @@ class _Events:
         self._first: Change | None = None
         self._body = NO_BODY
         self._ids: list[str] = []
+        self._size_bytes = 0
         self.sequence = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to take what is made."""
+        return len(self._made) >= _MOST_HELD or self._size_bytes >= MAX_EVENT_BYTES
 
     def try_merge(self, change: Change, body: Body) -> bool:
         """Let the change join the open event if that tells just the same of the same kind of record."""
@@ -153,6 +176,7 @@ class _Events:
             self.add_gap(first.entity, first.type, self._ids)
         else:
             self._made.append((schema.name, schema.schema_id, payload))
+            self._size_bytes += len(payload)
 
     def add(self, entity: str, header: dict[str, Any]) -> None:
         """Make an event that is only a header."""
@@ -183,10 +207,13 @@ class _Events:
         header["changedFields"] = header["nulledFields"] = bitmap_of(schema, (aside.lost_field,))
         self.add(aside.entity, header)
 
-    def drafts(self) -> list[EventDraft]:
-        """All events, in order."""
+    def take(self) -> list[EventDraft]:
+        """The events that were made since the last time, in order. No more records join their gaps."""
         created_ms = self._context.commit_ms
         made = [self._gap_event(each) if isinstance(each, _Gap) else each for each in self._made]
+        self._made.clear()
+        self._gaps.clear()
+        self._size_bytes = 0
         return [
             EventDraft(topic, Family.CHANGE, payload, created_ms, schema_id, random_uuid())
             for topic, schema_id, payload in made
@@ -204,7 +231,7 @@ class _Events:
 def _stirred(changes: Sequence[Change]) -> frozenset[Value]:
     """The other halves of persons that were updated: their change is told even if they only have new stamps."""
     halves: set[Value] = set()
-    for change in changes:
+    for change in changes_of(changes, "Account", "Contact"):
         is_person = change.after is not None and change.after.get("IsPersonAccount")
         if is_person and change.type is ChangeType.UPDATE and not AUDIT_STAMPS.issuperset(change.changed):
             twin_field = "PersonContactId" if change.entity == "Account" else "AccountId"

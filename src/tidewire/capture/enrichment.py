@@ -6,25 +6,27 @@ from record to record, a merged event becomes one for each of its records, all a
 together; where they would be more than 512 kB, the merged event is, once any of its records passes the filter, without
 added fields. Gap events, and events on records that are gone for good, are left as they are.
 
-A channel's filters are held against the same values; what they look at is added to the events too. Gap events pass
-every filter, for they tell a replica that it has to read.
+A channel's filters are held against the same values, also for receivers who may not see those; what they look at is
+added to the events too. Gap events, and events on all records of an object, pass every filter, for they tell a replica
+of what no filter can judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tidewire.access.event_filters import event_values
+from tidewire.capture.event_bodies import PERSON_NAME_PARTS
 from tidewire.errors import PayloadInvalid
 from tidewire.events import Event, Family, Value
 from tidewire.names import entity_of_change_event
-from tidewire.records.table import read_rows
+from tidewire.records.table import read_columns
 from tidewire.schema.bitmap import decode_bitmap
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.model import ObjectType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.compile_predicate import Predicate
 from tidewire.storage.store import Reader
 
@@ -34,9 +36,11 @@ _HEADER = "ChangeEventHeader"
 _BITMAPS = ("changedFields", "nulledFields", "diffFields")
 _ENRICHED = frozenset({"UPDATE", "DELETE"})
 _GAP = "GAP_"
+_IS_PERSON = "IsPersonAccount"
 _ALL_RECORDS = "*"  # at the end of what stands in place of an id
 _IDS_AT_A_TIME = 500
 _MAX_BYTES = 512 * 1024  # of what stands for one merged event: it is never parted, and clients refuse 4 MB
+_MAX_PAGE_BYTES = 2 * 1024 * 1024  # after which a page ends, whatever is left of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,9 @@ class _Opened:
         return ids
 
 
+_Pair = tuple[Event, _Opened | Event | None]
+
+
 def enrich_events(
     reader: Reader,
     catalog: Catalog,
@@ -63,23 +70,42 @@ def enrich_events(
     enriched: Mapping[str, Sequence[str]],
     filters: Mapping[str, Predicate],
     events: Iterable[Event],
-) -> tuple[Event, ...]:
+) -> tuple[tuple[Event, ...], int | None]:
     """The events that pass the filter of their topic, if it has one, with the latest values of the fields of their
     topic; `schema_of` gives a schema by its id.
+
+    Where those would be too many bytes together, it ends early; the position of the last event that was looked at is
+    then returned too.
     """
-    opened = [_try_open(event, catalog, schema_of, enriched, filters) for event in events]
-    wanted: dict[ObjectType, dict[str, None]] = {}
-    for each in opened:
-        if isinstance(each, _Opened):
-            wanted.setdefault(each.obj, {}).update(dict.fromkeys(each.record_ids))
-    rows = {obj.name: _read(reader, obj, list(ids)) for obj, ids in wanted.items()}
     out: list[Event] = []
-    for each in opened:
-        if isinstance(each, Event):
-            out.append(each)
-        elif each is not None:
-            out += _completed(each, rows[each.obj.name])
-    return tuple(out)
+    size_bytes = through = 0
+    for part in _parts((event, _try_open(event, catalog, schema_of, enriched, filters)) for event in events):
+        rows = _read_latest(reader, [opened for _, opened in part if isinstance(opened, _Opened)])
+        for event, opened in part:
+            if size_bytes > _MAX_PAGE_BYTES:
+                return tuple(out), through
+            if isinstance(opened, _Opened):
+                done = _completed(opened, rows[opened.obj.name])
+            else:
+                done = [] if opened is None else [opened]
+            size_bytes += sum(len(each.payload) for each in done)
+            out += done
+            through = event.position
+    return tuple(out), None
+
+
+def _parts(pairs: Iterable[_Pair]) -> Iterator[list[_Pair]]:
+    """The same in lists, each of about as many records as are read at a time."""
+    part: list[_Pair] = []
+    records = 0
+    for event, opened in pairs:
+        part.append((event, opened))
+        records += len(opened.record_ids) if isinstance(opened, _Opened) else 0
+        if records >= _IDS_AT_A_TIME:
+            yield part
+            part, records = [], 0
+    if part:
+        yield part
 
 
 def _try_open(
@@ -99,21 +125,35 @@ def _try_open(
         return event if _passes(keeps, value) else None
     obj = catalog.try_object(entity_of_change_event(event.topic) or "")
     header = value[_HEADER]
-    if obj is None or header["changeType"].startswith(_GAP):
+    is_of_all = any(i.endswith(_ALL_RECORDS) for i in header["recordIds"])
+    if obj is None or header["changeType"].startswith(_GAP) or is_of_all:
         return event
-    if header["changeType"] not in _ENRICHED or any(i.endswith(_ALL_RECORDS) for i in header["recordIds"]):
+    if header["changeType"] not in _ENRICHED:
         return event if _passes(keeps, value) else None
     # An event of the past may be older than a field.
     fields = tuple(name for name in names if name in schema.field_names)
     return _Opened(event, schema, obj, fields, value, keeps)
 
 
-def _read(reader: Reader, obj: ObjectType, record_ids: Sequence[str]) -> dict[str, Row]:
-    """The records of these ids, those in the recycle bin too."""
+def _read_latest(reader: Reader, opened: Sequence[_Opened]) -> dict[str, dict[str, Row]]:
+    """What is added to these events, by object and record; of records in the recycle bin too."""
+    wanted: dict[str, tuple[ObjectType, dict[str, None], dict[str, None]]] = {}
+    for each in opened:
+        _, names, ids = wanted.setdefault(each.obj.name, (each.obj, {"Id": None}, {}))
+        ids |= dict.fromkeys(each.record_ids)
+        for name in each.fields:
+            f = each.obj.try_field(name)
+            if f is not None:
+                names |= dict.fromkeys(_stored_names(each.obj, f))
+    return {name: _read(reader, obj, tuple(names), list(ids)) for name, (obj, names, ids) in wanted.items()}
+
+
+def _read(reader: Reader, obj: ObjectType, names: tuple[str, ...], record_ids: list[str]) -> dict[str, Row]:
     found: dict[str, Row] = {}
     for start in range(0, len(record_ids), _IDS_AT_A_TIME):
         some = record_ids[start : start + _IDS_AT_A_TIME]
-        found |= {str(row["Id"]): row for row in read_rows(reader, obj, "Id", some, with_deleted=True)}
+        for row in read_columns(reader, obj, names, obj.by_name["id"], some, with_deleted=True):
+            found[str(row[0])] = dict(zip(names, row, strict=True))
     return found
 
 
@@ -150,15 +190,29 @@ def _completed(opened: _Opened, rows: Mapping[str, Row]) -> list[Event]:
     return out
 
 
+def _stored_names(obj: ObjectType, f: Field) -> list[str]:
+    """The fields of a record that a field of its events is made of."""
+    if f.is_compound:
+        return [part.name for part in obj.components(f.name)]
+    return [f.name, _IS_PERSON, *PERSON_NAME_PARTS] if _is_switchable(obj, f) else [f.name]
+
+
+def _is_switchable(obj: ObjectType, f: Field) -> bool:
+    """Whether it is the name of accounts, of which some are persons."""
+    return obj.name == "Account" and f.name == "Name" and obj.try_field(_IS_PERSON) is not None
+
+
 def _latest(obj: ObjectType, name: str, row: Row, own: Any, told: set[str]) -> Any:
     """A field's latest value; of a compound, the parts that the event tells stay as they are."""
     f = obj.try_field(name)
     if f is None:
         return own
-    if not f.is_compound:
+    if f.is_compound:
+        latest = {part.component: row.get(part.name) for part in obj.components(f.name)}
+    elif isinstance(own, Mapping) or (_is_switchable(obj, f) and row.get(_IS_PERSON)):
+        latest = {part: row.get(part) for part in PERSON_NAME_PARTS}
+    else:
         return row.get(f.name)
     parts = dict(own or {})
-    for part in obj.components(f.name):
-        if f"{name}.{part.component}" not in told:
-            parts[part.component] = row.get(part.name)
+    parts |= {part: value for part, value in latest.items() if f"{name}.{part}" not in told}
     return parts if any(part is not None for part in parts.values()) else own

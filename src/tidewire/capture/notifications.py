@@ -8,13 +8,14 @@ the log gives positions later; delivery adds it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
 from tidewire.capture.push_topics import PushTopic
 from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.events import Change, ChangeType, CommitContext, EventDraft, Family, Value
+from tidewire.records.touched import changes_of
 from tidewire.schema.values import render_compound, render_datetime, render_value
 from tidewire.soql.dates import UTC_CALENDAR, Calendar
 
@@ -33,8 +34,17 @@ def notifications(
     calendar: Calendar = UTC_CALENDAR,
 ) -> list[EventDraft]:
     """What the changes of one transaction make known, in order. The calendar is the org's."""
-    drafts: list[EventDraft] = []
-    for change in changes:
+    return list(iter_notifications(changes, context, index, calendar))
+
+
+def iter_notifications(
+    changes: Sequence[Change],
+    context: CommitContext,
+    index: PushTopicIndex,
+    calendar: Calendar = UTC_CALENDAR,
+) -> Iterator[EventDraft]:
+    """The same, one at a time."""
+    for change in changes_of(changes, *index.entities):
         if change.is_quiet:
             continue
         topics = index.concerned_by(change, context.commit_ms, calendar)
@@ -52,8 +62,7 @@ def notifications(
             else:
                 told["sobject"] = _values(topic, change.after, rendered)
             payload = orjson.dumps(told)
-            drafts.append(EventDraft(topic.record_id, Family.PUSH_TOPIC, payload, context.commit_ms))
-    return drafts
+            yield EventDraft(topic.record_id, Family.PUSH_TOPIC, payload, context.commit_ms)
 
 
 def _values(topic: PushTopic, row: Mapping[str, Value], rendered: dict[str, object]) -> dict[str, object]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tidewire.events import Change, Value
+from tidewire.records.touched import changes_of
 from tidewire.soql.dates import UTC_CALENDAR, Calendar
 from tidewire.soql.zones import load_zone
 
@@ -25,8 +26,8 @@ def calendar_of(row: Mapping[str, Value]) -> Calendar:
 
 def calendar_after(calendar: Calendar, changes: Sequence[Change]) -> Calendar:
     """The calendar as these changes leave it."""
-    for change in changes:
-        if change.entity == ORGANIZATION and change.after is not None:
+    for change in changes_of(changes, ORGANIZATION):
+        if change.after is not None:
             calendar = calendar_of(change.after)
     return calendar
 

@@ -7,20 +7,22 @@ is done by the pure functions of this package.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
-from tidewire.capture.asides import told_below, try_aside
-from tidewire.capture.change_events import MAX_CHANGES, change_events
+from tidewire.capture.asides import asides_of, told_below
+from tidewire.capture.change_events import MAX_CHANGES, iter_change_events
 from tidewire.capture.generic import CHANNEL_OBJECT, GenericChannels, check_channel_name
-from tidewire.capture.notifications import notifications
+from tidewire.capture.notifications import iter_notifications
 from tidewire.capture.org_calendar import ORGANIZATION, calendar_after, first_calendar
 from tidewire.capture.push_topics import PushTopic, compile_push_topic, try_compile
 from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.errors import LimitExceeded
 from tidewire.eventlog.log import EventLog
-from tidewire.events import Change, CommitContext, Value
+from tidewire.events import Change, CommitContext, EventDraft, Value
 from tidewire.records.conversion import ConversionNote
 from tidewire.records.table import read_all_rows
+from tidewire.records.touched import changes_of
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
@@ -107,27 +109,25 @@ class CaptureStage:
         if calendar is not self.calendar:
             unit.tx.after_commit(lambda: setattr(self, "calendar", calendar))
         schemas = self._types.schemas_of(unit.catalog)
+        drafts: Iterator[EventDraft]
         if unit.database_key:
-            asides = [*unit.asides, *told_below(changes, unit.database_key)]
-            drafts = change_events((), context, unit.catalog, schemas, asides)
+            asides = chain(unit.asides, told_below(changes, unit.database_key))
+            drafts = iter_change_events((), context, unit.catalog, schemas, asides)
         else:
-            drafts = change_events(
+            drafts = iter_change_events(
                 changes, context, unit.catalog, schemas, unit.asides, max_changes=self.max_changes
             )
         if context.has_notifications:
-            drafts += notifications(changes, context, topics, calendar)
-        if drafts:
-            self._log.append(unit.tx, drafts, context.commit_ms)
+            drafts = chain(drafts, iter_notifications(changes, context, topics, calendar))
+        self._log.append_all(unit.tx, drafts, context.commit_ms)
 
     def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
         """Note what subscribers learn of a converted field; it is told with the changes of the transaction."""
-        aside = try_aside(note)
-        if aside is not None:
-            unit.asides.append(aside)
+        unit.asides += asides_of(note, unit.tx, unit.catalog)
 
     def _follow_push_topics(self, unit: UnitOfWork, changes: Sequence[Change]) -> PushTopicIndex:
         """The push topics as these changes leave them, which the rest of the transaction is held against."""
-        own = [c for c in changes if c.entity == "PushTopic"]
+        own = list(changes_of(changes, "PushTopic"))
         if not own:
             return self.push_topics
         fresh = [self._try_compile(c.after, unit.catalog) for c in own if c.after is not None]
@@ -139,7 +139,7 @@ class CaptureStage:
         return index
 
     def _follow_channels(self, unit: UnitOfWork, changes: Sequence[Change]) -> None:
-        own = [c for c in changes if c.entity == CHANNEL_OBJECT]
+        own = list(changes_of(changes, CHANNEL_OBJECT))
         if own:
             unit.tx.after_commit(lambda: self.channels.follow(own))
         if any(c.after is None for c in own):

@@ -45,6 +45,11 @@ class PushTopicIndex:
             if topic.is_active:
                 self._by_entity.setdefault(topic.obj.name, []).append(topic)
 
+    @property
+    def entities(self) -> tuple[str, ...]:
+        """The entities that some active topic is about."""
+        return tuple(self._by_entity)
+
     def replaced(self, gone: frozenset[str], fresh: Iterable[PushTopic]) -> PushTopicIndex:
         """A new index without the topics whose record ids are in `gone`, and with the fresh ones."""
         added = list(fresh)

@@ -1,8 +1,7 @@
 """The command line: `tidewire <command>`.
 
 Reads from: flags, environment and files. Feeds: a person, on standard output. Guarantee: an error of ours is
-one line and
-a status, never a stack. Never does: a stage's work itself.
+a line, what to do about it, and a status, never a stack. Never does: a stage's work itself.
 """
 
 from tidewire.cli.main import main

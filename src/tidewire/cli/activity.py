@@ -1,5 +1,7 @@
-"""A little believable activity for the demo: accounts, contacts, opportunities, invoices and events come and
-go.
+"""The demo's activity: what people and machines of a small company do all day, through the public API.
+
+New customers, calls and deals, leads that become customers, price rounds over many accounts at once, mistakes that are
+deleted and taken back, shipments and announcements: every kind of event that a subscriber can meet.
 """
 
 from __future__ import annotations
@@ -8,168 +10,207 @@ import random
 import threading
 from collections.abc import Callable
 
-from tidewire.client.login import Credentials, login
-from tidewire.client.rest import RestClient
-from tidewire.errors import PlatformError, RequestRefused, SessionInvalid, StoreClosed
+from tidewire.cli.demo_calls import DATA, DemoCalls
+from tidewire.cli.demo_company import CITIES, INVOICE_STATUSES, STAGES, Company
+from tidewire.cli.demo_org import ensure_channel, makers_of
+from tidewire.client.login import Credentials
+from tidewire.clock import SystemClock
+from tidewire.errors import PlatformError, RequestRefused
 
-_DATA = "/services/data/v67.0/sobjects/"
-_FIRST = ("Amber", "Boris", "Chiara", "Dev", "Edna", "Farid", "Greta", "Hugo", "Ines", "Jonas")
-_LAST = ("Alvarez", "Berg", "Costa", "Dubois", "Eriksen", "Fischer", "Gupta", "Horvat", "Ito", "Jansen")
-_WORDS = (
-    "Harbour",
-    "Granite",
-    "Meadow",
-    "Copper",
-    "Lantern",
-    "Willow",
-    "Summit",
-    "Delta",
-    "Orchard",
-    "Quarry",
-)
-_KINDS = (
-    "Logistics",
-    "Foods",
-    "Textiles",
-    "Energy",
-    "Studios",
-    "Tools",
-    "Paper",
-    "Robotics",
-    "Travel",
-    "Health",
-)
-_CITIES = ("Lisbon", "Oslo", "Turin", "Leeds", "Ghent", "Porto", "Graz", "Lyon", "Bergen", "Aarhus")
-_STAGES = (
-    "Prospecting",
-    "Qualification",
-    "Value Proposition",
-    "Negotiation/Review",
-    "Closed Won",
-    "Closed Lost",
-)
 _MAX_KEPT = 500
+_FEW = 20  # below this nothing is deleted or converted
+_AWAY_S = 1.0
+_WATCHED = ("Account", "Opportunity", "Case", "Invoice_Statement__c")
+_NEWS = (
+    "The warehouse in {city} opens an hour later today",
+    "Stock count in {city} is done",
+    "New price list is out; {city} goes first",
+    "Visitors from {city} arrive at noon",
+)
 
 
 class Activity:
-    """Writes through the public REST API, about `per_second` changes a second, until told to stop."""
+    """Writes about `per_second` changes a second until told to stop. Each step is one thing that somebody does."""
 
-    def __init__(self, credentials: Credentials, per_second: float = 2.0, seed: int | None = None) -> None:
-        self._credentials = credentials
+    def __init__(
+        self, calls: DemoCalls, company: Company, per_second: float = 3.0, seed: int | None = None
+    ) -> None:
+        self._calls = calls
         self._pause_s = 1 / per_second
         self._random = random.Random(seed)  # noqa: S311  # made-up companies need no secrecy
-        self._client: RestClient | None = None
-        self._accounts: list[str] = []
-        self._opportunities: list[str] = []
-        self._invoices: list[str] = []
+        self._makers = makers_of(company)
+        self._known: dict[str, list[str]] = {}
+        self._leads: list[str] = []
+        self._deleted: list[str] = []
+        self._channel_id = ""
+        self.steps: dict[Callable[[], None], int] = {
+            self.change_account: 6,
+            self.move_opportunity: 4,
+            self.work_on_case: 4,
+            self.open_account: 1,
+            self.meet_contact: 2,
+            self.open_opportunity: 2,
+            self.open_case: 2,
+            self.send_invoice: 2,
+            self.settle_invoice: 2,
+            self.take_order: 1,
+            self.take_lead: 1,
+            self.convert_lead: 1,
+            self.change_many_accounts: 1,
+            self.delete_invoice: 1,
+            self.undelete_invoice: 1,
+            self.ship: 3,
+            self.announce: 1,
+        }
+
+    def learn(self) -> None:
+        """Look up what is there, to go on with it. Raises PlatformError."""
+        self._known = {entity: self._calls.ids(entity, _MAX_KEPT) for entity in _WATCHED}
+        self._leads = self._calls.ids("Lead", _MAX_KEPT, " WHERE IsConverted = FALSE")
+        self._channel_id = ensure_channel(self._calls)
 
     def run(self, stop: threading.Event) -> None:
-        """Act until `stop` is set; a server that is away is waited for."""
-        steps: list[Callable[[], None]] = (
-            [self._new_account] * 2
-            + [self._change_account] * 6
-            + [self._new_contact] * 2
-            + [self._new_opportunity, self._move_opportunity, self._move_opportunity]
-            + [self._new_invoice, self._close_invoice, self._publish_order, self._drop_account]
-        )
-        while not stop.is_set():
+        """Act until `stop` is set. Raises PlatformError if the server is away."""
+        self.learn()
+        steps, weights = list(self.steps), list(self.steps.values())
+        while not stop.wait(self._pause_s * self._random.uniform(0.3, 1.7)):
             try:
-                self._random.choice(steps)()
-            except (SessionInvalid, StoreClosed):
-                self._client = None
+                self._random.choices(steps, weights)[0]()
             except RequestRefused:
-                # Somebody else removed the record in the meantime; there are others.
-                self._accounts = self._accounts[1:]
-            stop.wait(self._pause_s * self._random.uniform(0.3, 1.7))
+                # Somebody else has removed or changed the record in the meantime.
+                self.learn()
 
-    def _call(self, method: str, path: str, body: object = None) -> dict[str, str]:
-        if self._client is None:
-            self._client = RestClient(login(self._credentials))
-        answer: dict[str, str] | None = self._client.call(method, _DATA + path, body)
-        return answer or {}
-
-    def _pick(self, values: tuple[str, ...]) -> str:
-        return self._random.choice(values)
-
-    def _keep(self, kept: list[str], record_id: str) -> None:
-        kept.append(record_id)
-        del kept[:-_MAX_KEPT]
-
-    def _new_account(self) -> None:
-        body = {
-            "Name": f"{self._pick(_WORDS)} {self._pick(_KINDS)}",
-            "BillingCity": self._pick(_CITIES),
-            "NumberOfEmployees": self._random.randrange(5, 5000),
-            "Phone": f"+{self._random.randrange(10**9, 10**10)}",
-        }
-        self._keep(self._accounts, self._call("POST", "Account", body)["id"])
-
-    def _some_account(self) -> str:
-        if not self._accounts:
-            self._new_account()
-        return self._random.choice(self._accounts)
-
-    def _change_account(self) -> None:
+    def change_account(self) -> None:
+        """Somebody notes what a call was about."""
+        city, country, code = self._random.choice(CITIES)
         changes: tuple[dict[str, object], ...] = (
-            {"Rating": self._pick(("Hot", "Warm", "Cold"))},
-            {
-                "BillingCity": self._pick(_CITIES),
-                "BillingStreet": f"{self._random.randrange(1, 200)} Quay Road",
-            },
+            {"Rating": self._random.choice(("Hot", "Warm", "Cold"))},
+            {"BillingCity": city, "BillingCountry": country, "BillingPostalCode": code},
             {"AnnualRevenue": self._random.randrange(1, 900) * 10_000},
             {"Phone": None},
             {"NumberOfEmployees": self._random.randrange(5, 5000)},
+            {
+                "Description": f"Called; wants to hear from us again on {self._random.randrange(1, 29)} next month."
+            },
         )
-        self._call("PATCH", "Account/" + self._some_account(), self._random.choice(changes))
+        self._calls.update("Account", self._some("Account"), self._random.choice(changes))
 
-    def _drop_account(self) -> None:
-        if len(self._accounts) > 20:
-            self._call("DELETE", "Account/" + self._accounts.pop(0))
+    def move_opportunity(self) -> None:
+        """A deal goes on."""
+        self._calls.update(
+            "Opportunity", self._some("Opportunity"), {"StageName": self._random.choice(STAGES)}
+        )
 
-    def _new_contact(self) -> None:
-        first, last = self._pick(_FIRST), self._pick(_LAST)
-        email = f"{first}.{last}@example.org".lower()
-        body = {"FirstName": first, "LastName": last, "Email": email, "AccountId": self._some_account()}
-        self._call("POST", "Contact", body)
+    def work_on_case(self) -> None:
+        """Support answers, or is done."""
+        status = self._random.choice(("Working", "Working", "Escalated", "Closed"))
+        self._calls.update("Case", self._some("Case"), {"Status": status})
 
-    def _new_opportunity(self) -> None:
-        body = {
-            "Name": f"{self._pick(_WORDS)} renewal",
-            "StageName": "Prospecting",
-            "CloseDate": f"2027-{self._random.randrange(1, 13):02}-15",
-            "Amount": self._random.randrange(1, 400) * 500,
-            "AccountId": self._some_account(),
+    def open_account(self) -> None:
+        """A new customer."""
+        self._make("Account")
+
+    def meet_contact(self) -> None:
+        """A new name at a customer."""
+        self._make("Contact")
+
+    def open_opportunity(self) -> None:
+        """A new deal."""
+        self._make("Opportunity")
+
+    def open_case(self) -> None:
+        """A customer has trouble."""
+        self._make("Case")
+
+    def send_invoice(self) -> None:
+        """A new invoice statement."""
+        self._make("Invoice_Statement__c")
+
+    def settle_invoice(self) -> None:
+        """An invoice statement goes on."""
+        status = self._random.choice(INVOICE_STATUSES)
+        self._calls.update("Invoice_Statement__c", self._some("Invoice_Statement__c"), {"Status__c": status})
+
+    def take_order(self) -> None:
+        """A new order."""
+        self._make("Order")
+
+    def take_lead(self) -> None:
+        """Somebody asks for an offer."""
+        self._leads.append(self._make("Lead"))
+
+    def convert_lead(self) -> None:
+        """A lead becomes a customer, with a contact and a deal, in one transaction."""
+        if len(self._leads) > _FEW:
+            self._calls.convert_lead(self._leads.pop(self._random.randrange(len(self._leads))))
+
+    def change_many_accounts(self) -> None:
+        """A sales round: the same change on many accounts in one transaction."""
+        accounts = self._known["Account"]
+        chosen = self._random.sample(accounts, min(len(accounts), self._random.randrange(5, 40)))
+        if chosen:
+            site = self._random.choice(CITIES)[0]
+            self._calls.update_all("Account", chosen, {"Site": f"Round of {site}"})
+
+    def delete_invoice(self) -> None:
+        """An invoice statement was a mistake."""
+        invoices = self._known["Invoice_Statement__c"]
+        if len(invoices) > _FEW:
+            gone = invoices.pop(self._random.randrange(len(invoices)))
+            self._calls.delete("Invoice_Statement__c", gone)
+            self._deleted.append(gone)
+
+    def undelete_invoice(self) -> None:
+        """It was none."""
+        if self._deleted:
+            back = self._deleted.pop()
+            self._calls.undelete(back)
+            self._keep("Invoice_Statement__c", back)
+
+    def ship(self) -> None:
+        """Machines publish platform events."""
+        number, city = f"ORD-{self._random.randrange(10_000, 99_999)}", self._random.choice(CITIES)[0]
+        if self._random.random() < 0.5:
+            self._calls.create("Order_Event__e", {"Order_Number__c": number, "City__c": city})
+            return
+        shipment = {
+            "Order_Number__c": number,
+            "City__c": city,
+            "Pallets__c": self._random.randrange(1, 30),
+            "Is_Late__c": self._random.random() < 0.1,
         }
-        self._keep(self._opportunities, self._call("POST", "Opportunity", body)["id"])
+        self._calls.create("Shipment_Event__e", shipment)
 
-    def _move_opportunity(self) -> None:
-        if self._opportunities:
-            self._call(
-                "PATCH",
-                "Opportunity/" + self._random.choice(self._opportunities),
-                {"StageName": self._pick(_STAGES)},
-            )
+    def announce(self) -> None:
+        """Somebody tells everybody."""
+        text = self._random.choice(_NEWS).format(city=self._random.choice(CITIES)[0])
+        body = {"pushEvents": [{"payload": text, "userIds": []}]}
+        self._calls.rest("POST", f"{DATA}sobjects/StreamingChannel/{self._channel_id}/push", body)
 
-    def _new_invoice(self) -> None:
-        body = {
-            "Description__c": f"{self._pick(_KINDS)} delivery",
-            "Amount__c": self._random.randrange(50, 9000),
-        }
-        self._keep(self._invoices, self._call("POST", "Invoice_Statement__c", body)["id"])
+    def _make(self, entity: str) -> str:
+        if entity != "Account" and not self._known["Account"]:
+            self._make("Account")
+        fields = self._makers[entity](self._random.getrandbits(40), self._known)
+        record_id = self._calls.create(entity, fields)
+        if entity in self._known:
+            self._keep(entity, record_id)
+        return record_id
 
-    def _close_invoice(self) -> None:
-        if self._invoices:
-            self._call("PATCH", "Invoice_Statement__c/" + self._invoices.pop(0), {"Status__c": "Closed"})
+    def _some(self, entity: str) -> str:
+        if not self._known[entity]:
+            self._make(entity)
+        return self._random.choice(self._known[entity])
 
-    def _publish_order(self) -> None:
-        number = f"ORD-{self._random.randrange(10_000, 99_999)}"
-        self._call("POST", "Order_Event__e", {"Order_Number__c": number, "City__c": self._pick(_CITIES)})
+    def _keep(self, entity: str, record_id: str) -> None:
+        kept = self._known[entity]
+        kept.append(record_id)
+        del kept[:-_MAX_KEPT]
 
 
 def run_activity(credentials: Credentials, stop: threading.Event) -> None:
-    """Act until told to stop. Meant for a thread of its own."""
+    """Act until told to stop; a server that is away is waited for. Meant for a thread of its own."""
     while not stop.is_set():
         try:
-            Activity(credentials).run(stop)
+            Activity(DemoCalls(credentials), Company(SystemClock().now_ms())).run(stop)
         except PlatformError:
-            stop.wait(1.0)
+            stop.wait(_AWAY_S)

@@ -7,27 +7,26 @@ from pathlib import Path
 import click
 import yaml
 
-from tidewire.cli.client_options import credentials_options
-from tidewire.client.login import Credentials
-from tidewire.client.login import login as sign_in
-from tidewire.client.rest import RestClient
+from tidewire.cli.client_options import Connection, connection_options
+from tidewire.cli.output import examples
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "tidewire apply -f examples/invoices.yaml --dry-run", "tidewire apply -f examples/invoices.yaml"
+    )
+)
 @click.option("-f", "--file", "path", required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--dry-run", is_flag=True, help="show the plan only")
-@credentials_options
-def apply(path: str, dry_run: bool, credentials: Credentials) -> None:
-    """Bring an org to what a YAML file says: objects, events, users, permission sets, push topics.
-
-    Example: tidewire apply -f examples/invoices.yaml
-    """
+@connection_options
+def apply(path: str, dry_run: bool, connection: Connection) -> None:
+    """Bring an org to what a YAML file says: objects, events, users, permission sets, push topics."""
     try:
         document = yaml.safe_load(Path(path).read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path} is not YAML: {error}") from error
     suffix = "?dryRun=true" if dry_run else ""
-    client = RestClient(sign_in(credentials))
+    client = connection.rest()
     answer = client.call("POST", "/services/tidewire/v1/apply" + suffix, document)
     for line in answer["plan"]:
         click.echo(line)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tidewire.cli.output import examples
 from tidewire.clock import SystemClock
 from tidewire.config import load_settings
 from tidewire.server.backup import make_backup, restore_backup
@@ -22,23 +23,20 @@ _ORG = click.option(
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(epilog=examples("tidewire backup --data ./data/server --to ./tidewire-monday.backup"))
 @_DATA
 @_STORE
 @_ORG
 @click.option("--to", "target", required=True, type=_FILE, help="the file to make; it must not exist")
 @click.option("--with-tls", is_flag=True, help="also keep the certificates and their private keys")
 def backup(data: str | None, store: str | None, org_id: str, target: Path, with_tls: bool) -> None:
-    """Copy an org into one file. The server may be running.
-
-    Example: tidewire backup --data ./data/server --to ./tidewire-monday.backup
-    """
+    """Copy an org into one file. The server may be running."""
     settings = find_settings(load_settings({"data": data, "store": store}), org_id)
     manifest = make_backup(settings, SystemClock(), target, with_tls=with_tls)
     click.echo(f"org {manifest.org_id}, up to replay id {manifest.head}, is in {target}")
 
 
-@click.command()
+@click.command(epilog=examples("tidewire restore ./tidewire-monday.backup --data ./data/restored"))
 @click.argument("file", type=_FILE)
 @click.option("--data", default=None, help="the data directory to make; it must be empty or missing")
 @_STORE
@@ -49,8 +47,6 @@ def restore(file: Path, data: str | None, store: str | None, org_id: str) -> Non
     """Make an org again from a backup, in an empty directory or beside other orgs.
 
     Replay ids that were given out after the backup are refused from then on, and everybody signs in again.
-
-    Example: tidewire restore ./tidewire-monday.backup --data ./data/restored
     """
     settings = load_settings({"data": data, "store": store})
     if org_id:
@@ -61,15 +57,12 @@ def restore(file: Path, data: str | None, store: str | None, org_id: str) -> Non
     click.echo(f"new events begin at replay id {restored.first_position}")
 
 
-@click.command()
+@click.command(epilog=examples("tidewire upgrade --data ./data/server"))
 @_DATA
 @_STORE
 @click.option("--org", "org_id", default="", help="the id of one org; all orgs if left out")
 def upgrade(data: str | None, store: str | None, org_id: str) -> None:
-    """Bring a stopped server's orgs to what this release expects, and say what that was. Safe to repeat.
-
-    Example: tidewire upgrade --data ./data/server
-    """
+    """Bring a stopped server's orgs to what this release expects, and say what that was. Safe to repeat."""
     settings = load_settings({"data": data, "store": store, "dev": False})
     for place in [find_settings(settings, org_id)] if org_id else list_settings(settings):
         _show_upgrade(asyncio.run(upgrade_org(place, SystemClock())))

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import click
 
+from tidewire.cli.output import examples
 
-@click.command(context_settings={"ignore_unknown_options": True})
+
+@click.command(
+    context_settings={"ignore_unknown_options": True}, epilog=examples("tidewire bench path --json")
+)
 @click.argument("name")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(name: str, arguments: tuple[str, ...]) -> None:

@@ -10,37 +10,34 @@ from typing import Any
 import click
 import yaml
 
-from tidewire.cli.client_options import credentials_options
-from tidewire.cli.output import json_option, show
-from tidewire.client.login import Credentials, login
-from tidewire.client.rest import RestClient
+from tidewire.cli.client_options import Connection, connection_options
+from tidewire.cli.output import examples, json_option, show
 
 _ADMIN = "/services/tidewire/v1"
 _IDS_AT_ONCE = 2_000
 
 
-@click.command()
+@click.command(epilog=examples("tidewire archive --before 2025-01-01"))
 @click.option("--before", required=True, help="a day such as 2025-01-31; what was over by then is archived")
 @json_option
-@credentials_options
-def archive(before: str, as_json: bool, credentials: Credentials) -> None:
-    """Archive old activities: events that are over and closed tasks leave everyday queries.
-
-    Example: tidewire archive --before 2025-01-01
-    """
-    answer = RestClient(login(credentials)).call("POST", f"{_ADMIN}/activities/archive", {"before": before})
+@connection_options
+def archive(before: str, as_json: bool, connection: Connection) -> None:
+    """Archive old activities: events that are over and closed tasks leave everyday queries."""
+    answer = connection.rest().call("POST", f"{_ADMIN}/activities/archive", {"before": before})
     counts = answer["archived"]
     show(counts, as_json=as_json, text=f"archived: {counts['Task']} tasks, {counts['Event']} events")
 
 
-@click.command()
+@click.command(
+    epilog=examples("tidewire database update Account --where \"Industry = 'Other'\" --set Industry=")
+)
 @click.argument("operation", type=click.Choice(["create", "update", "delete", "undelete"]))
 @click.argument("entity")
 @click.option("--id", "ids", multiple=True, help="a record to work on; may be repeated")
 @click.option("--where", default="", help="a SOQL condition that chooses the records instead")
 @click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="a value; may be repeated")
 @json_option
-@credentials_options
+@connection_options
 def database(
     operation: str,
     entity: str,
@@ -48,14 +45,11 @@ def database(
     where: str,
     settings: tuple[str, ...],
     as_json: bool,
-    credentials: Credentials,
+    connection: Connection,
 ) -> None:
-    """Change records as a job in the database would, past the API.
-
-    Example: tidewire database update Account --where "Industry = 'Other'" --set Industry=
-    """
+    """Change records as a job in the database would, past the API."""
     values = dict(_parse_setting(text) for text in settings)
-    client = RestClient(login(credentials))
+    client = connection.rest()
     job: dict[str, Any] = {"operation": operation, "entity": entity}
     if operation == "create":
         jobs = [job | {"records": [values]}]

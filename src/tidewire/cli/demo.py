@@ -1,44 +1,55 @@
-"""The demo: server, activity and pipeline as one command, each in a process or thread of its own.
+"""The demo: server, a small company's org with activity, and pipeline as one command.
 
 The server and the pipeline are child processes, so that a busy Spark cannot slow the server's loop and either
-can be killed and restarted by hand to see what
-happens. Whatever ends first, the children end with the parent.
+can be killed and restarted by hand to see what happens. Whatever ends first, the children end with the parent.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
-from importlib.resources import files
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import click
-import yaml
 
 from tidewire.cli.activity import run_activity
-from tidewire.client.login import Credentials, login
-from tidewire.client.rest import RestClient
+from tidewire.cli.demo_calls import DemoCalls
+from tidewire.cli.demo_company import Company
+from tidewire.cli.demo_org import ensure_demo_org
+from tidewire.client.login import Credentials
+from tidewire.clock import SystemClock
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
-from tidewire.errors import ConfigInvalid
+from tidewire.errors import ConfigInvalid, PlatformError
 
-_STOP_S = 20.0
+_STOP_S = 30.0
 _CHECK_S = 0.5
+_TOLD_LINES = 5
+_QUERY = "SELECT Name, Industry, Rating FROM Account WHERE Rating = 'Hot' LIMIT 5"
+_PROGRAM = (sys.executable, "-m", "tidewire.cli")
 
 
 @click.command()
 @click.option("--data", default="data", show_default=True, help="where server and lake are kept")
-@click.option("--http", default="127.0.0.1:8080", show_default=True, help="address of the page and REST")
+@click.option("--http", default="127.0.0.1:8080", show_default=True, help="address of the console and REST")
 @click.option("--https", default="127.0.0.1:8443", show_default=True, help="the same over TLS")
 @click.option("--grpc", default="127.0.0.1:7011", show_default=True, help="address of the Pub/Sub API")
 @click.option("--grpc-tls", default="127.0.0.1:7443", show_default=True, help="the same over TLS")
 @click.option("--no-pipeline", is_flag=True, help="leave Spark out")
 def demo(data: str, http: str, https: str, grpc: str, grpc_tls: str, no_pipeline: bool) -> None:
-    """Run everything together: server, page, a little live activity, and the Spark pipeline.
+    """Run everything together: server, console, a small company at work, and the Spark pipeline.
 
-    Ctrl-C stops it; the next run goes on where this one stopped.
+    The first run makes the company's records. Ctrl-C stops everything; the next run goes on where this one stopped.
+
+    \b
+    Examples:
+      tidewire demo
+      tidewire demo --data /var/tmp/demo --http 127.0.0.1:9090 --no-pipeline
     """
     addresses = {"--http": http, "--https": https, "--grpc": grpc, "--grpc-tls": grpc_tls}
     sys.exit(_run_demo(Path(data), addresses, has_pipeline=not no_pipeline))
@@ -49,40 +60,61 @@ def _run_demo(data: Path, addresses: dict[str, str], *, has_pipeline: bool) -> i
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    (data / "logs").mkdir(parents=True, exist_ok=True)
     flags = [part for pair in addresses.items() for part in pair]
+    server_log, pipeline_log = data / "logs" / "server.log", data / "logs" / "pipeline.log"
+    lake = data / "lake"
+    lake_flags = ("--pipeline-dir", str(lake))
     server = _start(
-        "serve", "--dev", "--log-level", "WARNING", "--data", str(data / "server"), *flags, is_piped=True
+        ["serve", "--dev", "--log-level", "WARNING", "--data", str(data / "server"), *lake_flags, *flags],
+        server_log,
     )
     spark: subprocess.Popen[bytes] | None = None
+    acting: threading.Thread | None = None
     try:
         ready = _read_ready(server)
         if ready is None:
-            return server.wait() or 1
+            status = server.wait() or 1
+            click.echo(f"the server did not start:\n{_tail(server_log)}", err=True)
+            click.echo("`tidewire doctor` looks for what is in the way.", err=True)
+            return status
         credentials = Credentials(ready["http"], DEV_USERNAME, DEV_PASSWORD, DEV_CLIENT_ID, DEV_CLIENT_SECRET)
-        document = yaml.safe_load((files("tidewire.cli") / "invoices.yaml").read_text("utf-8"))
-        RestClient(login(credentials)).call("POST", "/services/tidewire/v1/apply", document)
-        threading.Thread(target=run_activity, args=(credentials, stop), daemon=True).start()
+        try:
+            _fill(credentials, data, stop)
+        except PlatformError as error:
+            click.echo(f"the demo's records could not be made: {error.message}", err=True)
+            return 1
+        if stop.is_set():
+            return 0
         missing = _why_no_pipeline() if has_pipeline else "left out as asked"
         if not missing:
-            lake = str(data / "lake")
             spark = _start(
-                "pipeline", "run", "--lake", lake, "--endpoint", ready["grpc"], "--url", ready["http"]
+                ["pipeline", "run", "--lake", str(lake), "--endpoint", ready["grpc"], "--url", ready["http"]],
+                pipeline_log,
             )
+        acting = threading.Thread(target=run_activity, args=(credentials, stop), daemon=True)
+        acting.start()
         _greet(ready, data, missing)
-        return _watch(server, spark, stop)
+        return _watch(server, spark, stop, server_log, pipeline_log)
     finally:
         stop.set()
+        # In this order nobody speaks to somebody who has gone: first who writes, then who reads, then the server.
+        if acting is not None:
+            acting.join(_STOP_S)
         for child in (spark, server):
             _end(child)
 
 
-def _start(*arguments: str, is_piped: bool = False) -> subprocess.Popen[bytes]:
+def _start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
     # A session of its own: Ctrl-C reaches only us, and we stop the children in order.
-    return subprocess.Popen(
-        [sys.executable, "-m", "tidewire.cli", *arguments],
-        stdout=subprocess.PIPE if is_piped else subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    with log.open("ab") as messages:
+        return subprocess.Popen(
+            [*_PROGRAM, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if arguments[0] == "serve" else subprocess.DEVNULL,
+            stderr=messages,
+            start_new_session=True,
+        )
 
 
 def _read_ready(server: subprocess.Popen[bytes]) -> dict[str, str] | None:
@@ -93,9 +125,28 @@ def _read_ready(server: subprocess.Popen[bytes]) -> dict[str, str] | None:
     return ready
 
 
+def _fill(credentials: Credentials, data: Path, stop: threading.Event) -> None:
+    """Make the company's records, or what is missing of them, with a bar for whoever watches."""
+    calls, company = DemoCalls(credentials), Company(SystemClock().now_ms())
+    ensure_demo_org(calls, data, company, _progress(sys.stderr), stop)
+
+
+def _progress(stream: IO[str]) -> Callable[[int, int], None]:
+    def tell(done: int, total: int) -> None:
+        if stream.isatty():
+            filled = 30 * done // total
+            bar = "#" * filled + "." * (30 - filled)
+            end = "\n" if done == total else ""
+            stream.write(f"\rmaking a small company's records [{bar}] {done:,} of {total:,}{end}")
+            stream.flush()
+
+    return tell
+
+
 def _why_no_pipeline() -> str:
     """What is missing for the Spark pipeline, or nothing."""
     try:
+        from tidewire.pipeline.run import run_pipeline  # noqa: F401  # needs all that the pipeline needs
         from tidewire.pipeline.spark import check_java
 
         check_java()
@@ -107,38 +158,55 @@ def _why_no_pipeline() -> str:
 
 
 def _greet(ready: dict[str, str], data: Path, missing: str) -> None:
-    lake = "no Spark pipeline: " + missing if missing else f"Spark keeps the lake in {data / 'lake'}"
+    lake = f"no Spark: {missing}" if missing else f"Spark keeps history and replicas in {data / 'lake'}"
+    url, endpoint = ready["http"], ready["grpc"]
     click.echo(
         f"""
-Tidewire is running.
+Tidewire is running, with a small company at work in it.
 
-  watch events    {ready["http"]}/
+  console         {url}/
   sign in         {DEV_USERNAME} / {DEV_PASSWORD}
-  REST and SOAP   {ready["http"]}  {ready["https"]}
-  Pub/Sub API     {ready["grpc"]} (plain)  {ready["grpc_tls"]} (TLS)
-  {lake}
+  REST and SOAP   {url}  {ready["https"]}
+  Streaming API   {url}/cometd/67.0
+  Pub/Sub API     {endpoint} (plain)  {ready["grpc_tls"]} (TLS)
+  metrics         {url}/metrics
+  pipeline        {lake}
+  logs            {data / "logs"}
 
-Try:
-  tidewire apply -f examples/invoices.yaml --dry-run --url {ready["http"]}
-  tidewire pipeline status --lake {data / "lake"}
-  tidewire ca --data {data / "server"}
+Three commands to try, in another terminal:
 
-Ctrl-C stops everything; the next run goes on from here.
-"""
+  tidewire subscribe /data/ChangeEvents --url {url}
+  tidewire query "{_QUERY}" --url {url}
+  tidewire {f"status --url {url}" if missing else f"pipeline status --lake {data / 'lake'}"}
+
+Ctrl-C stops everything; the next run goes on from here."""
     )
 
 
 def _watch(
-    server: subprocess.Popen[bytes], spark: subprocess.Popen[bytes] | None, stop: threading.Event
+    server: subprocess.Popen[bytes],
+    spark: subprocess.Popen[bytes] | None,
+    stop: threading.Event,
+    server_log: Path,
+    pipeline_log: Path,
 ) -> int:
     while not stop.wait(_CHECK_S):
         if server.poll() is not None:
-            click.echo("the server has ended; stopping", err=True)
+            click.echo(f"the server has ended; stopping\n{_tail(server_log)}", err=True)
             return 1
         if spark is not None and spark.poll() is not None:
-            click.echo(f"the pipeline has ended with status {spark.returncode}; the rest goes on", err=True)
+            click.echo(
+                f"the pipeline has ended with status {spark.returncode}; the rest goes on\n{_tail(pipeline_log)}",
+                err=True,
+            )
             spark = None
     return 0
+
+
+def _tail(log: Path) -> str:
+    """The last lines of a log, for a terminal."""
+    lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
+    return "\n".join("  " + line[:500] for line in lines[-_TOLD_LINES:])
 
 
 def _end(child: subprocess.Popen[bytes] | None) -> None:
@@ -148,5 +216,6 @@ def _end(child: subprocess.Popen[bytes] | None) -> None:
     try:
         child.wait(_STOP_S)
     except subprocess.TimeoutExpired:
-        child.kill()
+        # Its session holds what it has started itself, such as Spark's Java.
+        os.killpg(child.pid, signal.SIGKILL)
         child.wait()

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tidewire.cli.output import json_option, show, show_table
+from tidewire.cli.output import examples, json_option, show, show_table
 from tidewire.clock import SystemClock
 from tidewire.config import Settings, load_settings
 from tidewire.server.org_admin import create_further, list_orgs, remove_org, show_org
@@ -28,12 +28,12 @@ def _settings(data: str | None, store: str | None) -> Settings:
     return load_settings({"data": data, "store": store, "dev": False})
 
 
-@click.group()
+@click.group(epilog=examples("tidewire org list", "tidewire org COMMAND --help"))
 def org() -> None:
     """Orgs: made, listed and removed. Each has users, records and events of its own."""
 
 
-@org.command("create")
+@org.command("create", epilog=examples("tidewire org create --name Acme --username admin@acme.example"))
 @click.option("--name", required=True, help="the org's name")
 @click.option(
     "--username", required=True, help="its administrator; no other org of the server may have the name"
@@ -41,17 +41,14 @@ def org() -> None:
 @_place_options
 @json_option
 def create(name: str, username: str, data: str | None, store: str | None, as_json: bool) -> None:
-    """Make another org, with an administrator whose password is printed once.
-
-    Example: tidewire org create --name Acme --username admin@acme.example
-    """
+    """Make another org, with an administrator whose password is printed once."""
     org_id, password = asyncio.run(create_further(_settings(data, store), SystemClock(), name, username))
     made = {"org_id": org_id, "username": username, "password": password}
     text = f"org: {org_id}\nusername: {username}\npassword: {password}\nThis password is not shown again."
     show(made, as_json=as_json, text=text)
 
 
-@org.command("list")
+@org.command("list", epilog=examples("tidewire org list --data ./data/server"))
 @_place_options
 @json_option
 def list_all(data: str | None, store: str | None, as_json: bool) -> None:
@@ -60,7 +57,7 @@ def list_all(data: str | None, store: str | None, as_json: bool) -> None:
     show_table(rows, _COLUMNS, as_json=as_json)
 
 
-@org.command("show")
+@org.command("show", epilog=examples("tidewire org show 00DTW000008M0kX2AS"))
 @click.argument("org_id")
 @_place_options
 @json_option
@@ -75,15 +72,12 @@ def show_one(org_id: str, data: str | None, store: str | None, as_json: bool) ->
         )
 
 
-@org.command("remove")
+@org.command("remove", epilog=examples("tidewire org remove 00DTW000008M0kX2AS --yes"))
 @click.argument("org_id")
 @click.option("--yes", is_flag=True, help="do it: records, events and users of the org are gone for good")
 @_place_options
 def remove(org_id: str, yes: bool, data: str | None, store: str | None) -> None:
-    """Remove an org for good. Back it up first: nothing brings it back.
-
-    Example: tidewire org remove 00DTW000008M0kX2AS --yes
-    """
+    """Remove an org for good. Back it up first: nothing brings it back."""
     settings = _settings(data, store)
     if not yes:
         found = show_org(settings, org_id)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -12,6 +14,12 @@ import click
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--json`, handed over as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="print JSON")(command)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: what to type, one line each and not wrapped."""
+    word = "Example" if len(lines) == 1 else "Examples"
+    return "\b\n" + "\n".join([f"{word}:", *(f"  {line}" for line in lines)])
 
 
 def show(value: Any, *, as_json: bool, text: str) -> None:
@@ -26,8 +34,22 @@ def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_
         return
     cells = [list(columns)] + [[_cell(row.get(name)) for name in columns] for row in rows]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    for line in cells:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for number, line in enumerate(cells):
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        click.echo(click.style(text, bold=True) if number == 0 else text)
+
+
+@contextmanager
+def progress(total: int, label: str) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while something long goes on, and nothing where that is not a terminal.
+
+    Hands over what to call with how much more is done.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+        yield bar.update
 
 
 def _cell(value: Any) -> str:

@@ -13,6 +13,7 @@ import click
 import uvloop
 
 from tidewire.access.passwords import draw_password
+from tidewire.cli.output import examples
 from tidewire.clock import SystemClock
 from tidewire.config import Settings, load_settings
 from tidewire.server.core import NewOrg, open_core
@@ -36,21 +37,19 @@ def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command()
+@click.command(epilog=examples("tidewire serve --dev --data ./data/server"))
 @_setting_options
 def serve(**flags: Any) -> None:
     """Run the server until it is told to stop.
 
     Prints one JSON line on standard output when every listener is open.
-
-    Example: tidewire serve --dev --data ./data/server
     """
     settings = load_settings(flags)
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, form=settings.log_format)
     sys.exit(uvloop.run(run_server(settings)))
 
 
-@click.command()
+@click.command(epilog=examples("tidewire init --data ./data/server --username ada@example.org"))
 @click.option("--data", default=None, help="the data directory to make")
 @click.option("--store", default=None, help="sqlite or postgresql://..., as `serve` takes it")
 @click.option("--username", default="admin@example.org", show_default=True, help="the administrator")
@@ -69,7 +68,12 @@ def init(data: str | None, store: str | None, username: str) -> None:
     click.echo(f"username: {username}\npassword: {password}\nThis password is not shown again.")
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "tidewire ca --data ./data/server",
+        'curl --cacert "$(tidewire ca)" https://localhost:8443/services/data',
+    )
+)
 @click.option("--data", default=None, help="the server's data directory")
 def ca(data: str | None) -> None:
     """Print the path of the certificate that clients must trust for HTTPS and gRPC over TLS."""

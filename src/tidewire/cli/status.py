@@ -1,32 +1,60 @@
-"""`tidewire status`: what a running server streams to whom, and how far each has come."""
+"""`tidewire status`: what a running server streams to whom, how far each has come, and what its log keeps."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from tidewire.cli.client_options import credentials_options
-from tidewire.cli.output import json_option, show, show_table
-from tidewire.client.login import Credentials, login
+from tidewire.cli.client_options import Connection, connection_options
+from tidewire.cli.output import examples, json_option, show, show_table
 from tidewire.client.rest import RestClient
+from tidewire.errors import RequestRefused
 
 _STREAMS = ("topic", "username", "managed", "position", "pending", "lag", "client_id")
 _MANAGED = ("name", "topic", "state", "is_read", "position", "lag")
+_LOG = ("family", "events", "payload_bytes", "kept_hours")
+_LIMITS = ("limit", "used", "of")
+_STREAMING_WORDS = ("Streaming", "Event", "DailyApiRequests")
 
 
-@click.command()
+@click.command(epilog=examples("tidewire status", "tidewire status --json"))
 @json_option
-@credentials_options
-def status(as_json: bool, credentials: Credentials) -> None:
-    """Show the open Pub/Sub streams and the managed subscriptions of an org, with their lag.
+@connection_options
+def status(as_json: bool, connection: Connection) -> None:
+    """Show who reads the streams of an org, how far they are, and what is kept.
 
-    Lag is in positions of the org's log; 0 is caught up. Needs View Setup.
+    Lag is in positions of the org's log; 0 is caught up. Needs View Setup. Of a server that is not Tidewire, only the
+    limits are shown that have to do with streaming.
     """
-    found = RestClient(login(credentials)).call("GET", "/services/tidewire/v1/status")
+    client = connection.rest()
+    try:
+        found = client.call("GET", "/services/tidewire/v1/status")
+    except RequestRefused as error:
+        if error.details.get("status") != 404:
+            raise
+        _show_limits(client, as_json=as_json)
+        return
     if as_json:
         show(found, as_json=True, text="")
         return
     click.echo(f"log head: {found['head']}")
+    if sessions := found.get("sessions"):
+        click.echo(f"sessions: {sessions['bayeux']} Bayeux, {sessions['pubsub']} Pub/Sub streams")
+    if found.get("log"):
+        click.echo("\nlog:")
+        show_table(found["log"], _LOG, as_json=False)
     click.echo(f"\nstreams: {len(found['streams'])}")
     show_table(found["streams"], _STREAMS, as_json=False)
     click.echo(f"\nmanaged subscriptions: {len(found['managed'])}")
     show_table(found["managed"], _MANAGED, as_json=False)
+
+
+def _show_limits(client: RestClient, *, as_json: bool) -> None:
+    told: dict[str, dict[str, Any]] = client.call("GET", f"{client.data_path}/limits")
+    rows = [
+        {"limit": name, "used": each["Max"] - each["Remaining"], "of": each["Max"]}
+        for name, each in sorted(told.items())
+        if any(word in name for word in _STREAMING_WORDS)
+    ]
+    show_table(rows, _LIMITS, as_json=as_json)

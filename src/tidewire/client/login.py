@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import urllib.error
 import urllib.parse
@@ -16,6 +17,9 @@ from defusedxml.ElementTree import fromstring
 from tidewire.errors import ConfigInvalid, LoginFailed, StoreClosed
 
 SOAP_PATH = "/services/Soap/u/67.0"
+_MAX_REFUSAL_BYTES = 65_536
+_ABOUT_THE_USER = ("LOGIN", "PASSWORD", "DISABLED")
+_REASON = re.compile(r"[A-Za-z_]{1,60}")
 _SOAP_LOGIN = (
     '<?xml version="1.0" encoding="utf-8"?>'
     '<env:Envelope xmlns:env="http://schemas.xmlsoap.org/soap/envelope/"><env:Body>'
@@ -47,8 +51,8 @@ class Login:
 
 
 def login(credentials: Credentials, tls_ca: bytes | None = None, timeout_s: float = 30.0) -> Login:
-    """Sign in. Blocks. Raises LoginFailed if refused, StoreClosed (retryable) if the server cannot be
-    reached.
+    """Sign in. Blocks. Raises LoginFailed if refused, with the `reason` that the server gave, or StoreClosed
+    (retryable) if the server cannot be reached.
     """
     if credentials.client_id:
         return _login_oauth(credentials, tls_ca, timeout_s)
@@ -110,8 +114,24 @@ def _post(url: str, body: bytes, headers: dict[str, str], tls_ca: bytes | None, 
             return answer
     except urllib.error.HTTPError as error:
         with error:
-            if error.code >= 500 and b"INVALID_LOGIN" not in error.read():
-                raise StoreClosed(f"the login server answered {error.code}") from error
-        raise LoginFailed("the server refused the login") from error
+            told = error.read(_MAX_REFUSAL_BYTES)
+        reason = _reason(told)
+        # A SOAP fault has 500 whatever it is about; most are about the server.
+        if error.code >= 500 and not any(word in reason for word in _ABOUT_THE_USER):
+            raise StoreClosed(f"the login server answered {error.code}") from error
+        text = "the server refused the login" + (f" ({reason})" if reason else "")
+        raise LoginFailed(text, reason=reason) from error
     except OSError as error:
         raise StoreClosed(f"the login server cannot be reached: {error}") from error
+
+
+def _reason(answer: bytes) -> str:
+    """The code of a refused login: OAuth's `error`, or what follows the prefix of a SOAP fault's code. Empty if the
+    answer is neither."""
+    try:
+        told = json.loads(answer)
+        code = told.get("error", "") if isinstance(told, dict) else ""
+    except ValueError:
+        code = answer.partition(b"<faultcode>")[2].partition(b"</faultcode>")[0].decode("ascii", "replace")
+        code = code.rpartition(":")[2]
+    return code if isinstance(code, str) and _REASON.fullmatch(code) else ""

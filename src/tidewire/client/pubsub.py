@@ -132,7 +132,7 @@ class PubSubClient:
         What the server refuses comes out of the iteration. `when_expired` says where to begin instead if the server no
         longer has the replay id; without it that is an error. Three wishes are granted by our own server and ignored
         by others: `max_requested` beyond 100, `keepalive_ms`, and `from_ms`, which goes with a preset: begin with the
-        events from then on.
+        events from then on. Raises DemandInvalid, or ReplayIdInvalid for a number that none has.
         """
         if max_requested < 1:
             raise DemandInvalid(f"max_requested must be at least 1, not {max_requested}")

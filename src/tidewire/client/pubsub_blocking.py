@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import grpc
 
 from tidewire.client.pubsub_messages import (
+    KEEPALIVE_OPTIONS,
     MAX_MESSAGE_BYTES,
     SERVICE,
     USUAL_MAX_REQUESTED,
@@ -124,6 +125,7 @@ class BlockingPubSubClient:
             ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
             # Spark executors open one client per task; a shared subchannel would tie their fates together.
             ("grpc.use_local_subchannel_pool", 1),
+            *KEEPALIVE_OPTIONS,
         ]
         if tls_ca is None:
             self._channel = grpc.insecure_channel(endpoint, options)

@@ -10,8 +10,21 @@ from typing import Any, TypeVar
 import grpc
 
 from tidewire.client.login import Login
-from tidewire.client.pubsub_messages import MAX_MESSAGE_BYTES, SERVICE, read_failure, read_rpc_error
-from tidewire.errors import AuthHeaderInvalid, InternalError, PlatformError, SessionInvalid, StoreClosed
+from tidewire.client.pubsub_messages import (
+    KEEPALIVE_OPTIONS,
+    MAX_MESSAGE_BYTES,
+    SERVICE,
+    read_failure,
+    read_rpc_error,
+)
+from tidewire.errors import (
+    AuthHeaderInvalid,
+    InternalError,
+    PlatformError,
+    ProtocolViolation,
+    SessionInvalid,
+    StoreClosed,
+)
 
 Message = TypeVar("Message")
 REFUSED_LOGIN = (SessionInvalid, AuthHeaderInvalid)
@@ -20,10 +33,7 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
-    # A peer that vanished without a word is found out, which TCP alone may take hours for.
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.http2.max_pings_without_data", 0),
+    *KEEPALIVE_OPTIONS,
     # Left alone, a channel waits up to two minutes before it dials again.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
@@ -46,6 +56,7 @@ class PubSubConnection:
         self._timeout_s = timeout_s
         self._login: Login | None = None
         self._signing_in = asyncio.Lock()
+        self._is_closed = False
 
     async def login(self, refused: Login | None = None) -> Login:
         """The login in use; a new one if there is none, or if it is still the one that was `refused`."""
@@ -59,6 +70,7 @@ class PubSubConnection:
 
         A StoreClosed error leaves open whether the server has carried the call out.
         """
+        self._check_open()
         method: Any = self._channel.unary_unary(SERVICE + name, type(request).SerializeToString, parse)
         login = await self.login()
         has_renewed = False
@@ -84,6 +96,7 @@ class PubSubConnection:
         extra: Sequence[tuple[str, str]] = (),
     ) -> Any:
         """A call of two streams, as grpc.aio has it. Requests serialise themselves."""
+        self._check_open()
         method: Any = self._channel.stream_stream(
             SERVICE + name, lambda request: request.SerializeToString(), parse
         )
@@ -91,7 +104,12 @@ class PubSubConnection:
 
     async def close(self) -> None:
         """Cut every call off. Idempotent."""
+        self._is_closed = True
         await self._channel.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ProtocolViolation("the client is closed")
 
 
 async def read_response(call: Any, timeout_s: float | None) -> Any:

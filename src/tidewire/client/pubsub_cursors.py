@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from itertools import takewhile
 from typing import Any, ClassVar, Literal, Protocol
 
+from tidewire.client.pubsub_messages import replay_number
 from tidewire.errors import ManagedActive, PlatformError, RequestRefused
 from tidewire.schema.proto import pubsub_pb2 as pb
 
@@ -32,8 +34,14 @@ class Cursor(Protocol):
     def more_request(self, count: int) -> Any:
         """What asks for `count` further events."""
 
+    def has_commits(self) -> bool:
+        """Whether the server owes an answer to something other than demand."""
+
     def take(self, response: Any) -> list[pb.ConsumerEvent]:
         """The events of a response that are new. The cursor moves when they are noted."""
+
+    def follow_ups(self) -> list[Any]:
+        """What the response taken last makes it necessary to send."""
 
     def note(self, event: pb.ConsumerEvent) -> None:
         """An event has been received."""
@@ -81,8 +89,14 @@ class ReplayCursor:
     def more_request(self, count: int) -> pb.FetchRequest:
         return pb.FetchRequest(topic_name=self._topic, num_requested=count)
 
+    def has_commits(self) -> bool:
+        return False
+
     def take(self, response: pb.FetchResponse) -> list[pb.ConsumerEvent]:
         return list(response.events)
+
+    def follow_ups(self) -> list[pb.FetchRequest]:
+        return []
 
     def note(self, event: pb.ConsumerEvent) -> None:
         self.replay = event.replay_id
@@ -113,6 +127,7 @@ class ManagedCursor:
         self._id, self._developer_name = (name, "") if is_id else ("", name)
         self._uncommitted: dict[bytes, None] = {}
         self._commits: dict[str, tuple[bytes, asyncio.Future[None]]] = {}
+        self._unanswered: list[str] = []
         self._is_recovering = False
         self._heard_s: float | None = None
 
@@ -123,7 +138,8 @@ class ManagedCursor:
         return []
 
     def first_requests(self, count: int) -> list[pb.ManagedFetchRequest]:
-        return [self.more_request(count), *[self._commit_request(key) for key in self._commits]]
+        # One below what was stored before the last call broke would be refused.
+        return [self.more_request(count), *self._repeat_highest(list(self._commits))]
 
     def more_request(self, count: int) -> pb.ManagedFetchRequest:
         return pb.ManagedFetchRequest(
@@ -136,6 +152,9 @@ class ManagedCursor:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._commits[key] = (replay_id, done)
         return self._commit_request(key), done
+
+    def has_commits(self) -> bool:
+        return bool(self._commits)
 
     def fail(self, error: PlatformError) -> None:
         for _, done in self._commits.values():
@@ -150,6 +169,10 @@ class ManagedCursor:
         if response.HasField("commit_response"):
             self._confirm(response.commit_response)
         return [event for event in response.events if event.replay_id not in self._uncommitted]
+
+    def follow_ups(self) -> list[pb.ManagedFetchRequest]:
+        unanswered, self._unanswered = self._unanswered, []
+        return self._repeat_highest(unanswered)
 
     def note(self, event: pb.ConsumerEvent) -> None:
         self._uncommitted[event.replay_id] = None
@@ -176,25 +199,40 @@ class ManagedCursor:
             commit_replay_id_request=commit,
         )
 
+    def _repeat_highest(self, keys: list[str]) -> list[pb.ManagedFetchRequest]:
+        """The highest of these commits, which from now on stands for all of them, as a request."""
+        if not keys:
+            return []
+        rising = sorted(keys, key=lambda key: replay_number(self._commits[key][0]))
+        self._commits = {key: self._commits[key] for key in dict.fromkeys([*rising, *self._commits])}
+        return [self._commit_request(rising[-1])]
+
     def _confirm(self, response: pb.CommitReplayResponse) -> None:
-        """One answer may stand for all commits up to the one that it names."""
-        if response.commit_request_id not in self._commits:
+        """One answer may stand for all commits up to the one that it names, as far as it covers them.
+
+        The server has no further answer to those that it does not cover.
+        """
+        last = response.commit_request_id
+        if last not in self._commits:
             return
-        error = (
-            RequestRefused(response.error.msg or "the commit failed") if response.HasField("error") else None
-        )
-        for key in list(self._commits):
-            replay_id, done = self._commits.pop(key)
-            is_last = key == response.commit_request_id
+        if response.HasField("error"):
+            _, done = self._commits[last]
             if not done.done():
-                if error is not None and is_last:
-                    done.set_exception(error)
-                else:
-                    done.set_result(None)
-            if error is None and replay_id in self._uncommitted:
+                done.set_exception(RequestRefused(response.error.msg or "the commit failed"))
+            self._unanswered = list(takewhile(lambda key: key != last, self._commits))
+            del self._commits[last]
+            return
+        reached = replay_number(self._commits[last][0])
+        for key in [*takewhile(lambda key: key != last, self._commits), last]:
+            replay_id, done = self._commits[key]
+            if replay_number(replay_id) > reached:
+                self._unanswered.append(key)
+                continue
+            del self._commits[key]
+            if not done.done():
+                done.set_result(None)
+            if replay_id in self._uncommitted:
                 self._forget_through(replay_id)
-            if is_last:
-                return
 
     def _forget_through(self, replay_id: bytes) -> None:
         """The server will not send these again."""

@@ -10,11 +10,17 @@ from tidewire.errors import (
     AccessDenied,
     AuthHeaderInvalid,
     BodyMalformed,
+    ChannelForbidden,
+    ChannelUnknown,
     DemandInvalid,
     InternalError,
     LimitExceeded,
+    ManagedActive,
+    ManagedStopped,
+    ManagedUnknown,
     PlatformError,
     ReplayIdInvalid,
+    RequestRefused,
     SchemaUnknown,
     SessionInvalid,
     StoreClosed,
@@ -28,13 +34,24 @@ from tidewire.schema.proto import pubsub_pb2 as pb
 SERVICE = "/eventbus.v1.PubSub/"
 USUAL_MAX_REQUESTED = 100  # what every server of the protocol grants; more has to be asked for
 MAX_MESSAGE_BYTES = 16 << 20
+# A peer that vanished without a word is found out, which TCP alone may take hours for.
+KEEPALIVE_OPTIONS = [
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
 _CODE_PREFIX = "sfdc.platform.eventbus.grpc."
 _CHANGE_HEADER = "ChangeEventHeader"
 
 ErrorClass = type[PlatformError]
 
-# Our own servers name the error exactly, where a code of the protocol may stand for several.
-_BY_OWN_CODE: dict[str, ErrorClass] = {cls.code: cls for cls in leaf_errors()}
+# Our own servers name the error exactly, where a code of the protocol may stand for several. To some of their parts a
+# topic is a channel.
+_BY_OWN_CODE: dict[str, ErrorClass] = {
+    **{cls.code: cls for cls in leaf_errors()},
+    ChannelUnknown.code: TopicUnknown,
+    ChannelForbidden.code: AccessDenied,
+}
 _BY_WIRE_CODE: dict[str, ErrorClass] = {
     "service.auth.error": SessionInvalid,
     "service.auth.headers.invalid": AuthHeaderInvalid,
@@ -44,11 +61,17 @@ _BY_WIRE_CODE: dict[str, ErrorClass] = {
     "schema.api.unavailable": StoreClosed,
     "topic.api.unavailable": StoreClosed,
     "schema.meta.permission": SchemaUnknown,
+    "schema.validation.failed": SchemaUnknown,
     "topic.meta.permission": AccessDenied,
     "subscription.topic.cannot.subscribe": AccessDenied,
     "subscription.fetch.replayid.corrupted": ReplayIdInvalid,
     "subscription.fetch.replayid.validation.failed": ReplayIdInvalid,
     "subscription.fetch.requested.events.invalid": DemandInvalid,
+    "managed.subscription.already.active": ManagedActive,
+    "managed.subscription.config.stopped": ManagedStopped,
+    "managed.subscription.config.deleted": ManagedUnknown,
+    "managed.subscription.developer.name.not.found": ManagedUnknown,
+    "managed.subscription.subscription.id.not.found": ManagedUnknown,
 }
 _BY_STATUS: dict[str, ErrorClass] = {
     "UNAVAILABLE": StoreClosed,
@@ -57,6 +80,10 @@ _BY_STATUS: dict[str, ErrorClass] = {
     "NOT_FOUND": TopicUnknown,
     "INVALID_ARGUMENT": BodyMalformed,
     "RESOURCE_EXHAUSTED": LimitExceeded,
+    "ALREADY_EXISTS": RequestRefused,
+    "FAILED_PRECONDITION": RequestRefused,
+    "OUT_OF_RANGE": RequestRefused,
+    "UNIMPLEMENTED": RequestRefused,
     # What a proxy or a dying connection leaves behind: the same call may well work on the next one.
     "CANCELLED": StoreClosed,
     "DEADLINE_EXCEEDED": StoreClosed,
@@ -141,7 +168,9 @@ class DecodedEvent:
 
 
 def render_replay_id(position: int) -> bytes:
-    """A replay id from its number: eight bytes big-endian, two zero."""
+    """A replay id from its number: eight bytes big-endian, two zero. Raises ReplayIdInvalid."""
+    if not 0 <= position < 2**63:
+        raise ReplayIdInvalid(f"{position} is not the number of a replay id", replay_id=position)
     return position.to_bytes(8, "big") + b"\0\0"
 
 
@@ -201,7 +230,14 @@ def read_failure(status: str, text: str | None, trailing_metadata: Any) -> Platf
         or _BY_WIRE_CODE.get(wire_code.removeprefix(_CODE_PREFIX))
         or _BY_STATUS.get(status, InternalError)
     )
-    return cls(text or status, status=status, error_code=wire_code, rpc_id=trailers.get("rpc-id", ""))
+    details: dict[str, Any] = {
+        "status": status,
+        "error_code": wire_code,
+        "rpc_id": trailers.get("rpc-id", ""),
+    }
+    if earliest := trailers.get("tidewire-earliest-replay-id", ""):
+        details["earliest"] = earliest
+    return cls(text or status, **details)
 
 
 def read_rpc_error(error: Any) -> PlatformError:

@@ -36,6 +36,8 @@ class PublishStream:
 
         A StoreClosed error leaves open whether they were: the answer was lost.
         """
+        if not events:
+            return []
         request = pb.PublishRequest(topic_name=self._topic, events=await self._encode(self._topic, events))
         async with self._room:
             call = await self._live_call(None)
@@ -71,7 +73,9 @@ class PublishStream:
 
 
 class _Call:
-    """One PublishStream call: requests go out as they come, and answers find their requests by the first event's id."""
+    """One PublishStream call: requests go out as they come, and answers find their requests by the first event's id.
+    Servers of the first days answer without ids, in the order of the requests.
+    """
 
     def __init__(self, connection: PubSubConnection, login: Login) -> None:
         self.login = login
@@ -104,7 +108,7 @@ class _Call:
             while (response := await read_response(self._call, None)) is not None:
                 self.has_answered = True
                 key = response.results[0].correlation_key if response.results else ""
-                answer = self._asked.pop(key, None)
+                answer = self._asked.pop(key or next(iter(self._asked), ""), None)
                 if answer is None:
                     error = ProtocolViolation("the server answered a request that was not made")
                     break

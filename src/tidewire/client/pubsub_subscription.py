@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 from tidewire.client.login import Login
@@ -57,6 +58,7 @@ class Subscription:
         self._waiting: deque[DecodedEvent] = deque()
         self._changed = asyncio.Event()
         self.failure: PlatformError | None = None
+        self._answered = asyncio.Event()
         self._is_closed = False
         self._last: bytes | None = None
         self._calls = 0
@@ -94,6 +96,14 @@ class Subscription:
         self._ask_for_more()
         return event
 
+    async def wait_answered(self, timeout_s: float) -> bool:
+        """Whether the server has begun to answer, or failed, within the time. Some keep silent until there is an
+        event."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._answered.wait()
+        return self._answered.is_set()
+
     async def close(self) -> None:
         """End the subscription; what has come and was not taken is dropped. Idempotent."""
         self._is_closed = True
@@ -112,6 +122,8 @@ class Subscription:
         """Put a request of the cursor's on the wire. Without a call it is left to the next one's first requests."""
         if self._requests is not None:
             self._requests.put_nowait(request)
+        else:
+            self._changed.set()
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         failure = StoreClosed("the subscription was closed") if task.cancelled() else task.exception()
@@ -119,6 +131,7 @@ class Subscription:
             failure = InternalError(f"the subscription failed: {failure!r}")
         self.failure = failure
         self._cursor.fail(failure)
+        self._answered.set()
         self._changed.set()
 
     async def _run(self) -> None:
@@ -137,7 +150,7 @@ class Subscription:
                 # The server ended the call, as it does with one that asks for nothing.
                 if not is_alive:
                     await self._retry.pause()
-                while len(self._waiting) >= self._max_requested:
+                while len(self._waiting) >= self._max_requested and not self._cursor.has_commits():
                     self._changed.clear()
                     await self._changed.wait()
 
@@ -162,6 +175,7 @@ class Subscription:
             while (response := await read_response(call, LONGEST_SILENCE_S)) is not None:
                 self._count(response, is_first=not is_alive)
                 is_alive = True
+                self._answered.set()
                 self._retry.succeeded()
                 await self._take(response)
                 self._ask_for_more()
@@ -172,7 +186,10 @@ class Subscription:
         return is_alive
 
     async def _take(self, response: Any) -> None:
-        for consumed in self._cursor.take(response):
+        events = self._cursor.take(response)
+        for request in self._cursor.follow_ups():
+            self.send(request)
+        for consumed in events:
             event = await self._decode(consumed)
             self._cursor.note(consumed)
             self._waiting.append(event)

@@ -1,4 +1,4 @@
-"""The page at `/`: change events as they arrive, for a person to look at.
+"""The console at `/`: the page with which a person looks at an org and tries its streams.
 
 Reads from: its own built files, made from `web/` by `make install`. Feeds: the HTTP front end, with whole
 responses. Guarantee: only the files named in `page` leave the server, each under a content security policy

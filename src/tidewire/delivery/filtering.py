@@ -1,4 +1,4 @@
-"""Filters at delivery: a wire form that does not carry what a subscriber does not want.
+"""Filters at delivery: a wire form that does not carry what a subscriber does not want, or a channel does not show.
 
 Because encoded events are shared by all who have the same form, a filter is tried once per event however many
 subscribers have it.
@@ -29,6 +29,23 @@ class FilteredForm:
     def encode(self, event: Event, channel: str, hidden: frozenset[str], schema: EventSchema | None) -> bytes:
         """See `WireForm`."""
         if not self._wanted.passes(orjson.loads(event.payload)):
+            return b""
+        return self._form.encode(event, channel, hidden, schema)
+
+
+class LaterForm:
+    """A wire form of what follows the beginnings of topics on a channel."""
+
+    __slots__ = ("_after", "_form", "name")
+
+    def __init__(self, form: WireForm, beginnings: tuple[tuple[str, int], ...]) -> None:
+        self.name = f"{form.name} after {beginnings!r}"
+        self._form = form
+        self._after = dict(beginnings)
+
+    def encode(self, event: Event, channel: str, hidden: frozenset[str], schema: EventSchema | None) -> bytes:
+        """See `WireForm`."""
+        if event.position <= self._after.get(event.topic, 0):
             return b""
         return self._form.encode(event, channel, hidden, schema)
 

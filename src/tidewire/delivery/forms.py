@@ -4,9 +4,8 @@ form.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from tidewire.events import Event
 from tidewire.schema.codec import EventSchema
@@ -32,52 +31,58 @@ class WireForm(Protocol):
 
 
 class EncodedEvents:
-    """A bounded memory of encoded events, least recently used out first. One per hub."""
+    """A bounded memory of encoded events. One per hub.
+
+    What is used goes into the younger of two halves. When that is full it becomes the older one, and what was in the
+    older one and not used again is forgotten.
+    """
 
     def __init__(self, budget_bytes: int) -> None:
-        self._budget_bytes = budget_bytes
-        self._size_bytes = 0
-        self._entries: OrderedDict[tuple[int, FormKey], bytes] = OrderedDict()
+        self._half_bytes = budget_bytes // 2
+        self._young_bytes = 0
+        self._young: dict[FormKey, dict[int, bytes]] = {}
+        self._old: dict[FormKey, dict[int, bytes]] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(len(kept) for half in (self._young, self._old) for kept in half.values())
 
-    def encode(
+    def encode_run(
         self,
-        event: Event,
-        key: FormKey,
+        events: Sequence[Event],
+        keys: Mapping[str, FormKey],
         form: WireForm,
-        schema: EventSchema | None,
-        *,
-        is_shared: bool = True,
-    ) -> bytes:
-        """The event's bytes for `key`, from memory if some subscriber had them before. An event that is not
-        shared is one subscriber's alone.
+        schemas: Mapping[str, EventSchema],
+    ) -> list[bytes]:
+        """The bytes of events by the keys of their topics, from memory where some subscriber had them before; none of
+        an event whose topic has no key.
         """
-        if not is_shared:
-            return form.encode(event, key[1], key[2], schema)
-        slot = (event.position, key)
-        found = self._entries.get(slot)
-        if found is not None:
-            self._entries.move_to_end(slot)
-            return found
-        encoded = form.encode(event, key[1], key[2], schema)
-        self._entries[slot] = encoded
-        self._size_bytes += len(encoded) + _ENTRY_OVERHEAD_BYTES
-        while self._size_bytes > self._budget_bytes and len(self._entries) > 1:
-            _, dropped = self._entries.popitem(last=False)
-            self._size_bytes -= len(dropped) + _ENTRY_OVERHEAD_BYTES
+        encoded: list[bytes] = []
+        young = old = _NONE_KEPT
+        topic = channel = ""
+        hidden: frozenset[str] = frozenset()
+        for event in events:
+            position = event.position
+            if event.topic != topic:
+                key = keys.get(event.topic)
+                if key is None:
+                    encoded.append(b"")
+                    continue
+                topic = event.topic
+                _, channel, hidden = key
+                young = self._young.setdefault(key, {})
+                old = self._old.get(key, _NONE_KEPT)
+            found = young.get(position)
+            if found is None:
+                found = old.get(position)
+                if found is None:
+                    found = form.encode(event, channel, hidden, schemas.get(event.schema_id))
+                young[position] = found
+                self._young_bytes += len(found) + _ENTRY_OVERHEAD_BYTES
+                if self._young_bytes > self._half_bytes:
+                    self._old, self._young, self._young_bytes = self._young, {}, 0
+                    topic = ""
+            encoded.append(found)
         return encoded
 
-    def try_recall(self, events: Sequence[Event], keys: Mapping[str, FormKey]) -> list[bytes] | None:
-        """The bytes of shared events by the keys of their topics, if memory has them all."""
-        slots = [(event.position, keys.get(event.topic)) for event in events]
-        entries: OrderedDict[Any, bytes] = self._entries
-        found = [entries.get(slot, b"") for slot in slots]
-        if not all(found):
-            return None
-        if self._size_bytes * 2 > self._budget_bytes:
-            # Only when somebody has to go soon does it matter who was used last.
-            for slot in slots:
-                entries.move_to_end(slot)
-        return found
+
+_NONE_KEPT: dict[int, bytes] = {}  # never added to

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 
 from tidewire.access.principal import Principal
-from tidewire.delivery.forms import EncodedEvents, FormKey, WireForm
+from tidewire.delivery.forms import EncodedEvents, WireForm
 from tidewire.delivery.link import ChannelGrant, CoreLink, LogPage
 from tidewire.delivery.listening import Listening
 from tidewire.delivery.ring import EventRing
@@ -30,7 +30,7 @@ from tidewire.delivery.subscription import Subscription
 from tidewire.delivery.usage import REPORT_EVERY_S, EdgeUsage
 from tidewire.errors import InternalError, PlatformError, ReplayIdExpired, ReplayIdInvalid, SessionInvalid
 from tidewire.events import CommittedBatch, Event
-from tidewire.schema.codec import EventSchema
+from tidewire.schema.codec import EventSchema, compiled_schema
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +119,16 @@ class Hub:
         self._spawn(self._admit_waiting())
         self._spawn(self._touch_for_ever())
         self._spawn(self._report_for_ever())
+
+    def hold(self) -> None:
+        """Let what commits from now on wait, for a test that wants its subscribers behind."""
+        self._is_started = False
+
+    def release(self) -> None:
+        """Deliver what waited, and what follows."""
+        if not self._is_started:
+            self._is_started = True
+            self._spawn(self._admit_waiting())
 
     async def close(self) -> None:
         """Stop following; ends no subscription by itself."""
@@ -220,14 +230,15 @@ class Hub:
         """Wake a subscription after the others have had their turn. Called by the subscription itself."""
         asyncio.get_running_loop().call_soon(subscription.wake)
 
-    def encode(self, event: Event, key: FormKey, form: WireForm, *, is_shared: bool = True) -> bytes:
-        """The event's bytes for one form; its schema was loaded when the event was admitted."""
-        schema = self._schemas[event.schema_id] if event.schema_id else None
-        return self._encoded.encode(event, key, form, schema, is_shared=is_shared)
-
-    def try_recall(self, events: Sequence[Event], view: SharedView) -> list[bytes] | None:
-        """The bytes of events that all subscriptions of a view get alike, if memory has them all."""
-        return self._encoded.try_recall(events, view.keys)
+    def encode_run(self, events: Sequence[Event], view: SharedView, *, is_shared: bool) -> list[bytes]:
+        """The bytes of each event for a view; their schemas were loaded when they were admitted."""
+        if is_shared:
+            return self._encoded.encode_run(events, view.keys, view.form, self._schemas)
+        keys, schemas, encode = view.keys, self._schemas, view.form.encode
+        return [
+            encode(event, key[1], key[2], schemas.get(event.schema_id)) if key is not None else b""
+            for event, key in [(event, keys.get(event.topic)) for event in events]
+        ]
 
     def view(self, grant: ChannelGrant, form: WireForm) -> SharedView:
         """What all subscriptions of this grant and form share."""
@@ -243,7 +254,7 @@ class Hub:
         """A schema by id, from memory or from core."""
         found = self._schemas.get(schema_id)
         if found is None:
-            found = EventSchema(await self._link.schema_json(schema_id))
+            found = compiled_schema(await self._link.schema_json(schema_id))
             self._schemas[schema_id] = found
         return found
 
@@ -273,7 +284,7 @@ class Hub:
             self._spawn(self._admit_waiting())
 
     async def _admit_waiting(self) -> None:
-        while self._waiting:
+        while self._waiting and self._is_started:
             try:
                 await self._load_schemas(self._waiting[0].events)
             except PlatformError as error:
@@ -287,7 +298,8 @@ class Hub:
         events = batch.events
         if events and events[0].position <= self.head:
             events = tuple(e for e in events if e.position > self.head)
-        touched = self.ring.append(events)
+        self.usage.arrivals.note(batch)
+        touched = self.ring.append(events) | self.ring.leave_out(batch.left_out)
         self.head = max(self.head, batch.head)
         if batch.access_generation > self._generation:
             self._note_generation(batch.access_generation)
@@ -346,8 +358,7 @@ class Hub:
                 events = await sift(self._link, subscription.principal, grant, page.events)
                 page = LogPage(events, page.through)
             if grant.enriched:
-                events = await self._link.enriched_events(grant, page.events)
-                page = LogPage(events, page.through)
+                page = await self._link.enriched_page(grant, page)
             await self._load_schemas(page.events)
         except PlatformError as error:
             subscription.is_filling = False
@@ -390,9 +401,9 @@ class Hub:
             return await self._link.read_log(grant.family, grant.topics, position, PAGE_EVENTS, PAGE_BYTES)
 
     async def _load_schemas(self, events: tuple[Event, ...]) -> None:
-        for event in events:
-            if event.schema_id and event.schema_id not in self._schemas:
-                await self.schema(event.schema_id)
+        for schema_id in {event.schema_id for event in events}.difference(self._schemas):
+            if schema_id:
+                await self.schema(schema_id)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

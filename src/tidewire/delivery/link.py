@@ -42,6 +42,8 @@ class ChannelGrant:
     """Which records' notifications are sent; None for events that are no notifications."""
     enriched: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Topics whose events the core filters and completes, page by page, with the latest values of these fields."""
+    beginnings: tuple[tuple[str, int], ...] = ()
+    """Topics whose events the channel shows only after a position: it had no such member before."""
 
     @property
     def is_prepared(self) -> bool:
@@ -133,8 +135,10 @@ class CoreLink(Protocol):
 
     async def admit_subscription(
         self, client_id: str, channel: str, family: Family, is_durable: bool
-    ) -> None:
-        """Count a client's subscription to a channel. Raises LimitExceeded."""
+    ) -> bool:
+        """Count a client's subscription to a channel; returns whether what it delivers counts against an allocation.
+        Raises LimitExceeded.
+        """
 
     def release_subscription(self, client_id: str, channel: str) -> None:
         """A client no longer reads a channel."""
@@ -181,9 +185,9 @@ class CoreLink(Protocol):
     ) -> frozenset[str]:
         """Those of these records, deleted or not, that the user may read by now."""
 
-    async def enriched_events(self, grant: ChannelGrant, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    async def enriched_page(self, grant: ChannelGrant, page: LogPage) -> LogPage:
         """The events of a page that the channel's filters let pass, with the grant's fields of their records; a
-        merged event becomes one for each record, all at the same position.
+        merged event becomes one for each record, all at the same position. What grows too large ends early.
         """
 
     async def log_head(self) -> int:

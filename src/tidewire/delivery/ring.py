@@ -48,6 +48,13 @@ class EventRing:
             self._evict(self._order.popleft())
         return touched
 
+    def leave_out(self, topics: tuple[tuple[str, int], ...]) -> set[str]:
+        """Note that events of these topics, up to these positions, are in the log only; returns the topics."""
+        for topic, last in topics:
+            self._evicted_through[topic] = max(last, self._evicted_through.get(topic, self._start_head))
+            self._last_evicted = max(last, self._last_evicted)
+        return {topic for topic, _ in topics}
+
     def covers(self, topics: frozenset[str], after: int) -> bool:
         """Whether everything after `after` on these topics is still in memory."""
         if after >= self._last_evicted:
@@ -76,7 +83,8 @@ class EventRing:
     def _evict(self, event: Event) -> None:
         topic = event.topic
         self._size_bytes -= len(event.payload) + _EVENT_OVERHEAD_BYTES
-        self._evicted_through[topic] = self._last_evicted = event.position
+        self._evicted_through[topic] = max(event.position, self._evicted_through.get(topic, 0))
+        self._last_evicted = max(event.position, self._last_evicted)
         skipped = self._skipped.get(topic, 0) + 1
         events = self._by_topic[topic]
         if skipped == len(events):

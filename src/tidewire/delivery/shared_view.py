@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from tidewire.delivery.filtering import filtered_form
+from tidewire.delivery.filtering import LaterForm, filtered_form
 from tidewire.delivery.forms import FormKey, WireForm
 from tidewire.delivery.link import ChannelGrant
 from tidewire.events import Family
@@ -36,6 +36,8 @@ class SharedView:
     def __init__(self, grant: ChannelGrant, form: WireForm) -> None:
         self.grant = grant
         self.form = form if grant.wanted is None else filtered_form(form, grant.wanted)
+        if grant.beginnings:
+            self.form = LaterForm(self.form, grant.beginnings)
         hidden = dict(grant.hidden)
         self.keys: dict[str, FormKey] = {
             topic: (self.form.name, grant.channel, hidden.get(topic, _NOTHING_HIDDEN))

@@ -15,13 +15,12 @@ answers by calling
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tidewire.access.principal import Principal
 from tidewire.capture.generic import is_meant_for
-from tidewire.delivery.forms import FormKey, WireForm
+from tidewire.delivery.forms import WireForm
 from tidewire.delivery.link import ChannelGrant
 from tidewire.delivery.ring import EventRing
 from tidewire.delivery.shared_view import Run, SharedView
@@ -29,7 +28,7 @@ from tidewire.delivery.usage import Meter
 from tidewire.errors import PlatformError
 from tidewire.events import Event, Family
 
-_NO_PAGE: deque[Event] = deque()  # never added to; a deque of one's own costs more than all else here
+_AT_A_TIME = 100  # events that are encoded before it shows how many of them are too many bytes
 _LOOKED_AT = 2000  # events in one turn, whether or not this form carries them
 
 
@@ -39,11 +38,10 @@ class Feed(Protocol):
     head: int
     ring: EventRing
 
-    def encode(self, event: Event, key: FormKey, form: WireForm, *, is_shared: bool = True) -> bytes:
-        """The event's bytes for one form; unless shared, nobody else's will do."""
-
-    def try_recall(self, events: Sequence[Event], view: SharedView) -> list[bytes] | None:
-        """The bytes of events that all subscriptions of a view get alike, if memory has them all."""
+    def encode_run(self, events: Sequence[Event], view: SharedView, *, is_shared: bool) -> list[bytes]:
+        """The bytes of each event for a view, none of those that it does not show; unless shared, nobody else's
+        will do.
+        """
 
     def view(self, grant: ChannelGrant, form: WireForm) -> SharedView:
         """What all subscriptions of this grant and form share."""
@@ -103,7 +101,7 @@ class Subscription:
         # changed by the hub
         self.is_filling = False
         self.is_stale = False
-        self._page = _NO_PAGE
+        self._page: tuple[Event, ...] = ()
         self._page_through = position
         self._view = hub.view(grant, form)
         self.grant = self._view.grant
@@ -144,39 +142,32 @@ class Subscription:
         started = self.position
         out: list[bytes] = []
         size_bytes = looked_at = 0
-        is_shared = not self.grant.enriched
-        is_everybodys = is_shared and self.grant.family is not Family.GENERIC
         while len(out) < max_events and size_bytes < max_bytes:
             if looked_at >= _LOOKED_AT:
                 hub.wake_later(self)
                 break
-            wanted = max_events - len(out)
+            wanted = min(max_events - len(out), _AT_A_TIME)
             is_live = not self._page
             events = self._next_events(wanted)
             if not events:
                 break
             looked_at += len(events)
-            recalled = hub.try_recall(events, view) if is_everybodys else None
-            if recalled is not None and size_bytes + (recalled_bytes := sum(map(len, recalled))) <= max_bytes:
-                out += recalled
-                size_bytes += recalled_bytes
+            encoded = self._encode(events)
+            run_bytes = sum(map(len, encoded))
+            if size_bytes + run_bytes <= max_bytes:
+                out += filter(None, encoded)
+                size_bytes += run_bytes
                 self.position = events[-1].position
             else:
-                recalled = None
-            for event in () if recalled else events:
-                # The key is missing when a new grant no longer covers a topic of an older page.
-                key = view.keys.get(event.topic)
-                is_meant = event.family is not Family.GENERIC or is_meant_for(event, self.principal.user_id)
-                if key is not None and is_meant:
-                    encoded = hub.encode(event, key, view.form, is_shared=is_shared)
+                for event, each in zip(events, encoded, strict=True):
                     is_whole = event.position != self.position  # what shares a position is never parted
-                    if out and is_whole and size_bytes + len(encoded) > max_bytes:
+                    if out and is_whole and size_bytes + len(each) > max_bytes:
                         self._give_back(events, event)
                         return self._metered(out)
-                    if encoded:
-                        out.append(encoded)
-                        size_bytes += len(encoded)
-                self.position = event.position
+                    if each:
+                        out.append(each)
+                        size_bytes += len(each)
+                    self.position = event.position
             if len(events) < wanted and not self._page and self._page_through <= self.position:
                 if is_live:
                     # The ring had no more; asking again would only search it again.
@@ -199,13 +190,13 @@ class Subscription:
 
     def offer_page(self, events: tuple[Event, ...], through: int) -> None:
         """Take over a page of the log that the hub has read for us."""
-        self._page = deque(events) if events else _NO_PAGE
+        self._page = events
         self._page_through = through
 
     def drop_page(self, through: int | None = None) -> None:
         """Forget what is left of the page, or of the page that went so far; it is read again from the position."""
         if through is None or through == self._page_through:
-            self._page = _NO_PAGE
+            self._page = ()
             self._page_through = self.position
 
     def end(self, error: PlatformError) -> None:
@@ -222,14 +213,24 @@ class Subscription:
                 self.meter.close()
             self._hub.forget(self)
 
-    def _next_events(self, max_events: int) -> list[Event]:
-        if self._page:
-            taken = [self._page.popleft() for _ in range(min(max_events, len(self._page)))]
-            while self._page and self._page[0].position == taken[-1].position:
-                taken.append(self._page.popleft())
-            if not self._page:
-                self._page = _NO_PAGE
-            return taken
+    def _encode(self, events: Sequence[Event]) -> list[bytes]:
+        hub, view, is_shared = self._hub, self._view, not self.grant.enriched
+        if self.grant.family is not Family.GENERIC:
+            return hub.encode_run(events, view, is_shared=is_shared)
+        user_id = self.principal.user_id
+        return [
+            hub.encode_run((event,), view, is_shared=is_shared)[0] if is_meant_for(event, user_id) else b""
+            for event in events
+        ]
+
+    def _next_events(self, max_events: int) -> Sequence[Event]:
+        page = self._page
+        if page:
+            count = min(max_events, len(page))
+            while count < len(page) and page[count].position == page[count - 1].position:
+                count += 1
+            self._page = page[count:]
+            return page[:count]
         if self._page_through > self.position:
             self.position = self._page_through
         ring, topics = self._hub.ring, self.grant.topics
@@ -248,8 +249,8 @@ class Subscription:
             self.meter.count(len(taken))
         return taken
 
-    def _give_back(self, events: list[Event], first_left: Event) -> None:
+    def _give_back(self, events: Sequence[Event], first_left: Event) -> None:
         # Only a page must be refilled; the ring is read again from the position.
         if events and self._page_through > self.position:
             left = [e for e in events if e.position >= first_left.position]
-            self._page = deque([*left, *self._page])
+            self._page = (*left, *self._page)

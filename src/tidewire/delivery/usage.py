@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from tidewire.access.streaming import Delivered, StreamState
+from tidewire.delivery.arrivals import Arrivals
 from tidewire.delivery.link import CoreLink
 from tidewire.events import Family
 
@@ -24,7 +25,7 @@ class Meter:
 
     __slots__ = ("_key", "_usage", "_where")
 
-    def __init__(self, usage: EdgeUsage, key: tuple[bool, Family], where: tuple[str, str]) -> None:
+    def __init__(self, usage: EdgeUsage, key: tuple[bool, Family, bool], where: tuple[str, str]) -> None:
         self._usage = usage
         self._key = key
         self._where = where
@@ -39,19 +40,22 @@ class Meter:
 
 
 class EdgeUsage:
-    """One per hub. `clients` says who is connected by Bayeux, `streams` who by the Pub/Sub API, and `states` how far
-    those have come.
+    """One per hub. `clients` says who is connected by Bayeux, `streams` who by the Pub/Sub API; `client_states` and
+    `states` how far the subscriptions of either have come.
     """
 
     def __init__(self, link: CoreLink) -> None:
         self._link = link
         self._held: Counter[tuple[str, str]] = Counter()
+        self._not_allotted: set[tuple[str, str]] = set()
         self._reports = 0
-        self.delivered: Counter[tuple[bool, Family]] = Counter()
+        self.delivered: Counter[tuple[bool, Family, bool]] = Counter()
         self.clients: Callable[[], Iterable[str]] = tuple
         self.streams: Callable[[], Iterable[str]] = tuple
         self.states: Callable[[], tuple[StreamState, ...]] = tuple
+        self.client_states: Callable[[], tuple[StreamState, ...]] = tuple
         self._has_told = False
+        self.arrivals = Arrivals()
 
     async def admit_client(self, client_id: str, *, is_durable: bool, user_id: str = "") -> int:
         """Count a client; of a Bayeux session, tells how many others of its user must go. Raises LimitExceeded."""
@@ -67,29 +71,36 @@ class EdgeUsage:
         self._held[where] += 1
         if self._held[where] == 1:
             try:
-                await self._link.admit_subscription(client_id, channel, family, is_durable)
+                if not await self._link.admit_subscription(client_id, channel, family, is_durable):
+                    self._not_allotted.add(where)
             except BaseException:
                 self._held[where] -= 1
                 if not self._held[where]:
                     del self._held[where]
                 raise
-        return Meter(self, (is_durable, family), where)
+        return Meter(self, (is_durable, family, where not in self._not_allotted), where)
 
     def release(self, where: tuple[str, str]) -> None:
         """A client's subscription has ended. Called by its meter."""
         self._held[where] -= 1
         if self._held[where] <= 0:
             del self._held[where]
+            self._not_allotted.discard(where)
             self._link.release_subscription(*where)
 
     def report(self) -> None:
         """Tell core what was delivered since the last time."""
         if self.delivered:
             delivered, self.delivered = self.delivered, Counter()
-            self._link.count_delivered(tuple(Delivered(*key, count) for key, count in delivered.items()))
+            self._link.count_delivered(
+                tuple(
+                    Delivered(is_durable, family, count, is_allotted)
+                    for (is_durable, family, is_allotted), count in delivered.items()
+                )
+            )
         self._reports += 1
         if self._reports % _STATES_EVERY == 0:
-            states = self.states()
+            states = self.states() + self.client_states()
             if states or self._has_told:
                 self._link.report_streams(states)
             self._has_told = bool(states)

@@ -15,14 +15,15 @@ search over many topics looks at so many rows, found or not, and then answers wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import itemgetter
 
 from tidewire.errors import ReplayIdExpired, SchemaUnknown
 from tidewire.events import Event, EventDraft, Family
-from tidewire.storage.store import Reader, Row, Transaction
+from tidewire.storage.store import Reader, Transaction
 
 EPOCH_2020_S = 1_577_836_800
 _HOUR_MS = 3_600_000
@@ -30,6 +31,8 @@ _SCAN_OVER_TOPICS = (
     8  # from this many topics on, scanning by position beats merging one index range per topic
 )
 _NAMES_AT_ONCE = 500
+_PAGE_EVENTS = 2000  # of one transaction that memory holds
+_PAGE_BYTES = 4 << 20
 _SCAN_ROWS = 20_000  # how many rows one page of such a scan looks at: some ten milliseconds
 _COLUMNS = "position, topic, created_ms, schema_id, event_uuid, transaction_last, payload"
 
@@ -55,6 +58,43 @@ class Page:
 
     events: tuple[Event, ...]
     through: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """A query for position and size of events that may come on a page."""
+
+    sql: str
+    params: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Events from `first` to `last`, so many and so large."""
+
+    first: int
+    last: int
+    count: int
+    size_bytes: int
+
+
+_NOTHING = _Stretch(0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Where events after a position are; all of them up to `through`."""
+
+    found: tuple[int, ...]
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """The positions that one life of the log has given out; `last` is None for the one that goes on."""
+
+    first: int
+    last: int | None
 
 
 class EventLog:
@@ -86,6 +126,30 @@ class EventLog:
         tx.progress.next_position = last + 1
         tx.events.extend(events)
         return events
+
+    def append_all(self, tx: Transaction, drafts: Iterable[EventDraft], now_ms: int) -> None:
+        """The same for any number of events, of which memory holds a page at a time. If there are more, whoever
+        learns of the commit is only told where they are.
+        """
+        pages = _pages(drafts)
+        page = next(pages, [])
+        following = next(pages, None)
+        if following is None:
+            if page:
+                self.append(tx, page, now_ms)
+            return
+        first, told = tx.progress.next_position, len(tx.events)
+        families: set[Family] = set()
+        for some in chain((page, following), pages):
+            for event in self.append(tx, some, now_ms):
+                families.add(event.family)
+                tx.left_out[event.topic] = event.position
+            del tx.events[told:]
+        last = tx.progress.next_position - 1
+        for family in families:
+            # A transaction stays within one partition: all of it has one time.
+            table = self._ensure_partition(tx, family, first, now_ms)
+            tx.execute(f"UPDATE {table} SET transaction_last = ? WHERE position >= ?", (last, first))  # noqa: S608
 
     def retire_topic(self, tx: Transaction, name: str) -> None:
         """Put a topic's events out of everybody's reach: a later topic of the same name begins without them."""
@@ -152,22 +216,52 @@ class EventLog:
         self._check_kept(reader, family, after)
         names = self._find_numbers(reader, topics)
         events: list[Event] = []
-        size_bytes = 0
+        left_bytes = max_bytes
         for table in self._tables_after(reader, family, after) if names else ():
-            found, ended_at = self._measure(reader, table, tuple(names), after, max_events - len(events))
-            fitting = 0
-            for _, _, row_bytes in found:
-                if (events or fitting) and size_bytes + row_bytes > max_bytes:
-                    break
-                size_bytes += row_bytes
-                fitting += 1
-            rows = self._rows_of(reader, table, found[:fitting])
-            events += [_event(row, names[row[1]], family) for row in rows]
-            if fitting < len(found) or len(events) >= max_events:
-                return Page(tuple(events), events[-1].position)
+            candidates, ended_at = self._candidates(
+                reader, table, tuple(names), after, max_events - len(events)
+            )
+            if candidates is not None:
+                stretch = self._measure(reader, candidates)
+                is_cut = stretch.size_bytes > left_bytes
+                if is_cut:
+                    stretch = self._cut(reader, candidates, left_bytes, is_empty=not events)
+                events += self._read_stretch(reader, table, stretch, names, family)
+                left_bytes -= stretch.size_bytes
+                if is_cut or len(events) >= max_events:
+                    return Page(tuple(events), events[-1].position)
             if ended_at is not None:
                 return Page(tuple(events), ended_at)
         return Page(tuple(events), max(head, after))
+
+    def read_positions(
+        self, reader: Reader, family: Family, topics: frozenset[str], after: int, max_events: int
+    ) -> Positions:
+        """Where the next events are, at most so many, without reading them. Raises ReplayIdExpired."""
+        head = self.read_head(reader)
+        self._check_kept(reader, family, after)
+        numbers = tuple(self._find_numbers(reader, topics))
+        found: list[int] = []
+        for table in self._tables_after(reader, family, after) if numbers else ():
+            candidates, ended_at = self._candidates(reader, table, numbers, after, max_events - len(found))
+            if candidates is not None:
+                rows = reader.execute(
+                    f"SELECT position FROM ({candidates.sql}) AS candidates ORDER BY position",  # noqa: S608
+                    candidates.params,
+                )
+                found += [int(row[0]) for row in rows]
+            if len(found) >= max_events:
+                return Positions(tuple(found), found[-1])
+            if ended_at is not None:
+                return Positions(tuple(found), ended_at)
+        return Positions(tuple(found), max(head, after))
+
+    def read_incarnations(self, reader: Reader) -> tuple[Incarnation, ...]:
+        """Every life that this log has had, oldest first."""
+        rows = reader.execute(
+            "SELECT first_position, last_position FROM incarnations ORDER BY first_position"
+        )
+        return tuple(Incarnation(int(first), None if last is None else int(last)) for first, last in rows)
 
     def find_tail(self, reader: Reader, family: Family, topics: frozenset[str], count: int) -> int:
         """The position after which lie the newest `count` kept events of these topics, or all if they are fewer."""
@@ -318,66 +412,101 @@ class EventLog:
             numbers |= dict(reader.execute(f"SELECT number, name FROM topics WHERE name IN ({marks})", some))  # noqa: S608
         return numbers
 
-    def _measure(
+    def _candidates(
         self, reader: Reader, table: str, numbers: tuple[int, ...], after: int, limit: int
-    ) -> tuple[list[Row], int | None]:
-        """Position, topic and size of the first events after a position, and where the search ended if that was
-        neither at the end of the table nor with all that was asked for.
+    ) -> tuple[_Candidates | None, int | None]:
+        """A query for the first events after a position, and where the search ends if that is before the end of the
+        table.
         """
-        if len(numbers) >= _SCAN_OVER_TOPICS:
-            return self._scan(reader, table, numbers, after, limit)
-        rows: list[Row] = []
-        for number in numbers:
-            rows += reader.execute(
-                f"SELECT position, topic, length(payload) FROM {table} WHERE topic = ? AND position > ?"  # noqa: S608
-                " ORDER BY position LIMIT ?",
-                (number, after, limit),
+        if len(numbers) < _SCAN_OVER_TOPICS:
+            one = (
+                f"SELECT position, length(payload) AS size FROM {table} WHERE topic = ? AND position > ?"  # noqa: S608
+                " ORDER BY position LIMIT ?"
             )
-        rows.sort(key=_position_of)
-        return rows[:limit], None
-
-    def _scan(
-        self, reader: Reader, table: str, numbers: tuple[int, ...], after: int, limit: int
-    ) -> tuple[list[Row], int | None]:
-        marks = ", ".join("?" * len(numbers))
+            sql = one
+            if len(numbers) > 1:
+                each = " UNION ALL ".join(f"SELECT * FROM ({one}) AS t{n}" for n in range(len(numbers)))  # noqa: S608
+                sql = f"SELECT * FROM ({each}) AS found ORDER BY position LIMIT ?"  # noqa: S608
+            params = [param for number in numbers for param in (number, after, limit)]
+            return _Candidates(sql, (*params, limit) if len(numbers) > 1 else tuple(params)), None
         ((first,),) = reader.execute(f"SELECT MIN(position) FROM {table} WHERE position > ?", (after,))  # noqa: S608
         ((newest,),) = reader.execute(f"SELECT MAX(position) FROM {table}")  # noqa: S608  # table is ours
         if first is None:
-            return [], None
+            return None, None
         # No two rows share a position, so a stretch of positions is a bound on the rows in it.
         end = int(first) + _SCAN_ROWS
-        rows = reader.execute(
-            f"SELECT position, topic, length(payload) FROM {table}"  # noqa: S608  # table is ours
-            f" WHERE position > ? AND position <= ? AND +topic IN ({marks}) ORDER BY position LIMIT ?",
-            (after, end, *numbers, limit),
+        sql = (
+            f"SELECT position, length(payload) AS size FROM {table} WHERE position > ? AND position <= ?"  # noqa: S608
+            f" AND +topic IN ({_marks(numbers)}) ORDER BY position LIMIT ?"
         )
-        return rows, None if len(rows) == limit or newest <= end else end
+        return _Candidates(sql, (after, end, *numbers, limit)), None if newest <= end else end
 
-    def _rows_of(self, reader: Reader, table: str, found: Sequence[Row]) -> list[Row]:
-        """The whole rows of what was measured, in the same order."""
-        if not found:
+    def _measure(self, reader: Reader, candidates: _Candidates) -> _Stretch:
+        """Where the candidates lie, and how large they are together."""
+        ((first, last, count, size_bytes),) = reader.execute(
+            f"SELECT MIN(position), MAX(position), COUNT(*), SUM(size) FROM ({candidates.sql}) AS candidates",  # noqa: S608
+            candidates.params,
+        )
+        return _Stretch(int(first), int(last), int(count), int(size_bytes)) if count else _NOTHING
+
+    def _cut(self, reader: Reader, candidates: _Candidates, max_bytes: int, *, is_empty: bool) -> _Stretch:
+        """As many of the candidates as fit; of an empty page, the first in any case."""
+        found = reader.execute(candidates.sql, candidates.params)
+        count = size_bytes = 0
+        for _, row_bytes in found:
+            if (count or not is_empty) and size_bytes + row_bytes > max_bytes:
+                break
+            size_bytes += row_bytes
+            count += 1
+        return _Stretch(found[0][0], found[count - 1][0], count, size_bytes) if count else _NOTHING
+
+    def _read_stretch(
+        self, reader: Reader, table: str, stretch: _Stretch, names: Mapping[int, str], family: Family
+    ) -> list[Event]:
+        """The events of these topics in a stretch, oldest first."""
+        if not stretch.count:
             return []
-        first, last = found[0][0], found[-1][0]
-        numbers = {row[1] for row in found}
-        if len(numbers) >= _SCAN_OVER_TOPICS:
-            marks = ", ".join("?" * len(numbers))
-            return reader.execute(
-                f"SELECT {_COLUMNS} FROM {table} WHERE position BETWEEN ? AND ? AND +topic IN ({marks})"  # noqa: S608
-                " ORDER BY position",
-                (first, last, *numbers),
+        numbers = tuple(names)
+        if len(numbers) >= _SCAN_OVER_TOPICS or stretch.count * 2 > stretch.last - stretch.first:
+            # Few rows of other topics in between: passing over them is quicker than looking each one up.
+            rows = reader.execute(
+                f"SELECT {_COLUMNS} FROM {table} WHERE position BETWEEN ? AND ?"  # noqa: S608  # table is ours
+                f" AND +topic IN ({_marks(numbers)}) ORDER BY position",
+                (stretch.first, stretch.last, *numbers),
             )
-        rows: list[Row] = []
-        for number in numbers:
-            rows += reader.execute(
-                f"SELECT {_COLUMNS} FROM {table} WHERE topic = ? AND position BETWEEN ? AND ?",  # noqa: S608
-                (number, first, last),
-            )
-        rows.sort(key=_position_of)
-        return rows
+        else:
+            rows = []
+            for number in numbers:
+                rows += reader.execute(
+                    f"SELECT {_COLUMNS} FROM {table} WHERE topic = ? AND position BETWEEN ? AND ?"  # noqa: S608
+                    " ORDER BY position",
+                    (number, stretch.first, stretch.last),
+                )
+            if len(numbers) > 1:
+                rows.sort(key=itemgetter(0))
+        # One for every row that is read, and the usual way of making a tuple with names takes twice as long.
+        new = tuple.__new__
+        return [
+            new(Event, (position, names[topic], family, payload, created_ms, schema_id, event_uuid, last))
+            for position, topic, created_ms, schema_id, event_uuid, last, payload in rows
+        ]
 
 
-def _position_of(row: Row) -> int:
-    return int(row[0])
+def _marks(numbers: Sequence[int]) -> str:
+    return ", ".join("?" * len(numbers))
+
+
+def _pages(drafts: Iterable[EventDraft]) -> Iterator[list[EventDraft]]:
+    page: list[EventDraft] = []
+    size_bytes = 0
+    for draft in drafts:
+        page.append(draft)
+        size_bytes += len(draft.payload)
+        if len(page) >= _PAGE_EVENTS or size_bytes >= _PAGE_BYTES:
+            yield page
+            page, size_bytes = [], 0
+    if page:
+        yield page
 
 
 @lru_cache(maxsize=64)
@@ -387,8 +516,3 @@ def _insert_sql(table: str) -> str:
 
 def _table(family: Family, hour: int) -> str:
     return f"e{int(family)}_{hour}"
-
-
-def _event(row: Row, topic: str, family: Family) -> Event:
-    position, _, created_ms, schema_id, event_uuid, transaction_last, payload = row
-    return Event(position, topic, family, payload, created_ms, schema_id, event_uuid, transaction_last)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidewire.access.event_filters import EventFilter, compile_event_filter
@@ -39,6 +39,8 @@ class ChannelView:
     wanted: WantedRecords | None = None
     enriched: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Topics with the fields that the channel adds to their events."""
+    beginnings: tuple[tuple[str, int], ...] = ()
+    """Topics of which the channel shows only what follows a position."""
 
 
 def view_channel(channel: str, catalog: Catalog, push_topics: PushTopicIndex, grants: Grants) -> ChannelView:
@@ -58,7 +60,8 @@ def view_channel(channel: str, catalog: Catalog, push_topics: PushTopicIndex, gr
         if event is not None and event.name == name.name:
             if not can_see_event(grants, event):
                 raise ChannelForbidden(_NO_ENTITY, channel=channel)
-            return ChannelView(Family.PLATFORM, frozenset({event.name}))
+            beginnings = _beginnings([ChannelMember("", "", event.name)], catalog)
+            return ChannelView(Family.PLATFORM, frozenset({event.name}), beginnings=beginnings)
     raise _unknown(channel)
 
 
@@ -92,8 +95,7 @@ def _view_changes(channel: str, name: str, catalog: Catalog, grants: Grants) -> 
     custom = _try_custom(catalog, name, "data")
     if channel == ALL_CHANGES or custom is not None:
         members = catalog.selection.members_of(STANDARD_CHANNEL if custom is None else custom.name)
-        seen = [member for member in members if _can_view_changes(grants, member.entity)]
-        return _change_view([member.entity for member in seen], catalog, grants, _enriched(seen, catalog))
+        return _change_view([m for m in members if _can_view_changes(grants, m.entity)], catalog, grants)
     entity = entity_of_change_event(name)
     obj = catalog.try_object(entity) if entity else None
     # Channel names are case-sensitive, object names are not.
@@ -101,24 +103,20 @@ def _view_changes(channel: str, name: str, catalog: Catalog, grants: Grants) -> 
         raise _unknown(channel)
     if not _can_view_changes(grants, obj.name):
         raise ChannelForbidden(_NO_CHANGES, channel=channel)
-    return _change_view([obj.name], catalog, grants)
+    return _change_view([ChannelMember("", "", change_event_name(obj.name))], catalog, grants)
 
 
-def _change_view(
-    entities: Iterable[str],
-    catalog: Catalog,
-    grants: Grants,
-    enriched: tuple[tuple[str, tuple[str, ...]], ...] = (),
-) -> ChannelView:
+def _change_view(members: Sequence[ChannelMember], catalog: Catalog, grants: Grants) -> ChannelView:
     hidden = {
-        change_event_name(e): grants.hidden_fields(catalog.object(e)) | catalog.removed_from(e)
-        for e in entities
+        m.event: grants.hidden_fields(catalog.object(m.entity)) | catalog.removed_from(m.entity)
+        for m in members
     }
     return ChannelView(
         Family.CHANGE,
         frozenset(hidden),
         tuple((topic, names) for topic, names in hidden.items() if names),
-        enriched=enriched,
+        enriched=_enriched(members, catalog),
+        beginnings=_beginnings(members, catalog),
     )
 
 
@@ -126,7 +124,8 @@ def _view_events(custom: CustomChannel, catalog: Catalog, grants: Grants) -> Cha
     members = catalog.selection.members_of(custom.name)
     seen = [m for m in members if (e := catalog.try_any_event(m.event)) and can_see_event(grants, e)]
     topics = frozenset(member.event for member in seen)
-    return ChannelView(Family.PLATFORM, topics, enriched=_enriched(seen, catalog))
+    enriched, beginnings = _enriched(seen, catalog), _beginnings(seen, catalog)
+    return ChannelView(Family.PLATFORM, topics, enriched=enriched, beginnings=beginnings)
 
 
 def channel_filters(channel: str, catalog: Catalog) -> dict[str, Predicate]:
@@ -157,6 +156,11 @@ def _enriched(members: Iterable[ChannelMember], catalog: Catalog) -> tuple[tuple
             looked_at = filtered.fields if filtered is not None else ()
             found.append((member.event, tuple(dict.fromkeys((*member.enriched, *looked_at)))))
     return tuple(found)
+
+
+def _beginnings(members: Iterable[ChannelMember], catalog: Catalog) -> tuple[tuple[str, int], ...]:
+    found = ((m.event, catalog.selection.shown_after(m.channel, m.event)) for m in members)
+    return tuple((event, after) for event, after in found if after)
 
 
 def _try_custom(catalog: Catalog, name: str, kind: str) -> CustomChannel | None:

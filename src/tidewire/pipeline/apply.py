@@ -1,45 +1,57 @@
-"""The apply query: whole transactions from bronze into history and replicas.
+"""The apply query: whole transactions from bronze into history. Nothing is rewritten; replicas are read from
+what apply appends (manifest.py).
 
-Each table of a batch is committed on its own, in a fixed order: histories, dead letters, replicas, and last
-the manifest row that names one version of every table. A crash in between is normal: each table drops what
-it already holds when the batch comes again. Dead letters go before the replicas they come from, because a
-replica that has moved on cannot tell them again.
-
-If a batch ends before the position that some table already has (a crash, then other batch limits), its
-manifest row would pair tables of different positions; such a batch moves the manifest on without a row.
+Executors decode and write files; the driver plans from their receipts and commits. Each table is committed
+on its own, in a fixed order: dead letters and control tables, histories, and last the manifest row. A crash
+in between is normal: each table drops what it already holds when the batch comes again, and what stands in
+history beyond the manifest does not show. Control rows go before the histories they come from, so that a
+batch cut anew after a crash cannot miss them.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidewire.errors import ObjectUnknown
 from tidewire.faults import crash_point
-from tidewire.pipeline.decode import (
-    CHANGES,
-    UNDECODABLE,
-    RecordChange,
-    decode_batches,
-    parse_changes,
-    render_change,
+from tidewire.pipeline import manifest
+from tidewire.pipeline.control import (
+    DIRTY_TABLE,
+    RESYNC_TABLE,
+    Dirty,
+    open_resyncs,
+    render_dirty,
+    render_resyncs,
 )
-from tidewire.pipeline.fold import DeadLetter
-from tidewire.pipeline.replica import ReplicaPlan, commit_replica, plan_replica
-from tidewire.pipeline.spans import Span, check_continues, join_spans
+from tidewire.pipeline.dead_letters import DEAD_LETTER_TABLE, render_letters
+from tidewire.pipeline.decode import DIFFERING
+from tidewire.pipeline.history_files import RECEIPT_DDL, HistoryFile, HistoryTask, Receipts, parse_receipts
+from tidewire.pipeline.known_ids import KnownIds
+from tidewire.pipeline.planning import Plan, find_unknown, note_living, plan_notes, plan_schemas
+from tidewire.pipeline.reading import ReplicaView, fold_view, open_view
+from tidewire.pipeline.spans import Span, check_continues
 from tidewire.pipeline.tables import (
     DEAD_LETTER,
+    DIRTY,
     HISTORY,
-    MANIFEST,
+    RESYNC,
     Lake,
     OpenTable,
+    append_files,
     append_rows,
+    conflict,
+    file_action,
     load_schemas,
     open_table,
+    read_file,
     try_open_table,
 )
 from tidewire.telemetry import counters
@@ -51,11 +63,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-CHANGES_DDL = (
-    "entity STRING, record_id STRING, replay_id LONG, sequence LONG, change_type STRING, "
-    "transaction_key STRING, commit_number LONG, commit_ms LONG, user_id STRING, origin STRING, "
-    "schema_id STRING, changed ARRAY<STRING>, values_json STRING, problem STRING, detail STRING, "
-    "mark_after LONG"
+COMMIT_THREADS = 4
+"""Commits of history tables at a time: each waits for the disk."""
+_PLANNED = pa.schema(
+    [HISTORY.field(name) for name in ("record_id", "replay_id", "sequence", "change_type", "problem")]
 )
 
 
@@ -66,145 +77,203 @@ class Applier:
         self._lake = lake
         self._epoch = epoch
         self._clock = clock
-        self._versions: dict[str, int] | None = None
-        self._ahead = -1
+        self._known = KnownIds(lake)
+        self._schemas: tuple[int, dict[str, str]] = (-1, {})
 
-    def apply(self, rows: pa.Table, schemas: Mapping[str, str]) -> Span | None:
-        """Apply rows of CHANGES with their marks; returns the span applied, None if all of it was there
+    def task(self) -> HistoryTask:
+        """What the executors need for the next batch."""
+        floors: dict[str, int] = {}
+        for name in self._lake.names("history"):
+            table = try_open_table(self._lake, name)
+            if table is not None:
+                floors[name.partition("/")[2]] = table.floor
+        row = manifest.newest(self._lake)
+        entities = row.entities if row is not None else {}
+        latest = {entity: state.schemas[-1] for entity, state in entities.items() if state.schemas}
+        return HistoryTask(self._lake, self._load_schemas(), floors, latest)
+
+    def commit(self, task: HistoryTask, receipts: Receipts) -> Span | None:
+        """Commit what the executors did for a task; returns the span applied, None if all of it was there
         already.
 
         Raises LogCorrupt if events are missing, WriteConflict if another writer interfered.
         """
-        span = join_spans(
-            Span(row["mark_after"], row["replay_id"])
-            for row in rows.filter(pc.is_valid(rows["mark_after"])).to_pylist()
-        )
-        manifest = open_table(self._lake, "manifest", MANIFEST)
-        if span is None or span.through <= manifest.floor:
+        span = receipts.span
+        before = try_open_table(self._lake, manifest.TABLE)
+        if span is None or (before is not None and span.through <= before.floor):
             return None
-        check_continues(span, manifest.committed, "manifest")
-        versions = self._load_versions()
-        by_entity = _group(parse_changes(rows))
-        for entity, changes in by_entity.items():
-            if entity:
-                self._append_history(entity, changes, span, versions)
-        plans = [
-            plan_replica(self._lake, entity, changes, schemas)
-            for entity, changes in by_entity.items()
-            if entity
-        ]
-        dead = self._append_dead_letters(by_entity.get("", []), plans, span, versions)
-        for plan in plans:
-            if plan.rows:
-                versions[plan.name] = commit_replica(
-                    self._lake, plan, span.through, self._epoch
-                ).delta.version()
-                crash_point("pipeline.apply.after_replica")
-        crash_point("pipeline.apply.before_manifest")
-        count = sum(len(changes) for changes in by_entity.values())
-        self._append_manifest(manifest, span, versions, count, dead)
+        check_continues(span, before.committed if before is not None else None, manifest.TABLE)
+        files = _group(receipts.files)
+        changes = {entity: self._read_planned(found) for entity, found in files.items()}
+        plan = self._plan(task, receipts, files, changes)
+        versions: dict[str, int] = {}
+        with manifest.lock:
+            dead = self._append(DEAD_LETTER_TABLE, DEAD_LETTER, render_letters(plan.dead), span, versions)
+            now_ms = self._clock.now_ms()
+            self._append(DIRTY_TABLE, DIRTY, render_dirty(plan.dirty, now_ms), span, versions)
+            resyncs = render_resyncs(plan.resyncs, now_ms)
+            self._append(RESYNC_TABLE, RESYNC, resyncs, span, versions, key="since")
+            crash_point("pipeline.apply.after_control")
+            versions |= self._append_histories(task, files, span)
+            crash_point("pipeline.apply.before_manifest")
+            count = sum(file.rows for file in receipts.files)
+            used = {
+                entity: sorted(ids, key=lambda schema_id: ids[schema_id])
+                for entity, ids in receipts.schemas.items()
+            }
+            manifest.append(
+                self._lake,
+                self._epoch,
+                now_ms,
+                cause="apply",
+                span=span,
+                changes=count,
+                dead_letters=dead,
+                versions=versions,
+                schemas={entity: used.get(entity, []) for entity in {*used, *files}},
+            )
+        for entity, rows in changes.items():
+            note_living(rows, self._known.of(entity))
+        counters["pipeline.changes_applied"] += count
+        counters["pipeline.changes_dead_lettered"] += dead
+        _log.info("pipeline.batch_applied", extra={"changes": count, "position": span.through})
         return span
 
-    def _load_versions(self) -> dict[str, int]:
-        """The version of every table, kept up to date from then on; and how far a crash may have left one
-        ahead.
-        """
-        if self._versions is None:
-            self._versions = {}
-            names = [*self._lake.names("history"), *self._lake.names("replica"), "dead_letter"]
-            for name in names:
-                table = try_open_table(self._lake, name)
-                if table is not None:
-                    self._versions[name] = table.delta.version()
-                    self._ahead = max(self._ahead, table.floor)
-        return self._versions
+    def _load_schemas(self) -> dict[str, str]:
+        table = try_open_table(self._lake, "schemas")
+        version = table.delta.version() if table is not None else -1
+        if version != self._schemas[0]:
+            self._schemas = (version, load_schemas(self._lake))
+        return self._schemas[1]
 
-    def _append_history(
-        self, entity: str, changes: Sequence[RecordChange], span: Span, versions: dict[str, int]
-    ) -> None:
-        table = open_table(self._lake, f"history/{entity}", HISTORY)
-        versions[table.name] = table.delta.version()
-        fresh = [
-            render_change(change)
-            for change in changes
-            if change.replay_id > table.floor and change.problem not in UNDECODABLE
-        ]
-        if fresh:
-            rows = pa.Table.from_pylist(fresh, schema=CHANGES).select(HISTORY.names)
-            self._append(table, rows, span, versions)
-            crash_point("pipeline.apply.after_history")
+    def _read_planned(self, files: Iterable[HistoryFile]) -> pa.Table:
+        paths = [os.path.join(self._lake.table(f"history/{file.entity}"), file.path) for file in files]
+        return pa.concat_tables([read_file(path, _PLANNED) for path in paths])
 
-    def _append_dead_letters(
+    def _plan(
         self,
-        undecodable: Iterable[RecordChange],
-        plans: Iterable[ReplicaPlan],
+        task: HistoryTask,
+        receipts: Receipts,
+        files: Mapping[str, list[HistoryFile]],
+        changes: Mapping[str, pa.Table],
+    ) -> Plan:
+        plan = plan_notes(receipts.notes)
+        dirty, resyncs = list(plan.dirty), {resync.entity: resync for resync in plan.resyncs}
+        row = manifest.newest(self._lake)
+        for entity, used in receipts.schemas.items():
+            state = row.entities.get(entity) if row is not None else None
+            before = state.schemas if state is not None else ()
+            found = plan_schemas(entity, before, used, receipts.notes, task.schemas)
+            if found is not None:
+                resyncs.setdefault(entity, found)
+        being_read = {*open_resyncs(self._lake), *resyncs}
+        for entity, rows in changes.items():
+            if entity not in being_read:
+                dirty += self._find_unknown(entity, rows)
+        dirty += self._find_misfits(task, receipts, files)
+        dirty.sort(key=lambda each: each.replay_id)
+        return Plan(tuple(dirty), tuple(resyncs.values()), plan.dead)
+
+    def _find_unknown(self, entity: str, rows: pa.Table) -> list[Dirty]:
+        found = find_unknown(entity, rows, self._known.of(entity))
+        if found:
+            self._known.refresh(entity)
+            found = find_unknown(entity, rows, self._known.of(entity))
+        return found
+
+    def _find_misfits(
+        self, task: HistoryTask, receipts: Receipts, files: Mapping[str, list[HistoryFile]]
+    ) -> list[Dirty]:
+        """Records whose text differences do not fit the text that the lake has. Only these are folded."""
+        ids: dict[str, set[str]] = {}
+        for note in receipts.notes:
+            if note.reason == DIFFERING:
+                ids.setdefault(note.entity, set()).add(note.record_id)
+        dirty: list[Dirty] = []
+        for entity, wanted in ids.items():
+            paths = [
+                os.path.join(self._lake.table(f"history/{entity}"), file.path)
+                for file in files.get(entity, ())
+            ]
+            rows = pa.concat_tables([HISTORY.empty_table(), *(read_file(path, HISTORY) for path in paths)])
+            extra = rows.filter(pc.is_in(rows["record_id"], pa.array(sorted(wanted), pa.string())))
+            view = self._view(entity, receipts.schemas.get(entity, {}), task.schemas)
+            dirty += [
+                Dirty(entity, lost.record_id, lost.replay_id, DIFFERING)
+                for lost in fold_view(view, wanted, extra).lost
+                if lost.reason == DIFFERING
+            ]
+        return dirty
+
+    def _view(self, entity: str, used: Mapping[str, int], texts: Mapping[str, str]) -> ReplicaView:
+        """An object as the manifest shows it, with the columns that this batch brings."""
+        try:
+            view = open_view(self._lake, entity)
+        except ObjectUnknown:
+            nowhere = manifest.NO_POSITION
+            view = ReplicaView(self._lake, entity, nowhere, None, nowhere, {})
+        return replace(
+            view, kinds={**view.kinds, **manifest.kinds_from(sorted(used, key=used.__getitem__), texts)}
+        )
+
+    def _append(
+        self,
+        name: str,
+        schema: pa.Schema,
+        rows: pa.Table,
         span: Span,
         versions: dict[str, int],
+        key: str = "replay_id",
     ) -> int:
-        letters = [letter for plan in plans for letter in plan.dead]
-        letters += [DeadLetter(change, change.problem or "", change.detail or "") for change in undecodable]
-        letters.sort(key=lambda letter: letter.change.replay_id)
-        if not letters:
+        """Append those rows of a control table that it does not have; returns how many."""
+        if not rows.num_rows:
             return 0
-        table = open_table(self._lake, "dead_letter", DEAD_LETTER)
-        versions[table.name] = table.delta.version()
-        fresh = [render_letter(letter) for letter in letters if letter.change.replay_id > table.floor]
-        if fresh:
-            self._append(table, pa.Table.from_pylist(fresh, schema=DEAD_LETTER), span, versions)
-            counters["pipeline.changes_dead_lettered"] += len(fresh)
-        return len(fresh)
+        table = open_table(self._lake, name, schema)
+        fresh = rows.filter(pc.greater(rows[key], table.floor))
+        if fresh.num_rows:
+            append_rows(table, fresh, span.through, self._epoch)
+        versions[name] = table.delta.version()
+        return int(fresh.num_rows)
 
-    def _append(self, table: OpenTable, rows: pa.Table, span: Span, versions: dict[str, int]) -> None:
-        append_rows(table, rows, span.through, self._epoch)
-        versions[table.name] = table.delta.version()
+    def _append_histories(
+        self, task: HistoryTask, files: Mapping[str, list[HistoryFile]], span: Span
+    ) -> dict[str, int]:
+        now_ms = self._clock.now_ms()
 
-    def _append_manifest(
-        self, manifest: OpenTable, span: Span, versions: Mapping[str, int], changes: int, dead: int
-    ) -> None:
-        row = {
-            "position": span.through,
-            "after": span.after,
-            "applied_ms": self._clock.now_ms(),
-            "epoch": self._epoch,
-            "changes": changes,
-            "dead_letters": dead,
-            "table_versions": json.dumps(versions, sort_keys=True),
-        }
-        is_whole = span.through >= self._ahead
-        rows = pa.Table.from_pylist([row] if is_whole else [], schema=MANIFEST)
-        append_rows(manifest, rows, span.through, self._epoch)
-        counters["pipeline.changes_applied"] += changes
-        _log.info("pipeline.batch_applied", extra={"changes": changes, "position": span.through})
+        def append(entity: str) -> OpenTable:
+            table = open_table(self._lake, f"history/{entity}", HISTORY)
+            if table.floor > task.floors.get(entity, -1):
+                raise conflict(table)
+            actions = [
+                file_action(file.path, file.size_bytes, file.rows, file.first, file.last, now_ms)
+                for file in files[entity]
+            ]
+            append_files(table, actions, HISTORY, span.through, self._epoch)
+            crash_point("pipeline.apply.after_history")
+            return table
+
+        if len(files) == 1:
+            tables = [append(entity) for entity in files]
+        else:
+            with ThreadPoolExecutor(COMMIT_THREADS) as pool:
+                tables = list(pool.map(append, sorted(files)))
+        return {table.name: table.delta.version() for table in tables}
 
 
 def apply_batch(lake: Lake, epoch: int, clock: Clock) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch` of the apply query. Executors decode, the driver folds and commits."""
+    """The function for `foreachBatch` of the apply query. Executors decode and write, the driver commits."""
     applier = Applier(lake, epoch, clock)
 
     def apply(batch: DataFrame, batch_id: int) -> None:
-        schemas = load_schemas(lake)
-        rows = batch.mapInArrow(decode_batches(schemas), CHANGES_DDL).toArrow()
-        applier.apply(rows, schemas)
+        task = applier.task()
+        rows = batch.mapInArrow(task.writer(), RECEIPT_DDL).collect()
+        applier.commit(task, parse_receipts(row.asDict() for row in rows))
 
     return apply
 
 
-def render_letter(letter: DeadLetter) -> dict[str, object]:
-    """A dead letter as a row of its table."""
-    change = letter.change
-    return {
-        "replay_id": change.replay_id,
-        "entity": change.entity,
-        "record_id": change.record_id,
-        "change_type": change.change_type,
-        "schema_id": change.schema_id,
-        "reason": letter.reason,
-        "detail": letter.detail,
-    }
-
-
-def _group(changes: Iterable[RecordChange]) -> dict[str, list[RecordChange]]:
-    by_entity: dict[str, list[RecordChange]] = {}
-    for change in changes:
-        by_entity.setdefault(change.entity, []).append(change)
+def _group(files: Iterable[HistoryFile]) -> dict[str, list[HistoryFile]]:
+    by_entity: dict[str, list[HistoryFile]] = {}
+    for file in files:
+        by_entity.setdefault(file.entity, []).append(file)
     return dict(sorted(by_entity.items()))

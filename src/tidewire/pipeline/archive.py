@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
-from deltalake.transaction import AddAction
 
+from tidewire.errors import WriteConflict
 from tidewire.faults import crash_point
-from tidewire.pipeline.bronze import RECEIPT_DDL, BronzeTask
-from tidewire.pipeline.bus import Bus
+from tidewire.names import entity_of_change_event
 from tidewire.pipeline.spans import Span, check_continues, join_spans
 from tidewire.pipeline.tables import (
     BRONZE,
     SCHEMAS,
     Lake,
     append_files,
-    load_schemas,
+    append_rows,
+    file_action,
     open_table,
 )
 from tidewire.telemetry import counters
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from tidewire.clock import Clock
 
 _log = logging.getLogger(__name__)
+_SCHEMA_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ class Receipts:
 
     files: tuple[BronzeFile, ...]
     span: Span | None
-    schemas: Mapping[str, str]
+    schemas: Mapping[str, tuple[str, int]]
+    """By id: the text, and the first replay id that needs it."""
 
 
 def parse_receipts(rows: list[Mapping[str, Any]]) -> Receipts:
@@ -67,26 +68,35 @@ def parse_receipts(rows: list[Mapping[str, Any]]) -> Receipts:
         if row["path"] is not None
     ]
     spans = [Span(row["span_after"], row["span_through"]) for row in rows if row["span_through"] is not None]
-    schemas: dict[str, str] = {}
+    schemas: dict[str, tuple[str, int]] = {}
     for row in rows:
-        schemas.update(json.loads(row["schemas"] or "{}"))
+        for schema_id, (text, replay_id) in json.loads(row["schemas"] or "{}").items():
+            known = schemas.get(schema_id)
+            schemas[schema_id] = (text, replay_id if known is None else min(replay_id, known[1]))
     return Receipts(tuple(sorted(files, key=lambda file: file.first)), join_spans(spans), schemas)
 
 
-def archive_batch(lake: Lake, bus: Bus, epoch: int, clock: Clock) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch` of the archive query."""
+def archive_batch(lake: Lake, epoch: int, clock: Clock) -> Callable[[DataFrame, int], None]:
+    """The function for `foreachBatch` of the archive query, whose source has the option `bronze` (see
+    source.py): the rows of its batches are receipts.
+    """
 
     def archive(batch: DataFrame, batch_id: int) -> None:
         bronze = open_table(lake, "bronze", BRONZE)
-        task = BronzeTask(lake.table("bronze"), bronze.floor, load_schemas(lake), bus.settings, bus.session())
-        rows = batch.mapInArrow(task.writer(), RECEIPT_DDL).collect()
+        rows = batch.collect()
         receipts = parse_receipts([row.asDict() for row in rows])
         if receipts.span is None or receipts.span.through <= bronze.floor:
             return
         check_continues(receipts.span, bronze.committed, "bronze")
-        append_schemas(lake, receipts.schemas)
+        if receipts.files and receipts.files[0].first <= bronze.floor:
+            raise WriteConflict("bronze has moved on while this batch was planned; it will be tried again")
+        append_schemas(lake, receipts.schemas, epoch)
         crash_point("pipeline.archive.after_write")
-        actions = [add_action(file, clock.now_ms()) for file in receipts.files]
+        now_ms = clock.now_ms()
+        actions = [
+            file_action(file.path, file.size_bytes, file.rows, file.first, file.last, now_ms)
+            for file in receipts.files
+        ]
         append_files(bronze, actions, BRONZE, receipts.span.through, epoch)
         crash_point("pipeline.archive.after_commit")
         written = sum(file.rows for file in receipts.files)
@@ -99,23 +109,28 @@ def archive_batch(lake: Lake, bus: Bus, epoch: int, clock: Clock) -> Callable[[D
     return archive
 
 
-def append_schemas(lake: Lake, schemas: Mapping[str, str]) -> None:
+def append_schemas(lake: Lake, schemas: Mapping[str, tuple[str, int]], epoch: int) -> None:
     """Keep schemas that the lake does not have. A crash afterwards may keep one twice, which readers do not
-    mind.
+    mind. Raises WriteConflict.
     """
     if not schemas:
         return
-    table = open_table(lake, "schemas", SCHEMAS)
-    rows = [{"schema_id": schema_id, "schema_json": text} for schema_id, text in sorted(schemas.items())]
-    write_deltalake(table.delta, pa.Table.from_pylist(rows, schema=SCHEMAS), mode="append")
-
-
-def add_action(file: BronzeFile, now_ms: int) -> AddAction:
-    """The Delta action that brings a file into the table. Its statistics let planners skip it."""
-    statistics = {
-        "numRecords": file.rows,
-        "minValues": {"replay_id": file.first},
-        "maxValues": {"replay_id": file.last},
-        "nullCount": {"replay_id": 0},
-    }
-    return AddAction(file.path, file.size_bytes, {}, now_ms, True, json.dumps(statistics))
+    rows = [
+        {
+            "schema_id": schema_id,
+            "schema_json": text,
+            "entity": entity_of_change_event(str(json.loads(text).get("name", ""))),
+            "first_replay_id": replay_id,
+        }
+        for schema_id, (text, replay_id) in sorted(schemas.items())
+    ]
+    # Whoever reads records keeps schemas too, and the archive waits for nobody's lock.
+    for attempt in range(_SCHEMA_ATTEMPTS):
+        try:
+            table = open_table(lake, "schemas", SCHEMAS)
+            append_rows(table, pa.Table.from_pylist(rows, schema=SCHEMAS), None, epoch, writer="archive")
+        except WriteConflict:
+            if attempt == _SCHEMA_ATTEMPTS - 1:
+                raise
+        else:
+            return

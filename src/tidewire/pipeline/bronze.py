@@ -1,29 +1,32 @@
 """Writing bronze files on executors: rows of the bus source in, one Parquet file and a receipt out.
 
 Only the event's header is decoded, by the event's own schema, which a task fetches once if the lake does
-not have it. A file that no commit names is invisible, so a task may die, run twice or race its own copy:
-exactly the receipts that reach the driver count.
+not have it; what came in columns is written as it came. A file that no commit names is invisible, so a task
+may die, run twice or race its own copy: exactly the receipts that reach the driver count.
 """
 
 from __future__ import annotations
 
-import io
+import errno
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidewire.client.login import Login
 from tidewire.clock import SystemClock
-from tidewire.errors import PayloadInvalid
+from tidewire.errors import DiskFull, PayloadInvalid
 from tidewire.pipeline.bus import Bus, BusSettings
-from tidewire.pipeline.tables import BRONZE
+from tidewire.pipeline.headers import Header, HeaderReader, render_headers, unreadable
+from tidewire.pipeline.tables import BRONZE, Lake, load_schemas, sync_file
 
 RECEIPT = pa.schema(
     [
@@ -38,63 +41,18 @@ RECEIPT = pa.schema(
     ]
 )
 """What a task hands back: `path` is null if it had no rows to write; the span is its mark; `schemas` (JSON)
-are those it fetched.
+are those it fetched, each as its text and the first replay id that needs it.
 """
 RECEIPT_DDL = (
     "path STRING, size_bytes LONG, rows LONG, first LONG, last LONG, "
     "span_after LONG, span_through LONG, schemas STRING"
 )
-_HEADER = "ChangeEventHeader"
-_EMPTY_HEADER: dict[str, Any] = dict.fromkeys(
-    (
-        "entity",
-        "change_type",
-        "record_ids",
-        "change_origin",
-        "transaction_key",
-        "sequence",
-        "commit_ms",
-        "commit_number",
-        "commit_user",
-        "header_error",
-    )
-)
-
-
-class HeaderReader:
-    """Reads the header of change events of one schema. The header is field 0, so the rest of the payload is
-    not looked at.
-    """
-
-    def __init__(self, schema_json: str) -> None:
-        schema = json.loads(schema_json)
-        self._prefix: Any = None
-        if schema["fields"] and schema["fields"][0]["name"] == _HEADER:
-            self._prefix = fastavro.parse_schema({**schema, "fields": schema["fields"][:1]})
-
-    def read(self, payload: bytes) -> dict[str, Any]:
-        """The header columns of bronze: nulls if events of this schema have no header. Raises
-        PayloadInvalid.
-        """
-        if self._prefix is None:
-            return _EMPTY_HEADER
-        try:
-            event: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._prefix, None)
-        except (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError, MemoryError) as error:
-            raise PayloadInvalid("the header does not decode by the event's schema") from error
-        header = event[_HEADER]
-        return {
-            "entity": header["entityName"],
-            "change_type": header["changeType"],
-            "record_ids": header["recordIds"],
-            "change_origin": header["changeOrigin"],
-            "transaction_key": header["transactionKey"],
-            "sequence": header["sequenceNumber"],
-            "commit_ms": header["commitTimestamp"],
-            "commit_number": header["commitNumber"],
-            "commit_user": header["commitUser"],
-            "header_error": None,
-        }
+_GROUP_ROWS = 20_000
+_GROUP_BYTES = 16 << 20
+_OWN_COLUMNS = BRONZE.names[:6]
+"""What came with the event; the others come from its header."""
+# What repeats from row to row; a dictionary of the rest would cost more than it saves.
+_REPEATED = ["topic", "schema_id", "entity", "change_type", "change_origin", "commit_user"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,107 +67,179 @@ class BronzeTask:
     bus_settings: BusSettings
     session: Login | None
 
-    def writer(self) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """The function for `mapInArrow`."""
-        return self._write
-
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of the bus source, and give one batch of receipts. Raises DiskFull."""
         headers = HeaderCache(self.schemas, self.bus_settings, self.session)
         receipts: list[dict[str, Any]] = []
-        name = f"part-{uuid.uuid4()}.parquet"
-        path = os.path.join(self.directory, name)
-        file: pq.ParquetWriter | None = None
-        rows, first, last = 0, 0, 0
+        file = _BronzeFile(self.directory)
         try:
             for batch in batches:
-                found, marks = split_marks(batch)
+                events, marks = split_marks(batch)
                 receipts += [{"span_after": after, "span_through": through} for after, through in marks]
-                bronze = render_bronze(found, self.floor, headers)
-                if not bronze.num_rows:
-                    continue
-                positions = bronze.column("replay_id").to_pylist()
-                first = min(positions) if not rows else min(first, *positions)
-                last = max(last, *positions)
-                rows += bronze.num_rows
-                if file is None:
-                    file = pq.ParquetWriter(path, BRONZE, compression="zstd")
-                file.write_batch(bronze)
+                file.append(render_bronze(events, self.floor, headers))
+            receipts += file.finish()
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise DiskFull(f"no space is left for bronze in {self.directory}") from error
         finally:
-            if file is not None:
-                file.close()
-        if rows:
-            _sync(path)
-            receipts.append(
-                {
-                    "path": name,
-                    "size_bytes": os.path.getsize(path),
-                    "rows": rows,
-                    "first": first,
-                    "last": last,
-                }
-            )
+            file.discard()
         if headers.fetched:
             receipts.append({"schemas": json.dumps(headers.fetched)})
         yield pa.RecordBatch.from_pylist(receipts, schema=RECEIPT)
 
 
+class _BronzeFile:
+    """A file of bronze while it is written: made with its first row, and gone again unless it is finished."""
+
+    def __init__(self, directory: str) -> None:
+        self._name = f"part-{uuid.uuid4()}.parquet"
+        self._path = os.path.join(directory, self._name)
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
+        self._rows = 0
+        self._first, self._last = 1 << 62, 0
+
+    def append(self, bronze: pa.RecordBatch) -> None:
+        if not bronze.num_rows:
+            return
+        ends = pc.min_max(bronze["replay_id"])
+        self._first = min(self._first, ends["min"].as_py())
+        self._last = max(self._last, ends["max"].as_py())
+        self._rows += bronze.num_rows
+        self._waiting.append(bronze)
+        self._waiting_rows += bronze.num_rows
+        self._waiting_bytes += bronze.nbytes
+        if self._waiting_rows >= _GROUP_ROWS or self._waiting_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Make the file whole and durable; its receipt, or none if there were no rows."""
+        self._flush()
+        if self._writer is None:
+            return []
+        self._writer.close()
+        self._writer = None
+        sync_file(self._path)
+        size_bytes = os.path.getsize(self._path)
+        return [
+            {
+                "path": self._name,
+                "size_bytes": size_bytes,
+                "rows": self._rows,
+                "first": self._first,
+                "last": self._last,
+            }
+        ]
+
+    def discard(self) -> None:
+        """Take away what was not finished."""
+        if self._writer is not None:
+            with suppress(OSError):
+                self._writer.close()
+            with suppress(OSError):
+                os.unlink(self._path)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._path, BRONZE, compression="zstd", compression_level=1, use_dictionary=_REPEATED
+            )
+        self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._waiting_rows)
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+
+
 class HeaderCache:
-    """Header readers by schema id. Schemas that the lake does not have yet are fetched from the bus."""
+    """Header readers by schema id. Schemas that the lake does not have yet are fetched from the bus;
+    `fetched` has the text of each, and the replay id of the first event that needed it.
+    """
 
     def __init__(self, schemas: Mapping[str, str], settings: BusSettings, session: Login | None) -> None:
-        self.fetched: dict[str, str] = {}
+        self.fetched: dict[str, tuple[str, int]] = {}
         self._schemas = schemas
         self._settings = settings
         self._session = session
         self._bus: Bus | None = None
         self._readers: dict[str, HeaderReader] = {}
 
-    def reader(self, schema_id: str) -> HeaderReader:
-        """The reader for events of a schema."""
+    def reader(self, schema_id: str, replay_id: int) -> HeaderReader:
+        """The reader for events of a schema, of which one is at this position."""
         found = self._readers.get(schema_id)
         if found is None:
-            found = self._readers[schema_id] = HeaderReader(self._load(schema_id))
+            found = self._readers[schema_id] = _header_reader(self._load(schema_id, replay_id))
         return found
 
-    def _load(self, schema_id: str) -> str:
+    def _load(self, schema_id: str, replay_id: int) -> str:
         if schema_id in self._schemas:
             return self._schemas[schema_id]
         if self._bus is None:
             self._bus = Bus(self._settings, SystemClock(), self._session)
-        self.fetched[schema_id] = self._bus.schema_json(schema_id)
-        return self.fetched[schema_id]
+        text = self._bus.schema_json(schema_id)
+        self.fetched[schema_id] = (text, replay_id)
+        return text
 
 
-def split_marks(batch: pa.RecordBatch) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:
+class LakeSchemas(Mapping[str, str]):
+    """The schemas of a lake, read when one is asked for that is not known yet; tasks of one process share
+    them.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._known = _known_schemas.setdefault(lake.path, {})
+        self._is_read = False
+
+    def __getitem__(self, schema_id: str) -> str:
+        if schema_id not in self._known and not self._is_read:
+            self._is_read = True
+            self._known |= load_schemas(self._lake)
+        return self._known[schema_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+_known_schemas: dict[str, dict[str, str]] = {}
+
+
+@lru_cache(maxsize=1024)
+def _header_reader(schema_json: str) -> HeaderReader:
+    return HeaderReader(schema_json)
+
+
+def split_marks(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[tuple[int, int]]]:
     """The events of a batch of the bus source, and the (after, through) of its marks."""
-    events: list[dict[str, Any]] = []
-    marks: list[tuple[int, int]] = []
-    for row in batch.to_pylist():
-        if row["payload"] is None:
-            marks.append((row["transaction_last"], row["replay_id"]))
-        else:
-            events.append(row)
-    return events, marks
+    is_mark = pc.is_null(batch["payload"])
+    if not pc.any(is_mark).as_py():
+        return batch, []
+    marks = batch.filter(is_mark)
+    spans = zip(marks["transaction_last"].to_pylist(), marks["replay_id"].to_pylist(), strict=True)
+    return batch.filter(pc.invert(is_mark)), list(spans)
 
 
-def render_bronze(events: Iterable[Mapping[str, Any]], floor: int, headers: HeaderCache) -> pa.RecordBatch:
+def render_bronze(events: pa.RecordBatch, floor: int, headers: HeaderCache) -> pa.RecordBatch:
     """Events above the floor as rows of bronze."""
-    rows: list[dict[str, Any]] = []
-    for event in events:
-        if event["replay_id"] <= floor:
-            continue
+    fresh = events.filter(pc.greater(events["replay_id"], floor))
+    found: list[Header] = []
+    schema_id, reader = None, None
+    for event_schema_id, payload, replay_id in zip(
+        fresh["schema_id"].to_pylist(),
+        fresh["payload"].to_pylist(),
+        fresh["replay_id"].to_pylist(),
+        strict=True,
+    ):
+        if event_schema_id != schema_id or reader is None:
+            schema_id, reader = event_schema_id, headers.reader(event_schema_id, replay_id)
         try:
-            header = headers.reader(event["schema_id"]).read(event["payload"])
+            found.append(reader.read(payload))
         except PayloadInvalid as error:
-            header = {**_EMPTY_HEADER, "header_error": error.message}
-        rows.append({**event, **header})
-    return pa.RecordBatch.from_pylist(rows, schema=BRONZE)
-
-
-def _sync(path: str) -> None:
-    """A commit must never name a file that a power cut can take back."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            found.append(unreadable(error.message))
+    arrays = [*(fresh[name] for name in _OWN_COLUMNS), *render_headers(found)]
+    return pa.RecordBatch.from_arrays(arrays, schema=BRONZE)

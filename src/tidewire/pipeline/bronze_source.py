@@ -25,10 +25,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tidewire.pipeline.bus import parse_number
-from tidewire.pipeline.source import parse_offset, render_offset
+from tidewire.pipeline.offsets import parse_offset, render_offset
 from tidewire.pipeline.spans import START, Span
 from tidewire.pipeline.tables import BRONZE, Lake, OpenTable, list_files, read_file, try_open_table
-from tidewire.pipeline.transactions import TransactionMark, closed_through
+from tidewire.pipeline.transactions import TransactionMark, closed_through, closed_through_lasts
 
 EVENTS = pa.schema(
     [
@@ -64,14 +64,47 @@ class FilePartition(InputPartition):
 
 def read_marks(lake: Lake, bronze: OpenTable, span: Span) -> list[TransactionMark]:
     """What the planner must know of the events in a span, in log order."""
-    marks: list[TransactionMark] = []
-    for path in list_files(bronze, span):
-        rows = read_file(os.path.join(lake.table("bronze"), path), _PLAN_COLUMNS)
-        for row in _rows_in(rows, span).to_pylist():
-            is_gap = (row["change_type"] or "").startswith("GAP_")
-            marks.append(
-                TransactionMark(row["replay_id"], row["transaction_last"], row["transaction_key"], is_gap)
-            )
+    files = [_read_plan_columns(lake, path, span) for path in list_files(bronze, span)]
+    return _marks_of(pa.concat_tables([_PLAN_COLUMNS.empty_table(), *files]))
+
+
+def plan_end(lake: Lake, bronze: OpenTable, span: Span, max_rows: int | None) -> int | None:
+    """Where a batch after the span's start ends so that no transaction is divided, None if none is closed
+    yet.
+
+    Reads files until one such place is known, not all that wait.
+    """
+    files = list_files(bronze, span)
+    rows = _PLAN_COLUMNS.empty_table()
+    for place, path in enumerate(files):
+        rows = pa.concat_tables([rows, _read_plan_columns(lake, path, span)])
+        if max_rows is not None and rows.num_rows > max_rows and place < len(files) - 1:
+            end = _closed_end(rows, pc.max(rows["replay_id"]).as_py(), max_rows)
+            if end is not None:
+                return end
+    return _closed_end(rows, span.through, max_rows)
+
+
+def _closed_end(rows: pa.Table, known: int, max_rows: int | None) -> int | None:
+    if rows["transaction_last"].null_count:
+        return closed_through(_marks_of(rows), known, max_rows)
+    in_order = rows.select(["replay_id", "transaction_last"]).sort_by("replay_id")
+    positions, lasts = (in_order[name].to_numpy() for name in in_order.column_names)
+    return closed_through_lasts(positions, lasts, known, max_rows)
+
+
+def _read_plan_columns(lake: Lake, path: str, span: Span) -> pa.Table:
+    return _rows_in(read_file(os.path.join(lake.table("bronze"), path), _PLAN_COLUMNS), span)
+
+
+def _marks_of(rows: pa.Table) -> list[TransactionMark]:
+    columns = (
+        rows[name].to_pylist() for name in ("replay_id", "transaction_last", "transaction_key", "change_type")
+    )
+    marks = [
+        TransactionMark(replay_id, last, key, (change_type or "").startswith("GAP_"))
+        for replay_id, last, key, change_type in zip(*columns, strict=True)
+    ]
     return sorted(marks, key=lambda mark: mark.replay_id)
 
 
@@ -126,18 +159,20 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Called at each trigger."""
-        after = parse_offset(start)
+        after = parse_offset(start).position
         bronze = try_open_table(self._lake, "bronze")
         if bronze is None or bronze.committed is None:
             return start
         known = bronze.committed if self._target is None else min(bronze.committed, self._target)
         max_rows = None if isinstance(limit, ReadAllAvailable) else self._max_rows
-        return render_offset(self._plan(bronze, after, known, max_rows))
+        end = self._plan(bronze, after, known, max_rows)
+        # Spark compares offsets as texts: one that has not moved must not change its form either.
+        return start if end <= after else render_offset(end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[FilePartition]:
         """Called for each batch."""
         bronze = try_open_table(self._lake, "bronze")
-        span = Span(parse_offset(start), parse_offset(end))
+        span = Span(parse_offset(start).position, parse_offset(end).position)
         return [] if bronze is None else plan_partitions(bronze, span)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -151,8 +186,8 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return after
         question = (after, known, max_rows)
         if self._planned is None or self._planned[0] != question:
-            marks = read_marks(self._lake, bronze, Span(after, known))
-            self._planned = (question, closed_through(marks, known, max_rows) or after)
+            end = plan_end(self._lake, bronze, Span(after, known), max_rows)
+            self._planned = (question, after if end is None else end)
         return self._planned[1]
 
 

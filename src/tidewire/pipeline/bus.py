@@ -39,8 +39,9 @@ LONGEST_DELAY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class BusSettings:
-    """Where the events are and who reads them. `tls_ca` is the path of the PEM roots to trust; without it
-    the connection is plain, unless `tls` asks for the usual public roots.
+    """Where the events are and who reads them. `tls_ca` is the path of the PEM roots to trust; without it the
+    connection is plain, unless `tls` asks for the usual public roots. `export` is where the Arrow export of a
+    Tidewire server is: its URL, empty to look for it where the login led, or `off`.
     """
 
     endpoint: str
@@ -55,6 +56,7 @@ class BusSettings:
     tls_ca: str = ""
     tls: bool = False
     retry_s: float = 300.0
+    export: str = ""
 
 
 _TEXT_OPTIONS = (
@@ -66,6 +68,7 @@ _TEXT_OPTIONS = (
     "client_id",
     "client_secret",
     "tls_ca",
+    "export",
 )
 
 
@@ -146,7 +149,7 @@ class Bus:
         between responses.
         """
         position = after
-        retry = _Retry(self, ended)
+        retry = Retry(self, ended)
         while not ended.is_set():
             try:
                 with (
@@ -185,7 +188,7 @@ class Bus:
 
     def schema_json(self, schema_id: str) -> str:
         """The Avro schema of an id. Blocks; retries as `stream` does."""
-        retry = _Retry(self, threading.Event())
+        retry = Retry(self, threading.Event())
         while True:
             try:
                 with self.connect() as client:
@@ -197,6 +200,11 @@ class Bus:
         """Sign in again, after the server has refused the session. Blocks."""
         with self._lock:
             self._session = self._sign_in()
+
+    @property
+    def roots(self) -> bytes | None:
+        """The PEM roots to trust; empty for the usual ones, None for plain connections."""
+        return self._tls_ca
 
     def now_s(self) -> float:
         """The clock that retries are measured by."""
@@ -232,7 +240,7 @@ class Bus:
             client.close()
 
 
-class _Retry:
+class Retry:
     """Decides, for one run of attempts, whether a failure is worth another and how long to wait first."""
 
     def __init__(self, bus: Bus, ended: threading.Event) -> None:
@@ -255,7 +263,7 @@ class _Retry:
         if isinstance(error, ReplayIdExpired | ReplayIdInvalid):
             raise type(error)(
                 f"the server no longer has the events after replay id {position}: {error.message} "
-                "They are lost to this reader; start a new lake, or restore the server's data.",
+                "An archive may still have them; otherwise read the records again.",
                 replay_id=position,
             ) from error
         if now_s - self._failing_since >= self._bus.settings.retry_s:

@@ -7,12 +7,16 @@ Columns of ours begin with an underscore, which no field name does.
 
 Between stages a value stays as Avro sent it (text, number, truth; dates and times as milliseconds); only
 the replica table holds typed values.
+
+A field whose type changes keeps its column name. If the old type's values cannot all be told in the new one,
+they stay in a column of their own, `<name>__old_<first 8 characters of the schema id that had the type>`.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -62,6 +66,7 @@ REPLAY_ID = "_replay_id"
 COMMIT_MS = "_commit_ms"
 DELETED = "_deleted"
 STALE = "_stale"
+BUCKET = "_bucket"
 OWN_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     (RECORD_ID, pa.string()),
     (REPLAY_ID, pa.int64()),
@@ -70,7 +75,28 @@ OWN_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     (STALE, pa.bool_()),
 )
 """The columns every replica begins with."""
-_OWN_NAMES = frozenset(name for name, _ in OWN_COLUMNS)
+_OWN_NAMES = frozenset(name for name, _ in OWN_COLUMNS) | {BUCKET}
+_OLD = "__old_"
+_OLD_ID_LENGTH = 8
+# From year 1 to the end of year 9999: what every reader of a timestamp can show.
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+_EXACT = frozenset(
+    {
+        (Kind.WHOLE, Kind.DOUBLE),
+        (Kind.WHOLE, Kind.TEXT),
+        (Kind.DOUBLE, Kind.TEXT),
+        (Kind.TRUTH, Kind.TEXT),
+        (Kind.DATE, Kind.TIMESTAMP),
+    }
+)
+_PARTIAL = frozenset(
+    {
+        (Kind.TEXT, Kind.WHOLE),
+        (Kind.TEXT, Kind.DOUBLE),
+        (Kind.TEXT, Kind.TRUTH),
+        (Kind.DOUBLE, Kind.WHOLE),
+    }
+)
 
 
 def component_column(field: str, component: str) -> str:
@@ -141,6 +167,83 @@ def replica_schema(kinds: Mapping[str, Kind]) -> pa.Schema:
 def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
     """The field columns of a replica's Arrow schema."""
     return {field.name: _KINDS[field.type] for field in schema if field.name not in _OWN_NAMES}
+
+
+def bucket_of(record_id: str, buckets: int) -> int:
+    """Which of a replica's partitions a record is in. The same for ever, in every engine that has CRC-32."""
+    return zlib.crc32(record_id.encode()) % buckets
+
+
+def merge_kinds(schemas: Iterable[tuple[str, Mapping[str, Kind]]]) -> dict[str, Kind]:
+    """The columns of a replica whose events came by these schemas (id and columns), in the order of their
+    last use: later types count, and types that lose values against them keep an old column.
+    """
+    kinds: dict[str, Kind] = {}
+    sources: dict[str, str] = {}
+    for schema_id, columns in schemas:
+        for name, kind in columns.items():
+            present = kinds.get(name)
+            if present is not None and present is not kind and (present, kind) not in _EXACT:
+                kinds[old_column(name, sources[name])] = present
+            kinds[name] = kind
+            sources[name] = schema_id
+    return kinds
+
+
+def old_column(name: str, schema_id: str) -> str:
+    """Where the values stay that a column had by this schema, before its type changed."""
+    return f"{name}{_OLD}{schema_id[:_OLD_ID_LENGTH]}"
+
+
+def old_columns(kinds: Mapping[str, Kind]) -> dict[str, list[tuple[str, Kind]]]:
+    """For each column whose type has changed: its old columns and their types."""
+    found: dict[str, list[tuple[str, Kind]]] = {}
+    for name, kind in kinds.items():
+        current, mark, _ = name.rpartition(_OLD)
+        if mark and current in kinds:
+            found.setdefault(current, []).append((name, kind))
+    return found
+
+
+def fits(value: Native, kind: Kind) -> bool:
+    """Whether a value other than None can stand in a column of this type as it is."""
+    match kind:
+        case Kind.TEXT:
+            return isinstance(value, str)
+        case Kind.TRUTH:
+            return isinstance(value, bool)
+        case Kind.WHOLE:
+            return type(value) is int
+        case Kind.DOUBLE:
+            return type(value) is float or type(value) is int
+        case Kind.TIMESTAMP | Kind.DATE:
+            return type(value) is int and _FIRST_MS <= value <= _LAST_MS
+
+
+def convert(value: Native, old: Kind, new: Kind) -> Native:
+    """A value of one column type in another one, or None if it has no equal there. None stays None.
+
+    Between dates or times and anything else there are no equals: what a text says about a day is up to
+    whoever wrote it.
+    """
+    if old is new:
+        return value if value is None or fits(value, new) else None
+    if (old, new) not in _EXACT and (old, new) not in _PARTIAL:
+        return None
+    return try_convert(value, new)
+
+
+def kind_of(value: Native) -> Kind:
+    """The type that a value other than None tells by itself."""
+    match value:
+        case str():
+            return Kind.TEXT
+        case bool():
+            return Kind.TRUTH
+        case int():
+            return Kind.WHOLE
+        case _:
+            return Kind.DOUBLE
 
 
 def try_convert(value: Native, kind: Kind) -> Native:

@@ -1,82 +1,75 @@
-"""From an archived event to the changes it tells of: one per record.
+"""From archived events to rows of history: one per record that an event tells of.
 
-Runs on executors. Every event is decoded by its own schema, found by its schema id, so events of several
-schema versions may stand in one batch. An event that cannot be understood still yields a row, with a
-`problem`, so that it is counted, kept and shown rather than lost.
+Runs on executors, column by column: no row becomes an Arrow value before its whole file does. Every event is
+decoded by its own schema, found by its schema id, so events of several schema versions may stand in one
+batch. An event that cannot be understood still leaves a note, and a row with its `problem` if its header is
+known, so that it is counted, kept and shown rather than lost.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
-from tidewire.errors import PlatformError
+from tidewire.errors import PayloadInvalid, PlatformError
 from tidewire.ids import EMPTY_ID
-from tidewire.pipeline.columns import Native, component_column, parse_columns
+from tidewire.pipeline.columns import Kind, Native, component_column, parse_columns, parse_kinds
+from tidewire.pipeline.fold import DELETES, DIFFERENCE
+from tidewire.pipeline.tables import HISTORY
 from tidewire.schema.bitmap import decode_bitmap
 from tidewire.schema.codec import EventSchema
 
-FULL_ROWS = frozenset({"CREATE", "UNDELETE"})
-DELETES = frozenset({"DELETE", "GAP_DELETE"})
-"""A gap delete says all there is to say: the record is gone."""
+HEADER = "ChangeEventHeader"
 GAPS = frozenset({"GAP_CREATE", "GAP_UPDATE", "GAP_UNDELETE"})
-UNDECODABLE = frozenset({"schema_unknown", "payload_invalid"})
-"""Problems of events whose content is not known at all."""
-
-CHANGES = pa.schema(
-    [
-        ("entity", pa.string()),
-        ("record_id", pa.string()),
-        ("replay_id", pa.int64()),
-        ("sequence", pa.int64()),
-        ("change_type", pa.string()),
-        ("transaction_key", pa.string()),
-        ("commit_number", pa.int64()),
-        ("commit_ms", pa.int64()),
-        ("user_id", pa.string()),
-        ("origin", pa.string()),
-        ("schema_id", pa.string()),
-        ("changed", pa.list_(pa.string())),
-        ("values_json", pa.string()),
-        ("problem", pa.string()),
-        ("detail", pa.string()),
-        ("mark_after", pa.int64()),
-    ]
-)
-"""Decoded changes on their way to the driver. A row with `mark_after` is a mark: it covers (mark_after,
-replay_id].
-"""
+GAP, OVERFLOW, WILDCARD, WILDCARD_UNKNOWN = "gap", "overflow", "wildcard", "wildcard_unknown"
+SCHEMA_UNKNOWN, PAYLOAD_INVALID, TYPE_UNKNOWN = "schema_unknown", "payload_invalid", "change_type_unknown"
+DIFFERING = "difference"
+UNDECODED = frozenset({SCHEMA_UNKNOWN, PAYLOAD_INVALID, TYPE_UNKNOWN})
+"""Problems that only a retry, or reading the record again, can solve."""
+_ENTITY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,79}")
+_MAX_PLANS = 4096
+_CREATES = frozenset({"CREATE", "UNDELETE"})
 
 
 @dataclass(frozen=True, slots=True)
-class RecordChange:
-    """One change of one record.
-
-    `values` are the fields the event sets, by column; for a create or undelete every other field is null,
-    for an update every other field is untouched. `problem` is a short stable word if the change cannot be
-    applied, and `detail` explains it.
+class Note:
+    """Something about one event that the driver must act on. `reason` is a problem, or `difference` for an
+    event with text differences; `columns` are those that a wildcard event sets to null.
     """
 
     entity: str
     record_id: str
     replay_id: int
-    change_type: str
-    sequence: int = 0
-    transaction_key: str = ""
-    commit_number: int = 0
-    commit_ms: int = 0
-    user_id: str = ""
-    origin: str = ""
+    reason: str
+    change_type: str = ""
     schema_id: str = ""
-    changed: tuple[str, ...] = ()
-    values: Mapping[str, Native] = field(default_factory=dict)
-    problem: str | None = None
-    detail: str | None = None
+    detail: str = ""
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What is known of an event without its payload."""
+
+    replay_id: int
+    schema_id: str
+    entity: str
+    change_type: str
+    record_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bits:
+    """What the bitmaps of a header stand for: columns changed, and those told by a difference."""
+
+    changed: tuple[str, ...]
+    differing: frozenset[str]
 
 
 class ChangeSchema:
@@ -85,11 +78,23 @@ class ChangeSchema:
     def __init__(self, schema_json: str) -> None:
         self.event = EventSchema(schema_json)
         self._schema_json = schema_json
+        self._bits: dict[tuple[tuple[str, ...], ...], _Bits] = {}
+        self._parts: dict[tuple[str, str], str] = {}
 
     @cached_property
     def columns(self) -> dict[str, tuple[str, ...]]:
         """The columns of each field."""
         return parse_columns(self._schema_json)
+
+    @cached_property
+    def kinds(self) -> dict[str, Kind]:
+        """The type of each column."""
+        return parse_kinds(self._schema_json)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether events of this schema tell of changes of records."""
+        return HEADER in self.event.field_names
 
     def columns_of(self, names: Iterable[str]) -> list[str]:
         """The columns that names such as `Phone`, `BillingAddress.City` or a whole `Name` stand for."""
@@ -103,169 +108,240 @@ class ChangeSchema:
         return list(found)
 
     def flatten(self, event: Mapping[str, Any]) -> dict[str, Native]:
-        """All non-null field values by column."""
+        """All values that are not null by column; the header is left out."""
         flat: dict[str, Native] = {}
-        for name in self.columns:
-            value = event.get(name)
-            if isinstance(value, Mapping):
+        parts = self._parts
+        for name, value in event.items():
+            if isinstance(value, dict):
+                if name == HEADER:
+                    continue
                 for component, part in value.items():
                     if part is not None:
-                        flat[component_column(name, component)] = part
+                        column = parts.get((name, component))
+                        if column is None:
+                            column = parts[name, component] = component_column(name, component)
+                        flat[column] = part
             elif isinstance(value, list):  # the flags of a user that are set
                 flat[name] = ";".join(value)
             elif value is not None:
                 flat[name] = value
         return flat
 
-
-def decode_event(replay_id: int, schema: ChangeSchema, payload: bytes) -> list[RecordChange]:
-    """The changes of one event. Raises PayloadInvalid if the bytes do not fit the schema."""
-    event = schema.event.decode(payload)
-    header = event["ChangeEventHeader"]
-    change_type = header["changeType"]
-    nulled = schema.columns_of(decode_bitmap(schema.event, header["nulledFields"]))
-    changed = schema.columns_of(decode_bitmap(schema.event, header["changedFields"]))
-    changed += [name for name in nulled if name not in changed]
-    differing = schema.columns_of(decode_bitmap(schema.event, header["diffFields"]))
-    present = schema.flatten(event)
-    if change_type in FULL_ROWS:
-        values: dict[str, Native] = present
-    elif change_type == "UPDATE":
-        values = {name: present.get(name) for name in changed if name not in differing}
-    else:
-        values = {}
-    problem, detail = _problem_of(change_type, header)
-    return [
-        RecordChange(
-            entity=header["entityName"],
-            record_id=record_id,
-            replay_id=replay_id,
-            change_type=change_type,
-            sequence=header["sequenceNumber"],
-            transaction_key=header["transactionKey"],
-            commit_number=header["commitNumber"],
-            commit_ms=header["commitTimestamp"],
-            user_id=header["commitUser"],
-            origin=header["changeOrigin"],
-            schema_id=schema.event.schema_id,
-            changed=tuple(changed),
-            values=values,
-            problem=problem,
-            detail=detail,
-        )
-        for record_id in header["recordIds"]
-    ]
+    def bits(self, header: Mapping[str, Any]) -> _Bits:
+        """What a header's bitmaps say. Raises PayloadInvalid."""
+        key = (tuple(header["changedFields"]), tuple(header["nulledFields"]), tuple(header["diffFields"]))
+        found = self._bits.get(key)
+        if found is None:
+            changed, nulled, differing = (self.columns_of(decode_bitmap(self.event, part)) for part in key)
+            changed += [name for name in nulled if name not in changed]
+            found = _Bits(tuple(changed), frozenset(differing))
+            # Updates of one kind of record are mostly of the same few fields; more than this is an attack.
+            if len(self._bits) < _MAX_PLANS:
+                self._bits[key] = found
+        return found
 
 
-def _problem_of(change_type: str, header: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    ids = header["recordIds"]
-    if change_type == "GAP_OVERFLOW" or EMPTY_ID in ids:
-        return (
-            "overflow",
-            "the transaction has more changes than the log records; the object must be read again",
-        )
-    if any("*" in record_id for record_id in ids):
-        return "wildcard", "the event speaks of every record of the object"
-    if change_type in GAPS:
-        return "gap", "the event tells that the record changed, not how; the record must be read again"
-    if header["diffFields"]:
-        return "text_difference", "the event carries the difference of a long text instead of the text"
-    if change_type not in FULL_ROWS and change_type not in DELETES and change_type != "UPDATE":
-        return "change_type_unknown", f"change type {change_type} has no meaning for a replica"
-    return None, None
+@lru_cache(maxsize=256)
+def _compile(schema_json: str) -> ChangeSchema:
+    """A schema ready for use. Kept from batch to batch, since a worker process outlives its tasks."""
+    return ChangeSchema(schema_json)
 
 
-def decode_batches(
-    schemas: Mapping[str, str],
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow` that turns rows of the bronze source into rows of CHANGES.
+class Rows:
+    """Rows of one history table in the making: a list per column."""
 
-    Per batch: called on an executor, once per task, with every schema that bronze may name.
+    def __init__(self) -> None:
+        self.columns: tuple[list[Any], ...] = tuple([] for _ in HISTORY.names)
+        self.first = 0
+        self.last = 0
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def add(self, record_id: str, replay_id: int, rest: tuple[Any, ...]) -> None:
+        """Add one row; `rest` are the values of all columns but the first two."""
+        columns = self.columns
+        if not columns[0]:
+            self.first = self.last = replay_id
+        self.first, self.last = min(self.first, replay_id), max(self.last, replay_id)
+        columns[0].append(record_id)
+        columns[1].append(replay_id)
+        for column, value in zip(columns[2:], rest, strict=True):
+            column.append(value)
+
+    def render(self) -> pa.Table:
+        """The rows as Arrow."""
+        arrays = [pa.array(column, f.type) for column, f in zip(self.columns, HISTORY, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=HISTORY)
+
+
+@dataclass
+class Decoded:
+    """What a run of events makes: rows by entity, the last position of each schema by entity, and notes."""
+
+    rows: dict[str, Rows] = field(default_factory=dict)
+    schemas: dict[str, dict[str, int]] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+
+class Decoder:
+    """Decodes events one after the other, in log order, into rows above each table's floor.
+
+    `latest` is the schema that each entity was last seen with before.
     """
 
-    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known: dict[str, ChangeSchema] = {}
-        for batch in batches:
-            rows: list[dict[str, Any]] = []
-            for row in batch.to_pylist():
-                rows.extend(_decode_row(row, schemas, known))
-            yield pa.RecordBatch.from_pylist(rows, schema=CHANGES)
+    def __init__(
+        self,
+        schemas: Mapping[str, str],
+        floors: Mapping[str, int] | None = None,
+        latest: Mapping[str, str] | None = None,
+    ) -> None:
+        self.decoded = Decoded()
+        self._schemas = schemas
+        self._floors = floors or {}
+        self._latest = dict(latest or {})
+        self._known: dict[str, ChangeSchema] = {}
+        self._entities: set[str] = set()
+        self._at = -1
+        self._seen: set[tuple[str, str]] = set()
 
-    return decode
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Decode a batch of bronze rows that are events."""
+        columns = (batch.column(name).to_pylist() for name in ("replay_id", "schema_id", "payload"))
+        for i, (replay_id, schema_id, payload) in enumerate(zip(*columns, strict=True)):
+            if schema_id not in self._schemas:
+                detail = f"no schema with id {schema_id} was archived"
+                self._add_undecoded(read_envelope(batch, i), SCHEMA_UNKNOWN, detail)
+                continue
+            try:
+                schema = self._schema(schema_id)
+                if schema.is_change:  # a platform event is archived, but no change of a record
+                    self._add_event(replay_id, schema_id, schema, schema.event.decode_set(payload))
+            except PlatformError as error:
+                self._add_undecoded(read_envelope(batch, i), PAYLOAD_INVALID, error.message)
 
-
-def _decode_row(
-    row: Mapping[str, Any], schemas: Mapping[str, str], known: dict[str, ChangeSchema]
-) -> Iterator[dict[str, Any]]:
-    if row["payload"] is None:
-        yield {"replay_id": row["replay_id"], "mark_after": row["mark_after"]}
-        return
-    schema_id = row["schema_id"]
-    try:
-        schema = known.get(schema_id)
+    def _schema(self, schema_id: str) -> ChangeSchema:
+        schema = self._known.get(schema_id)
         if schema is None:
-            schema = known[schema_id] = ChangeSchema(schemas[schema_id])
-        if "ChangeEventHeader" not in schema.event.field_names:
-            return  # a platform event: archived, but no change of a record
-        changes = decode_event(row["replay_id"], schema, row["payload"])
-    except KeyError:
-        changes = _undecodable(row, "schema_unknown", f"no schema with id {schema_id} was archived")
-    except PlatformError as error:
-        changes = _undecodable(row, "payload_invalid", error.message)
-    for change in changes:
-        yield render_change(change)
+            schema = self._known[schema_id] = _compile(self._schemas[schema_id])
+        return schema
 
-
-def _undecodable(row: Mapping[str, Any], problem: str, detail: str) -> list[RecordChange]:
-    """What is known of an event that does not decode: perhaps its header, from bronze."""
-    return [
-        RecordChange(
-            entity=row["entity"] or "",
-            record_id=record_id,
-            replay_id=row["replay_id"],
-            change_type=row["change_type"] or "",
-            schema_id=row["schema_id"],
-            problem=problem,
-            detail=detail,
+    def _add_event(
+        self, replay_id: int, schema_id: str, schema: ChangeSchema, event: Mapping[str, Any]
+    ) -> None:
+        header = event[HEADER]
+        entity, ids, change_type = header["entityName"], header["recordIds"], header["changeType"]
+        if entity not in self._entities:
+            check_entity(entity)
+            self._entities.add(entity)
+        if not ids:
+            raise PayloadInvalid("the event names no record")
+        bits = schema.bits(header)
+        changed, differing = bits.changed, bits.differing
+        present = schema.flatten(event)
+        values: dict[str, Any] = {}
+        enriched: dict[str, Native] | None = None
+        if change_type in _CREATES:
+            values = present
+        elif change_type == "UPDATE":
+            for name in changed:
+                value = present.pop(name, None)
+                values[name] = {DIFFERENCE: value} if name in differing and value is not None else value
+            enriched = present
+        else:
+            enriched = present
+        problem, detail = _problem_of(change_type, ids)
+        if problem == WILDCARD and not changed:
+            changed = self._retyped(entity, schema)
+            problem = WILDCARD if changed else WILDCARD_UNKNOWN
+        rest = (
+            header["sequenceNumber"],
+            change_type,
+            header["transactionKey"],
+            header["commitNumber"],
+            header["commitTimestamp"],
+            header["commitUser"],
+            header["changeOrigin"],
+            schema_id,
+            changed,
+            orjson.dumps(values).decode(),
+            orjson.dumps(enriched).decode() if enriched else None,
+            problem,
         )
-        for record_id in row["record_ids"] or [""]
-    ]
+        fresh = self._put(entity, (EMPTY_ID,) if problem == OVERFLOW else ids, replay_id, rest)
+        self._latest[entity] = schema_id
+        used = self.decoded.schemas.setdefault(entity, {})
+        used[schema_id] = max(replay_id, used.get(schema_id, -1))
+        reason = problem or (DIFFERING if differing and change_type == "UPDATE" else None)
+        if reason is not None:
+            columns = tuple(changed) if problem == WILDCARD else ()
+            self.decoded.notes += [
+                Note(entity, record_id, replay_id, reason, change_type, schema_id, detail, columns)
+                for record_id in fresh
+            ]
+
+    def _retyped(self, entity: str, schema: ChangeSchema) -> tuple[str, ...]:
+        """The columns whose type is another one by this schema than by the one before."""
+        before = self._latest.get(entity)
+        if before is None or before not in self._schemas:
+            return ()
+        kinds = self._schema(before).kinds
+        return tuple(name for name, kind in schema.kinds.items() if kinds.get(name, kind) is not kind)
+
+    def _put(self, entity: str, ids: Iterable[str], replay_id: int, rest: tuple[Any, ...]) -> list[str]:
+        """Add a row per record; returns those records. An event that stands in the log twice is taken once."""
+        if replay_id != self._at:
+            self._at = replay_id
+            self._seen.clear()
+        rows = self.decoded.rows.get(entity)
+        if rows is None:
+            rows = self.decoded.rows[entity] = Rows()
+        is_new = replay_id > self._floors.get(entity, -1)
+        fresh: list[str] = []
+        for record_id in ids:
+            if (entity, record_id) in self._seen:
+                continue
+            self._seen.add((entity, record_id))
+            fresh.append(record_id)
+            if is_new:
+                rows.add(record_id, replay_id, rest)
+        return fresh
+
+    def _add_undecoded(self, envelope: Envelope, reason: str, detail: str) -> None:
+        ids: Sequence[str] = envelope.record_ids
+        entity = envelope.entity if _ENTITY.fullmatch(envelope.entity) else ""
+        replay_id, change_type, schema_id = envelope.replay_id, envelope.change_type, envelope.schema_id
+        if entity and ids:
+            nothing = (0, change_type, None, None, None, None, None, schema_id, (), None, None)
+            ids = self._put(entity, ids, replay_id, (*nothing, reason))
+        self.decoded.notes += [
+            Note(entity, record_id, replay_id, reason, change_type, schema_id, detail)
+            for record_id in ids or [""]
+        ]
 
 
-def render_change(change: RecordChange) -> dict[str, Any]:
-    """A change as a row of CHANGES."""
-    return {
-        "entity": change.entity,
-        "record_id": change.record_id,
-        "replay_id": change.replay_id,
-        "sequence": change.sequence,
-        "change_type": change.change_type,
-        "transaction_key": change.transaction_key,
-        "commit_number": change.commit_number,
-        "commit_ms": change.commit_ms,
-        "user_id": change.user_id,
-        "origin": change.origin,
-        "schema_id": change.schema_id,
-        "changed": list(change.changed),
-        "values_json": json.dumps(change.values, ensure_ascii=False),
-        "problem": change.problem,
-        "detail": change.detail,
-    }
+def read_envelope(batch: pa.RecordBatch, i: int) -> Envelope:
+    """What bronze knows of an event by its header columns."""
+    entity, change_type, ids = (
+        batch.column(name)[i].as_py() for name in ("entity", "change_type", "record_ids")
+    )
+    replay_id, schema_id = batch.column("replay_id")[i].as_py(), batch.column("schema_id")[i].as_py()
+    return Envelope(replay_id, schema_id or "", entity or "", change_type or "", tuple(ids or ()))
 
 
-def parse_changes(rows: pa.Table) -> list[RecordChange]:
-    """Rows of CHANGES without marks, in log order; changes of one event keep the order of its record ids."""
-    changes = [
-        RecordChange(
-            **{
-                name: row[name]
-                for name in CHANGES.names
-                if name not in ("changed", "values_json", "mark_after")
-            },
-            changed=tuple(row["changed"]),
-            values=json.loads(row["values_json"]),
-        )
-        for row in rows.to_pylist()
-        if row["mark_after"] is None
-    ]
-    return sorted(changes, key=lambda change: change.replay_id)
+def check_entity(entity: str) -> None:
+    """Raises PayloadInvalid unless the name can be that of an object: it becomes the name of a directory."""
+    if _ENTITY.fullmatch(entity) is None:
+        raise PayloadInvalid(f"not the name of an object: {entity[:80]!r}")
+
+
+def _problem_of(change_type: str, ids: Iterable[str]) -> tuple[str | None, str]:
+    if change_type == "GAP_OVERFLOW" or EMPTY_ID in ids:
+        return OVERFLOW, "the transaction has more changes than the log records"
+    if any(record_id.endswith("*") for record_id in ids):
+        return WILDCARD, "the event speaks of every record of the object"
+    if change_type in GAPS:
+        return GAP, "the event tells that the record changed, not how"
+    if change_type not in _CREATES and change_type not in DELETES and change_type != "UPDATE":
+        return TYPE_UNKNOWN, f"change type {change_type} has no meaning for a replica"
+    return None, ""

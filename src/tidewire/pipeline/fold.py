@@ -1,103 +1,402 @@
-"""The heart of apply: what a run of changes makes of the rows of one object. Pure.
+"""The heart of the replica: what a run of changes makes of records. Pure; readers and maintenance share it.
 
-Rules. A change counts only if its replay id is newer than the row's. Create and undelete give the whole
-row; update sets the fields it names; delete leaves the row in place, marked deleted, with its last values,
-so that a late older change cannot bring it back. A change that cannot be applied goes to the dead letters
-and, if the record has a row, marks it stale: the row is known to be behind until a full row or a delete
-comes. An update of a record without a living row is such a change, because the other fields are unknown.
+Changes of a record are ordered by position, then by their number in the transaction; what was read through
+the records API at a position comes after the events there. Create, undelete and a read give the whole row;
+update sets what it names; delete, gap delete and a read that found nothing delete, which leaves the row with
+its last values, marked. Any other gap, and an event that did not decode, make the row stale: it is known to
+be behind until a whole row comes. An overflow makes every row of the object stale, a wildcard event sets its
+columns to null in every row, both in their place in the order. No event is left out, whatever was read when:
+a read finds its place by its position.
+
+An update of a record without a living row makes no row, since its other columns are unknown. It is told in
+`lost`, as are text differences that do not fit and values that a column's new type cannot hold, as far as no
+later whole row has made up for them. Such a value is null, and its row not stale for that: whether it was
+lost on the server too, only reading the object again can tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
-from tidewire.pipeline.columns import Kind, Native, try_convert
-from tidewire.pipeline.decode import DELETES, FULL_ROWS, RecordChange
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewire.ids import EMPTY_ID
+from tidewire.pipeline.columns import (
+    COMMIT_MS,
+    DELETED,
+    RECORD_ID,
+    REPLAY_ID,
+    STALE,
+    Kind,
+    Native,
+    convert,
+    fits,
+    kind_of,
+    kinds_of,
+    old_column,
+    old_columns,
+    parse_column,
+    render_column,
+    replica_schema,
+)
+from tidewire.pipeline.differences import try_patch
+
+READ, MISSING = "READ", "MISSING"
+FULL_ROWS = frozenset({"CREATE", "UNDELETE", READ})
+DELETES = frozenset({"DELETE", "GAP_DELETE", MISSING})
+"""A gap delete says all there is to say: the record is gone."""
+READS = frozenset({READ, MISSING})
+DIFFERENCE = "diff"
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaRow:
-    """The present state of one record. `values` holds the non-null fields by column."""
+class Lost:
+    """Something that a record's row lacks. `reason` is a short stable word."""
 
     record_id: str
     replay_id: int
-    commit_ms: int
-    values: Mapping[str, Native] = field(default_factory=dict)
-    is_deleted: bool = False
-    is_stale: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A change that was not applied, and why. `reason` is a short stable word."""
-
-    change: RecordChange
     reason: str
     detail: str
 
 
-def fold_changes(
-    rows: Mapping[str, ReplicaRow], changes: Iterable[RecordChange]
-) -> tuple[dict[str, ReplicaRow], list[DeadLetter]]:
-    """The rows that the changes (of one object, in log order) make new, and what could not be applied.
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Rows of a replica, and what they lack."""
 
-    `rows` holds the rows of the records concerned that exist so far.
-    """
-    fresh: dict[str, ReplicaRow] = {}
-    dead: list[DeadLetter] = []
-    for change in changes:
-        row = fresh.get(change.record_id) or rows.get(change.record_id)
-        if row is not None and row.replay_id >= change.replay_id:
-            continue
-        if change.problem is not None:
-            dead.append(DeadLetter(change, change.problem, change.detail or ""))
-            if row is not None:
-                fresh[change.record_id] = replace(row, is_stale=True)
-        elif change.change_type in FULL_ROWS:
-            values = {name: value for name, value in change.values.items() if value is not None}
-            fresh[change.record_id] = ReplicaRow(change.record_id, change.replay_id, change.commit_ms, values)
-        elif change.change_type in DELETES:
-            last_values = row.values if row is not None else {}
-            fresh[change.record_id] = ReplicaRow(
-                change.record_id, change.replay_id, change.commit_ms, last_values, is_deleted=True
-            )
-        elif row is None:
-            dead.append(
-                DeadLetter(change, "record_unknown", "an update of a record whose creation was never seen")
-            )
-        elif row.is_deleted:
-            dead.append(DeadLetter(change, "record_deleted", "an update of a record that is deleted"))
-            fresh[change.record_id] = replace(row, is_stale=True)
+    rows: pa.Table
+    lost: list[Lost]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row of history or reads, as far as folding looks at it."""
+
+    record_id: str
+    replay_id: int
+    sequence: int
+    change_type: str
+    commit_ms: int
+    changed: Sequence[str]
+    values_json: str | None
+    problem: str | None
+    schema_id: str = ""
+
+    @property
+    def order(self) -> tuple[int, bool, int]:
+        """Its place among the changes of its record."""
+        return self.replay_id, self.change_type in READS, self.sequence
+
+    @property
+    def is_general(self) -> bool:
+        """Whether it speaks of all records of the object."""
+        return self.record_id.endswith("*") or self.record_id == EMPTY_ID
+
+
+class RecordState:
+    """One record while its changes are folded. `values` holds the columns that are not null."""
+
+    __slots__ = (
+        "commit_ms",
+        "exists",
+        "is_deleted",
+        "is_stale",
+        "lost",
+        "record_id",
+        "replay_id",
+        "sources",
+        "values",
+    )
+
+    def __init__(self, record_id: str) -> None:
+        self.record_id = record_id
+        self.replay_id = 0
+        self.commit_ms = 0
+        self.values: dict[str, Native] = {}
+        self.exists = False
+        self.is_deleted = False
+        self.is_stale = False
+        self.lost: dict[str, Lost] = {}
+        self.sources: dict[str, str] = {}
+
+
+class Folder:
+    """Folds changes into records whose columns have the given types."""
+
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self._kinds = kinds
+        self._old = old_columns(kinds)
+
+    def fold(self, state: RecordState, step: Step) -> None:
+        """Take one change of the record, in order."""
+        if step.is_general:
+            self._fold_general(state, step)
+        elif step.change_type in DELETES:
+            if step.change_type != MISSING or state.exists:
+                state.exists = state.is_deleted = True
+                state.is_stale = False
+                state.lost.clear()
+                self._move(state, step)
+        elif step.problem is not None:
+            state.is_stale = True
+        elif step.change_type in FULL_ROWS:
+            state.exists, state.is_deleted, state.is_stale = True, False, False
+            state.values = {}
+            state.lost.clear()
+            self._move(state, step)
+            self._set_all(state, step, orjson.loads(step.values_json or "{}"))
+        elif step.change_type != "UPDATE":
+            state.is_stale = True
+        elif not state.exists:
+            self._lose(state, step, "unknown", "an update of a record whose creation was never seen")
+        elif state.is_deleted:
+            self._lose(state, step, "unknown", "an update of a record that is deleted")
         else:
-            fresh[change.record_id] = _updated(row, change)
-    return fresh, dead
+            self._move(state, step)
+            self._set_all(state, step, orjson.loads(step.values_json or "{}"))
+
+    def load(self, state: RecordState, columns: Mapping[str, tuple[Kind, Native]]) -> None:
+        """Begin with a row of the base, whose columns may have other types."""
+        for name, (kind, value) in columns.items():
+            if value is None:
+                continue
+            current = self._kinds.get(name)
+            if current is kind:
+                state.values[name] = value
+            elif current is not None:
+                self._set_converted(state, name, value, kind, current, state.replay_id)
+
+    def _fold_general(self, state: RecordState, step: Step) -> None:
+        if not state.exists or state.is_deleted:
+            return
+        if step.problem == "wildcard":
+            for name in step.changed:
+                state.values.pop(name, None)
+                state.lost.pop(name, None)
+        else:
+            state.is_stale = True
+
+    def _move(self, state: RecordState, step: Step) -> None:
+        state.replay_id = step.replay_id
+        state.commit_ms = step.commit_ms
+
+    def _lose(self, state: RecordState, step: Step, reason: str, detail: str) -> None:
+        state.is_stale = True
+        state.lost[reason] = Lost(state.record_id, step.replay_id, reason, detail)
+
+    def _set_all(self, state: RecordState, step: Step, values: Mapping[str, Any]) -> None:
+        kinds = self._kinds
+        for name, value in values.items():
+            kind = kinds.get(name)
+            if value is None:
+                state.values.pop(name, None)
+                state.lost.pop(name, None)
+                self._clear_old(state, name, step.schema_id)
+            elif kind is None:
+                continue
+            elif isinstance(value, dict):
+                self._patch(state, step, name, value.get(DIFFERENCE))
+            elif fits(value, kind):
+                state.values[name] = value
+                state.lost.pop(name, None)
+            else:
+                self._set_converted(state, name, value, None, kind, step.replay_id, step.schema_id)
+
+    def _clear_old(self, state: RecordState, name: str, schema_id: str) -> None:
+        """A column was set to null; if its type was still the old one then, so was its old column."""
+        for old_name, _ in self._old.get(name, ()):
+            if schema_id and (
+                state.sources.get(old_name) == schema_id or old_column(name, schema_id) == old_name
+            ):
+                state.values.pop(old_name, None)
+
+    def _patch(self, state: RecordState, step: Step, name: str, difference: object) -> None:
+        old = state.values.get(name)
+        new = try_patch(old, difference) if isinstance(old, str) and isinstance(difference, str) else None
+        if new is not None:
+            state.values[name] = new
+            return
+        state.is_stale = True
+        state.lost[name] = Lost(
+            state.record_id,
+            step.replay_id,
+            "difference",
+            f"the text difference of {name} does not lead from the text the replica has to the one it names",
+        )
+
+    def _set_converted(
+        self,
+        state: RecordState,
+        name: str,
+        value: Native,
+        old: Kind | None,
+        new: Kind,
+        replay_id: int,
+        schema_id: str = "",
+    ) -> None:
+        """Set a column from a value of another type; an old column of that type keeps it."""
+        for old_name, old_kind in self._old.get(name, ()):
+            if old_kind is old or (old is None and fits(value, old_kind)):
+                state.values[old_name] = value
+                state.sources[old_name] = schema_id
+                old = old_kind
+                break
+        converted = convert(value, old or kind_of(value), new)
+        if converted is not None:
+            state.values[name] = converted
+            state.lost.pop(name, None)
+            return
+        state.values.pop(name, None)
+        detail = f"the value of {name} has no equal as {new.value}"
+        state.lost[name] = Lost(state.record_id, replay_id, "value_lost", detail)
 
 
-def _updated(row: ReplicaRow, change: RecordChange) -> ReplicaRow:
-    merged = {**row.values, **change.values}
-    values = {name: value for name, value in merged.items() if value is not None}
-    # What made the row stale is still missing, so it stays so.
-    return replace(row, replay_id=change.replay_id, commit_ms=change.commit_ms, values=values)
+def fold_records(base: pa.Table | None, changes: pa.Table, kinds: Mapping[str, Kind], through: int) -> Folded:
+    """The rows of all records in `base` and `changes` as of a position.
 
-
-def convert_rows(
-    rows: Iterable[ReplicaRow], kinds: Mapping[str, Kind]
-) -> tuple[list[ReplicaRow], list[tuple[ReplicaRow, str]]]:
-    """The rows with every value in its column's type, and (row, column) for each value that has no equal
-    there.
-
-    Such a value becomes null, and its row stale.
+    `base` holds rows of the replica; `changes` rows of HISTORY or READS of some of the records and of others,
+    in any order, and all rows about every record of the object, none of them in the base already. Of the
+    changes only those at or below `through` count, and of reads those that are settled by then.
     """
-    converted: list[ReplicaRow] = []
-    lost: list[tuple[ReplicaRow, str]] = []
-    for row in rows:
-        values: dict[str, Native] = {}
-        is_stale = row.is_stale
-        for name, value in row.values.items():
-            values[name] = try_convert(value, kinds[name])
-            if values[name] is None:
-                lost.append((row, name))
-                is_stale = True
-        converted.append(replace(row, values=values, is_stale=is_stale))
-    return converted, lost
+    generals, by_record = _sort_steps(parse_steps(changes, through))
+    rows: list[pa.Table] = []
+    states: dict[str, RecordState] = {}
+    lost: list[Lost] = []
+    folder = Folder(kinds)
+    if base is not None and base.num_rows:
+        is_touched = pc.is_in(base[RECORD_ID], pa.array(sorted(by_record), pa.string()))
+        touched = base.filter(is_touched)
+        untouched = base.filter(pc.invert(is_touched))
+        if any(kinds.get(name, kind) is not kind for name, kind in kinds_of(base.schema).items()):
+            touched, untouched = base, base.slice(0, 0)
+        if untouched.num_rows:
+            rows.append(_pass(untouched, kinds, generals))
+        states = _load_states(touched, folder)
+    for record_id, steps in by_record.items():
+        state = states.get(record_id)
+        if state is None:
+            state = states[record_id] = RecordState(record_id)
+        merged = sorted([*steps, *generals], key=attrgetter("order")) if generals else steps
+        for step in merged:
+            folder.fold(state, step)
+    for record_id, state in states.items():
+        if generals and record_id not in by_record:
+            for step in generals:
+                folder.fold(state, step)
+        lost += state.lost.values()
+    rows.append(render_states([state for state in states.values() if state.exists], kinds))
+    return Folded(pa.concat_tables(rows), lost)
+
+
+def counting(changes: pa.Table, through: int) -> pa.ChunkedArray:
+    """Which rows of HISTORY or READS count at a position: an event is settled where it stands."""
+    settled = changes["replay_id"]
+    if "settled" in changes.schema.names:
+        settled = pc.max_element_wise(settled, changes["settled"])
+    found: pa.ChunkedArray = pc.less_equal(settled, through)
+    return found
+
+
+def parse_steps(changes: pa.Table, through: int) -> Iterator[Step]:
+    """The changes that count at a position, in the order of their rows."""
+    rows = changes.filter(counting(changes, through))
+    columns = (
+        rows[name].to_pylist() for name in ("record_id", "replay_id", "sequence", "change_type", "commit_ms")
+    )
+    more = (rows[name].to_pylist() for name in ("changed", "values_json", "problem", "schema_id"))
+    for (
+        record_id,
+        replay_id,
+        sequence,
+        change_type,
+        commit_ms,
+        changed,
+        values_json,
+        problem,
+        schema_id,
+    ) in zip(*columns, *more, strict=True):
+        yield Step(
+            record_id,
+            replay_id,
+            sequence or 0,
+            change_type or "",
+            commit_ms or 0,
+            changed or (),
+            values_json,
+            problem,
+            schema_id or "",
+        )
+
+
+def _sort_steps(steps: Iterable[Step]) -> tuple[list[Step], dict[str, list[Step]]]:
+    """Those about every record, and the others by record, both in order."""
+    generals: list[Step] = []
+    by_record: dict[str, list[Step]] = {}
+    for step in steps:
+        if step.is_general:
+            generals.append(step)
+        else:
+            by_record.setdefault(step.record_id, []).append(step)
+    for found in (generals, *by_record.values()):
+        if len(found) > 1:
+            found.sort(key=attrgetter("order"))
+            _drop_retried(found)
+    return generals, by_record
+
+
+def _drop_retried(steps: list[Step]) -> None:
+    """Take out events that did not decode at first and later did: both rows have the same place."""
+    if any(step.problem is not None for step in steps):
+        good = {step.order for step in steps if step.problem is None}
+        steps[:] = [step for step in steps if step.problem is None or step.order not in good]
+
+
+def _pass(rows: pa.Table, kinds: Mapping[str, Kind], generals: Sequence[Step]) -> pa.Table:
+    """Rows that only changes about every record concern, column by column."""
+    living = pc.invert(rows[DELETED])
+    nulled = {name for step in generals if step.problem == "wildcard" for name in step.changed}
+    is_stale = any(step.problem != "wildcard" for step in generals)
+    columns: list[pa.ChunkedArray | pa.Array] = []
+    schema = replica_schema(kinds)
+    for field in schema:
+        if field.name not in rows.schema.names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+        elif field.name in nulled:
+            columns.append(pc.if_else(living, pa.scalar(None, field.type), rows[field.name]))
+        elif field.name == STALE and is_stale:
+            columns.append(pc.or_(rows[STALE], living))
+        else:
+            columns.append(rows[field.name])
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _load_states(rows: pa.Table, folder: Folder) -> dict[str, RecordState]:
+    kinds = kinds_of(rows.schema)
+    columns = [(name, kind, parse_column(rows[name], kind)) for name, kind in kinds.items()]
+    columns = [column for column in columns if any(value is not None for value in column[2])]
+    own = [rows[name].to_pylist() for name in (RECORD_ID, REPLAY_ID, COMMIT_MS, DELETED, STALE)]
+    states: dict[str, RecordState] = {}
+    for i, (record_id, replay_id, commit_ms, is_deleted, is_stale) in enumerate(zip(*own, strict=True)):
+        state = states[record_id] = RecordState(record_id)
+        state.replay_id, state.commit_ms = replay_id, commit_ms
+        state.exists, state.is_deleted, state.is_stale = True, is_deleted, is_stale
+        folder.load(state, {name: (kind, values[i]) for name, kind, values in columns})
+    return states
+
+
+def render_states(states: Sequence[RecordState], kinds: Mapping[str, Kind]) -> pa.Table:
+    """Records as Arrow rows of a replica."""
+    arrays = [
+        pa.array([state.record_id for state in states], pa.string()),
+        pa.array([state.replay_id for state in states], pa.int64()),
+        pa.array([state.commit_ms for state in states], pa.int64()),
+        pa.array([state.is_deleted for state in states], pa.bool_()),
+        pa.array([state.is_stale for state in states], pa.bool_()),
+    ]
+    values = [state.values for state in states]
+    arrays += [render_column([row.get(name) for row in values], kind) for name, kind in kinds.items()]
+    return pa.Table.from_arrays(arrays, schema=replica_schema(kinds))

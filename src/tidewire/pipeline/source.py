@@ -4,21 +4,22 @@
     spark.readStream.format("tidewire").option("endpoint", "localhost:7011").option("topic", ...)
 
 Options: endpoint, topic; token and org_id, or username, password, login_url and perhaps client_id,
-client_secret; tls_ca (path) or tls; starting (`earliest` or a replay id to read after), max_rows per batch,
-rows_per_partition, settle_s, retry_s, marks.
+client_secret; tls_ca (path) or tls; export (see log_export.py); archive (a lake, see hybrid.py); starting
+(`earliest`, `latest`, a replay id to read after, or a time), max_rows per batch, rows_per_partition,
+settle_s, retry_s, marks; bronze (a lake) for the archive query: tasks then write the events into that lake's
+directory `bronze`, and rows are their receipts (see bronze.py), so that events never cross into the JVM.
 
-Offsets are `{"v": 1, "replay": "<position>"}`, position 0 standing before the oldest event. A partition is
-a span of positions, and reading it is a pure function of the span: subscribe after its start, stop at its
-end. With `marks`, each partition ends with a mark: a row without payload whose replay_id is the end of the
-span and whose transaction_last is its start (see spans.py).
+Offsets are positions (see offsets.py). A partition is a span of positions, and reading it is a pure function
+of the span. With `marks`, each partition ends with a mark: a row without payload whose replay_id is the end
+of the span and whose transaction_last is its start (see spans.py).
 """
 
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -31,10 +32,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidewire.client.login import Login
 from tidewire.client.pubsub_messages import Received
 from tidewire.clock import SystemClock
-from tidewire.errors import ConfigInvalid, PlatformError, StoreClosed
+from tidewire.errors import ConfigInvalid
+from tidewire.pipeline.bronze import RECEIPT_DDL, BronzeTask, LakeSchemas
 from tidewire.pipeline.bus import (
     TRANSACTION_LAST,
     Bus,
@@ -43,8 +44,19 @@ from tidewire.pipeline.bus import (
     parse_settings,
     position_after,
 )
-from tidewire.pipeline.index import PositionIndex
-from tidewire.pipeline.spans import START, Span
+from tidewire.pipeline.hybrid import HybridPlanner, read_archive
+from tidewire.pipeline.log_export import LogExport
+from tidewire.pipeline.offsets import parse_offset, render_offset
+from tidewire.pipeline.source_plans import (
+    ArchivePartition,
+    ExportPartition,
+    Partition,
+    SourcePlanner,
+    SpanPartition,
+    open_planner,
+)
+from tidewire.pipeline.spans import Span
+from tidewire.pipeline.tables import Lake, try_open_table
 
 ROWS = pa.schema(
     [
@@ -60,104 +72,104 @@ ROWS_DDL = (
     "replay_id LONG, event_id STRING, schema_id STRING, payload BINARY, transaction_last LONG, topic STRING"
 )
 BATCH_ROWS = 2_000
-OFFSET_VERSION = 1
+EARLIEST = "earliest"
+_WORDS = (EARLIEST, "latest")
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How a channel is read, apart from where it is."""
+    """How a channel is read, apart from where it is.
 
-    starting: int = START
+    `starting` is `earliest`, `latest`, a position or `@` and a time in milliseconds. `rows_per_partition` 0
+    lets the source choose. `archive` is a lake to read from first and `bronze` one to write into; empty for
+    none.
+    """
+
+    starting: int | str = EARLIEST
     max_rows: int = 20_000
-    rows_per_partition: int = 5_000
+    rows_per_partition: int = 0
     settle_s: float = 2.0
     with_marks: bool = False
+    archive: str = ""
+    archive_pipeline: str = "main"
+    bronze: str = ""
 
 
 def parse_read_settings(options: Mapping[str, str]) -> ReadSettings:
     """Raises ConfigInvalid for an option that makes no sense."""
-    starting = options.get("starting", "earliest")
-    if starting != "earliest" and not starting.isdecimal():
-        raise ConfigInvalid("the option 'starting' must be 'earliest' or a replay id", setting="starting")
     defaults = ReadSettings()
     return ReadSettings(
-        starting=START if starting == "earliest" else int(starting),
+        starting=_parse_starting(options.get("starting", "") or EARLIEST),
         max_rows=max(1, int(parse_number(options, "max_rows", defaults.max_rows))),
-        rows_per_partition=max(
-            1, int(parse_number(options, "rows_per_partition", defaults.rows_per_partition))
-        ),
+        rows_per_partition=int(parse_number(options, "rows_per_partition", 0)),
         settle_s=parse_number(options, "settle_s", defaults.settle_s),
         with_marks=options.get("marks", "false").lower() == "true",
+        archive=options.get("archive", ""),
+        archive_pipeline=options.get("archive_pipeline", "") or defaults.archive_pipeline,
+        bronze=options.get("bronze", ""),
     )
 
 
-def render_offset(position: int) -> dict[str, Any]:
-    """A position as Spark stores it. Text, because JSON readers may round large numbers."""
-    return {"v": OFFSET_VERSION, "replay": str(position)}
-
-
-def parse_offset(offset: Mapping[str, Any]) -> int:
-    """The position of a stored offset. Raises ConfigInvalid for one that another version wrote."""
-    if offset.get("v") != OFFSET_VERSION:
+def _parse_starting(text: str) -> int | str:
+    if text in _WORDS:
+        return text
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
         raise ConfigInvalid(
-            f"the checkpoint holds an offset of version {offset.get('v')!r}, not {OFFSET_VERSION}",
-            setting="checkpoint",
-        )
-    return int(offset["replay"])
+            f"the option 'starting' must be 'earliest', 'latest', a replay id or a time, not {text!r}",
+            setting="starting",
+        ) from error
+    return f"@{round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)}"
 
 
-@dataclass(frozen=True)
-class SpanPartition(InputPartition):
-    """A span to read. `last_row` is the position of its last event, None if it has none."""
-
-    span: Span
-    last_row: int | None
-    session: Login | None
-
-
-def divide_span(
-    span: Span, positions: Sequence[int], rows: int, session: Login | None
-) -> list[SpanPartition]:
-    """Partitions of about `rows` rows that together make up the span; events that share a position stay
-    together.
-    """
-    parts: list[SpanPartition] = []
-    after = span.after
-    begin = 0
-    while begin < len(positions):
-        end = min(begin + rows, len(positions))
-        while end < len(positions) and positions[end] == positions[end - 1]:
-            end += 1
-        last_row = positions[end - 1]
-        through = span.through if end == len(positions) else last_row
-        parts.append(SpanPartition(Span(after, through), last_row, session))
-        after, begin = through, end
-    if not parts and span.through > span.after:
-        parts.append(SpanPartition(span, None, session))
-    return parts
-
-
-def read_span(settings: BusSettings, part: SpanPartition, with_marks: bool) -> Iterator[pa.RecordBatch]:
-    """The events of a span as Arrow batches, then its mark. Runs on an executor; blocks."""
-    if part.last_row is not None:
-        bus = Bus(settings, SystemClock(), part.session)
-        waiting: list[Received] = []
-        reached = part.span.after
-        for fetched in bus.stream(part.span.after, threading.Event()):
-            waiting += [event for event in fetched.events if event.replay_id <= part.span.through]
-            reached = position_after(fetched, reached)
-            if len(waiting) >= BATCH_ROWS or reached >= part.last_row:
-                yield _render_rows(waiting, settings.topic)
-                waiting = []
-            if reached >= part.last_row:
-                break
-    if with_marks:
+def read_partition(
+    settings: BusSettings, read_settings: ReadSettings, part: Partition
+) -> Iterator[pa.RecordBatch]:
+    """The events of a partition as Arrow batches, then perhaps its mark. Runs on an executor; blocks."""
+    match part:
+        case SpanPartition():
+            yield from read_span(settings, part)
+        case ExportPartition():
+            yield from _read_export(settings, part)
+        case ArchivePartition():
+            lake = Lake(read_settings.archive, read_settings.archive_pipeline)
+            yield from read_archive(lake, part, ROWS, BATCH_ROWS)
+    if read_settings.with_marks:
         mark = {
             "replay_id": part.span.through,
             "transaction_last": part.span.after,
             "topic": settings.topic,
         }
         yield pa.RecordBatch.from_pylist([mark], schema=ROWS)
+
+
+def _read_export(settings: BusSettings, part: ExportPartition) -> Iterator[pa.RecordBatch]:
+    export = LogExport(Bus(settings, SystemClock(), part.session), part.url)
+    try:
+        for batch in export.read(part.span):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=ROWS)
+    finally:
+        export.close()
+
+
+def read_span(settings: BusSettings, part: SpanPartition) -> Iterator[pa.RecordBatch]:
+    """The events of a span as a subscription gives them."""
+    if part.last_row is None:
+        return
+    bus = Bus(settings, SystemClock(), part.session)
+    waiting: list[Received] = []
+    reached = part.span.after
+    for fetched in bus.stream(part.span.after, threading.Event()):
+        waiting += [event for event in fetched.events if event.replay_id <= part.span.through]
+        reached = position_after(fetched, reached)
+        if len(waiting) >= BATCH_ROWS or reached >= part.last_row:
+            yield _render_rows(waiting, settings.topic)
+            waiting = []
+        if reached >= part.last_row:
+            return
 
 
 def _render_rows(events: Sequence[Received], topic: str) -> pa.RecordBatch:
@@ -174,6 +186,31 @@ def _render_rows(events: Sequence[Received], topic: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=ROWS)
 
 
+def _open_planner(bus: Bus, read_settings: ReadSettings) -> SourcePlanner:
+    planner = open_planner(bus, SystemClock(), read_settings.settle_s)
+    if not read_settings.archive:
+        return planner
+    return HybridPlanner(Lake(read_settings.archive, read_settings.archive_pipeline), planner)
+
+
+@dataclass(frozen=True)
+class BronzePartition(InputPartition):
+    """A partition to write into bronze, which has everything up to `floor` already."""
+
+    part: Partition
+    floor: int
+
+
+def write_partition(
+    settings: BusSettings, read_settings: ReadSettings, part: BronzePartition
+) -> Iterator[pa.RecordBatch]:
+    """Write the events of a partition into bronze; the receipts. Runs on an executor; blocks."""
+    lake = Lake(read_settings.bronze, read_settings.archive_pipeline)
+    session = None if isinstance(part.part, ArchivePartition) else part.part.session
+    task = BronzeTask(lake.table("bronze"), part.floor, LakeSchemas(lake), settings, session)
+    return task.write(read_partition(settings, replace(read_settings, with_marks=True), part.part))
+
+
 class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches in the driver; `read` runs on executors.
 
@@ -184,14 +221,15 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._bus_settings = bus_settings
         self._read_settings = read_settings
         # in the driver only
+        self._planner: SourcePlanner | None = None
         self._bus: Bus | None = None
-        self._index: PositionIndex | None = None
-        self._is_bounded = False
-        self._target: int | None = None
+        self._is_checked = False
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without checkpoint starts."""
-        return render_offset(self._read_settings.starting)
+        planner = self._planning()
+        position = planner.starting(self._read_settings.starting)
+        return render_offset(position, planner.incarnation_of(position))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """At most `max_rows` rows a batch."""
@@ -199,93 +237,68 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Called once at the start of such a query: from now on new events do not move its end."""
-        self._is_bounded = True
-        threading.Thread(target=self._watch_tip, name="tidewire-tip", daemon=True).start()
+        self._planning().bound()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Called before each batch, often. From memory; waits only for a bounded query's next rows."""
-        after = parse_offset(start)
-        index = self._index_from(after)
+        """Called before each batch, often. Waits only for a bounded query's next rows."""
+        planner, offset = self._planning(), parse_offset(start)
+        if not self._is_checked:
+            planner.check(offset)
+            self._is_checked = True
         max_rows = None if isinstance(limit, ReadAllAvailable) else self._max_rows(limit)
-        if not self._is_bounded:
-            return render_offset(index.cut(after, max_rows))
-        return render_offset(max(after, self._bounded_cut(index, after, max_rows)))
+        end = planner.cut(offset.position, max_rows)
+        # Spark compares offsets as texts: one that has not moved must not change its form either.
+        return start if end <= offset.position else render_offset(end, planner.incarnation_of(end))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """For progress reports only."""
-        return render_offset(self._index.cut(self._index.after, None)) if self._index is not None else None
+        newest = None if self._planner is None else self._planner.newest()
+        return None if newest is None else render_offset(newest)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[SpanPartition]:
-        """Called for each batch, also for one that a restart repeats: then the index first has to catch up
-        with it.
-        """
-        span = Span(parse_offset(start), parse_offset(end))
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Called for each batch, also for one that a restart repeats."""
+        begin = parse_offset(start)
+        span = Span(begin.position, parse_offset(end).position)
         if span.through <= span.after:
             return []
-        index = self._index_from(span.after)
-        return _partitions_of(index, span, self._read_settings, self._bus_settings, self._connected())
+        planner = self._planning()
+        if not self._is_checked:
+            planner.check(begin)
+            self._is_checked = True
+        parts = planner.divide(span, self._read_settings.rows_per_partition)
+        if not self._read_settings.bronze:
+            return parts
+        bronze = try_open_table(
+            Lake(self._read_settings.bronze, self._read_settings.archive_pipeline), "bronze"
+        )
+        return [BronzePartition(part, -1 if bronze is None else bronze.floor) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Called on an executor."""
-        if not isinstance(partition, SpanPartition):
+        if isinstance(partition, BronzePartition):
+            return write_partition(self._bus_settings, self._read_settings, partition)
+        if not isinstance(partition, Partition):
             raise TypeError(f"not a partition of this source: {partition!r}")
-        return read_span(self._bus_settings, partition, self._read_settings.with_marks)
+        return read_partition(self._bus_settings, self._read_settings, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Called when a batch is done for good."""
-        if self._index is not None:
-            self._index.forget(parse_offset(end))
+        if self._planner is not None:
+            self._planner.forget(parse_offset(end).position)
 
     def stop(self) -> None:
         """Called when the query ends."""
-        if self._index is not None:
-            self._index.close()
+        if self._planner is not None:
+            self._planner.close()
 
     def _max_rows(self, limit: ReadLimit) -> int:
         return limit.max_rows if isinstance(limit, ReadMaxRows) else self._read_settings.max_rows
 
-    def _connected(self) -> Bus:
-        if self._bus is None:
+    def _planning(self) -> SourcePlanner:
+        if self._planner is None:
             self._bus = Bus(self._bus_settings, SystemClock())
-        return self._bus
-
-    def _index_from(self, after: int) -> PositionIndex:
-        if self._index is None or not self._index.covers(after):
-            if self._index is not None:
-                self._index.close()
-            self._index = PositionIndex(self._connected(), after, SystemClock())
-        return self._index
-
-    def _bounded_cut(self, index: PositionIndex, after: int, max_rows: int | None) -> int:
-        while True:
-            if self._target is None:
-                wanted = max_rows if max_rows is not None else 1 << 62
-                if index.wait_for_rows(after, wanted, self._read_settings.settle_s):
-                    return index.cut(after, max_rows)
-                if self._target is None:
-                    self._target = index.cut(after, None)
-            if index.wait_for(self._target, self._read_settings.settle_s):
-                return min(self._target, index.cut(after, max_rows))
-
-    def _watch_tip(self) -> None:
-        """Learn where the log stands from the server, for a log so busy that it never falls quiet."""
-        try:
-            tip = self._connected().tip()
-        except PlatformError:
-            return  # the index meets the same trouble and reports it
-        if self._target is None:
-            self._target = tip
-
-
-def _partitions_of(
-    index: PositionIndex, span: Span, read_settings: ReadSettings, bus_settings: BusSettings, bus: Bus
-) -> list[SpanPartition]:
-    if not index.wait_for(span.through, bus_settings.retry_s):
-        raise StoreClosed(
-            f"the server did not send the events up to {span.through} in {bus_settings.retry_s} s"
-        )
-    positions: array[int] = index.positions_in(span.after, span.through)
-    return divide_span(span, positions, read_settings.rows_per_partition, bus.session())
+            self._planner = _open_planner(self._bus, self._read_settings)
+        return self._planner
 
 
 class TidewireBatchReader(DataSourceReader):
@@ -295,22 +308,27 @@ class TidewireBatchReader(DataSourceReader):
         self._bus_settings = bus_settings
         self._read_settings = read_settings
 
-    def partitions(self) -> Sequence[SpanPartition]:
-        """Called in the driver; waits until the server has nothing more to say."""
+    def partitions(self) -> Sequence[Partition]:
+        """Called in the driver; waits until a server that does not tell its head has nothing more to say."""
         bus = Bus(self._bus_settings, SystemClock())
-        index = PositionIndex(bus, self._read_settings.starting, SystemClock())
+        planner = _open_planner(bus, self._read_settings)
         try:
-            index.wait_for_rows(index.after, 1 << 62, self._read_settings.settle_s)
-            span = Span(index.after, index.cut(index.after, None))
-            return _partitions_of(index, span, self._read_settings, self._bus_settings, bus)
+            start = planner.starting(self._read_settings.starting)
+            planner.bound()
+            parts: list[Partition] = []
+            while (end := planner.cut(start, None)) > start:
+                parts += planner.divide(Span(start, end), self._read_settings.rows_per_partition)
+                start = end
+            return parts
         finally:
-            index.close()
+            planner.close()
+            bus.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Called on an executor."""
-        if not isinstance(partition, SpanPartition):
+        if not isinstance(partition, Partition):
             return iter(())
-        return read_span(self._bus_settings, partition, self._read_settings.with_marks)
+        return read_partition(self._bus_settings, self._read_settings, partition)
 
 
 class TidewireSource(DataSource):
@@ -323,7 +341,7 @@ class TidewireSource(DataSource):
 
     def schema(self) -> str:
         """The columns of the DataFrame."""
-        return ROWS_DDL
+        return RECEIPT_DDL if self.options.get("bronze") else ROWS_DDL
 
     def reader(self, schema: StructType) -> TidewireBatchReader:
         """Called for `spark.read`."""

@@ -50,6 +50,7 @@ def start_session(master: str = "local[2]") -> SparkSession:
     from pyspark.sql import SparkSession
 
     from tidewire.pipeline.bronze_source import BronzeSource
+    from tidewire.pipeline.records_source import RecordsSource
     from tidewire.pipeline.source import TidewireSource
 
     # Workers must find this very package, installed or not.
@@ -76,4 +77,5 @@ def start_session(master: str = "local[2]") -> SparkSession:
     )
     session.dataSource.register(TidewireSource)
     session.dataSource.register(BronzeSource)
+    session.dataSource.register(RecordsSource)
     return session

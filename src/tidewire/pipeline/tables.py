@@ -1,17 +1,24 @@
 """The tables of a lake and the one rule by which anything is written to them.
 
-Layout under the lake's directory: `bronze`, `schemas`, `history/<Entity>`, `replica/<Entity>`,
-`dead_letter`, `manifest`, and `_checkpoints/<query>`. All are plain Delta tables at reader version 1.
+Layout under the lake's directory: `bronze`, `schemas`, `history/<Entity>`, `reads/<Entity>`,
+`replica/<Entity>`, `control/dirty`, `control/resync`, `dead_letter`, `usage/hourly`, `usage/daily`,
+`manifest`, and `_checkpoints/<query>`. All are plain Delta tables at reader version 1.
 
 The rule: each commit carries (app id, version) where the app id is `<pipeline>/<table>`, stable for ever,
 and the version is the log position that the table then holds everything up to. A writer opens the table,
 reads that position, drops its rows at or below it, and commits on the very object it opened. A replayed
 batch therefore finds nothing to do, and of two writers that opened the same state the second one's commit
-is refused, because the first has moved the version it depends on.
+is refused, because the first has moved the version it depends on. What has no position of its own (reads,
+control work, retries) counts its commits under an app id of its own, `<pipeline>/<table>/<writer>`.
+
+Each commit also carries (`<pipeline>/epoch`, epoch of the driver's lease). A table that names a higher
+epoch refuses: a driver that lost its lease without knowing writes nothing. Two threads of one driver that
+write the same table take turns (`manifest.lock`), or the slower one is refused.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, Transaction
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from tidewire.errors import WriteConflict
 from tidewire.pipeline.spans import Span
@@ -49,8 +56,17 @@ BRONZE = pa.schema(
 change event's header does not decode they are null too and `header_error` says why.
 """
 
-SCHEMAS = pa.schema([("schema_id", pa.string()), ("schema_json", pa.string())])
-"""Every Avro schema that an event in bronze needs. May list one twice; the rows are then equal."""
+SCHEMAS = pa.schema(
+    [
+        ("schema_id", pa.string()),
+        ("schema_json", pa.string()),
+        ("entity", pa.string()),
+        ("first_replay_id", pa.int64()),
+    ]
+)
+"""Every Avro schema that a row of bronze, history or reads needs. May list one twice; the texts are then
+equal. `entity` is null for schemas that are not of change events.
+"""
 
 HISTORY = pa.schema(
     [
@@ -66,11 +82,69 @@ HISTORY = pa.schema(
         ("schema_id", pa.string()),
         ("changed", pa.list_(pa.string())),
         ("values_json", pa.string()),
+        ("enriched_json", pa.string()),
+        ("problem", pa.string()),
     ]
 )
-"""One row per change of one record. `values_json` holds the fields the event set, by flat column name, as
-Avro sent them.
+"""One row per change of one record, or per event about all records of the object (record id `001*` or the
+empty id). `values_json` holds what the event sets, by flat column name, as Avro sent it; a text difference
+stands there as `{"diff": ...}`. `enriched_json` holds what the event carries besides, which is never
+applied. `problem` says why the record is behind after this event, null if it is not.
 """
+
+READS = pa.schema([*HISTORY, ("fence", pa.int64()), ("settled", pa.int64())])
+"""Rows read through the records API: change type READ (all columns of the record are in `values_json`) or
+MISSING (it is not there). `replay_id` is the fence: the row holds every event up to it. Events after
+`fence` and up to `settled` may be in it as well; they are applied again, which does no harm.
+"""
+
+DIRTY = pa.schema(
+    [
+        ("entity", pa.string()),
+        ("record_id", pa.string()),
+        ("replay_id", pa.int64()),
+        ("reason", pa.string()),
+        ("state", pa.string()),
+        ("at_ms", pa.int64()),
+    ]
+)
+"""Records that must be read again because of the event at `replay_id` (`open`), or that a read at that
+position has brought up to date (`done`), or that cannot be read (`failed`).
+"""
+
+RESYNC = pa.schema(
+    [
+        ("entity", pa.string()),
+        ("cause", pa.string()),
+        ("since", pa.int64()),
+        ("chunk_lo", pa.string()),
+        ("chunk_hi", pa.string()),
+        ("state", pa.string()),
+        ("rows", pa.int64()),
+        ("fence", pa.int64()),
+        ("at_ms", pa.int64()),
+    ]
+)
+"""Objects that must be read again: state pending, done or failed, with null bounds; and id ranges of them that
+were read at a fence (done): above chunk_lo, up to chunk_hi, open where empty.
+"""
+
+USAGE_HOURLY = pa.schema(
+    [
+        ("hour_ms", pa.int64()),
+        ("name", pa.string()),
+        ("channel", pa.string()),
+        ("client", pa.string()),
+        ("value", pa.int64()),
+        ("at_ms", pa.int64()),
+    ]
+)
+"""Event usage by UTC hour under the names that PlatformEventUsageMetric has."""
+
+USAGE_DAILY = pa.schema(
+    [("day_ms", pa.int64()), ("name", pa.string()), ("value", pa.int64()), ("at_ms", pa.int64())]
+)
+"""The same by UTC day."""
 
 DEAD_LETTER = pa.schema(
     [
@@ -81,12 +155,18 @@ DEAD_LETTER = pa.schema(
         ("schema_id", pa.string()),
         ("reason", pa.string()),
         ("detail", pa.string()),
+        ("event_id", pa.string()),
+        ("retried_ms", pa.int64()),
+        ("outcome", pa.string()),
     ]
 )
-"""What could not be applied. The event itself is in bronze under its replay id."""
+"""What could not be applied. The event itself is in bronze under its replay id and event id. A retry adds a
+row with the time and what came of it (`applied`, `failed`); the newest row of (replay id, event id) counts.
+"""
 
 MANIFEST = pa.schema(
     [
+        ("number", pa.int64()),
         ("position", pa.int64()),
         ("after", pa.int64()),
         ("applied_ms", pa.int64()),
@@ -94,10 +174,12 @@ MANIFEST = pa.schema(
         ("changes", pa.int64()),
         ("dead_letters", pa.int64()),
         ("table_versions", pa.string()),
+        ("entities", pa.string()),
+        ("cause", pa.string()),
     ]
 )
-"""One row per applied batch, written after every other table: `table_versions` (JSON) names one version of
-each table that together show the org at `position`.
+"""One row per applied batch, maintenance step or commit of reads, written after every other table: how the
+lake is read at `position`. See manifest.py.
 """
 
 
@@ -133,14 +215,16 @@ class Lake:
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table as it was when opened, and the position it held everything up to, None if nothing was ever
-    committed.
+    """A table as it was when opened, the position it held everything up to (None if nothing was ever
+    committed by position), and the highest epoch that has written to it.
     """
 
     name: str
     app_id: str
     delta: DeltaTable
     committed: int | None
+    epoch_id: str
+    epoch: int
 
     @property
     def floor(self) -> int:
@@ -154,67 +238,109 @@ def try_open_table(lake: Lake, name: str, version: int | None = None) -> OpenTab
         delta = DeltaTable(lake.table(name), version=version)
     except TableNotFoundError:
         return None
-    app_id = lake.app_id(name)
-    return OpenTable(name, app_id, delta, delta.transaction_version(app_id))
+    app_id, epoch_id = lake.app_id(name), lake.app_id("epoch")
+    committed, epoch = delta.transaction_version(app_id), delta.transaction_version(epoch_id)
+    return OpenTable(name, app_id, delta, committed, epoch_id, epoch or 0)
 
 
-def open_table(lake: Lake, name: str, schema: pa.Schema) -> OpenTable:
+def open_table(
+    lake: Lake, name: str, schema: pa.Schema, partition_by: Sequence[str] | None = None
+) -> OpenTable:
     """Open a table at its newest version, creating it if need be."""
     found = try_open_table(lake, name)
     if found is None:
         os.makedirs(lake.table(name), exist_ok=True)
-        DeltaTable.create(lake.table(name), schema=schema, mode="ignore")
+        columns = list(partition_by) if partition_by else None
+        DeltaTable.create(lake.table(name), schema=schema, mode="ignore", partition_by=columns)
         found = try_open_table(lake, name)
         if found is None:
             raise WriteConflict(f"table {name} disappeared while it was being created", table=name)
     return found
 
 
-def commit_properties(table: OpenTable, through: int, epoch: int) -> CommitProperties:
-    """What makes a commit count: the position it takes the table to, and who wrote it."""
+def commit_properties(
+    table: OpenTable, through: int | None, epoch: int, writer: str = ""
+) -> CommitProperties:
+    """What makes a commit count: the position it takes the table to (or, for a `writer` without positions,
+    one more commit of it), and the epoch it is made in. Raises WriteConflict if that is over.
+    """
+    if table.epoch > epoch:
+        raise WriteConflict(
+            f"{table.name} was last written in epoch {table.epoch} by a newer driver; this one, of epoch "
+            f"{epoch}, no longer holds the lease and writes nothing",
+            table=table.name,
+        )
+    if through is None:
+        app_id = f"{table.app_id}/{writer}"
+        through = (table.delta.transaction_version(app_id) or 0) + 1
+    else:
+        app_id = table.app_id
     return CommitProperties(
         custom_metadata={"tidewire.epoch": str(epoch)},
-        app_transactions=[Transaction(table.app_id, through)],
+        app_transactions=[Transaction(app_id, through), Transaction(table.epoch_id, epoch)],
     )
 
 
-def append_rows(table: OpenTable, rows: pa.Table, through: int, epoch: int) -> None:
-    """Append rows (all above the table's floor) and move the table to `through`. Raises WriteConflict."""
-    properties = commit_properties(table, through, epoch)
+def append_rows(table: OpenTable, rows: pa.Table, through: int | None, epoch: int, writer: str = "") -> None:
+    """Append rows (all above the table's floor) and move the table to `through`; with `through` None, count
+    one more commit of `writer` instead. Raises WriteConflict.
+    """
+    properties = commit_properties(table, through, epoch, writer)
     try:
         write_deltalake(table.delta, rows, mode="append", commit_properties=properties)
     except CommitFailedError as error:
-        raise _conflict(table) from error
+        raise conflict(table) from error
 
 
 def append_files(
-    table: OpenTable, files: Sequence[AddAction], schema: pa.Schema, through: int, epoch: int
+    table: OpenTable,
+    files: Sequence[AddAction | RemoveAction],
+    schema: pa.Schema,
+    through: int | None,
+    epoch: int,
+    writer: str = "",
 ) -> None:
-    """Append Parquet files that tasks have written into the table's directory. Raises WriteConflict."""
-    properties = commit_properties(table, through, epoch)
+    """Append Parquet files that tasks have written into the table's directory, and take out those that
+    they replace. Raises WriteConflict.
+    """
+    properties = commit_properties(table, through, epoch, writer)
+    columns = table.delta.metadata().partition_columns
     try:
-        table.delta.create_write_transaction(list(files), "append", schema, commit_properties=properties)
+        table.delta.create_write_transaction(
+            list(files), "append", schema, partition_by=columns, commit_properties=properties
+        )
     except CommitFailedError as error:
-        raise _conflict(table) from error
+        raise conflict(table) from error
+    # Unlike an append of rows, such a commit leaves the opened table at the version before it.
+    table.delta.update_incremental()
 
 
-def merge_rows(table: OpenTable, rows: pa.Table, key: str, through: int, epoch: int) -> None:
-    """Replace or insert whole rows by key and move the table to `through`. Raises WriteConflict."""
-    properties = commit_properties(table, through, epoch)
-    merger = table.delta.merge(
-        rows, f'target."{key}" = source."{key}"', "source", "target", commit_properties=properties
-    )
-    try:
-        merger.when_matched_update_all().when_not_matched_insert_all().execute()
-    except CommitFailedError as error:
-        raise _conflict(table) from error
-
-
-def _conflict(table: OpenTable) -> WriteConflict:
+def conflict(table: OpenTable) -> WriteConflict:
+    """What to raise if a table has moved since it was opened."""
     return WriteConflict(
         f"another writer has changed {table.name}; this batch was not written and will be tried again",
         table=table.name,
     )
+
+
+def file_action(path: str, size_bytes: int, rows: int, first: int, last: int, now_ms: int) -> AddAction:
+    """The Delta action that brings a file into a table. Its statistics let planners skip it."""
+    statistics = {
+        "numRecords": rows,
+        "minValues": {"replay_id": first},
+        "maxValues": {"replay_id": last},
+        "nullCount": {"replay_id": 0},
+    }
+    return AddAction(path, size_bytes, {}, now_ms, True, json.dumps(statistics))
+
+
+def sync_file(path: str) -> None:
+    """Make a file's bytes durable: a commit must never name one that a power cut can take back."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def arrow_schema(table: OpenTable) -> pa.Schema:

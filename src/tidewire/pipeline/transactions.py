@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionMark:
@@ -43,6 +45,28 @@ def closed_through(marks: Sequence[TransactionMark], known: int, max_rows: int |
             return best
         reach = max(reach, end)
     return best if best is not None and _is_over(len(marks), max_rows) else known
+
+
+def closed_through_lasts(
+    positions: np.ndarray, lasts: np.ndarray, known: int, max_rows: int | None = None
+) -> int | None:
+    """What `closed_through` says of events that all name their transaction's last one, in columns."""
+    if not len(positions):
+        return known
+    is_open = lasts > known
+    first_open = int(is_open.argmax()) if is_open.any() else len(positions)
+    reach = np.maximum.accumulate(lasts[:first_open])
+    upcoming = positions[1 : first_open + 1]
+    cuts = np.flatnonzero(reach[: len(upcoming)] < upcoming)  # a cut after so many rows and one more
+    is_all_closed = first_open == len(positions)
+    if not len(cuts):
+        return known if is_all_closed else None
+    if max_rows is None:
+        return known if is_all_closed else int(reach[cuts[-1]])
+    place = max(0, int(np.count_nonzero(cuts < max_rows)) - 1)
+    if place == len(cuts) - 1 and is_all_closed and len(positions) <= max_rows:
+        return known
+    return int(reach[cuts[place]])
 
 
 def _is_over(rows: int, max_rows: int | None) -> bool:

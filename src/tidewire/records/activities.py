@@ -56,7 +56,8 @@ from tidewire.schema.model import ObjectType
 from tidewire.schema.values import DAY_MS
 from tidewire.storage.store import Transaction
 
-_RELATIONS = ("EventRelation", "TaskRelation")
+RELATIONS = ("EventRelation", "TaskRelation")
+"""The entities whose records say who and what an activity is about."""
 _CRITICAL = frozenset({PATTERN, "Recurrence2PatternTimeZone", *CLASSIC_FIELDS, "IsAllDayEvent"})
 _TIMES = frozenset({*EVENT_TIMES, "IsAllDayEvent"})
 
@@ -67,7 +68,7 @@ def plan_create(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) ->
     Raises ValueMalformed, RequiredFieldMissing, FieldsInconsistent or NumberOutOfRange for a time or a
     recurrence; DuplicateValue, ReferenceWrongType or FieldNotWriteable for a relation.
     """
-    if obj.name in _RELATIONS:
+    if obj.name in RELATIONS:
         return plan_relation(tx, catalog, obj, row)
     if obj.name not in ("Event", "Task"):
         return None
@@ -132,9 +133,9 @@ def plan_regroup(tx: Transaction, catalog: Catalog, edits: Iterable[RowEdit]) ->
     """The activities that differ because these relations went or came back: group events, and those whose first
     person or record it was.
     """
-    relations = [edit for edit in edits if edit.obj.name in _RELATIONS]
+    relations = [edit for edit in edits if edit.obj.name in RELATIONS]
     found: list[RowEdit] = []
-    for name in _RELATIONS:
+    for name in RELATIONS:
         found += _regroup(tx, catalog, [edit for edit in relations if edit.obj.name == name])
     return join_edits(found)
 

@@ -7,7 +7,8 @@ told of it, and nobody has modified it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Protocol
 
 from tidewire.events import Value
@@ -20,6 +21,8 @@ _Row = Mapping[str, Value]
 _OF_AN_ACCOUNT = frozenset({"Opportunity", "Contract"})
 _WATCHED = ("ActivityDate", "IsClosed", "WhoId", "WhatId", "AccountId")
 _LAST = "LastActivityDate"
+_PAGE = 1000  # activities that are looked at together
+_MAX_DONE = 10_000  # records that are remembered
 ACTIVITIES = ("Task", "Event")
 """The entities whose records count as something that was done about others."""
 
@@ -30,7 +33,7 @@ class Unit(Protocol):
     tx: Transaction
     catalog: Catalog
 
-    def touched(self, entities: Collection[str]) -> list[tuple[str, _Row | None, _Row | None]]:
+    def touched(self, entities: Collection[str]) -> Iterable[tuple[str, _Row | None, _Row | None]]:
         """The records of these entities that were written, each before the unit and now."""
 
     def store_copies(self, obj: ObjectType, row: dict[str, Value], values: Mapping[str, Value]) -> None:
@@ -69,17 +72,26 @@ def apply_last_activity(unit: Unit) -> None:
     """Bring LastActivityDate up to date with the activities that a unit of work changed. Called once, after its
     last statement.
     """
-    stale: dict[str, None] = {}
-    for entity, before, after in unit.touched(ACTIVITIES):
-        old, new = _counted(entity, before), _counted(entity, after)
-        if old == new:
-            continue
-        for row in (before, after):
-            for name in ("WhoId", "WhatId", "AccountId"):
-                if row is not None and row.get(name) is not None:
-                    stale[str(row[name])] = None
-    for record_id in stale:
-        _refresh(unit, record_id)
+    written = iter(unit.touched(ACTIVITIES))
+    done: set[str] = set()
+    while page := list(islice(written, _PAGE)):
+        stale = dict.fromkeys(record_id for each in page for record_id in _iter_stale(*each))
+        for record_id in stale:
+            if record_id not in done:
+                _refresh(unit, record_id)
+        done |= stale.keys()
+        if len(done) > _MAX_DONE:
+            done.clear()
+
+
+def _iter_stale(entity: str, before: _Row | None, after: _Row | None) -> Iterator[str]:
+    """The records whose last activity may be another one because of this one."""
+    if _counted(entity, before) == _counted(entity, after):
+        return
+    for row in (before, after):
+        for name in ("WhoId", "WhatId", "AccountId"):
+            if row is not None and row.get(name) is not None:
+                yield str(row[name])
 
 
 def _counted(entity: str, row: _Row | None) -> tuple[Value, ...] | None:

@@ -7,7 +7,7 @@ the bin under one root at a time: its own, or that of the delete which took it a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,6 +18,7 @@ from tidewire.storage.store import Reader, Transaction
 
 BIN_RETENTION_MS = 15 * 86_400_000
 _STEPS_AT_ONCE = 2000
+_PAGE = 500  # steps that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,38 +45,53 @@ def append_steps(tx: Transaction, root_id: str, steps: Iterable[BinStep], delete
         )
 
 
-def read_steps(reader: Reader | Transaction, record_id: str) -> list[BinStep]:
+def iter_step_pages(reader: Reader | Transaction, record_id: str) -> Iterator[list[BinStep]]:
     """What comes back with a record, itself first: a root brings its whole delete, another only itself and the
-    lookups to it. Empty if the record is not in the bin.
+    lookups to it. Nothing if the record is not in the bin.
     """
-    root_id = _try_root(reader, record_id)
+    root_id = try_root(reader, record_id)
     if root_id is None:
-        return []
+        return
     which, params = _selection(root_id, record_id)
-    rows = reader.execute(
-        f"SELECT record_id, entity, field, target_id FROM recycle_bin WHERE {which} ORDER BY step",  # noqa: S608  # constant
-        params,
+    sql = (
+        f"SELECT step, record_id, entity, field, target_id FROM recycle_bin WHERE {which} AND step > ?"  # noqa: S608  # constant
+        " ORDER BY step LIMIT ?"
     )
-    return [BinStep(*row) for row in rows]
+    after = -1
+    while rows := reader.execute(sql, (*params, after, _PAGE)):
+        yield [BinStep(*step) for _, *step in rows]
+        after = int(rows[-1][0])
+
+
+def has_step(reader: Reader | Transaction, root_id: str, record_id: str) -> bool:
+    """Whether a delete took this record into the bin."""
+    sql = "SELECT 1 FROM recycle_bin WHERE record_id = ? AND field = '' AND root_id = ?"
+    return bool(reader.execute(sql, (record_id, root_id)))
 
 
 def remove_steps(tx: Transaction, record_id: str) -> None:
-    """Forget what `read_steps` tells of this record."""
-    root_id = _try_root(tx, record_id)
+    """Forget what `iter_step_pages` tells of this record."""
+    root_id = try_root(tx, record_id)
     if root_id is not None:
         which, params = _selection(root_id, record_id)
         tx.execute(f"DELETE FROM recycle_bin WHERE {which}", params)  # noqa: S608  # constant
 
 
-def purge(tx: Transaction, catalog: Catalog, record_id: str) -> int:
-    """Remove a record in the bin for good, with all that was deleted because of it; returns how many rows."""
+def purge(
+    tx: Transaction, catalog: Catalog, record_id: str, warn: Callable[[list[str]], None] = lambda ids: None
+) -> int:
+    """Remove a record in the bin for good, with all that was deleted because of it; returns how many rows. `warn`
+    hears some ids at a time before these records are removed.
+    """
     gone = 0
-    for step in read_steps(tx, record_id):
-        obj = catalog.try_object(step.entity)
-        if not step.field and obj is not None:
-            _note_purged(tx, obj, step.record_id)
-            delete_row(tx, obj, step.record_id)
-            gone += 1
+    for page in iter_step_pages(tx, record_id):
+        steps = [(step.record_id, catalog.try_object(step.entity)) for step in page if not step.field]
+        warn([gone_id for gone_id, _ in steps])
+        for gone_id, obj in steps:
+            if obj is not None:
+                _note_purged(tx, obj, gone_id)
+                delete_row(tx, obj, gone_id)
+                gone += 1
     remove_steps(tx, record_id)
     return gone
 
@@ -124,18 +140,24 @@ def purge_expired(tx: Transaction, catalog: Catalog, now_ms: int, limit: int = 5
 
 def _purge_root(tx: Transaction, catalog: Catalog, root_id: str) -> int:
     gone = 0
-    for record_id, entity in tx.execute(
-        "SELECT record_id, entity FROM recycle_bin WHERE root_id = ? AND field = ''", (root_id,)
-    ):
-        obj = catalog.try_object(entity)
-        if obj is not None:
-            delete_row(tx, obj, record_id)
-            gone += 1
+    after = -1
+    sql = (
+        "SELECT step, record_id, entity FROM recycle_bin WHERE root_id = ? AND field = '' AND step > ?"
+        " ORDER BY step LIMIT ?"
+    )
+    while rows := tx.execute(sql, (root_id, after, _PAGE)):
+        for _, record_id, entity in rows:
+            obj = catalog.try_object(entity)
+            if obj is not None:
+                delete_row(tx, obj, record_id)
+                gone += 1
+        after = int(rows[-1][0])
     tx.execute("DELETE FROM recycle_bin WHERE root_id = ?", (root_id,))
     return gone
 
 
-def _try_root(reader: Reader | Transaction, record_id: str) -> str | None:
+def try_root(reader: Reader | Transaction, record_id: str) -> str | None:
+    """The root of the delete that a record in the bin belongs to."""
     rows = reader.execute("SELECT root_id FROM recycle_bin WHERE record_id = ? AND field = ''", (record_id,))
     return str(rows[0][0]) if rows else None
 

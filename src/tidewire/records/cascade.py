@@ -7,14 +7,15 @@ unless somebody has set the lookup since.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
-from tidewire.errors import DeleteRestricted, RecordNotFound, UndeleteRefused
+from tidewire.errors import DeleteRestricted, InternalError, RecordNotFound, UndeleteRefused
 from tidewire.events import Value
-from tidewire.records.bin import BinStep, read_steps
+from tidewire.records.bin import BinStep, has_step, iter_step_pages, try_root
 from tidewire.records.checks import check_unique, lookups, unique_fields
-from tidewire.records.table import try_read_row
+from tidewire.records.table import read_rows, try_read_row
 from tidewire.records.thin_rows import ThinRow, ThinRows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
@@ -53,14 +54,6 @@ class DeletePlan:
                 yield BinStep(edit.record_id, edit.obj.name, name, str(edit.row[name]))
 
 
-@dataclass(frozen=True, slots=True)
-class UndeletePlan:
-    """The records that come back, the one asked for first, and those whose lookup is set again."""
-
-    returned: tuple[RowEdit, ...]
-    relinked: tuple[RowEdit, ...]
-
-
 def references_to(catalog: Catalog, entity: str) -> list[tuple[ObjectType, Field]]:
     """Every lookup of every object that can hold the id of such a record."""
     return [(obj, f) for obj in catalog.objects for f in lookups(obj) if entity in f.reference_to]
@@ -68,6 +61,22 @@ def references_to(catalog: Catalog, entity: str) -> list[tuple[ObjectType, Field
 
 def plan_delete(tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[str, Value]) -> DeletePlan:
     """What deleting this living record does. Raises DeleteRestricted."""
+    plan = _plan(tx, catalog, obj, row, None)
+    if plan is None:
+        raise InternalError("a delete without a bound was found too large")
+    return plan
+
+
+def try_plan_delete(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[str, Value], most: int
+) -> DeletePlan | None:
+    """The same, or None if it concerns more than `most` other records."""
+    return _plan(tx, catalog, obj, row, most)
+
+
+def _plan(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[str, Value], most: int | None
+) -> DeletePlan | None:
     if obj.name == "Contact" and row.get("IsPersonAccount"):
         raise DeleteRestricted(
             "The contact is part of a person account. Delete the account instead.",
@@ -84,7 +93,9 @@ def plan_delete(tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[st
             for child, field in references_to(catalog, parent.name):
                 if child not in rows:
                     rows[child] = ThinRows(tx, child)
-                for found in rows[child].iter_referring(field, ids):
+                for found in rows[child].iter_referring(field, ids, None if most is None else most + 1):
+                    if most is not None and len(gone) + len(loose) > most:
+                        return None
                     child_id = str(found["Id"])
                     if not (field.is_master_detail or field.delete_constraint == "Cascade"):
                         loose.append((child, field, found))
@@ -98,9 +109,72 @@ def plan_delete(tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[st
         if child_id in gone:
             continue
         if field.required or field.delete_constraint == "Restrict":
-            raise _restricted(gone[str(found[field.name])], child, child_id)
+            raise restricted(gone[str(found[field.name])], child, child_id)
         cleared.setdefault(child_id, RowEdit(child, found, {})).values[field.name] = None
     return DeletePlan(tuple(gone.values()), tuple(cleared.values()))
+
+
+class UndeletePlan:
+    """An undelete, read from the recycle bin a page at a time, as often as it is asked for."""
+
+    def __init__(self, tx: Transaction, catalog: Catalog, root_id: str, record_id: str, user_id: str) -> None:
+        self._tx = tx
+        self._catalog = catalog
+        self._root_id = root_id
+        self._record_id = record_id
+        self._user_id = user_id
+
+    def iter_returned(self) -> Iterator[list[RowEdit]]:
+        """The records that come back, the one asked for first. Raises UndeleteRefused or DuplicateValue."""
+        for page in self.iter_rows():
+            stands = self._known()
+            for edit in page:
+                edit.values.update(_revived(self._tx, edit, stands))
+                if "OwnerId" in edit.values:
+                    edit.values["OwnerId"] = self._user_id
+            yield page
+
+    def iter_relinked(self) -> Iterator[RowEdit]:
+        """The records whose lookup is set again."""
+        cleared = (step for page in iter_step_pages(self._tx, self._record_id) for step in page if step.field)
+        for record_id, steps in groupby(cleared, lambda step: step.record_id):
+            lookups_of = list(steps)
+            obj = self._catalog.object(lookups_of[0].entity)
+            row = try_read_row(self._tx, obj, record_id)
+            if row is not None and not row.get("IsDeleted"):
+                values: dict[str, Value] = {
+                    s.field: s.target_id for s in lookups_of if row.get(s.field) is None
+                }
+                if values:
+                    yield RowEdit(obj, row, values)
+
+    def iter_rows(self) -> Iterator[list[RowEdit]]:
+        """The records that come back, as they stand."""
+        for page in iter_step_pages(self._tx, self._record_id):
+            edits: list[RowEdit] = []
+            for entity, steps in groupby((s for s in page if not s.field), lambda step: step.entity):
+                obj = self._catalog.object(entity)
+                ids = [step.record_id for step in steps]
+                rows = {row["Id"]: row for row in read_rows(self._tx, obj, "Id", ids, with_deleted=True)}
+                edits += [RowEdit(obj, rows[record_id], {}) for record_id in ids if record_id in rows]
+            if edits:
+                yield edits
+
+    def _known(self) -> Callable[[str], bool]:
+        """Whether a record is alive, or comes back; to be asked for one page."""
+        known: dict[str, bool] = {}
+
+        def stands(record_id: str) -> bool:
+            if record_id not in known:
+                known[record_id] = self._returns(record_id) or _is_alive(self._tx, self._catalog, record_id)
+            return known[record_id]
+
+        return stands
+
+    def _returns(self, record_id: str) -> bool:
+        if self._root_id != self._record_id:
+            return record_id == self._record_id
+        return has_step(self._tx, self._root_id, record_id)
 
 
 def plan_undelete(
@@ -113,28 +187,16 @@ def plan_undelete(
     row = try_read_row(tx, obj, record_id)
     if row is None:
         raise RecordNotFound("The requested resource does not exist", record_id=record_id)
-    steps = read_steps(tx, record_id) if row.get("IsDeleted") and not obj.is_setup else []
-    if not steps:
+    root_id = try_root(tx, record_id) if row.get("IsDeleted") and not obj.is_setup else None
+    if root_id is None:
         raise UndeleteRefused("Entity is not in the recycle bin", record_id=record_id)
-    returned: dict[str, RowEdit] = {}
-    relinked: dict[str, RowEdit] = {}
-    for step in steps:
-        owner = catalog.object(step.entity)
-        found = try_read_row(tx, owner, step.record_id)
-        if found is None:
-            continue
-        if not step.field:
-            returned[step.record_id] = RowEdit(owner, found, {})
-        elif not found.get("IsDeleted") and found.get(step.field) is None:
-            relinked.setdefault(step.record_id, RowEdit(owner, found, {})).values[step.field] = step.target_id
-    for edit in returned.values():
-        edit.values.update(_revived(tx, catalog, edit, returned.keys()))
-        if "OwnerId" in edit.values:
-            edit.values["OwnerId"] = user_id
-    return UndeletePlan(tuple(returned.values()), tuple(relinked.values()))
+    plan = UndeletePlan(tx, catalog, root_id, record_id, user_id)
+    for _ in plan.iter_returned():  # to its end, so that all is checked before anything is written
+        continue
+    return plan
 
 
-def _revived(tx: Transaction, catalog: Catalog, edit: RowEdit, returned: Container[str]) -> dict[str, Value]:
+def _revived(tx: Transaction, edit: RowEdit, stands: Callable[[str], bool]) -> dict[str, Value]:
     """The new values of a record that comes back: alive, no longer merged, and pointing at nothing deleted."""
     values: dict[str, Value] = {"IsDeleted": False}
     for field in lookups(edit.obj):
@@ -143,7 +205,7 @@ def _revived(tx: Transaction, catalog: Catalog, edit: RowEdit, returned: Contain
             continue
         if field.name == "MasterRecordId":
             values[field.name] = None
-        elif target_id not in returned and not _is_alive(tx, catalog, str(target_id)):
+        elif not stands(str(target_id)):
             if field.is_master_detail or field.required:
                 raise UndeleteRefused(
                     f"The record's {field.label} is deleted. Undelete it first.", record_id=edit.record_id
@@ -162,7 +224,8 @@ def _is_alive(tx: Transaction, catalog: Catalog, record_id: str) -> bool:
     return row is not None and not row.get("IsDeleted")
 
 
-def _restricted(edit: RowEdit, child: ObjectType, child_id: str) -> DeleteRestricted:
+def restricted(edit: RowEdit, child: ObjectType, child_id: str) -> DeleteRestricted:
+    """The refusal of a delete, because a record that goes along is needed by one that stays."""
     name = edit.row.get("Name") or edit.record_id
     return DeleteRestricted(
         f"Your attempt to delete {name} could not be completed because it is associated with the following"

@@ -32,11 +32,20 @@ class KeyChecks:
 
     def note(self, obj: ObjectType, record_id: str, after: Mapping[str, Value] | None) -> None:
         """Remember what the unit has written; None for a record that is gone or in the recycle bin."""
+        if after is None and record_id not in self._written:
+            self._living.discard(record_id)  # from now on the store says what it is
+            return
         self._written[record_id] = after
         if after is not None:
             for field in unique_fields(obj):
                 if after.get(field.name) is not None:
                     self._holders[obj.name, field.name, _key(field, after[field.name])] = record_id
+
+    def forget(self) -> None:
+        """Ask the store again, which has all that was written by now."""
+        self._written.clear()
+        self._living.clear()
+        self._holders.clear()
 
     def check(self, obj: ObjectType, fresh: Mapping[str, Value], record_id: str) -> None:
         """Check the new values of a record. Raises DuplicateValue, ReferenceWrongType or ReferenceMissing."""
@@ -54,7 +63,7 @@ class KeyChecks:
         key = _key(field, value)
         holder = self._holders.get((obj.name, field.name, key))
         if holder is not None and holder != record_id:
-            held = self._written[holder]
+            held = self._written.get(holder)
             if held is not None and held.get(field.name) is not None and _key(field, held[field.name]) == key:
                 raise _duplicate(field, holder)
         # Rows that wait are among the holders, so the store is asked past them.

@@ -57,7 +57,7 @@ class Unit(Protocol):
     tx: Transaction
     catalog: Catalog
 
-    def touched(self, entities: Collection[str]) -> list[tuple[str, Row | None, Row | None]]:
+    def touched(self, entities: Collection[str]) -> Iterable[tuple[str, Row | None, Row | None]]:
         """The records of these entities that were written, each before the unit and now."""
 
     def store_copies(self, obj: ObjectType, row: dict[str, Value], values: Mapping[str, Value]) -> None:
@@ -92,16 +92,16 @@ def apply_copies(unit: Unit) -> None:
     """Bring all copies up to date with what a unit of work changed. Called once, after its last statement."""
     _apply_fiscal_year(unit)
     for entity, links in _LINKS.items():
-        touched = unit.touched((entity,))
-        for link in links if touched else ():
-            changed = [
-                str(after["Id"])
-                for _, before, after in touched
-                if before is not None
-                and after is not None
-                and any(before.get(n) != after.get(n) for n in link.inputs)
-            ]
-            _refresh(unit, unit.catalog.object(link.child), link.lookup, changed)
+        changed: dict[_Link, list[str]] = {link: [] for link in links}
+        for _, before, after in unit.touched((entity,)):
+            if before is None or after is None:
+                continue
+            for link in links:
+                if any(before.get(n) != after.get(n) for n in link.inputs):
+                    changed[link].append(str(after["Id"]))
+        for link, ids in changed.items():
+            if ids:
+                _refresh(unit, unit.catalog.object(link.child), link.lookup, ids)
 
 
 def _apply_fiscal_year(unit: Unit) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Protocol
 
 from tidewire.errors import DefinitionInvalid, RequestError
@@ -32,6 +33,8 @@ FUNCTIONS = ("COUNT", "SUM", "MIN", "MAX")
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 # Master-detail goes at most three levels deep; a definition that goes round must not hold up the writer.
 _MAX_LEVELS = 10
+_PAGE = 1000  # records that are looked at together
+_MAX_DONE = 10_000  # parents that are remembered
 _NUMBER_TYPES = DOUBLE_TYPES | {FieldType.INTEGER}
 _DATE_TYPES = frozenset({FieldType.DATE, FieldType.DATETIME})
 
@@ -53,7 +56,7 @@ class Unit(Protocol):
     catalog: Catalog
     now_ms: int
 
-    def touched(self, entities: Collection[str]) -> list[Touched]:
+    def touched(self, entities: Collection[str]) -> Iterable[Touched]:
         """The records of these entities that were written, each before the unit and now."""
 
     def store_derived(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
@@ -66,17 +69,27 @@ def apply_roll_ups(unit: Unit) -> None:
     Called once, after the last statement: it looks at what the whole unit adds up to. Formulas over a roll-up
     are computed with it.
     """
-    objects = unit.catalog.objects
-    touched = unit.touched(_rolled_entities(objects))
+    written = iter(unit.touched(_rolled_entities(unit.catalog.objects)))
+    done: dict[tuple[str, str], tuple[Field, ...]] = {}
+    while page := list(islice(written, _PAGE)):
+        parents = affected_parents(unit.catalog, page)
+        _apply(unit, {parent: fields for parent, fields in parents.items() if done.get(parent) != fields})
+        # All is written already, so nothing would come of counting for the same parent again.
+        done |= parents
+        if len(done) > _MAX_DONE:
+            done.clear()
+
+
+def _apply(unit: Unit, parents: Mapping[tuple[str, str], tuple[Field, ...]]) -> None:
     for _ in range(_MAX_LEVELS):
-        parents = affected_parents(unit.catalog, touched)
-        if not parents:
-            return
         touched = [
             change
             for (entity, record_id), fields in parents.items()
             if (change := _refresh(unit, unit.catalog.object(entity), record_id, fields)) is not None
         ]
+        if not touched:
+            return
+        parents = affected_parents(unit.catalog, touched)
 
 
 def affected_parents(

@@ -172,6 +172,5 @@ class RecordService:
             )
             for hook in self._hooks:
                 hook(unit, changes, context)
-        # Whoever watches holds the unit in turn: let go, or all that it holds waits for the garbage collector.
-        unit.watch_references(None)
+        unit.close()
         return result

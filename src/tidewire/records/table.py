@@ -59,6 +59,15 @@ def update_row(tx: Transaction, obj: ObjectType, record_id: str, values: Mapping
     tx.execute(f"UPDATE {obj.table} SET {assignments} WHERE id = ?", [*params, record_id])  # noqa: S608
 
 
+def update_rows(tx: Transaction, obj: ObjectType, ids: list[str], values: Mapping[str, Value]) -> None:
+    """Store the same new values of some fields in several records."""
+    fields = [f for f in obj.stored_fields if f.name in values]
+    assignments = ", ".join(f"{column} = ?" for f in fields for column, _ in _columns(f))
+    params = [p for f in fields for p in _params(f, values[f.name])]
+    marks = ", ".join("?" * len(ids))
+    tx.execute(f"UPDATE {obj.table} SET {assignments} WHERE id IN ({marks})", [*params, *ids])  # noqa: S608
+
+
 def delete_row(tx: Transaction, obj: ObjectType, record_id: str) -> None:
     """Remove a record for good."""
     tx.execute(f"DELETE FROM {obj.table} WHERE id = ?", (record_id,))  # noqa: S608  # name from the catalog
@@ -96,19 +105,29 @@ def read_rows(
 
 
 def read_columns(
-    reader: Reader | Transaction, obj: ObjectType, names: tuple[str, ...], field: Field, ids: list[str]
+    reader: Reader | Transaction,
+    obj: ObjectType,
+    names: tuple[str, ...],
+    field: Field,
+    ids: list[str],
+    most: int | None = None,
+    *,
+    with_deleted: bool = False,
 ) -> list[tuple[Value, ...]]:
-    """Some fields of the living records whose lookup holds one of these ids, oldest first."""
+    """Some fields of the records whose id or lookup is one of these ids, the oldest `most` of them first; only of
+    living ones unless told otherwise.
+    """
     fields = [obj.by_name[name.lower()] for name in names]
     columns = ", ".join(f.column for f in fields)
-    deleted = obj.try_field("IsDeleted")
+    deleted = None if with_deleted else obj.try_field("IsDeleted")
     alive = f" AND {deleted.column} = 0" if deleted else ""
     marks = ", ".join("?" * len(ids))
+    limit = "" if most is None else " LIMIT ?"
     # Names come from the catalog.
-    sql = f"SELECT {columns} FROM {obj.table} WHERE {field.column} IN ({marks}){alive} ORDER BY id"  # noqa: S608
+    sql = f"SELECT {columns} FROM {obj.table} WHERE {field.column} IN ({marks}){alive} ORDER BY id{limit}"  # noqa: S608
     flags = [place for place, f in enumerate(fields) if f.type is FieldType.CHECKBOX]
     rows: list[tuple[Value, ...]] = []
-    for row in reader.execute(sql, ids):
+    for row in reader.execute(sql, ids if most is None else [*ids, most]):
         values = list(row)
         for place in flags:
             values[place] = bool(values[place])

@@ -34,15 +34,23 @@ class ThinRows:
         self._held: dict[Value, Value] = {}
         self._last: dict[str, Value] = {}
 
-    def iter_referring(self, field: Field, ids: list[str]) -> Iterator[ThinRow]:
-        """The living records whose lookup holds one of these ids, oldest first for each part of the ids."""
+    def iter_referring(self, field: Field, ids: list[str], most: int | None = None) -> Iterator[ThinRow]:
+        """The living records whose lookup holds one of these ids, oldest first for each part of the ids, and at most
+        `most` for each part.
+        """
         held = self._held
         for start in range(0, len(ids), _CHUNK):
-            for row in read_columns(self._tx, self.obj, self._names, field, ids[start : start + _CHUNK]):
+            some = ids[start : start + _CHUNK]
+            for row in read_columns(self._tx, self.obj, self._names, field, some, most):
                 # A truth equals a number, and must not take its place.
                 yield ThinRow(
                     self, tuple([v if v is True or v is False else held.setdefault(v, v) for v in row])
                 )
+
+    def read_page(self, ids: list[str]) -> dict[str, ThinRow]:
+        """The living records with these few ids."""
+        rows = read_columns(self._tx, self.obj, self._names, self.obj.by_name["id"], ids)
+        return {str(row[self.places["Id"]]): ThinRow(self, row) for row in rows}
 
     def read(self, record_id: Value) -> Mapping[str, Value]:
         """The whole record as it is now; the last one is kept, for fields are asked for one after the other.
@@ -60,21 +68,21 @@ class ThinRows:
 class ThinRow(Mapping[str, Value]):
     """A record as it was when it was found. To be used inside its transaction."""
 
-    __slots__ = ("_rows", "_values")
+    __slots__ = ("rows", "values_held")
 
     def __init__(self, rows: ThinRows, values: tuple[Value, ...]) -> None:
-        self._rows = rows
-        self._values = values
+        self.rows = rows
+        self.values_held = values
 
     def __getitem__(self, name: str) -> Value:
-        place = self._rows.places.get(name)
-        return self._values[place] if place is not None else self._read()[name]
+        place = self.rows.places.get(name)
+        return self.values_held[place] if place is not None else self._read()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (field.name for field in self._rows.obj.stored_fields)
+        return (field.name for field in self.rows.obj.stored_fields)
 
     def __len__(self) -> int:
-        return len(tuple(self._rows.obj.stored_fields))
+        return len(tuple(self.rows.obj.stored_fields))
 
     def _read(self) -> Mapping[str, Value]:
-        return self._rows.read(self._values[self._rows.places["Id"]])
+        return self.rows.read(self.values_held[self.rows.places["Id"]])

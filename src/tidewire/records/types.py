@@ -18,18 +18,19 @@ from tidewire.records.numbers import take_record_id
 from tidewire.records.person_fields import lost_contact_fields, with_contact_fields
 from tidewire.records.settings import OrgSettings, read_settings, write_settings
 from tidewire.records.table import create_table
-from tidewire.schema.avro import change_event_schema, platform_event_schema
+from tidewire.schema.avro import change_event_schema, platform_event_schema, schema_id
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import (
     NO_LIMITS,
     STANDARD_CHANNEL,
     CaptureLimits,
     Selection,
+    can_capture,
     check_limits,
     parse_selection,
     render_selection,
 )
-from tidewire.schema.codec import EventSchema
+from tidewire.schema.codec import EventSchema, compiled_schema
 from tidewire.schema.documents import (
     parse_event,
     parse_fields,
@@ -131,7 +132,7 @@ class Types:
         returned.
         """
         base = base or self.catalog
-        removed_events = tuple(removed_events)
+        removed_objects, removed_events = tuple(removed_objects), tuple(removed_events)
         standard = {o.name: o for o in (*STANDARD_OBJECTS, *PERSON_OBJECTS)}
         objects = with_contact_fields(
             tx, base, tuple(_with_field_ids(tx, o, base.try_object(o.name)) for o in objects)
@@ -154,17 +155,22 @@ class Types:
         for obj in catalog.objects:
             if obj.shares and base.try_object(obj.name) is None:
                 create_table(tx, obj)
-        catalog = self._without(tx, catalog, tuple(removed_objects), removed_fields)
+        catalog = self._without(tx, catalog, removed_objects, removed_fields)
+        head = tx.progress.next_position - 1
         if removed_events:
             catalog = catalog.without_events(removed_events)
             for name in removed_events:
                 _store(tx, "event", name, "")
-                self._log.retire_topic(tx, name)
-        catalog = catalog.with_selection(catalog.selection if selection is None else selection)
+        gone = [*removed_events, *(change_event_name(name) for name in removed_objects)]
+        for topic in gone:
+            self._log.retire_topic(tx, topic)
+        selection = (catalog.selection if selection is None else selection).ended(gone, head)
+        catalog = catalog.with_selection(selection)
         if captured is not None:
             catalog = catalog.with_captured(captured)
         if catalog.selection != base.selection:
             check_limits(catalog.selection, base.selection, self._limits)
+            catalog = replace(catalog, selection=catalog.selection.begun(head))
             _store(tx, "captured", STANDARD_CHANNEL, render_selection(catalog.selection))
         tx.progress.catalog_version += 1
         catalog = replace(catalog, version=tx.progress.catalog_version)
@@ -186,7 +192,8 @@ class Types:
         kept = tuple(o for o in base.objects if old.name not in (o.name, o.shares))
         removed = frozenset((new.name if e == old.name else e, n) for e, n in base.removed_fields)
         events = change_event_name(old.name), change_event_name(new.name)
-        selection = base.selection.with_renamed(*events)
+        selection = base.selection.with_renamed(*events).ended(events[:1], tx.progress.next_position - 1)
+        self._log.retire_topic(tx, events[0])
         base = replace(base, objects=kept, removed_fields=removed)
         return self.change(tx, objects=[new, *others], selection=selection, base=base)
 
@@ -214,6 +221,25 @@ class Types:
     def schemas_of(self, catalog: Catalog) -> dict[str, EventSchema]:
         """The schemas of a catalog, also of one that only the running transaction knows yet."""
         return self.schemas if catalog.version == self.catalog.version else _event_schemas(catalog)
+
+    def try_schema(self, name: str) -> EventSchema | None:
+        """The newest schema of an event in any letter case, of change events also those that are not selected, or
+        None.
+        """
+        for topic, schema in self.schemas.items():
+            if topic.lower() == name.lower():
+                return schema
+        for obj in self.catalog.objects:
+            if change_event_name(obj.name).lower() == name.lower() and can_capture(obj):
+                return compiled_schema(json.dumps(change_event_schema(obj)))
+        return None
+
+    def try_possible_schema(self, wanted_id: str) -> str | None:
+        """The text of the schema with this id that change events have or would have now, or None."""
+        for obj in self.catalog.objects:
+            if can_capture(obj) and _change_schema_id(obj) == wanted_id:
+                return json.dumps(change_event_schema(obj))
+        return None
 
     def _without(
         self,
@@ -267,10 +293,9 @@ def _event_schemas(catalog: Catalog) -> dict[str, EventSchema]:
     return {str(d["name"]): compiled_schema(json.dumps(d)) for d in definitions}
 
 
-@lru_cache(maxsize=2048)
-def compiled_schema(schema_json: str) -> EventSchema:
-    """The schema of a text. Orgs share most of theirs, and a change of types leaves all but a few as they were."""
-    return EventSchema(schema_json)
+@lru_cache(maxsize=1024)
+def _change_schema_id(obj: ObjectType) -> str:
+    return schema_id(change_event_schema(obj))
 
 
 def read_sharing_rules(reader: Reader | Transaction) -> list[SharingRule]:

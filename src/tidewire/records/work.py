@@ -8,8 +8,7 @@ has to check before it writes its first row, so one that fails leaves nothing be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tidewire.errors import (
@@ -22,20 +21,21 @@ from tidewire.errors import (
     RequiredFieldMissing,
     UndeleteRefused,
 )
-from tidewire.events import Aside, Change, ChangeType, Value
+from tidewire.events import Aside, Change, Value
 from tidewire.records import activities, invitees, persons
 from tidewire.records.activity_plan import ActivityPlan
-from tidewire.records.bin import append_steps, purge, read_steps, remove_steps
-from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete, plan_undelete
+from tidewire.records.bin import append_steps, purge, remove_steps
+from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete, plan_undelete, try_plan_delete
 from tidewire.records.checks import KeyChecks, ReferenceWatch
 from tidewire.records.copies import copied_values
 from tidewire.records.derived import compute_derived, default_name
 from tidewire.records.families import is_person_type, plan_switch, try_person_type
+from tidewire.records.large_delete import LargeDelete
 from tidewire.records.numbers import auto_number_key, render_auto_number, take_number, take_record_id
 from tidewire.records.references import IsSeen, find_referenced, parse_reference, try_lookup
 from tidewire.records.rules import check_rules, ignored_fields, plan_rivals
-from tidewire.records.table import find_by_value, insert_row, try_read_row, update_row
-from tidewire.records.thin_rows import ThinRow
+from tidewire.records.table import find_by_value, insert_row, try_read_row, update_row, update_rows
+from tidewire.records.touched import Touched, TouchedRecords, Written
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.values import parse_value
@@ -43,25 +43,6 @@ from tidewire.storage.store import Transaction
 
 RowRule = Callable[[Transaction, Catalog, Mapping[str, Value], Mapping[str, Value] | None], None]
 """Raises unless a row, and the row before it if there was one, may stand; for what only a later stage can judge."""
-
-
-@dataclass(slots=True)
-class _Touched:
-    obj: ObjectType
-    before: Mapping[str, Value] | None  # None for a record that was not there at all
-    after: dict[str, Value] | None  # None for a record that is gone or in the recycle bin
-    is_quiet: bool = False
-    stands_alone: bool = False
-
-    @property
-    def change_type(self) -> ChangeType | None:
-        """What somebody outside saw happen, or None if nothing."""
-        was_there = self.before is not None and not self.before.get("IsDeleted")
-        if self.after is None:
-            return ChangeType.DELETE if was_there else None
-        if self.before is None:
-            return ChangeType.CREATE
-        return ChangeType.UPDATE if was_there else ChangeType.UNDELETE
 
 
 class UnitOfWork:
@@ -81,10 +62,8 @@ class UnitOfWork:
         self.user_id = user_id
         self.now_ms = now_ms
         self._second_ms = now_ms - now_ms % 1000
-        self._touched: dict[str, _Touched] = {}
-        self._unsettled: dict[str, Mapping[str, Value] | None] = {}
-        self._unsettled_entities: set[str] = set()
         self._keys = KeyChecks(tx, catalog)
+        self._touched = TouchedRecords(tx, self._keys.forget)
         self._is_seen: IsSeen | None = None
         self.asides: list[Aside] = []
         self.database_key = ""  # set for work below the API: what the database calls the transaction
@@ -209,8 +188,15 @@ class UnitOfWork:
     def delete(self, obj: ObjectType, record_id: str) -> None:
         """Put a living record into the recycle bin, with what goes along. Raises DeleteRestricted."""
         before = self.read(obj, record_id)
-        plan = plan_delete(self.tx, self.catalog, obj, before)
-        self.recycle(invitees.with_relations(self.tx, self.catalog, plan))
+        if obj.name in activities.RELATIONS:
+            plan = plan_delete(self.tx, self.catalog, obj, before)
+            self.recycle(invitees.with_relations(self.tx, self.catalog, plan))
+            return
+        few = try_plan_delete(self.tx, self.catalog, obj, before, _MOST_PLANNED)
+        if few is not None:
+            self.recycle(few)
+        else:
+            self._recycle_many(obj, record_id)
 
     def undelete(self, obj: ObjectType, record_id: str) -> None:
         """Bring a record back from the recycle bin, with all that its delete took along.
@@ -218,9 +204,16 @@ class UnitOfWork:
         Raises RecordNotFound, UndeleteRefused or, if a unique value was taken meanwhile, DuplicateValue.
         """
         plan = plan_undelete(self.tx, self.catalog, obj, record_id, self.user_id)
-        for edit in (*plan.returned, *plan.relinked):
+        has_relations = False
+        for page in plan.iter_returned():
+            self._touched.fetch([edit.record_id for edit in page])
+            for edit in page:
+                self.store(edit.obj, edit.row, edit.values)
+                has_relations |= edit.obj.name in activities.RELATIONS
+        for edit in plan.iter_relinked():
             self.store(edit.obj, edit.row, edit.values)
-        self._regroup(plan.returned)
+        for page in plan.iter_rows() if has_relations else ():
+            self._regroup(page)
         remove_steps(self.tx, record_id)
 
     def purge(self, obj: ObjectType, record_id: str) -> None:
@@ -228,8 +221,7 @@ class UnitOfWork:
         row = try_read_row(self.tx, obj, record_id)
         if row is None:
             raise RecordNotFound("The requested resource does not exist", record_id=record_id)
-        self._make_whole(record_id)
-        if not row.get("IsDeleted") or not purge(self.tx, self.catalog, record_id):
+        if not row.get("IsDeleted") or not purge(self.tx, self.catalog, record_id, self._touched.make_whole):
             raise UndeleteRefused("Entity is not in the recycle bin", record_id=record_id)
 
     def read(self, obj: ObjectType, record_id: str) -> dict[str, Value]:
@@ -262,14 +254,14 @@ class UnitOfWork:
         changed = {n: v for n, v in after.items() if v != before.get(n)}
         record_id = str(before["Id"])
         if changed:
-            update_row(self.tx, obj, record_id, changed)
+            self._rewrite(obj, record_id, changed)
         self._note(obj, record_id, before, None if after.get("IsDeleted") else after)
 
     def _bury(self, obj: ObjectType, before: Mapping[str, Value], values: Mapping[str, Value]) -> None:
         """Store what puts a record into the recycle bin. Nothing follows from its other fields any more."""
         fresh = {**values, **self._stamps(obj, is_edit=True)}
         record_id = str(before["Id"])
-        update_row(self.tx, obj, record_id, {n: v for n, v in fresh.items() if v != before.get(n)})
+        self._rewrite(obj, record_id, {n: v for n, v in fresh.items() if v != before.get(n)})
         self._note(obj, record_id, before, None)
 
     def store_derived(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
@@ -282,8 +274,7 @@ class UnitOfWork:
 
     def store_copies(self, obj: ObjectType, row: Mapping[str, Value], values: Mapping[str, Value]) -> None:
         """Store values that a record takes over from others. That is no change of the record."""
-        update_row(self.tx, obj, str(row["Id"]), values)
-        touched = self._touched.get(str(row["Id"]))
+        touched = self._rewrite(obj, str(row["Id"]), values)
         if touched is not None and touched.after is not None:
             touched.after = touched.after | dict(values)
 
@@ -296,15 +287,37 @@ class UnitOfWork:
         self._regroup(plan.gone)
         append_steps(self.tx, plan.gone[0].record_id, plan.steps(), self.now_ms)
 
+    def _recycle_many(self, obj: ObjectType, record_id: str) -> None:
+        """The same for a delete that memory should not hold: a page of records at a time."""
+        delete = LargeDelete(self.tx, self.catalog, obj, record_id)
+        delete.plan()
+        for each, rows in delete.iter_gone():
+            ids = list(rows)
+            self._touched.fetch(ids)
+            update_rows(self.tx, each, ids, {"IsDeleted": True, **self._stamps(each, is_edit=True)})
+            for gone_id, before in rows.items():
+                self._note(each, gone_id, before, None)
+                if gone_id != record_id:
+                    self.single_out(gone_id)
+        delete.append_steps(self.now_ms)
+        for edit in delete.iter_cleared():
+            self.store(edit.obj, edit.row, edit.values)
+            self.single_out(edit.record_id)
+        for page in delete.iter_gone_of(activities.RELATIONS):
+            self._regroup(page)
+        delete.close()
+
     def hush(self, record_id: str) -> None:
         """Let push topics stay silent about a record that was written: nobody asked for its change itself."""
-        if record_id in self._touched:
-            self._touched[record_id].is_quiet = True
+        touched = self._touched.try_get(record_id)
+        if touched is not None:
+            touched.is_quiet = True
 
     def single_out(self, record_id: str) -> None:
         """Let a record that was written have a change event of its own, however many others changed alike."""
-        if record_id in self._touched:
-            self._touched[record_id].stands_alone = True
+        touched = self._touched.try_get(record_id)
+        if touched is not None:
+            touched.stands_alone = True
 
     def watch_references(self, watch: ReferenceWatch | None, is_seen: IsSeen | None = None) -> None:
         """Tell `watch`, if there is one, of every lookup that a create or update sets from now on; it may raise.
@@ -314,60 +327,29 @@ class UnitOfWork:
         self._keys.watch = watch
         self._is_seen = is_seen
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> Sequence[Change]:
         """What the work adds up to, in the order in which records were first touched."""
-        out: list[Change] = []
-        for record_id, touched in self._touched.items():
-            change_type = touched.change_type
-            if change_type is None:
-                continue  # created and deleted in one breath: nobody outside ever saw it
-            out.append(
-                Change(
-                    entity=touched.obj.name,
-                    record_id=record_id,
-                    type=change_type,
-                    before=touched.before,
-                    after=touched.after,
-                    changed=_changed_fields(touched),
-                    sequence=len(out) + 1,
-                    is_quiet=touched.is_quiet,
-                    stands_alone=touched.stands_alone,
-                )
-            )
-        return out
+        return self._touched.changes()
 
-    def touched(
-        self, entities: Collection[str]
-    ) -> list[tuple[str, Mapping[str, Value] | None, Mapping[str, Value] | None]]:
+    def touched(self, entities: Collection[str]) -> Iterator[Written]:
         """The records of these entities that were written and are not settled yet: the entity, the row as it was
         when all was settled, and now.
         """
-        if self._unsettled_entities.isdisjoint(entities):
-            return []
-        unsettled = ((self._touched[record_id], before) for record_id, before in self._unsettled.items())
-        return [(t.obj.name, before, t.after) for t, before in unsettled if t.obj.name in entities]
+        return self._touched.iter_unsettled(entities)
 
     def has_only_made(self, others: Collection[str]) -> bool:
         """Whether all that is not settled yet are new records, none of them of these `others`."""
-        if not self._unsettled_entities.isdisjoint(others):
-            return False
-        return all(before is None for before in self._unsettled.values())
+        return self._touched.has_only_made(others)
 
     def mark_settled(self) -> None:
         """Note that what follows for other records from all that was written has been stored too."""
-        self._unsettled.clear()
-        self._unsettled_entities.clear()
+        self._touched.mark_settled()
 
-    def _make_whole(self, record_id: str) -> None:
-        """Read in full, while it can be, what this work holds as thin rows of the records that a purge removes."""
-        for step in read_steps(self.tx, record_id) if self._touched else ():
-            if step.field:
-                continue
-            touched, unsettled = self._touched.get(step.record_id), self._unsettled.get(step.record_id)
-            if touched is not None and isinstance(touched.before, ThinRow):
-                touched.before = dict(touched.before)
-            if isinstance(unsettled, ThinRow):
-                self._unsettled[step.record_id] = dict(unsettled)
+    def close(self) -> None:
+        """Let go of what the work has held. Its changes can no longer be read."""
+        # Whoever watches holds the unit in turn: let go, or all that it holds waits for the garbage collector.
+        self.watch_references(None)
+        self._touched.close()
 
     def _carry_out(self, plan: ActivityPlan) -> None:
         for edit in (*plan.gone, *plan.cleared, *plan.edited):
@@ -378,7 +360,7 @@ class UnitOfWork:
         for obj, row in plan.created:
             self._insert(obj, row)
 
-    def _regroup(self, edits: tuple[RowEdit, ...]) -> None:
+    def _regroup(self, edits: Sequence[RowEdit]) -> None:
         for edit in activities.plan_regroup(self.tx, self.catalog, edits):
             self.store(edit.obj, edit.row, edit.values)
             self.single_out(edit.record_id)
@@ -399,10 +381,7 @@ class UnitOfWork:
         row |= compute_derived(obj, row, self.now_ms)
         insert_row(self.tx, obj, row)
         record_id = str(row["Id"])
-        self._touched[record_id] = _Touched(obj, None, row)
-        self._unsettled[record_id] = None
-        self._unsettled_entities.add(obj.name)
-        self._keys.note(obj, record_id, row)
+        self._note(obj, record_id, None, row)
 
     def _make_person(self, obj: ObjectType, given: Mapping[str, Value], row: dict[str, Value]) -> bool:
         """Turn an account that is given a last name instead of a name into a person's."""
@@ -448,13 +427,21 @@ class UnitOfWork:
         else:
             self.store_copies(edit.obj, edit.row, {_FLAG: edit.values[_FLAG]})
 
+    def _rewrite(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> Touched | None:
+        """Store values in a row as it stands; returns what is known of the record if it was written before."""
+        # First: how a record was that is set aside is known only by how it differs from its stored row.
+        touched = self._touched.try_get(record_id)
+        update_row(self.tx, obj, record_id, values)
+        return touched
+
     def _note(
-        self, obj: ObjectType, record_id: str, before: Mapping[str, Value], after: dict[str, Value] | None
+        self,
+        obj: ObjectType,
+        record_id: str,
+        before: Mapping[str, Value] | None,
+        after: dict[str, Value] | None,
     ) -> None:
-        touched = self._touched.setdefault(record_id, _Touched(obj, before, after))
-        touched.after = after
-        self._unsettled.setdefault(record_id, before)
-        self._unsettled_entities.add(obj.name)
+        self._touched.note(obj, record_id, before, after)
         self._keys.note(obj, record_id, after)
 
     def _parse(self, obj: ObjectType, values: Mapping[str, object], *, is_create: bool) -> dict[str, Value]:
@@ -496,6 +483,7 @@ class UnitOfWork:
 ID_NAMES = frozenset({"Id", "id", "ID", "iD"})
 """The id's name in any letter case."""
 _MAX_SHOWN_HOLDERS = 10
+_MOST_PLANNED = 2000  # records that a delete may concern to be planned in memory
 _FLAG = "IsPersonAccount"
 
 
@@ -557,10 +545,3 @@ def _stamp_names(obj: ObjectType, is_edit: bool, is_create: bool) -> tuple[list[
 @lru_cache(maxsize=1024)
 def _auto_numbers(obj: ObjectType) -> tuple[Field, ...]:
     return tuple(f for f in obj.fields if f.type is FieldType.AUTO_NUMBER)
-
-
-def _changed_fields(touched: _Touched) -> tuple[str, ...]:
-    if touched.before is None or touched.after is None:
-        return ()
-    before, after = touched.before, touched.after
-    return tuple(f.name for f in touched.obj.stored_fields if before.get(f.name) != after.get(f.name))

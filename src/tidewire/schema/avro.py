@@ -52,19 +52,21 @@ _TYPES = {
     FieldType.LOCATION: ("Location", "Location"),
     FieldType.PERSON_NAME: ("PersonName", "PersonName"),
 }
-_OWN_ROLES = {"CreatedDate": "CreatedDate", "CreatedById": "CreatedBy"}
+# By object: fields, or the beginning of their names, and the field that they follow in events.
+_EARLY = {
+    "Account": (("RecordTypeId", "Type"), ("Person*", "LastModifiedById")),
+    "Contact": (("IsPersonAccount", "AccountId"),),
+}
 
 
 def change_event_schema(obj: ObjectType) -> dict[str, Any]:
     """The schema of an object's change events: the header, then every field that change events carry."""
     fields: list[dict[str, Any]] = [
-        {"name": "ChangeEventHeader", "type": _header_type(), "doc": "Data:ComplexValueType"}
+        {"name": "ChangeEventHeader", "type": header_type(), "doc": "Data:ComplexValueType"}
     ]
     defined: set[str] = set()
     has_persons = obj.name == "Account" and obj.try_field("IsPersonAccount") is not None
-    for field in obj.fields:
-        if not field.in_change_events or field.compound:
-            continue
+    for field in _in_wire_order(obj):
         avro_type: Any = _TYPES[field.type][0]
         if has_persons and field.name == "Name":
             fields.append(_switchable_name(obj))
@@ -77,6 +79,21 @@ def change_event_schema(obj: ObjectType) -> dict[str, Any]:
         strings = {"type": "array", "items": "string"}
         fields.append({"name": name, "type": ["null", strings], "doc": "Data:BitVector", "default": None})
     return _record(change_event_name(obj.name), fields)
+
+
+def _in_wire_order(obj: ObjectType) -> list[Field]:
+    """The fields of an object's change events. In an org with person accounts, some that came to the object late stand
+    early, as clients of the original know them.
+    """
+    ordered = [f for f in obj.fields if f.in_change_events and not f.compound]
+    if obj.try_field("IsPersonAccount") is None:
+        return ordered
+    for name, before in _EARLY.get(obj.name, ()):
+        late = [f for f in ordered if f.name == name or (name.endswith("*") and f.name.startswith(name[:-1]))]
+        ordered = [f for f in ordered if f not in late]
+        at = next((n for n, f in enumerate(ordered, 1) if f.name == before), len(ordered))
+        ordered[at:at] = late
+    return ordered
 
 
 def platform_event_schema(event: EventType) -> dict[str, Any]:
@@ -103,7 +120,8 @@ def _record(name: str, fields: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "record", "name": name, "namespace": NAMESPACE, "fields": fields}
 
 
-def _header_type() -> dict[str, Any]:
+def header_type() -> dict[str, Any]:
+    """The type of every change event's first field."""
     strings = {"type": "array", "items": "string"}
     change_type = {"type": "enum", "name": "ChangeType", "symbols": list(CHANGE_TYPES)}
     types: dict[str, Any] = {
@@ -148,9 +166,9 @@ def _compound_type(name: str, components: tuple[Field, ...]) -> dict[str, Any]:
 
 
 def _doc(field: Field) -> str:
-    role = _OWN_ROLES.get(field.name)
-    if role is None:
-        role = "ForeignKey" if field.type is FieldType.REFERENCE else "Data"
+    role = "ForeignKey" if field.type is FieldType.REFERENCE else "Data"
+    if field.name == "CreatedDate":
+        role = field.name
     # Standard fields have no id of their own; custom ones are named by their 15-character id.
     suffix = f":{field.field_id[:15]}" if field.field_id else ""
     word = _TYPES[field.type][1]

@@ -1,7 +1,8 @@
 """The channels of an org: which events each of them shows, and what is added to them. Pure.
 
 A member puts one kind of event on one channel. A change event that is on any channel is captured; the standard
-channel, `ChangeEvents`, shows only members of its own, like every other.
+channel, `ChangeEvents`, shows only members of its own, like every other. What was captured for other channels before a
+channel had its member is not on that channel.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ CHANNEL_SUFFIX = "__chn"
 MAX_ENRICHED = 10
 """Fields of one object that may be added to its events, counted once over all channels."""
 
+_MAX_ENDED = 1000  # of the events that are gone, the last; the log itself finds nothing of the others
 _NOT_ENRICHED = frozenset(
     {FieldType.LONG_TEXT, FieldType.RICH_TEXT, FieldType.TEXT_AREA, FieldType.MULTI_PICKLIST}
     | {FieldType.CURRENCY, FieldType.ID}
@@ -57,6 +59,18 @@ class ChannelMember:
         return "" if self.event.endswith("__e") else entity_of_change_event(self.event) or ""
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """From where on a channel shows a kind of event: strictly after a position. It stays when the member goes, so that
+    one that comes back shows what it showed before. One without a channel holds for all of them: an earlier type of
+    the same name had what lies before it.
+    """
+
+    channel: str
+    event: str
+    after: int = 0
+
+
 @dataclass(frozen=True)
 class Selection:
     """All channels, members and managed subscriptions of an org."""
@@ -64,6 +78,7 @@ class Selection:
     channels: tuple[CustomChannel, ...] = ()
     members: tuple[ChannelMember, ...] = ()
     managed: tuple[ManagedSubscription, ...] = ()
+    beginnings: tuple[Beginning, ...] = ()
 
     @cached_property
     def entities(self) -> frozenset[str]:
@@ -76,6 +91,34 @@ class Selection:
         for member in self.members:
             found.setdefault(member.channel, []).append(member)
         return {channel: tuple(members) for channel, members in found.items()}
+
+    @cached_property
+    def _after(self) -> dict[tuple[str, str], int]:
+        return {(b.channel, b.event): b.after for b in self.beginnings}
+
+    def shown_after(self, channel: str, event: str) -> int:
+        """The position after which a channel shows events of a kind; 0 if it shows all that there are. Without a
+        channel, that of the event's own.
+        """
+        return max(self._after.get((channel, event), 0), self._after.get(("", event), 0))
+
+    def begun(self, head: int) -> Selection:
+        """With a beginning at `head` for every member that has none, or at 0 where nothing was captured before it."""
+        captured = {b.event for b in self.beginnings}
+        fresh = [
+            Beginning(m.channel, m.event, 0 if m.entity and m.event not in captured else head)
+            for m in self.members
+            if (m.channel, m.event) not in self._after
+        ]
+        return replace(self, beginnings=(*self.beginnings, *fresh)) if fresh else self
+
+    def ended(self, events: Iterable[str], head: int) -> Selection:
+        """With these events gone: types that come to have their names begin after `head` everywhere."""
+        gone = dict.fromkeys(events)
+        kept = [b for b in self.beginnings if b.event not in gone]
+        ended = [*(b for b in kept if not b.channel), *(Beginning("", event, head) for event in gone)]
+        held = [b for b in kept if b.channel]
+        return replace(self, beginnings=(*held, *ended[-_MAX_ENDED:]))
 
     def members_of(self, channel: str) -> tuple[ChannelMember, ...]:
         """The members of a channel, by its exact name."""
@@ -109,7 +152,17 @@ class Selection:
             self,
             channels=tuple(c for c in self.channels if c.name != name),
             members=tuple(m for m in self.members if m.channel != name),
+            beginnings=self._beginnings_without(name),
         )
+
+    def _beginnings_without(self, channel: str) -> tuple[Beginning, ...]:
+        """The beginnings on other channels; that events were captured before is not forgotten."""
+        ended = [
+            Beginning("", b.event)
+            for b in self.beginnings
+            if b.channel == channel and ("", b.event) not in self._after
+        ]
+        return (*(b for b in self.beginnings if b.channel != channel), *ended)
 
     def try_managed(self, name: str) -> ManagedSubscription | None:
         """The managed subscription of that name in any letter case, or None."""
@@ -153,7 +206,8 @@ class Selection:
     def with_renamed(self, old: str, new: str) -> Selection:
         """With an event under its new name."""
         members = [replace(m, event=new) if m.event == old else m for m in self.members]
-        return replace(self, members=tuple(members))
+        beginnings = [replace(b, event=new) if b.event == old else b for b in self.beginnings]
+        return replace(self, members=tuple(members), beginnings=tuple(beginnings))
 
     def with_renamed_field(self, event: str, old: str, new: str) -> Selection:
         """With a field that is added to an event under its new name."""
@@ -222,17 +276,22 @@ def render_selection(selection: Selection) -> str:
             "channels": [asdict(channel) for channel in selection.channels],
             "members": [asdict(member) for member in selection.members],
             "managed": [asdict(managed) for managed in selection.managed],
+            "beginnings": [asdict(beginning) for beginning in selection.beginnings],
         }
     )
 
 
 def parse_selection(text: str) -> Selection:
-    """The selection that was stored; a plain list is how the standard channel alone used to be."""
+    """The selection that was stored; a plain list is how the standard channel alone used to be. What was stored without
+    beginnings shows all there is.
+    """
     stored = json.loads(text)
     if isinstance(stored, list):
-        return Selection().with_standard(stored)
-    return Selection(
+        return Selection().with_standard(stored).begun(0)
+    selection = Selection(
         tuple(CustomChannel(**channel) for channel in stored["channels"]),
         tuple(ChannelMember(**m | {"enriched": tuple(m["enriched"])}) for m in stored["members"]),
         tuple(ManagedSubscription(**managed) for managed in stored.get("managed", ())),
+        tuple(Beginning(**beginning) for beginning in stored.get("beginnings", ())),
     )
+    return selection.begun(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
@@ -13,7 +13,7 @@ from tidewire.errors import PayloadInvalid
 from tidewire.schema.avro import schema_id
 from tidewire.schema.compiler import MISFITS, Checker, compile_checker, compile_reader
 from tidewire.schema.sparse import SparseWriter
-from tidewire.schema.sparse_reading import SparseReader
+from tidewire.schema.sparse_reading import FieldReader, SparseReader
 
 
 class EventSchema:
@@ -88,6 +88,18 @@ class EventSchema:
         except MISFITS as e:
             raise PayloadInvalid(f"The event's values do not fit schema {self.name} {self.schema_id}.") from e
 
+    def encode_field(self, name: str, value: object) -> bytes:
+        """The bytes of one top-level field. Raises PayloadInvalid as `encode` does."""
+        try:
+            return self._writer.write_field(name, value)
+        except MISFITS as e:
+            raise PayloadInvalid(f"The value does not fit {name} of {self.name} {self.schema_id}.") from e
+
+    @property
+    def field_readers(self) -> tuple[FieldReader, ...]:
+        """The top-level fields in order, each with what reads it."""
+        return self._sparse_reader.fields
+
     @cached_property
     def _sparse_reader(self) -> SparseReader:
         return SparseReader(*self._parts)
@@ -100,6 +112,12 @@ class EventSchema:
     def _writer(self) -> SparseWriter:
         # Made when first needed: most schemas are only ever read by.
         return SparseWriter(*self._parts)
+
+
+@lru_cache(maxsize=2048)
+def compiled_schema(schema_json: str) -> EventSchema:
+    """The schema of a text. Orgs share most of theirs, and a change of types leaves all but a few as they were."""
+    return EventSchema(schema_json)
 
 
 def _components(record: Any, named: dict[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -34,7 +34,7 @@ class SparseWriter:
         for place, field in enumerate(record["fields"]):
             spelled = json.dumps(field["type"])
             if spelled not in writers:
-                compound = None if is_inner else _try_compound(field["type"], named)
+                compound = None if is_inner else try_compound(field["type"], named)
                 if compound is None:
                     writers[spelled] = _whole(compile_writer(field["type"], named))
                 else:
@@ -53,6 +53,10 @@ class SparseWriter:
         # A field that was not given and cannot be null is still None here, which no join accepts.
         return b"".join(parts)  # type: ignore[arg-type]
 
+    def write_field(self, name: str, value: object) -> bytes:
+        """The bytes of one field. Raises what generated code does."""
+        return self._places[name][1](value)
+
 
 def _try_write(writer: FieldWriter, default: object) -> bytes | None:
     try:
@@ -61,7 +65,7 @@ def _try_write(writer: FieldWriter, default: object) -> bytes | None:
         return None
 
 
-def _try_compound(schema: Any, named: dict[str, Any]) -> Mapping[str, Any] | None:
+def try_compound(schema: Any, named: dict[str, Any]) -> Mapping[str, Any] | None:
     """The record of a union of null and a record."""
     if not isinstance(schema, list) or len(schema) != 2 or schema[0] != "null":
         return None

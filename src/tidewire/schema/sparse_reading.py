@@ -9,24 +9,31 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidewire.schema.compiler import Reader, compile_reader, refuse
+from tidewire.schema.sparse import try_compound
 
 _NULLS = re.compile(rb"\0*").match
+
+
+class FieldReader(NamedTuple):
+    """One field of a record: `spelled` is its Avro type as JSON, `doc` what the schema says about it. Of a
+    compound that may be null, `parts` are the fields.
+    """
+
+    name: str
+    spelled: str
+    doc: str
+    read: Reader
+    parts: tuple[FieldReader, ...] = ()
 
 
 class SparseReader:
     """Reads records of one schema whose names are all full. Making one compiles code: keep it."""
 
     def __init__(self, record: Mapping[str, Any], named: dict[str, Any]) -> None:
-        readers: dict[str, Reader] = {}
-        self._fields: list[tuple[str, Reader]] = []
-        for field in record["fields"]:
-            spelled = json.dumps(field["type"])
-            if spelled not in readers:
-                readers[spelled] = compile_reader(field["type"], named)
-            self._fields.append((field["name"], readers[spelled]))
+        self.fields = _field_readers(record, named, {}, with_parts=True)
         # From here on every field may be null, and null is the first of its branches.
         self._first_optional = max(
             (n for n, field in enumerate(record["fields"], 1) if not _is_optional(field["type"])), default=0
@@ -34,7 +41,7 @@ class SparseReader:
 
     def read(self, payload: bytes) -> dict[str, Any]:
         """The fields that are not null. Raises what generated code does, and PayloadInvalid."""
-        fields, nulls = self._fields, _NULLS
+        fields, nulls = self.fields, _NULLS
         values: dict[str, Any] = {}
         place = p = 0
         count = len(fields)
@@ -46,7 +53,7 @@ class SparseReader:
                     p = match.end()
             if place >= count:
                 break
-            name, reader = fields[place]
+            name, _, _, reader, _ = fields[place]
             value, p = reader(payload, p)
             if value is not None:
                 values[name] = value
@@ -54,6 +61,22 @@ class SparseReader:
         if place != count or p != len(payload):
             refuse("it is longer or shorter")
         return values
+
+
+def _field_readers(
+    record: Mapping[str, Any], named: dict[str, Any], readers: dict[str, Reader], *, with_parts: bool
+) -> tuple[FieldReader, ...]:
+    """What reads each field; fields of one type share theirs."""
+    fields: list[FieldReader] = []
+    for field in record["fields"]:
+        spelled = json.dumps(field["type"])
+        if spelled not in readers:
+            readers[spelled] = compile_reader(field["type"], named)
+        compound = try_compound(field["type"], named) if with_parts else None
+        # A part's own parts are left to its reader: a record may hold itself.
+        parts = () if compound is None else _field_readers(compound, named, readers, with_parts=False)
+        fields.append(FieldReader(field["name"], spelled, str(field.get("doc", "")), readers[spelled], parts))
+    return tuple(fields)
 
 
 def _is_optional(schema: Any) -> bool:

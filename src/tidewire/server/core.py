@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,7 @@ class Core:
         generic: GenericStreaming,
         allocations: Allocations,
         kept_clients: KeptClients,
+        kept_hours: Mapping[Family, float],
     ) -> None:
         self.store = store
         self.writer = writer
@@ -82,7 +83,8 @@ class Core:
         self.allocations = allocations
         self.kept_clients = kept_clients
         self.managed = ManagedPositions(records, event_log)
-        self.streams = OpenStreams(gate, event_log, self.managed)
+        self._kept_hours = kept_hours
+        self.streams = OpenStreams(gate, event_log, self.managed, kept_hours)
         self._running_jobs = asyncio.create_task(job_runner.run_for_ever())
         self._storing_uses = asyncio.create_task(gate.uses.store_for_ever(records))
         self._flushing = asyncio.create_task(self._flush_for_ever())
@@ -93,40 +95,38 @@ class Core:
         """Why no more writes are taken, if so."""
         return self.writer.failure
 
-    async def trim_for_ever(self, settings: Settings, clock: Clock) -> None:
+    async def trim_for_ever(self, clock: Clock) -> None:
         """Drop what retention no longer keeps, every few minutes, until cancelled."""
-        hours = {
-            Family.PUSH_TOPIC: settings.retain_push_h,
-            Family.GENERIC: settings.retain_push_h,
-            Family.PLATFORM: settings.retain_bus_h,
-            Family.CHANGE: settings.retain_bus_h,
-        }
         while True:
-            for family, kept_h in hours.items():
-                if kept_h <= 0:
-                    continue
-                before_ms = clock.now_ms() - round(kept_h * 3_600_000)
-                try:
-                    await self.records.write_plain(
-                        partial(self.log.trim, family=family, before_ms=before_ms), solo=True
-                    )
-                except PlatformError as error:
-                    log.warning("eventlog.trim_failed", extra={"code": error.code})
-            await self._empty_old_bin(clock)
-            try:
-                await self.records.write_plain(partial(purge_uses, now_ms=clock.now_ms()), solo=True)
-                await self.logins.purge()
-            except PlatformError as error:
-                log.warning("access.purge_failed", extra={"code": error.code})
-            try:
-                await self.jobs.purge()
-            except PlatformError as error:
-                log.warning("jobs.purge_failed", extra={"code": error.code})
-            try:
-                await self.kept_clients.purge()
-            except PlatformError as error:
-                log.warning("access.purge_failed", extra={"code": error.code})
+            await self.trim(clock)
             await asyncio.sleep(_TRIM_EVERY_S)
+
+    async def trim(self, clock: Clock) -> None:
+        """Drop what retention no longer keeps."""
+        for family, kept_h in self._kept_hours.items():
+            if kept_h <= 0:
+                continue
+            before_ms = clock.now_ms() - round(kept_h * 3_600_000)
+            try:
+                await self.records.write_plain(
+                    partial(self.log.trim, family=family, before_ms=before_ms), solo=True
+                )
+            except PlatformError as error:
+                log.warning("eventlog.trim_failed", extra={"code": error.code})
+        await self._empty_old_bin(clock)
+        try:
+            await self.records.write_plain(partial(purge_uses, now_ms=clock.now_ms()), solo=True)
+            await self.logins.purge()
+        except PlatformError as error:
+            log.warning("access.purge_failed", extra={"code": error.code})
+        try:
+            await self.jobs.purge()
+        except PlatformError as error:
+            log.warning("jobs.purge_failed", extra={"code": error.code})
+        try:
+            await self.kept_clients.purge()
+        except PlatformError as error:
+            log.warning("access.purge_failed", extra={"code": error.code})
 
     async def _flush_for_ever(self) -> None:
         """Write what is counted in memory, every moment, until cancelled."""
@@ -185,6 +185,8 @@ class CommitFeed:
             head=progress.next_position - 1,
             access_generation=progress.access_generation,
             ended_sessions=tuple(s for tx in transactions for s in tx.ended_sessions),
+            left_out=tuple(left for tx in transactions for left in tx.left_out.items()),
+            traces=tuple((tx.events[-1].position, tx.trace) for tx in transactions if tx.trace and tx.events),
         )
         self._loop.call_soon_threadsafe(self._deliver, batch)
 
@@ -326,4 +328,10 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
         GenericStreaming(capture.channels, event_log, clock),
         allocations,
         KeptClients(records, clock),
+        {
+            Family.PUSH_TOPIC: settings.retain_push_h,
+            Family.GENERIC: settings.retain_push_h,
+            Family.PLATFORM: settings.retain_bus_h,
+            Family.CHANGE: settings.retain_bus_h,
+        },
     )

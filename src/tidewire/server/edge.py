@@ -32,7 +32,8 @@ from tidewire.server.front import pubsub_settings
 from tidewire.server.memory import return_free_memory, return_large_blocks
 from tidewire.server.refusals import render_refusal
 from tidewire.server.wire_link import CoreWire, Message, Wire
-from tidewire.telemetry import configure_logging
+from tidewire.telemetry import configure_logging, take_snapshot
+from tidewire.tracing import configure_tracing, end_tracing
 from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http_on
 from tidewire.transport.tls import ensure_certificates, server_ssl_context
 
@@ -55,7 +56,7 @@ class Edge:
             **self._core.handlers,
             kinds.HELLO: self._greet,
             kinds.STOP: lambda: self._stop.set(),
-            kinds.ASK_ALIVE: lambda: self._core.send(kinds.ALIVE),
+            kinds.ASK_ALIVE: lambda: self._core.send(kinds.ALIVE, take_snapshot()),
         }
         self._stop = asyncio.Event()
         self._ended: asyncio.Event | None = None
@@ -92,7 +93,8 @@ class Edge:
         grpc_ports: tuple[int, int],
         uploads: tuple[str, int],
     ) -> None:
-        configure_logging(settings.log_level)
+        configure_logging(settings.log_level, form=settings.log_format)
+        configure_tracing(os.environ, "edge")
         try:
             await self._listen(settings, index, first_id, listening, grpc_ports, uploads)
         except PlatformError as error:
@@ -166,6 +168,7 @@ def main() -> None:
     return_large_blocks()
     link = socket.socket(fileno=int(sys.argv[1]))
     uvloop.run(Edge().run(link))
+    end_tracing()
     os._exit(0)
 
 

@@ -15,6 +15,7 @@ from tidewire.server import wire_link as kinds
 from tidewire.server.orgs import OpenOrg, Orgs
 from tidewire.server.wire_link import PIECES_AHEAD, Message, Wire, frame
 from tidewire.server.wire_values import CALLS, pack_batch, pack_error
+from tidewire.telemetry import Snapshot
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.routes import AsyncHandler
 from tidewire.transport.uploads import Upload
@@ -61,6 +62,7 @@ class EdgeSession:
         self._credits: dict[int, asyncio.Semaphore] = {}
         self._held: dict[str, _Hold] = {}
         self.silences = 0
+        self.counted: Snapshot = ({}, {})
         self.wire = Wire(self._receive, self._lose)
         self.lost = asyncio.Event()
         self.ready: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
@@ -80,12 +82,15 @@ class EdgeSession:
             kinds.FORWARD: lambda number, home, *request: relay.forward(index, number, home, request),
             kinds.REPLY: lambda origin, number, *reply: relay.reply(origin, number, reply),
             kinds.GONE: lambda number: relay.leave(index, number),
-            kinds.ALIVE: lambda: None,
+            kinds.ALIVE: self._note_alive,
         }
 
     def _receive(self, message: Message) -> None:
         self.silences = 0
         self._handlers[message[0]](*message[1:])
+
+    def _note_alive(self, counted: Snapshot) -> None:
+        self.counted = counted
 
     def _lose(self) -> None:
         for task in (*self._calls.values(), *self._streams.values()):

@@ -24,7 +24,7 @@ from tidewire.server import wire_link as kinds
 from tidewire.server.edge_session import EdgeSession, Feeds
 from tidewire.server.orgs import Orgs
 from tidewire.server.wire_link import Message
-from tidewire.telemetry import counters
+from tidewire.telemetry import Snapshot, counters
 from tidewire.transport.routes import AsyncHandler
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,10 @@ class Edges:
                 raise ConfigInvalid(message, setting=setting)
         self._keepers = [asyncio.create_task(self._keep(index)) for index in range(settings.edges)]
         return {name: s.getsockname()[:2] for name, s in self._sockets.items()}
+
+    def counted(self) -> list[Snapshot]:
+        """What each edge that is up has counted, about a second ago."""
+        return [s.counted for s in self._sessions.values() if s.ready.done() and not s.wire.is_lost]
 
     async def stop(self) -> None:
         """Have every edge answer what it holds and end; the core must serve them until then."""

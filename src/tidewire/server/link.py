@@ -29,13 +29,12 @@ from tidewire.errors import (
     LimitExceeded,
     TopicUnknown,
 )
-from tidewire.events import CommittedBatch, Event, Family
+from tidewire.events import CommittedBatch, Family
 from tidewire.matching.channels import ChannelView, channel_filters, view_channel, view_push_topic
 from tidewire.matching.generic import FIRST_VERSION
 from tidewire.names import ALL_CHANGES, ChannelKind, ChannelName, parse_channel
-from tidewire.records.types import compiled_schema
 from tidewire.schema.channels import CHANNEL_SUFFIX
-from tidewire.schema.codec import EventSchema
+from tidewire.schema.codec import EventSchema, compiled_schema
 from tidewire.server.core import Core
 from tidewire.storage.store import Reader
 from tidewire.transport.http import HttpRequest, HttpResponse
@@ -74,9 +73,11 @@ class LocalLink:
 
     async def admit_subscription(
         self, client_id: str, channel: str, family: Family, is_durable: bool
-    ) -> None:
+    ) -> bool:
         topic = parse_channel(channel).path
-        self._core.allocations.admit_subscription(client_id, channel, topic, family, is_durable=is_durable)
+        return self._core.allocations.admit_subscription(
+            client_id, channel, topic, family, is_durable=is_durable
+        )
 
     def release_subscription(self, client_id: str, channel: str) -> None:
         self._core.allocations.release_subscription(client_id, channel)
@@ -188,17 +189,19 @@ class LocalLink:
             sifted,
             view.wanted,
             view.enriched,
+            view.beginnings,
         )
 
-    async def enriched_events(self, grant: ChannelGrant, events: tuple[Event, ...]) -> tuple[Event, ...]:
+    async def enriched_page(self, grant: ChannelGrant, page: LogPage) -> LogPage:
         log, catalog = self._core.log, self._core.gate.catalog
 
-        def work(reader: Reader) -> tuple[Event, ...]:
+        def work(reader: Reader) -> LogPage:
             def schema_of(schema_id: str) -> EventSchema:
                 return compiled_schema(log.read_schema(reader, schema_id))
 
             fields, filters = dict(grant.enriched), channel_filters(grant.channel, catalog)
-            return enrich_events(reader, catalog, cache(schema_of), fields, filters, events)
+            events, last = enrich_events(reader, catalog, cache(schema_of), fields, filters, page.events)
+            return LogPage(events, page.through if last is None else last)
 
         return await self._core.records.read(work)
 

@@ -321,7 +321,9 @@ class Orgs:
         loop = asyncio.get_running_loop()
         self._take_names(slot.org_id, frozenset(await core.store.read(read_username_keys)))
         core.records.add_hook(self._names.follow(slot.org_id))
-        http = CoreHttp(core, clock, is_dev=settings.dev, is_first=is_first)
+        http = CoreHttp(
+            core, clock, is_dev=settings.dev, is_first=is_first, pipeline_dir=settings.pipeline_dir
+        )
         link = LocalLink(core, http.answer)
         front = None
         if self._has_fronts:
@@ -332,7 +334,7 @@ class Orgs:
             http,
             link,
             front,
-            asyncio.create_task(core.trim_for_ever(settings, clock)),
+            asyncio.create_task(core.trim_for_ever(clock)),
             clock.monotonic_s(),
         )
         core.commits.watch(partial(self._note_commit, org))
@@ -340,7 +342,7 @@ class Orgs:
         return org
 
     def _note_commit(self, org: OpenOrg, batch: CommittedBatch) -> None:
-        if batch.events:  # housekeeping commits too, and is no use
+        if batch.events or batch.left_out:  # housekeeping commits too, and is no use
             org.used_s = self._clock.monotonic_s()
 
     def _fail(self, slot: _Slot, org: OpenOrg) -> None:
@@ -351,6 +353,26 @@ class Orgs:
         elif slot.org is org:
             slot.failed_s = self._clock.monotonic_s()
             self._begin_close(slot)
+
+    async def replace_first(self, settings: Settings) -> None:
+        """End the first org's clients and go on with the copy of it that these settings name, for test servers."""
+        slot = self._slots[self.first_id]
+        slot.settings = settings
+        await self._close(slot)
+        await self._ensure_open(self.first_id)
+
+    async def renew_front(self) -> None:
+        """End the first org's streaming clients, who may come back at once, for test servers."""
+        slot = self._slots[self.first_id]
+        org = slot.org
+        if org is None or org.front is None:
+            return
+        old, link = org.front, org.link.for_edge()
+        org.front = await open_front(link, slot.settings, self._clock, org.http.needs_https, is_first=True)
+        await old.end_clients()
+        await old.hub.close()
+        org.link.close()
+        org.link = link
 
     async def close_idle(self) -> None:
         """Close every org but the first that nobody has used for a while."""

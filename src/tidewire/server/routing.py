@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 from tidewire.access.jwt import parse_assertion
 from tidewire.errors import AuthHeaderInvalid, GrantInvalid, InternalError, PlatformError
 from tidewire.frontends.bayeux.wire import parse_token as parse_bayeux_token
-from tidewire.frontends.pubsub.serve import PubSubApp
+from tidewire.frontends.pubsub.listener import CallAnswerer
 from tidewire.frontends.rest.cors import try_answer_preflight
 from tidewire.frontends.rest.oauth.browser import SESSION_COOKIE, read_cookie
 from tidewire.frontends.rest.oauth.forms import client_credentials, given_parameters
@@ -25,6 +25,7 @@ from tidewire.frontends.rest.wire import parse_form, parse_segments, parse_token
 from tidewire.frontends.soap.addressee import parse_addressee
 from tidewire.server.front import OrgFront
 from tidewire.server.orgs import OpenOrg, Orgs
+from tidewire.server.probes import PATHS, Probes
 from tidewire.transport.http import HttpRequest, HttpResponse, of_head
 from tidewire.transport.routes import Exchange, Route
 
@@ -39,13 +40,16 @@ _UNAVAILABLE = HttpResponse(
 class OrgRouter:
     """Hands every request, on whatever listener, to its org."""
 
-    def __init__(self, orgs: Orgs) -> None:
+    def __init__(self, orgs: Orgs, probes: Probes) -> None:
         self._orgs = orgs
+        self._probes = probes
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer a REST, SOAP, OAuth or page request. Never raises."""
         orgs = self._orgs
+        if request.raw_path in PATHS:
+            return await self._probes.answer(request)
         if request.method == "OPTIONS":
             preflight = try_answer_preflight(request, orgs.cors_origins())
             if preflight is not None:
@@ -88,7 +92,7 @@ class OrgRouter:
             exchange.respond(503, b"[]")
 
     @asynccontextmanager
-    async def find_pubsub(self, token: str) -> AsyncIterator[PubSubApp]:
+    async def find_pubsub(self, token: str) -> AsyncIterator[CallAnswerer]:
         """The Pub/Sub front end of a token's org. Raises PlatformError if the org cannot be had."""
         async with self._orgs.using(await self._orgs.of_token(token)) as org:
             yield _front(org).pubsub

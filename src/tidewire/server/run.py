@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -21,8 +22,11 @@ from tidewire.server.edges import Edges
 from tidewire.server.front import pubsub_settings
 from tidewire.server.memory import allow_many_connections, return_free_memory, return_large_blocks
 from tidewire.server.orgs import Orgs
+from tidewire.server.probes import Probes
 from tidewire.server.refusals import render_refusal
 from tidewire.server.routing import OrgRouter
+from tidewire.telemetry import Snapshot
+from tidewire.tracing import configure_tracing, end_tracing
 from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http
 from tidewire.transport.tls import TlsFiles, ensure_certificates, server_ssl_context
 
@@ -34,25 +38,43 @@ _DRAIN_S = 5.0
 class Server:
     """Open with `start`; `close` drains. Addresses are known after `start`."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock | None = None, router_type: type[OrgRouter] = OrgRouter
+    ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._listeners: list[HttpListener] = []
         self._pubsub: PubSubListener | None = None
         self._edges: Edges | None = None
+        self._router_type = router_type
+        self.router: OrgRouter | None = None
         self.orgs = Orgs(settings, self._clock, has_fronts=settings.edges == 0)
         self.ready: dict[str, str] = {}
+        self._is_closing = False
 
     @property
     def failed(self) -> asyncio.Event:
         """Set when the only org's writer has stopped for good; a restart is the only way on."""
         return self.orgs.failed
 
+    def _counted(self) -> list[Snapshot]:
+        return [] if self._edges is None else self._edges.counted()
+
+    def _why_unready(self) -> str:
+        if self._is_closing:
+            return "the server is stopping"
+        if not self.ready:
+            return "the server is starting"
+        is_whole = self._edges is None or len(self._edges.counted()) == self._settings.edges
+        return "" if is_whole else "an edge process is being replaced"
+
     async def start(self) -> None:
         """Open the first org, then every listener. Raises ConfigInvalid, StoreLocked or OSError."""
         settings = self._settings
         await self.orgs.start()
-        router = OrgRouter(self.orgs)
+        router = self.router = self._router_type(
+            self.orgs, Probes(settings, self.orgs, self._clock, self._counted, self._why_unready)
+        )
         hosts = [h.strip() for h in settings.tls_host.split(",") if h.strip()]
         files = ensure_certificates(Path(settings.data) / "tls", hosts, self._clock.now_ms())
         if settings.edges:
@@ -97,6 +119,7 @@ class Server:
 
     async def close(self) -> None:
         """Answer what is held, finish what is queued, and let go of everything."""
+        self._is_closing = True
         await self.orgs.end_clients()
         if self._edges is not None:
             await self._edges.stop()
@@ -129,6 +152,7 @@ async def serve(settings: Settings) -> int:
     stop = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
+    configure_tracing(os.environ)
     server = Server(settings)
     try:
         await server.start()
@@ -146,6 +170,7 @@ async def serve(settings: Settings) -> int:
             wait.cancel()
     finally:
         await server.close()
+        end_tracing()
     if server.failed.is_set():
         log.error("server.stopped_after_storage_failure")
         return 1

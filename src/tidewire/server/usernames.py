@@ -13,6 +13,7 @@ from functools import partial
 from tidewire.errors import DuplicateValue
 from tidewire.events import Change, CommitContext, Value
 from tidewire.records.service import ChangeHook
+from tidewire.records.touched import changes_of
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.folding import fold_key
 from tidewire.schema.standard import USER
@@ -53,7 +54,7 @@ class Usernames:
         """A hook for the org's records that keeps the directory up to date, and refuses names that are taken."""
 
         def on_changes(unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
-            users = [change for change in changes if change.entity == USER.name]
+            users = list(changes_of(changes, USER.name))
             if not users:
                 return
             given = dict.fromkeys(key for change in users if (key := _key(change.after)))

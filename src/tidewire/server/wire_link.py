@@ -27,7 +27,7 @@ from tidewire.delivery.link import (
     TopicDescription,
 )
 from tidewire.errors import InternalError, PlatformError, StoreClosed
-from tidewire.events import CommittedBatch, Event, Family
+from tidewire.events import CommittedBatch, Family
 from tidewire.server.wire_values import CALLS, ErrorForm, dump, load, unpack_batch, unpack_error
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -338,8 +338,8 @@ class RemoteLink:
 
     async def admit_subscription(
         self, client_id: str, channel: str, family: Family, is_durable: bool
-    ) -> None:
-        await self._call("admit_subscription", client_id, channel, family, is_durable)
+    ) -> bool:
+        return bool(await self._call("admit_subscription", client_id, channel, family, is_durable))
 
     def release_subscription(self, client_id: str, channel: str) -> None:
         self._tell("release_subscription", client_id, channel)
@@ -386,8 +386,8 @@ class RemoteLink:
         visible: frozenset[str] = await self._call("visible_record_ids", principal, entity, record_ids)
         return visible
 
-    async def enriched_events(self, grant: ChannelGrant, events: tuple[Event, ...]) -> tuple[Event, ...]:
-        completed: tuple[Event, ...] = await self._call("enriched_events", grant, events)
+    async def enriched_page(self, grant: ChannelGrant, page: LogPage) -> LogPage:
+        completed: LogPage = await self._call("enriched_page", grant, page)
         return completed
 
     async def log_head(self) -> int:

@@ -13,7 +13,7 @@ from itertools import count
 
 # Types are written in capitals, columns never are.
 _TOKEN = re.compile(r"'[^']*'|\"[^\"]*\"|\?|\b(?:INTEGER|REAL|BLOB|TEXT)\b")
-_TABLE_STATEMENT = re.compile(r"\s*(?:CREATE|ALTER)\s+TABLE\b")
+_TABLE_STATEMENT = re.compile(r"\s*(?:CREATE(?:\s+TEMP)?|ALTER)\s+TABLE\b")
 _TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE PRECISION", "BLOB": "BYTEA", "TEXT": "TEXT"}
 _PLAIN_INSERT = re.compile(r"INSERT INTO (\w+ \([a-z0-9_, ]+\)) VALUES \(\?(?:, \?)*\)")
 _COLUMN_TYPES = {**_TYPES, "TEXT": 'TEXT COLLATE "C"'}

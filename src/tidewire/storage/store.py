@@ -163,7 +163,9 @@ class Transaction:
         "events",
         "has_broken_group",
         "is_guarded",
+        "left_out",
         "progress",
+        "trace",
         "undo_callbacks",
     )
 
@@ -173,11 +175,13 @@ class Transaction:
         self._rows = WaitingRows()
         self.progress = progress
         self.events: list[Event] = []
+        self.left_out: dict[str, int] = {}  # topics and last positions of events that are not in `events`
         self.ended_sessions: list[str] = []
         self.callbacks: list[Callable[[], None]] = []
         self.undo_callbacks: list[Callable[[], None]] = []
         self.is_guarded = False
         self.has_broken_group = False
+        self.trace = ""  # what its events' deliveries belong to, if anybody follows them
 
     @property
     def stored(self) -> Reader:

@@ -49,7 +49,8 @@ from tidewire.storage.store import (
     read_progress,
     write_progress,
 )
-from tidewire.telemetry import counters
+from tidewire.telemetry import TIMINGS, counters, timer_s
+from tidewire.tracing import INTERNAL, Trace, add_span, current_trace
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class _Member(Generic[T]):
     is_solo: bool
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[T]
+    queued_s: float
+    trace: Trace | None
     result: Any = None
     error: BaseException | None = None
     transaction: Transaction | None = None
@@ -90,6 +93,13 @@ class GroupWriter:
         self._lock = threading.Lock()  # of what is handed in, which nobody takes once the writer is closed
         self._failure_watchers: list[Callable[[], object]] = []
         self.failure: PlatformError | None = None
+        self._submitted = 0
+        self._settled = 0
+
+    @property
+    def waiting_count(self) -> int:
+        """How many pieces of work have been submitted and are not settled yet; of a moment ago."""
+        return max(0, self._submitted - self._settled)
 
     @property
     def progress(self) -> Progress:
@@ -121,11 +131,12 @@ class GroupWriter:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        member = _Member(work, solo, loop, future)
+        member = _Member(work, solo, loop, future, timer_s(), current_trace())
         with self._lock:
             if self._is_closed or self.failure is not None:
                 future.set_exception(StoreClosed("the server is not taking writes now; try again later"))
                 return future
+            self._submitted += 1
             waiting = self._handed_in.get(loop)
             if waiting is None:
                 # What one turn of the loop hands in goes over at its end, in one piece: the writer's thread
@@ -202,6 +213,9 @@ class GroupWriter:
         """Run and commit a group; returns the members that must run again."""
         progress = self._progress.copy()
         connection = self._connection
+        begun_s = timer_s()
+        for member in group:
+            TIMINGS["storage.work_queued"].observe(begun_s - member.queued_s)
         try:
             connection.begin()
         except self._store.driver_errors as error:
@@ -246,6 +260,7 @@ class GroupWriter:
             self._after_failed_commit(done, progress, error)
             return []
         crash_point("writer.after_commit")
+        TIMINGS["storage.group_committed"].observe(timer_s() - begun_s)
         self._announce(done, progress)
         self._settle(failed + done)
         return []
@@ -303,6 +318,13 @@ class GroupWriter:
         for transaction in transactions:
             for callback in transaction.callbacks:
                 callback()
+        for member in done:
+            if member.trace is not None and member.transaction is not None:
+                events = len(member.transaction.events)
+                span = add_span(
+                    member.trace, "commit", INTERNAL, member.queued_s, {"tidewire.events": events}
+                )
+                member.transaction.trace = "" if span is None else str(span)
         # Last: who finds the new counters here finds the new state too.
         self._progress = progress.copy()
         self._progress.numbers.clear()
@@ -376,8 +398,8 @@ class GroupWriter:
             member.error = StoreClosed("the server is not taking writes now; try again later")
         self._settle(group)
 
-    @staticmethod
-    def _settle(members: list[_Member[Any]]) -> None:
+    def _settle(self, members: list[_Member[Any]]) -> None:
+        self._settled += len(members)
         by_loop: dict[asyncio.AbstractEventLoop, list[_Member[Any]]] = {}
         for member in members:
             by_loop.setdefault(member.loop, []).append(member)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.orgs import TestOrg
+from tests.unit.frontends.rest.data_caller import Caller
 from tidewire.access.allocations import Allocations, find_allocation
 from tidewire.access.streaming import Delivered
 from tidewire.capture.topic_rules import topic_limit
@@ -132,6 +133,57 @@ async def test_change_and_platform_events_share_an_allocation(org: TestOrg) -> N
         counted.admit_subscription("one", "/data/X", "/data/X", Family.CHANGE, is_durable=True)
     org.clock.advance(29 * 86_400)
     assert (counted.used_bus_events(), counted.used_bus_events(in_month=True)) == (0, 10_000)
+
+
+async def test_events_of_standard_volume_and_of_the_server_itself_count_against_nothing(org: TestOrg) -> None:
+    await org.apply(
+        events={"Few__e": {"fields": {}}, "Old__e": {"volume": "standard", "fields": {}}},
+        channels={
+            "Own__chn": {"label": "Own", "kind": "event"},
+            "All__chn": {"label": "All", "kind": "event"},
+        },
+        channel_members={
+            "a": {"channel": "Own__chn", "event": "LoginEventStream"},
+            "b": {"channel": "All__chn", "event": "LogoutEventStream"},
+            "c": {"channel": "All__chn", "event": "Few__e"},
+        },
+    )
+    counted = Allocations(org.core.records, org.clock, "free")
+    counted.count_delivered([Delivered(True, Family.PLATFORM, 9_999)])
+    counted.count_delivered([Delivered(True, Family.PLATFORM, 50, is_allotted=False)])
+    assert counted.used_events(Family.PLATFORM, is_durable=True) == 9_999
+
+    def admit(name: str) -> bool:
+        channel = f"/event/{name}"
+        return counted.admit_subscription("one", channel, channel, Family.PLATFORM, is_durable=True)
+
+    names = ["Few__e", "All__chn", "Old__e", "LoginEventStream", "Own__chn"]
+    assert [admit(name) for name in names] == [True, True, False, False, False]
+    counted.count_delivered([Delivered(True, Family.PLATFORM, 1)])
+    for name in names[:2]:
+        with pytest.raises(LimitExceeded):
+            admit(name)
+    assert not any(admit(name) for name in names[2:])
+
+
+async def test_published_events_are_counted_by_what_they_are(org: TestOrg) -> None:
+    await org.apply(
+        events={"Few__e": {"fields": {}}, "Old__e": {"volume": "standard", "fields": {}}},
+        settings={"monitoring_events": ["ApiEventStream"]},
+        capture=["Account"],
+    )
+    for _ in range(3):
+        await org.gate.publisher.publish(org.call, "Few__e", {})
+        await org.gate.publisher.publish(org.call, "Old__e", {})
+    await org.make_account()
+    await Caller(org).send("GET", "query?q=SELECT+Id+FROM+Account")
+    org.clock.advance(3600)
+    await org.core.allocations.flush()
+    rows = await org.gate.query(org.admin, "SELECT Name, Value FROM PlatformEventUsageMetric ORDER BY Name")
+    assert [(row["Name"], row["Value"]) for row in rows.rows] == [
+        ("CHANGE_EVENTS_PUBLISHED", 1),
+        ("PLATFORM_EVENTS_PUBLISHED", 3),
+    ]
 
 
 async def test_without_an_edition_nothing_is_refused_but_everything_counted(org: TestOrg) -> None:

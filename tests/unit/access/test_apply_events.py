@@ -58,7 +58,7 @@ async def test_attributes_of_an_event_and_its_fields_change_once(org: TestOrg) -
     [
         ({"type": "Number"}, "is Text and stays so"),
         ({"type": "Text", "unique": True}, "unknown keys: unique"),
-        ({"type": "Picklist", "values": ["a"]}, "unknown keys: values"),
+        ({"type": "Picklist", "values": ["a"]}, "type must be one of Checkbox, Date, DateTime"),
         ({"type": "Text", "description": "x" * 1001}, "1000"),
     ],
 )

@@ -139,7 +139,6 @@ async def test_plain_http_is_refused_where_https_is_required(org: TestOrg) -> No
     await org.apply(settings={"https_required": True})
     assert await status("/services/data", "http") == 403
     assert await status("/services/data", "https") == 200
-    assert await status("/healthz", "http") == 200
     await org.apply(settings={"https_required": False})
     assert await status("/services/data", "http") == 200
 

@@ -9,6 +9,9 @@ import pytest
 from tests.orgs import READER, TestOrg
 from tests.published import bodies, kept_events
 from tests.unit.frontends.rest.data_caller import Caller
+from tidewire.access.apps import WEB_SERVER, ConnectedApp, store_app
+from tidewire.access.passwords import hash_token
+from tidewire.access.scopes import parse_scopes
 from tidewire.config import DEV_PASSWORD
 from tidewire.errors import AccessDenied, ChannelForbidden, DefinitionInvalid, LoginFailed
 from tidewire.schema.standard.monitoring import API, LIST_VIEW, LOGIN, LOGOUT, STANDARD_EVENTS
@@ -54,6 +57,23 @@ async def test_login_and_logout_are_told_with_keys_that_belong_together(org: Tes
     assert login["SessionKey"] != login["LoginKey"]
     (event,) = await kept_events(org, LOGIN, head)
     assert event.event_uuid == login["EventIdentifier"]
+
+
+async def test_revoked_refresh_token_signs_out_every_session_that_it_gave(org: TestOrg) -> None:
+    url, scopes, oauth = "https://app.example.org/cb", parse_scopes("api refresh_token"), org.core.oauth
+    app = ConnectedApp("app-9", "App", hash_token("s"), (url,), scopes, frozenset({WEB_SERVER}))
+    await org.core.records.write_plain(lambda tx: store_app(tx, app))
+    code = await oauth.give_code(app, org.reader.user_id, scopes, url, challenge="", nonce="")
+    issued = await oauth.grant_for_code("app-9", "s", code, url, "", "192.0.2.1")
+    head = await listen(org)
+    org.clock.advance(7_000)
+    await oauth.grant_for_refresh("app-9", "s", issued.refresh_token, "", "192.0.2.2")
+    org.clock.advance(300)  # by now the first session has expired, and was over before
+    await oauth.grant_for_refresh("app-9", "s", issued.refresh_token, "", "192.0.2.3")
+    assert await oauth.revoke(issued.refresh_token)
+    logins, logouts = await bodies(org, LOGIN, head), await bodies(org, LOGOUT, head)
+    assert [body["SourceIp"] for body in logouts] == ["192.0.2.2", "192.0.2.3"]
+    assert [body["LoginKey"] for body in logouts] == [body["LoginKey"] for body in logins]
 
 
 async def test_refused_login_is_told_with_its_reason_and_no_session(org: TestOrg) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.orgs import TestOrg
 from tests.published import bodies, kept_events
 from tests.unit.frontends.rest.data_caller import Caller, count
+from tests.unit.frontends.soap.caller import sign_in
 from tidewire.access.creating import create_together
 from tidewire.access.gate import Write
 from tidewire.access.publishing import Published
@@ -171,6 +172,9 @@ async def test_event_can_be_created_and_nothing_else(org: TestOrg) -> None:
         ("DELETE", f"sobjects/Late__e/{event_id}", None, "delete"),
         ("GET", f"sobjects/Late__e/{event_id}", None, "retrieve"),
         ("GET", "query?q=SELECT+Id+FROM+Late__e", None, "query"),
+        ("PATCH", "sobjects/Late__e/Code__c/1", {}, "upsert"),
+        ("DELETE", "sobjects/Late__e/Code__c/1", None, "delete"),
+        ("PATCH", "composite/sobjects/Late__e/Code__c", {"records": []}, "upsert"),
     ):
         expected = [
             {
@@ -179,6 +183,72 @@ async def test_event_can_be_created_and_nothing_else(org: TestOrg) -> None:
             }
         ]
         assert await caller.send(method, path, body) == (400, expected)
+
+
+async def test_soap_upsert_of_an_event_is_refused_as_such(org: TestOrg) -> None:
+    await org.apply(events=EVENTS)
+    caller = await sign_in(org)
+    row = "<sObjects><type>Late__e</type><Code__c>1</Code__c></sObjects>"
+    content = f"<externalIDFieldName>Code__c</externalIDFieldName>{row}"
+    assert await caller.fault("upsert", content) == (
+        "sf:INVALID_TYPE_FOR_OPERATION",
+        "INVALID_TYPE_FOR_OPERATION: entity type Late__e does not support upsert",
+    )
+
+
+async def test_event_over_a_megabyte_is_refused_and_leaves_nothing(org: TestOrg) -> None:
+    texts = {f"Text{n}__c": {"type": "LongTextArea", "length": 131_072} for n in range(9)}
+    await org.apply(events={"Large__e": {"fields": texts}})
+    head = await org.link.log_head()
+    status, refused = await Caller(org).send("POST", "sobjects/Large__e", dict.fromkeys(texts, "x" * 131_072))
+    assert (status, refused[0]["errorCode"]) == (400, "LIMIT_EXCEEDED")
+    values = "".join(f"<{name}>{'x' * 131_072}</{name}>" for name in texts)
+    rows = f"<sObjects><type>Large__e</type>{values}</sObjects><sObjects><type>Large__e</type></sObjects>"
+    results = await (await sign_in(org)).call("create", rows)
+    codes = [result.findtext("errors/statusCode") for result in results]
+    assert codes == ["LIMIT_EXCEEDED", "OPERATION_ENQUEUED"]
+    assert len(await bodies(org, "Large__e", head)) == 1
+
+
+async def test_tree_publishes_events_that_stand_at_its_top(org: TestOrg) -> None:
+    await org.apply(events=EVENTS)
+    head = await org.link.log_head()
+
+    def tree(*codes: str) -> dict[str, object]:
+        rows = [
+            {"attributes": {"type": "Late__e", "referenceId": f"r{n}"}, "Code__c": code}
+            for n, code in enumerate(codes)
+        ]
+        return {"records": rows}
+
+    caller = Caller(org)
+    status, refused = await caller.send("POST", "composite/tree/Late__e", tree("0", "too long a code" * 9))
+    assert (status, [r["referenceId"] for r in refused["results"]]) == (400, ["r1"])
+    assert await bodies(org, "Late__e", head) == []
+    status, made = await caller.send("POST", "composite/tree/late__e", tree("1", "2"))
+    assert (status, made["hasErrors"], len(made["results"])) == (201, False, 2)
+    assert [b["Code__c"] for b in await bodies(org, "Late__e", head)] == ["1", "2"]
+    stranger = Caller(org, org.reader)
+    assert (await stranger.send("POST", "composite/tree/Late__e", tree("3")))[0] == 404
+
+
+async def test_change_events_are_listed_and_cannot_be_queried(org: TestOrg) -> None:
+    caller, reader = Caller(org), Caller(org, org.reader)
+    listed = {e["name"]: e for e in (await caller.send("GET", "sobjects"))[1]["sobjects"]}
+    entry = listed["AccountChangeEvent"]
+    assert not any(entry[flag] for flag in ("createable", "queryable", "retrieveable", "custom"))
+    assert entry["keyPrefix"] is None
+    assert entry["urls"]["eventSchema"].endswith("/sobjects/AccountChangeEvent/eventSchema")
+    assert "OpportunityChangeEvent" in listed
+    assert "ProfileChangeEvent" not in listed
+    seen = {e["name"] for e in (await reader.send("GET", "sobjects"))[1]["sobjects"]}
+    assert {"Account", "AccountChangeEvent"} <= seen
+    assert not {"Opportunity", "OpportunityChangeEvent"} & seen
+    for user, code in ((caller, "INVALID_TYPE_FOR_OPERATION"), (reader, "INVALID_TYPE")):
+        answer = await user.send("GET", "query?q=SELECT+Id+FROM+OpportunityChangeEvent")
+        assert (answer[0], answer[1][0]["errorCode"]) == (400, code)
+    soap = (await (await sign_in(org)).call("describeGlobal"))[0].iterfind("sobjects")
+    assert {e.findtext("name") for e in soap} == listed.keys()
 
 
 async def test_event_of_others_does_not_exist_for_who_may_do_nothing_with_it(org: TestOrg) -> None:

@@ -98,11 +98,11 @@ async def test_update_and_delete_carry_enriched_fields_and_create_does_not_need_
 
 
 async def test_replay_gives_the_latest_value_but_for_what_the_event_changed(org: TestOrg, hub: Hub) -> None:
+    await select(org, "AccountChangeEvent", "Industry", "Phone")
     account = await org.make_account("Acme", Industry="Biotechnology", Phone="1")
     await org.gate.update(org.call, "Account", account, {"Phone": "2"})
     await org.gate.update(org.call, "Account", account, {"Phone": None})
     await org.gate.update(org.call, "Account", account, {"Industry": "Energy", "Phone": "3"})
-    await select(org, "AccountChangeEvent", "Industry", "Phone")
     listener = await Listener().start(hub, org.admin, EARLIEST)
     updates = [d for d in await listener.read(4) if header_of(d)["changeType"] == "UPDATE"]
     assert [body_of(d).get("Phone") for d in updates] == ["2", None, "3"]
@@ -142,6 +142,29 @@ async def test_compound_and_lookup_give_their_filled_parts_and_an_id(org: TestOr
         "LastModifiedDate": stamp,
     }
     assert header_of(data)["changedFields"] == ["LastModifiedDate", "Name.FirstName"]
+
+
+async def test_name_of_a_person_is_added_by_its_parts_and_of_a_business_as_text(
+    org: TestOrg, hub: Hub
+) -> None:
+    await org.apply(settings={"person_accounts": True})
+    await select(org, "AccountChangeEvent", "Name")
+    rows = await org.gate.query(org.admin, "SELECT Id FROM RecordType WHERE IsPersonType = true")
+    values = {"FirstName": "Ada", "LastName": "Byron", "RecordTypeId": rows.rows[0]["Id"]}
+    person = await org.gate.create(org.call, "Account", values)
+    business = await org.make_account("Acme")
+    listener = await Listener().start(hub, org.admin)
+    for account in (person, business):
+        await org.gate.update(org.call, "Account", account, {"Fax": "9"})
+    await org.gate.update(org.call, "Account", person, {"LastName": "King"})
+    await org.gate.delete(org.call, "Account", person)
+    seen = await listener.read(4)
+    assert [body_of(d)["Name"] for d in seen] == [
+        {"FirstName": "Ada", "LastName": "King"},
+        "Acme",
+        {"FirstName": "Ada", "LastName": "King"},
+        {"FirstName": "Ada", "LastName": "King"},
+    ]
 
 
 async def test_enriched_field_is_hidden_from_who_may_not_see_it(org: TestOrg, hub: Hub) -> None:
@@ -229,6 +252,33 @@ async def test_filtered_field_is_added_to_events(org: TestOrg, hub: Hub) -> None
     assert body_of(data)["BillingAddress"] == {"City": "Kiel", "Street": "Kai"}
 
 
+async def test_field_lost_by_all_records_is_told_whatever_the_filter(org: TestOrg, hub: Hub) -> None:
+    await org.apply(objects={"Account": {"fields": {"Day__c": {"type": "Date"}}}})
+    await select(org, "AccountChangeEvent", filter_text="Industry = 'Energy'")
+    await org.make_account(Industry="Energy", Day__c="2020-01-01")
+    listener = await Listener().start(hub, org.admin)
+    await org.apply(objects={"Account": {"fields": {"Day__c": {"type": "Text"}}}})
+    (data,) = await listener.read(1)
+    assert header_of(data)["recordIds"] == ["001*"]
+
+
+async def test_filter_holds_for_who_may_not_see_its_field_and_shows_them_no_value(
+    org: TestOrg, hub: Hub
+) -> None:
+    await select(org, "AccountChangeEvent", filter_text="Industry = 'Energy'")
+    rights = {"permissions": ["ApiEnabled"], "objects": {"Account": ["read", "view_all"]}}
+    fields = {"Account": {"Fax": "read", "Industry": "none"}}
+    await org.apply(permission_sets={"Account_Reader": rights | {"fields": fields}})
+    listener = await Listener().start(hub, org.reader)
+    accounts = [await org.make_account(Industry=industry) for industry in ("Media", "Energy")]
+    for account in accounts:
+        await org.gate.update(org.call, "Account", account, {"Fax": "2"})
+    seen = await listener.read(2)
+    assert [header_of(data)["recordIds"] for data in seen] == [[accounts[1]]] * 2
+    assert all("Industry" not in body_of(data) for data in seen)
+    assert set(body_of(seen[1])) == {"Fax", "LastModifiedDate"}
+
+
 async def test_platform_events_of_a_channel_are_filtered(org: TestOrg, hub: Hub) -> None:
     fields = {"City__c": {"type": "Text", "length": 40}, "Amount__c": {"type": "Number", "scale": 2}}
     await org.apply(
@@ -253,13 +303,14 @@ async def test_event_from_before_a_fields_conversion_does_not_pass_a_filter_on_i
     org: TestOrg, hub: Hub
 ) -> None:
     await org.apply(objects={"Account": {"fields": {"Size__c": {"type": "Text"}}}})
+    await select(org, "AccountChangeEvent")
     account = await org.make_account("Old", Size__c="12")
     await org.gate.update(org.call, "Account", account, {"Size__c": "13"})
     await org.apply(objects={"Account": {"fields": {"Size__c": {"type": "Number"}}}})
     await select(org, "AccountChangeEvent", filter_text="Size__c > 10")
     new = await org.make_account("New", Size__c=11)
     listener = await Listener().start(hub, org.admin, EARLIEST)
-    assert [header_of(d)["recordIds"] for d in await listener.read(1)] == [[new]]
+    assert [header_of(d)["recordIds"] for d in await listener.read(2)] == [["001*"], [new]]
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
@@ -279,6 +330,31 @@ async def test_merged_event_with_a_large_text_is_delivered_as_it_is_stored(
     seen = await listener.read(1 + is_wanted)
     assert [header_of(d)["recordIds"] for d in seen] == [accounts] * is_wanted + [[last]]
     assert ["Industry" in body_of(d) for d in seen] == [False] * is_wanted + [True]
+
+
+async def test_page_that_grows_large_ends_early_and_goes_on_where_it_ended(org: TestOrg, hub: Hub) -> None:
+    wide = {f"Wide{n}__c": {"type": "Text", "length": 255} for n in range(9)}
+    await org.apply(objects={"Account": {"fields": wide}})
+    await select(org, "AccountChangeEvent", *wide)
+    values = dict.fromkeys(wide, "w" * 255)
+    accounts = [await org.make_account(f"n{n}", **values) for n in range(180)]
+    listener = await Listener().start(hub, org.admin)
+    head = await org.link.log_head()
+    for turn in range(7):
+        writes = [Write("Account", account, {"Fax": str(turn)}) for account in accounts]
+        await org.gate.write_together(org.call, writes, all_or_none=True)
+    grant = await org.link.open_channel(org.admin, CHANNEL, 59.0)
+    stored = await org.link.read_log(grant.family, grant.topics, head, 500, 1 << 20)
+    page = await org.link.enriched_page(grant, stored)
+    assert 2 << 20 < sum(len(event.payload) for event in page.events) < 3 << 20
+    assert page.through == page.events[-1].position < stored.through
+    rest = await org.link.enriched_page(
+        grant, await org.link.read_log(grant.family, grant.topics, page.through, 500, 1 << 20)
+    )
+    assert len(page.events) + len(rest.events) == 7 * 180
+    seen = await listener.read(7 * 180)
+    told = [(body_of(d)["Fax"], header_of(d)["recordIds"]) for d in seen]
+    assert told == [(str(turn), [account]) for turn in range(7) for account in accounts]
 
 
 @pytest.mark.parametrize(

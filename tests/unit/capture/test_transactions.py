@@ -188,6 +188,51 @@ async def test_converted_field_is_told_as_the_table_says(
         assert (header["recordIds"], header["changeOrigin"]) == ([account], "")
 
 
+@pytest.mark.parametrize(
+    "before, after, told",
+    [
+        ({"type": "Date"}, {"type": "Text", "length": 20}, "UPDATE"),
+        ({"type": "Picklist", "values": ["a"]}, {"type": "Checkbox"}, "GAP_UPDATE"),
+        ({"type": "Picklist", "values": ["a"]}, {"type": "Text", "length": 20}, None),
+    ],
+)
+async def test_converted_field_of_contacts_is_told_of_person_accounts_too(
+    org: TestOrg, before: dict[str, object], after: dict[str, object], told: str | None
+) -> None:
+    await org.apply(settings={"person_accounts": True})
+    await org.apply(objects={"Contact": {"fields": {"X__c": before}}})
+    value = "2020-01-01" if before["type"] == "Date" else "a"
+    person = await org.gate.create(org.call, "Account", {"LastName": "P", "X__pc": value})
+    await org.gate.create(org.call, "Account", {"LastName": "Q"})
+    contact = await org.gate.create(org.call, "Contact", {"LastName": "C", "X__c": value})
+    query = f"SELECT PersonContactId FROM Account WHERE Id = '{person}'"
+    twin = str((await org.gate.query(org.admin, query)).rows[0]["PersonContactId"])
+    listener = await listen(org)
+    await org.apply(objects={"Contact": {"fields": {"X__c": after}}})
+    payloads = await listener.payloads()
+    if told is None:
+        assert payloads == []
+        return
+    of_contacts, of_accounts = (payload["ChangeEventHeader"] for payload in payloads)
+    assert (of_contacts["entityName"], of_accounts["entityName"]) == ("Contact", "Account")
+    assert (of_contacts["changeType"], of_accounts["changeType"]) == (told, told)
+    if told == "UPDATE":
+        assert (of_contacts["recordIds"], of_accounts["recordIds"]) == (["003*"], ["001*"])
+        assert decode_bitmap(payloads[1]["_schema"], of_accounts["changedFields"]) == ["X__pc"]
+    else:
+        assert (set(of_contacts["recordIds"]), of_accounts["recordIds"]) == ({twin, contact}, [person])
+
+
+@pytest.mark.parametrize("field", ["BillingState", "BillingCountry", "ShippingStateCode"])
+async def test_setting_up_states_and_countries_is_refused_and_tells_nothing(org: TestOrg, field: str) -> None:
+    await org.make_account("A", BillingState="IL", BillingCountry="USA")
+    listener = await listen(org)
+    values = {"type": "Picklist", "values": ["Illinois"]}
+    with pytest.raises(DefinitionInvalid):
+        await org.apply(objects={"Account": {"fields": {field: values}}})
+    assert await listener.told() == []
+
+
 async def test_job_in_the_database_is_told_by_gap_events_with_its_own_key(org: TestOrg) -> None:
     ids = [await org.make_account(f"A{n}") for n in range(3)]
     listener = await listen(org)

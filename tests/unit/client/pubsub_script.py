@@ -6,6 +6,7 @@ server does not give. Every Subscribe, ManagedSubscribe or PublishStream call ta
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -110,10 +111,12 @@ class Script:
         return answer(request)
 
     def performing(self, acts: list[Act]) -> Act:
-        """A handler that plays the next act."""
+        """A handler that plays the next act. A call too many fails in a way that is not tried again."""
 
         async def handle(requests: Any, context: Any) -> None:
             await self._admit(context)
+            if not acts:
+                await fail(context, "FAILED_PRECONDITION")
             await acts.pop(0)(requests, context)
 
         return handle
@@ -169,4 +172,6 @@ async def scripted(script: Script, sign_in: Callable[[], Login] | None = None) -
         ) as client:
             yield client
     finally:
-        await server.stop(None)
+        # It waits for every act to end.
+        async with asyncio.timeout(60):
+            await server.stop(None)

@@ -80,6 +80,9 @@ def test_login_without_a_client_id_uses_soap_and_escapes_the_password(server: Lo
     [
         (400, b'{"error": "invalid_grant"}', LoginFailed),
         (500, b"<faultcode>INVALID_LOGIN</faultcode>", LoginFailed),
+        (500, b"<faultcode>sf:LOGIN_MUST_USE_SECURITY_TOKEN</faultcode>", LoginFailed),
+        (500, b"<faultcode>sf:SERVER_UNAVAILABLE</faultcode>", StoreClosed),
+        (500, b'{"error": "temporarily_unavailable"}', StoreClosed),
         (503, b"busy", StoreClosed),
         (200, b"<html>", LoginFailed),
         (200, b"[]", LoginFailed),
@@ -92,6 +95,26 @@ def test_login_that_does_not_succeed_says_whether_trying_again_helps(
     with pytest.raises(error) as raised:
         login(Credentials(server.url, "u", "hunter2", client_id, "sesame"))
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "status,body,reason",
+    [
+        (400, b'{"error": "invalid_client_id", "error_description": "x"}', "invalid_client_id"),
+        (500, b"<faultcode>sf:INVALID_LOGIN</faultcode>", "INVALID_LOGIN"),
+        (400, b'{"error": "\\u001b[2J"}', ""),
+        (400, b'["error"]', ""),
+        (400, b"\xff", ""),
+    ],
+)
+def test_refused_login_carries_the_servers_reason(
+    server: LoginServer, status: int, body: bytes, reason: str
+) -> None:
+    server.status, server.body = status, body
+    with pytest.raises(LoginFailed) as raised:
+        login(Credentials(server.url, "u", "p", "id", "s"))
+    assert raised.value.details["reason"] == reason
+    assert raised.value.message == "the server refused the login" + (f" ({reason})" if reason else "")
 
 
 def test_login_at_a_port_nobody_listens_on_is_worth_another_try() -> None:

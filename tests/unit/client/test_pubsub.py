@@ -20,16 +20,20 @@ from tests.unit.client.pubsub_script import (
 )
 from tidewire.client.login import Login
 from tidewire.client.pubsub import PubSubClient
-from tidewire.client.pubsub_messages import DecodedEvent, render_replay_id, replay_number
+from tidewire.client.pubsub_messages import DecodedEvent, read_failure, render_replay_id, replay_number
 from tidewire.client.pubsub_subscription import Subscription
 from tidewire.errors import (
     AccessDenied,
+    BodyMalformed,
     DemandInvalid,
     FieldUnknown,
     LoginFailed,
     PayloadInvalid,
     PlatformError,
+    ProtocolViolation,
+    ReplayIdExpired,
     ReplayIdInvalid,
+    RequestRefused,
     SchemaUnknown,
     SessionInvalid,
     StoreClosed,
@@ -70,7 +74,11 @@ def sending(*responses: pb.FetchResponse, then: tuple[str, str] | None, firsts: 
         ("UNAVAILABLE", ""),
         ("UNAVAILABLE", "service.unavailable"),
         ("INTERNAL", "subscription.internal.error"),
+        ("INTERNAL", "subscription.fetch.replay.repeated"),
         ("RESOURCE_EXHAUSTED", "service.protection.triggered"),
+        ("RESOURCE_EXHAUSTED", "concurrent.client.limit.exceeded"),
+        ("RESOURCE_EXHAUSTED", "subscription.limit.exceeded"),
+        ("RESOURCE_EXHAUSTED", "subscription.fetch.overflow"),
         ("CANCELLED", ""),
     ],
     ids=str,
@@ -203,7 +211,15 @@ async def test_subscription_from_a_time_names_it_until_it_has_a_replay_id() -> N
     "status, code, expected",
     [
         ("NOT_FOUND", "", TopicUnknown),
+        ("NOT_FOUND", "topic.not.found", TopicUnknown),
+        ("UNIMPLEMENTED", "", RequestRefused),
         ("PERMISSION_DENIED", "subscription.topic.cannot.subscribe", AccessDenied),
+        ("PERMISSION_DENIED", "topic.meta.permission", AccessDenied),
+        ("PERMISSION_DENIED", "service.tenant.license", AccessDenied),
+        ("INVALID_ARGUMENT", "topic.validation.empty", BodyMalformed),
+        ("INVALID_ARGUMENT", "subscription.fetch.topic.mismatch", BodyMalformed),
+        ("INVALID_ARGUMENT", "subscription.fetch.requested.events.invalid", DemandInvalid),
+        ("INVALID_ARGUMENT", "subscription.fetch.replayid.validation.failed", ReplayIdInvalid),
         ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted", ReplayIdInvalid),
     ],
 )
@@ -248,6 +264,30 @@ async def test_subscription_that_is_closed_ends_its_iteration() -> None:
 
 async def collect(subscription: Subscription) -> list[DecodedEvent]:
     return [event async for event in subscription]
+
+
+@pytest.mark.parametrize("number", [-1, 2**63])
+async def test_subscription_after_a_number_that_no_replay_id_has_is_refused_at_once(number: int) -> None:
+    async with scripted(Script()) as client:
+        with pytest.raises(ReplayIdInvalid):
+            client.subscribe(TOPIC, number)
+
+
+def test_expired_replay_id_comes_with_the_oldest_that_is_kept() -> None:
+    trailers = [("tidewire-code", ReplayIdExpired.code), ("tidewire-earliest-replay-id", "77")]
+    assert read_failure("INVALID_ARGUMENT", "too old", trailers).details["earliest"] == "77"
+
+
+async def test_client_that_is_closed_says_so() -> None:
+    async with scripted(Script()) as client:
+        stream = client.publish_stream(TOPIC)
+        assert (await client.publish(TOPIC, [{}]))[0].replay_id
+        await client.close()
+        for asking in (client.get_topic(TOPIC), client.publish(TOPIC, [{}]), stream.publish([{}])):
+            with pytest.raises(ProtocolViolation, match="closed"):
+                await asking
+        with pytest.raises(ProtocolViolation, match="closed"):
+            await anext(client.subscribe(TOPIC))
 
 
 async def test_subscription_for_nothing_is_refused_at_once() -> None:
@@ -443,6 +483,32 @@ async def until_opened_again(stream: Any) -> None:
             continue
         return
     raise AssertionError("the stream was not opened again")
+
+
+async def test_publish_stream_without_an_event_asks_for_nothing() -> None:
+    async with scripted(Script()) as client, client.publish_stream(TOPIC) as stream:
+        assert await stream.publish([]) == []
+
+
+async def test_publish_stream_takes_answers_without_ids_in_their_order() -> None:
+    async def serving(requests: Any, context: Any) -> None:
+        for request in [await anext(requests), await anext(requests)]:
+            response = answer(request)
+            for result in response.results:
+                result.ClearField("correlation_key")
+            await context.write(response)
+
+    async with scripted(Script(publishes=[serving])) as client, client.publish_stream(TOPIC) as stream:
+        first, second = await asyncio.gather(stream.publish([{}]), stream.publish([{}, {}]))
+    assert (len(first), len(second)) == (1, 2)
+
+
+async def test_script_without_an_act_left_refuses_the_call_for_good() -> None:
+    async with scripted(Script()) as client, client.subscribe(TOPIC) as subscription:
+        async with asyncio.timeout(60):
+            with pytest.raises(RequestRefused):
+                await anext(subscription)
+        assert subscription.calls == 1
 
 
 async def test_publish_stream_that_breaks_leaves_its_requests_in_doubt() -> None:

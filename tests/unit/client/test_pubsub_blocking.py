@@ -86,6 +86,24 @@ def failing(status: grpc.StatusCode, *trailers: tuple[str, str]) -> Callable[[An
     return answer
 
 
+@pytest.mark.parametrize("maker, tls_ca", [("insecure_channel", None), ("secure_channel", b"")])
+def test_connection_finds_out_a_peer_that_vanished(
+    monkeypatch: pytest.MonkeyPatch, maker: str, tls_ca: bytes | None
+) -> None:
+    make, options = getattr(grpc, maker), {}
+
+    def note_options(*args: Any) -> grpc.Channel:
+        options.update(args[-1])
+        return make(*args)
+
+    monkeypatch.setattr(grpc, maker, note_options)
+    BlockingPubSubClient(
+        "127.0.0.1:1", token="tok", org_id="00D", instance_url="https://x", tls_ca=tls_ca
+    ).close()
+    assert options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"] <= 90_000
+    assert options["grpc.http2.max_pings_without_data"] == 0
+
+
 def test_topic_schema_and_publish_carry_headers_and_values() -> None:
     seen: list[dict[str, str]] = []
 

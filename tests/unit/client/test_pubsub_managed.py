@@ -11,7 +11,17 @@ import pytest
 
 from tests.unit.client.pubsub_script import Script, consumed, fail, scripted
 from tidewire.client.pubsub_messages import render_replay_id, replay_number
-from tidewire.errors import ManagedActive, ReplayIdInvalid, RequestRefused, StoreClosed, TopicUnknown
+from tidewire.errors import (
+    BodyMalformed,
+    ManagedActive,
+    ManagedStopped,
+    ManagedUnknown,
+    PlatformError,
+    ReplayIdInvalid,
+    RequestRefused,
+    StoreClosed,
+    TopicUnknown,
+)
 from tidewire.schema.proto import pubsub_pb2 as pb
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -122,6 +132,85 @@ async def test_broken_call_repeats_open_commits_and_leaves_out_what_came_again()
     assert again[0].commit_replay_id_request.replay_id == render_replay_id(2)
 
 
+async def test_broken_call_repeats_only_the_highest_of_its_open_commits() -> None:
+    again: list[int] = []
+
+    async def breaking(requests: Any, context: Any) -> None:
+        await anext(requests)
+        await context.write(sent([5, 7]))
+        await anext(requests)
+        await anext(requests)
+        await fail(context, "UNAVAILABLE")
+
+    async def serving(requests: Any, context: Any) -> None:
+        await anext(requests)
+        async for request in requests:
+            again.append(replay_number(request.commit_replay_id_request.replay_id))
+            await context.write(confirmed(request, error="" if again[-1] == 7 else "later ones are stored"))
+
+    script = Script(managed=[breaking, serving])
+    async with scripted(script) as client, client.subscribe_managed("Orders") as subscription:
+        events = [await anext(subscription) for _ in range(2)]
+        await asyncio.gather(*[subscription.commit(event.replay_id) for event in reversed(events)])
+    assert again == [7]
+
+
+@pytest.mark.parametrize(
+    "asked, error, repeated, refused",
+    [([1, 2, 9], "never given out", 2, [False, False, True]), ([7, 5], "", 7, [False, False])],
+)
+async def test_commit_that_the_answer_to_a_later_one_does_not_cover_is_sent_again(
+    asked: list[int], error: str, repeated: int, refused: list[bool]
+) -> None:
+    again: list[int] = []
+
+    async def act(requests: Any, context: Any) -> None:
+        await anext(requests)
+        await context.write(sent([]))
+        commits = [await anext(requests) for _ in asked]
+        await context.write(confirmed(commits[-1], error=error))
+        async for request in requests:
+            again.append(replay_number(request.commit_replay_id_request.replay_id))
+            await context.write(confirmed(request))
+
+    async with scripted(Script(managed=[act])) as client, client.subscribe_managed("Orders") as subscription:
+        outcomes = await asyncio.gather(
+            *[subscription.commit(render_replay_id(number)) for number in asked], return_exceptions=True
+        )
+    assert again == [repeated]
+    assert [isinstance(outcome, RequestRefused) for outcome in outcomes] == refused
+
+
+async def test_commit_beside_a_full_buffer_opens_the_call_that_the_server_had_ended() -> None:
+    has_ended = asyncio.Event()
+
+    async def ending(requests: Any, context: Any) -> None:
+        await anext(requests)
+        await context.write(sent([1, 2], pending=0))
+        await anext(requests)
+        await context.write(sent([3], pending=0))
+        has_ended.set()
+
+    async def serving(requests: Any, context: Any) -> None:
+        await anext(requests)
+        await context.write(confirmed(await anext(requests)))
+        async for _ in requests:
+            pass
+
+    script = Script(managed=[ending, serving])
+    async with (
+        scripted(script) as client,
+        client.subscribe_managed("Orders", max_requested=2) as subscription,
+    ):
+        event = await anext(subscription)
+        await has_ended.wait()
+        await client.get_topic("/event/Order_Event__e")  # answered after the call's end has gone out
+        async with asyncio.timeout(60):
+            await subscription.commit(event.replay_id)
+        assert subscription.calls == 2
+        assert await take(subscription, 2) == [2, 3]
+
+
 async def test_lost_place_is_tried_once_more_for_the_servers_error_recovery() -> None:
     async def lost(requests: Any, context: Any) -> None:
         await anext(requests)
@@ -191,3 +280,30 @@ async def test_commit_on_a_subscription_that_failed_or_was_closed_does_not_wait(
         await subscription.close()
         with pytest.raises(StoreClosed):
             await waiting
+
+
+@pytest.mark.parametrize(
+    "status, code, expected",
+    [
+        ("ALREADY_EXISTS", "already.active", ManagedActive),
+        ("FAILED_PRECONDITION", "config.stopped", ManagedStopped),
+        ("NOT_FOUND", "config.deleted", ManagedUnknown),
+        ("NOT_FOUND", "developer.name.not.found", ManagedUnknown),
+        ("NOT_FOUND", "subscription.id.not.found", ManagedUnknown),
+        ("INVALID_ARGUMENT", "fetch.request.invalid", BodyMalformed),
+    ],
+)
+async def test_refusal_of_a_foreign_server_is_named_and_not_tried_again(
+    status: str, code: str, expected: type[PlatformError]
+) -> None:
+    async def refusing(requests: Any, context: Any) -> None:
+        await anext(requests)
+        await fail(context, status, f"managed.subscription.{code}")
+
+    async with (
+        scripted(Script(managed=[refusing])) as client,
+        client.subscribe_managed("Orders") as subscription,
+    ):
+        with pytest.raises(expected):
+            await anext(subscription)
+        assert subscription.calls == 1

@@ -37,7 +37,7 @@ def test_page_file_allows_nothing_from_elsewhere_and_no_caching(path: str, tmp_p
     assert response is not None
     headers = dict(response.headers)
     policy = headers["Content-Security-Policy"]
-    assert policy.startswith("default-src 'self';")
+    assert policy.startswith("default-src 'none';")
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
     assert headers["X-Content-Type-Options"] == "nosniff"

@@ -327,33 +327,49 @@ async def test_login_that_ends_while_it_subscribes_is_refused(numbers: Numbers) 
     await hub.close()
 
 
+def numbered(count: int) -> list[Event]:
+    return [Event(n, "T", Family.PLATFORM, b"{}", 0, "", "", n) for n in range(1, count + 1)]
+
+
+KEYS = {"T": ("number", TOPIC, frozenset[str]())}
+
+
+class CountingForm(NumberForm):
+    """Knows what it was asked to encode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoded: list[int] = []
+
+    def encode(self, event: Event, channel: str, hidden: frozenset[str], schema: EventSchema | None) -> bytes:
+        self.encoded.append(event.position)
+        return super().encode(event, channel, hidden, schema)
+
+
 def test_encoded_events_stay_within_their_budget_even_if_they_are_empty() -> None:
     encoded = EncodedEvents(10_000)
     form = NumberForm(carried_from=1 << 60)
-    key = ("number", TOPIC, frozenset[str]())
-    for position in range(1000):
-        event = Event(position, "T", Family.PUSH_TOPIC, b"{}", 0, "", "", position)
-        assert encoded.encode(event, key, form, None) == b""
-    assert len(encoded) < 100
+    assert encoded.encode_run(numbered(1000), KEYS, form, {}) == [b""] * 1000
+    assert 0 < len(encoded) < 100
 
 
-def test_encoded_events_are_recalled_all_or_none() -> None:
+def test_encoded_events_of_a_run_are_encoded_once_and_only_by_topics_with_a_key() -> None:
     encoded = EncodedEvents(1 << 20)
-    form = NumberForm()
-    key = ("number", TOPIC, frozenset[str]())
-    events = [Event(n, "T", Family.PLATFORM, b"{}", 0, "", "", n) for n in range(1, 5)]
-    expected = [encoded.encode(event, key, form, None) for event in events[:3]]
-    assert encoded.try_recall(events[:3], {"T": key}) == expected
-    assert encoded.try_recall(events, {"T": key}) is None
-    assert encoded.try_recall(events[:3], {}) is None
+    form = CountingForm()
+    events = numbered(4)
+    foreign = Event(9, "U", Family.PLATFORM, b"{}", 0, "", "", 9)
+    assert encoded.encode_run(events[:3], KEYS, form, {}) == [b"1", b"2", b"3"]
+    mixed = [*events[:2], foreign, *events[2:]]
+    assert encoded.encode_run(mixed, KEYS, form, {}) == [b"1", b"2", b"", b"3", b"4"]
+    assert form.encoded == [1, 2, 3, 4]
 
 
-def test_encoded_event_that_was_recalled_outlives_those_that_were_not() -> None:
+def test_encoded_event_that_is_used_outlives_those_that_are_not() -> None:
     encoded = EncodedEvents(10_000)
-    form = NumberForm()
-    key = ("number", TOPIC, frozenset[str]())
-    events = [Event(n, "T", Family.PLATFORM, b"{}", 0, "", "", n) for n in range(1, 1000)]
+    form = CountingForm()
+    events = numbered(1000)
     for event in events:
-        encoded.encode(event, key, form, None)
-        assert encoded.try_recall(events[:1], {"T": key}) is not None
-    assert encoded.try_recall(events[1:2], {"T": key}) is None
+        encoded.encode_run([event, events[0]], KEYS, form, {})
+    assert form.encoded.count(1) == 1
+    encoded.encode_run(events[1:2], KEYS, form, {})
+    assert form.encoded.count(2) == 2

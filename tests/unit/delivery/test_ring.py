@@ -37,6 +37,25 @@ def test_eviction_ends_coverage_of_its_topic_only() -> None:
     assert ring.covers(frozenset("B"), 0)
 
 
+def test_what_is_left_out_is_not_covered_and_stays_so_when_older_events_go() -> None:
+    ring = EventRing(3 * 300, 0)
+    ring.append((event(1, "A"), event(2, "B")))
+    assert ring.leave_out((("A", 5),)) == {"A"}
+    assert not ring.covers(frozenset("A"), 1)
+    assert ring.covers(frozenset("A"), 5)
+    assert ring.covers(frozenset("B"), 0)
+    ring.append((event(6, "A"), event(7, "B"), event(8, "B"), event(9, "B")))
+    assert not ring.covers(frozenset("A"), 4)
+    assert not ring.covers(frozenset("AB"), 4)
+
+
+def test_what_is_left_out_of_a_ring_that_began_later_leaves_its_beginning_in_force() -> None:
+    ring = EventRing(1 << 20, 5001)
+    assert ring.leave_out((("A", 5000),)) == {"A"}
+    assert not ring.covers(frozenset("A"), 5000)
+    assert ring.covers(frozenset("A"), 5001)
+
+
 @given(
     topics=st.lists(st.sampled_from("ABC"), max_size=60),
     budget=st.integers(1, 20),

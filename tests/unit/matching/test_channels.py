@@ -14,6 +14,7 @@ from tidewire.matching.channels import ChannelView, view_channel
 from tidewire.matching.filters import FilterTerm, WantedRecords
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import ChannelMember, CustomChannel
+from tidewire.schema.flag_lists import FLAG_LISTS
 from tidewire.schema.model import EventType
 from tidewire.schema.standard import STANDARD_OBJECTS
 
@@ -112,6 +113,17 @@ def test_changes_of_users_need_view_all_users() -> None:
     assert view_channel("/data/UserChangeEvent", catalog, TOPICS, grants).topics == {"UserChangeEvent"}
     with pytest.raises(ChannelForbidden):
         view_channel("/data/UserChangeEvent", catalog, TOPICS, VIEWER)
+
+
+def test_list_of_flags_is_hidden_with_any_flag_in_it() -> None:
+    catalog = CATALOG.with_captured({"User"})
+    preferences = [f.name for f in catalog.object("User").fields if f.name.startswith("EmailPreferences")]
+    permissions = ["UserPermissionsMarketingUser", "UserPermissionsOfflineUser"]
+    readable = frozenset(("User", name) for name in [*preferences, *permissions])
+    grants = Grants(frozenset({"ViewAllUsers"}), readable=readable)
+    ((_, hidden),) = view_channel("/data/UserChangeEvent", catalog, TOPICS, grants).hidden
+    assert hidden & set(FLAG_LISTS) == {"UserPermissions", "UserPreferences"}
+    assert not view_channel("/data/UserChangeEvent", catalog, TOPICS, ADMIN).hidden
 
 
 def test_changes_of_activities_need_view_all_data() -> None:

@@ -1,4 +1,4 @@
-"""Apply against an oracle, without Spark: bronze in, replicas out, at every batch and after any crash."""
+"""Apply, without Spark: bronze in, history out, at every batch and after any crash."""
 
 from __future__ import annotations
 
@@ -6,25 +6,32 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.pipeline.applying import apply_all, decode_span
+from tests.pipeline.applying import apply_all, apply_span
 from tests.pipeline.histories import SCHEMAS, History, histories, read_replicas, schema_of, write_bronze
 from tests.pipeline.verdict import (
     assert_history_complete,
     assert_replicas_true_at_every_batch,
     history_keys,
-    manifest_rows,
+    manifest_positions,
 )
+from tests.unit.pipeline.basing import make_base
 from tidewire.clock import ManualClock
-from tidewire.errors import LogCorrupt
+from tidewire.errors import LogCorrupt, ReplayIdExpired, WriteConflict
+from tidewire.ids import EMPTY_ID
+from tidewire.pipeline import manifest
 from tidewire.pipeline.apply import Applier
+from tidewire.pipeline.control import open_dirty, open_resyncs
+from tidewire.pipeline.replicas import read_replica
 from tidewire.pipeline.spans import Span
-from tidewire.pipeline.tables import Lake, load_schemas, try_open_table
+from tidewire.pipeline.tables import READS, Lake, append_rows, open_table, try_open_table
 from tidewire.schema.fields import text
 from tidewire.schema.layout import custom_object
 
@@ -114,30 +121,82 @@ def test_open_transaction_waits_until_its_last_event_is_known(lake: Lake) -> Non
     assert apply_all(lake) == []
     write_bronze(lake, [], history.position)
     assert apply_all(lake) == [history.position]
-    assert read_replicas(lake, manifest_rows(lake)[-1][1]) == history.truth
+    assert read_replicas(lake) == history.truth
 
 
-def test_update_of_a_record_never_seen_goes_to_the_dead_letters(lake: Lake) -> None:
-    history = History()
-    stranger = history.new_id("Account")
-    history.add("Account", "UPDATE", [stranger], {"Phone": "1"}, changed=["Phone"])
-    history.commit()
+def dirty(lake: Lake) -> dict[str, str]:
+    return {i: d.reason for records in open_dirty(lake).values() for i, d in records.items()}
+
+
+def asked_for(lake: Lake) -> dict[str, tuple[str, int]]:
+    return {entity: (resync.cause, resync.since) for entity, resync in open_resyncs(lake).items()}
+
+
+def rows_of(lake: Lake, entity: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = read_replica(lake, entity, with_deleted=True).to_pylist()
+    return rows
+
+
+def apply_history(lake: Lake, history: History, max_rows: int | None = None) -> None:
     write_bronze(lake, history.events, history.position)
-    apply_all(lake)
-    assert dead_letters(lake) == [(stranger, "record_unknown")]
-    assert len(history_keys(lake)) == 1
+    apply_all(lake, max_rows)
+
+
+def test_update_of_a_record_never_seen_is_to_be_read_and_makes_no_row(lake: Lake) -> None:
+    history = History()
+    known = history.create("Account", {"Name": "a"})
+    stranger = history.new_id("Account")
+    history.commit()
+    history.add("Account", "UPDATE", [known, stranger], {"Phone": "1"}, changed=["Phone"])
+    history.commit()
+    apply_history(lake, history, 1)
+    assert dirty(lake) == {stranger: "unknown"}
+    assert dead_letters(lake) == []
+    assert len(history_keys(lake)) == 3
+    assert [(row["Id"], row["Phone"]) for row in rows_of(lake, "Account")] == [(known, "1")]
+    state = manifest.newest(lake)
+    assert state is not None
+    assert (state.entities["Account"].dirty, state.entities["Account"].state) == (1, "ready")
+
+
+def test_update_after_delete_and_in_the_batch_of_its_creation_are_told_apart(lake: Lake) -> None:
+    history = History()
+    gone = history.create("Account", {"Name": "a"})
+    history.commit()
+    history.delete("Account", [gone])
+    history.commit()
+    fresh = history.create("Account", {"Name": "b"})
+    history.commit()
+    history.add("Account", "UPDATE", [gone, fresh], {"Phone": "1"}, changed=["Phone"])
+    history.commit()
+    apply_history(lake, history)
+    assert dirty(lake) == {gone: "unknown"}
+
+
+def test_records_known_from_reads_and_from_an_earlier_driver_are_known(lake: Lake) -> None:
+    history = History()
+    first = history.create("Account", {"Name": "a"})
+    history.commit()
+    apply_history(lake, history)
+    read = history.new_id("Account")
+    row = {"record_id": read, "replay_id": history.position, "change_type": "READ", "values_json": "{}"}
+    table = open_table(lake, "reads/Account", READS)
+    append_rows(table, pa.Table.from_pylist([row], schema=READS), None, 1, "reads")
+    history.add("Account", "UPDATE", [first, read], {"Phone": "1"}, changed=["Phone"])
+    history.commit()
+    apply_history(lake, history)
+    assert dirty(lake) == {}
 
 
 @pytest.mark.parametrize(
     "change_type,diff,reason",
     [
         ("GAP_UPDATE", [], "gap"),
-        ("GAP_OVERFLOW", [], "overflow"),
-        ("UPDATE", ["Description"], "text_difference"),
+        ("UPDATE", ["Description"], "difference"),
         ("SNAPSHOT", [], "change_type_unknown"),
     ],
 )
-def test_change_that_cannot_be_applied_is_kept_and_its_row_marked_stale(
+def test_change_that_cannot_be_applied_leaves_its_record_stale_and_to_be_read(
     lake: Lake, change_type: str, diff: list[str], reason: str
 ) -> None:
     history = History()
@@ -145,40 +204,54 @@ def test_change_that_cannot_be_applied_is_kept_and_its_row_marked_stale(
     history.commit()
     history.add("Account", change_type, [record_id], {"Description": "--- \n+++"}, changed=diff, diff=diff)
     history.commit()
-    write_bronze(lake, history.events, history.position)
-    apply_all(lake)
-    assert dead_letters(lake) == [(record_id, reason)]
-    rows = DeltaTable(lake.table("replica/Account")).to_pyarrow_table().to_pylist()
-    assert [(row["_stale"], row["Description"]) for row in rows] == [(True, "old")]
+    apply_history(lake, history)
+    assert dirty(lake) == {record_id: reason}
+    assert [reason for _, reason in dead_letters(lake)] == [reason] * (reason == "change_type_unknown")
+    assert [(row["_stale"], row["Description"]) for row in rows_of(lake, "Account")] == [(True, "old")]
 
 
-def test_full_row_after_a_gap_clears_the_stale_mark(lake: Lake) -> None:
+def test_overflow_has_its_object_read_again_and_no_other(lake: Lake) -> None:
     history = History()
-    record_id = history.create("Account", {"Name": "a"})
-    history.add("Account", "GAP_UPDATE", [record_id], {})
+    history.create("Account", {"Name": "a"})
+    history.create("Contact", {"Name.LastName": "Lee"})
     history.commit()
-    history.delete("Account", [record_id])
+    history.add("Account", "GAP_OVERFLOW", [EMPTY_ID], {})
     history.commit()
-    history.undelete("Account", record_id, {"Name": "b"})
-    history.commit()
-    write_bronze(lake, history.events, history.position)
-    apply_all(lake)
-    rows = DeltaTable(lake.table("replica/Account")).to_pyarrow_table().to_pylist()
-    assert [(row["_stale"], row["_deleted"], row["Name"]) for row in rows] == [(False, False, "b")]
+    apply_history(lake, history)
+    assert asked_for(lake) == {"Account": ("overflow", history.position)}
+    state = manifest.newest(lake)
+    assert state is not None
+    assert {entity: each.state for entity, each in state.entities.items()} == {
+        "Account": "resync",
+        "Contact": "ready",
+    }
+    assert [row["_stale"] for entity in ("Account", "Contact") for row in rows_of(lake, entity)] == [
+        True,
+        False,
+    ]
 
 
-def test_payload_that_does_not_decode_goes_to_the_dead_letters(lake: Lake) -> None:
+def test_unknown_record_of_an_object_that_is_being_read_is_not_asked_for_by_itself(lake: Lake) -> None:
+    history = History()
+    history.add("Account", "GAP_OVERFLOW", [EMPTY_ID], {})
+    history.commit()
+    history.add("Account", "UPDATE", [history.new_id("Account")], {"Phone": "1"}, changed=["Phone"])
+    history.commit()
+    apply_history(lake, history, 1)
+    assert dirty(lake) == {}
+
+
+def test_payload_that_does_not_decode_is_a_dead_letter_and_its_record_to_be_read(lake: Lake) -> None:
     history = History()
     record_id = history.create("Account", {"Name": "a"})
     history.commit()
     history.update("Account", [record_id], {"Phone": "1"})
     history.commit()
     history.events[1].payload = history.events[1].payload[:-1]
-    write_bronze(lake, history.events, history.position)
-    apply_all(lake)
+    apply_history(lake, history)
     assert dead_letters(lake) == [(record_id, "payload_invalid")]
-    rows = DeltaTable(lake.table("replica/Account")).to_pyarrow_table().to_pylist()
-    assert [row["_stale"] for row in rows] == [True]
+    assert dirty(lake) == {record_id: "payload_invalid"}
+    assert [row["_stale"] for row in rows_of(lake, "Account")] == [True]
 
 
 def test_batch_applied_again_by_another_driver_changes_nothing(lake: Lake) -> None:
@@ -187,12 +260,28 @@ def test_batch_applied_again_by_another_driver_changes_nothing(lake: Lake) -> No
     history.commit()
     history.update("Account", [record_id], {"Name": "b"})
     history.commit()
-    write_bronze(lake, history.events, history.position)
-    apply_all(lake)
-    again = Applier(lake, 2, ManualClock())
-    assert again.apply(decode_span(lake, Span(0, history.position)), load_schemas(lake)) is None
+    apply_history(lake, history)
+    assert apply_span(lake, Span(0, history.position), Applier(lake, 2, ManualClock())) is None
     assert len(history_keys(lake)) == 2
-    assert len(manifest_rows(lake)) == 1
+    assert len(manifest_positions(lake)) == 1
+
+
+def test_driver_that_lost_its_lease_writes_nothing(lake: Lake) -> None:
+    history = History()
+    history.create("Account", {"Name": "a"})
+    history.commit()
+    apply_history(lake, history)
+    old = Applier(lake, 1, ManualClock())
+    middle = history.position
+    history.create("Account", {"Name": "b"})
+    history.commit()
+    history.create("Account", {"Name": "c"})
+    history.commit()
+    write_bronze(lake, history.events, history.position)
+    apply_span(lake, Span(middle, history.events[1].replay_id), Applier(lake, 2, ManualClock()))
+    with pytest.raises(WriteConflict, match="no longer holds the lease"):
+        apply_span(lake, Span(history.events[1].replay_id, history.position), old)
+    assert len(history_keys(lake)) == 2
 
 
 def test_batch_that_starts_beyond_the_manifest_is_refused(lake: Lake) -> None:
@@ -201,33 +290,68 @@ def test_batch_that_starts_beyond_the_manifest_is_refused(lake: Lake) -> None:
         history.create("Account", {"Name": "a"})
         history.commit()
     write_bronze(lake, history.events, history.position)
-    applier = Applier(lake, 1, ManualClock())
     first, second, third = (event.replay_id for event in history.events)
-    applier.apply(decode_span(lake, Span(0, first)), load_schemas(lake))
+    apply_span(lake, Span(0, first))
     with pytest.raises(LogCorrupt, match="delete the query's checkpoint"):
-        applier.apply(decode_span(lake, Span(second, third)), load_schemas(lake))
+        apply_span(lake, Span(second, third))
 
 
-def test_column_whose_type_changes_keeps_the_values_that_fit(
+def test_type_change_that_loses_values_keeps_them_and_has_the_object_read_again(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_text = custom_object(
         "Invoice__c", "Invoice", "Invoices", "a00", 1001, None, [text("Total__c", "Total", 80)]
     )
     monkeypatch.setitem(SCHEMAS, "Invoice__c", [schema_of(as_text), *SCHEMAS["Invoice__c"]])
+    old_name = f"Total__c__old_{SCHEMAS['Invoice__c'][0].schema_id[:8]}"
     history = History()
     good = history.create("Invoice__c", {"Name": "good", "Total__c": "12.5"}, version=0)
     bad = history.create("Invoice__c", {"Name": "bad", "Total__c": "a lot"}, version=0)
     history.commit()
-    write_bronze(lake, history.events, history.position)
-    apply_all(lake)
+    apply_history(lake, history)
+    assert asked_for(lake) == {}
+    before = history.position
     new = history.create("Invoice__c", {"Name": "new", "Total__c": 3.0}, version=1)
     history.commit()
+    apply_history(lake, history)
+    found = {row["Id"]: (row["Total__c"], row[old_name]) for row in rows_of(lake, "Invoice__c")}
+    assert found == {good: (12.5, "12.5"), bad: (None, "a lot"), new: (3.0, None)}
+    assert asked_for(lake) == {"Invoice__c": ("schema", history.position)}
+    then = read_replica(lake, "Invoice__c", as_of=before).to_pylist()
+    assert {row["Id"]: row["Total__c"] for row in then} == {good: "12.5", bad: "a lot"}
+
+
+def test_lead_conversion_is_never_seen_half_done(lake: Lake) -> None:
+    """The guide's four changes of one transaction, told as four events, cut by the smallest batches."""
+    history = History()
+    lead = history.create("Invoice__c", {"Name": "lead"}, version=0)
+    history.commit()
+    history.create("Account", {"Name": "Acme"})
+    history.create("Contact", {"Name.LastName": "Lee"})
+    history.update("Invoice__c", [lead], {"Name": "converted"}, version=0)
+    history.commit()
+    write_bronze(lake, history.events, history.events[2].replay_id)
+    apply_all(lake, 1)
+    assert read_replicas(lake) == history.truths[0][1]
     write_bronze(lake, history.events, history.position)
-    apply_all(lake)
-    rows = {
-        row["Id"]: row for row in DeltaTable(lake.table("replica/Invoice__c")).to_pyarrow_table().to_pylist()
-    }
-    found = {record_id: (row["Total__c"], row["_stale"]) for record_id, row in rows.items()}
-    assert found == {good: (12.5, False), bad: (None, True), new: (3.0, False)}
-    assert dead_letters(lake) == [(bad, "value_lost")]
+    seen: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "tidewire.pipeline.apply.crash_point", lambda _: seen.append(len(read_replicas(lake).live))
+        )
+        apply_all(lake, 1)
+    assert set(seen) == {1}
+    assert read_replicas(lake) == history.truth
+    assert [position for position, _ in history.truths] == manifest_positions(lake)[-2:]
+
+
+def test_base_that_maintenance_took_away_is_told_and_not_read_around(lake: Lake) -> None:
+    history = History()
+    history.create("Account", {"Name": "a"})
+    history.commit()
+    apply_history(lake, history)
+    make_base(lake, "Account", 1)
+    for path in DeltaTable(lake.table("replica/Account")).file_uris():
+        Path(path).unlink()
+    with pytest.raises(ReplayIdExpired, match="no longer keeps"):
+        read_replica(lake, "Account")

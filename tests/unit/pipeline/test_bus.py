@@ -16,7 +16,8 @@ from tidewire.clock import SystemClock
 from tidewire.errors import ConfigInvalid, ReplayIdInvalid, SessionInvalid
 from tidewire.pipeline.bus import Bus, BusSettings, parse_settings, position_after, render_options
 from tidewire.pipeline.index import PositionIndex
-from tidewire.pipeline.source import SpanPartition, read_span
+from tidewire.pipeline.source import ReadSettings, read_partition
+from tidewire.pipeline.source_plans import SpanPartition
 from tidewire.pipeline.spans import Span
 
 
@@ -73,7 +74,7 @@ def test_span_read_twice_gives_the_same_rows(server: HistoryBus, history: Histor
     def read() -> list[tuple[int | None, bytes | None]]:
         return [
             (row["replay_id"], row["payload"])
-            for batch in read_span(settings_for(server), part, True)
+            for batch in read_partition(settings_for(server), ReadSettings(with_marks=True), part)
             for row in batch.to_pylist()
         ]
 

@@ -7,19 +7,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewire.errors import ConfigInvalid, LogCorrupt, ReplayIdExpired
+from tidewire.pipeline.offsets import Offset, parse_offset, render_offset
 from tidewire.pipeline.run import parse_failure
-from tidewire.pipeline.source import divide_span, parse_offset, parse_read_settings, render_offset
+from tidewire.pipeline.source import parse_read_settings
+from tidewire.pipeline.source_plans import divide_span
 from tidewire.pipeline.spans import Span, check_continues, join_spans
 
 
-@given(st.integers(0, 2**53))
-def test_offset_round_trips(position: int) -> None:
-    assert parse_offset(render_offset(position)) == position
+@given(st.integers(0, 2**53), st.text())
+def test_offset_round_trips(position: int, incarnation: str) -> None:
+    assert parse_offset(render_offset(position, incarnation)) == Offset(position, incarnation)
 
 
-def test_offset_of_another_version_is_refused() -> None:
-    with pytest.raises(ConfigInvalid, match="offset of version 2"):
-        parse_offset({"v": 2, "replay": "1"})
+def test_offset_of_the_first_version_is_read() -> None:
+    assert parse_offset({"v": 1, "replay": "7"}) == Offset(7)
+
+
+@pytest.mark.parametrize(
+    "offset", [{"v": 3, "replay": "1"}, {}, {"v": 2}, {"v": 2, "replay": "x"}, {"v": 1, "replay": "-1"}]
+)
+def test_offset_that_cannot_be_read_is_refused(offset: dict[str, object]) -> None:
+    with pytest.raises(ConfigInvalid, match="the checkpoint holds an offset"):
+        parse_offset(offset)
+
+
+@pytest.mark.parametrize(
+    "text, starting",
+    [
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        ("17", 17),
+        ("2023-11-14T22:13:20", "@1700000000000"),
+        ("2023-11-14T23:13:20+01:00", "@1700000000000"),
+    ],
+)
+def test_starting_is_a_word_a_replay_id_or_a_time(text: str, starting: int | str) -> None:
+    assert parse_read_settings({"starting": text}).starting == starting
 
 
 @given(st.lists(st.integers(11, 200)), st.integers(1, 20))

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pipeline.histories import SCHEMAS, History, write_bronze
+from tidewire.clock import ManualClock
 from tidewire.errors import ConfigInvalid, LogCorrupt, StoreLocked, WriteConflict
 from tidewire.pipeline.archive import parse_receipts
 from tidewire.pipeline.bronze import BronzeTask
@@ -22,8 +23,8 @@ from tidewire.pipeline.source import ROWS
 from tidewire.pipeline.spans import Span
 from tidewire.pipeline.spark import check_java
 from tidewire.pipeline.status import read_status
+from tidewire.pipeline.tables import BRONZE, Lake, append_files, append_rows, open_table, read_rows
 from tidewire.pipeline.tables import SCHEMAS as SCHEMA_ROWS
-from tidewire.pipeline.tables import Lake, append_rows, open_table
 
 ROW = pa.Table.from_pylist([{"schema_id": "a", "schema_json": "{}"}], schema=SCHEMA_ROWS)
 
@@ -45,6 +46,12 @@ def test_second_writer_of_the_same_state_is_refused(lake: Lake) -> None:
 def test_commit_without_rows_moves_the_position(lake: Lake) -> None:
     append_rows(open_table(lake, "t", SCHEMA_ROWS), SCHEMA_ROWS.empty_table(), 7, epoch=1)
     assert open_table(lake, "t", SCHEMA_ROWS).committed == 7
+
+
+def test_table_that_files_were_appended_to_is_at_the_version_of_that_commit(lake: Lake) -> None:
+    table = open_table(lake, "t", SCHEMA_ROWS)
+    append_files(table, [], SCHEMA_ROWS, 7, epoch=1)
+    assert table.delta.version() == open_table(lake, "t", SCHEMA_ROWS).delta.version() == 1
 
 
 def test_lease_is_refused_while_held_and_its_epoch_rises(lake: Lake) -> None:
@@ -82,7 +89,7 @@ def test_bronze_task_writes_headers_and_only_rows_above_the_floor(tmp_path: Path
     schemas = {s.schema_id: s.json for s in SCHEMAS["Account"]}
     task = BronzeTask(str(tmp_path), history.events[0].replay_id, schemas, BusSettings("x:1", "/t"), None)
     span = Span(0, history.position)
-    receipts = [row for batch in task.writer()([source_batch(history, span)]) for row in batch.to_pylist()]
+    receipts = [row for batch in task.write([source_batch(history, span)]) for row in batch.to_pylist()]
     parsed = parse_receipts(receipts)
     assert parsed.span == span
     (file,) = parsed.files
@@ -120,9 +127,11 @@ def test_status_counts_what_waits_to_be_applied(lake: Lake) -> None:
         history.create("Contact", {"Name.LastName": "Lee"})
         history.commit()
     write_bronze(lake, history.events, history.position)
-    status = read_status(lake)
+    bronze = open_table(lake, "bronze", BRONZE)
+    first_ms = min(read_rows(bronze, ["commit_ms"])["commit_ms"].to_pylist())
+    status = read_status(lake, ManualClock(first_ms + 5_000))
     assert (status.archived, status.waiting, status.archived_through) == (3, 3, history.position)
-    assert status.lag_ms == 2000
+    assert (status.lag_ms, status.open_transaction_ms) == (5_000, 0)
 
 
 def test_columns_of_compound_fields_are_flat_and_dates_are_typed() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewire.pipeline.transactions import TransactionMark, closed_through
+from tidewire.pipeline.transactions import TransactionMark, closed_through, closed_through_lasts
 
 
 def ours(replay_id: int, last: int) -> TransactionMark:
@@ -89,3 +90,12 @@ def test_cut_never_divides_a_transaction_nor_passes_what_is_known(
     for mark in marks:
         assert mark.transaction_last is not None
         assert (mark.replay_id <= cut) == (mark.transaction_last <= cut)
+
+
+@given(log=logs(), max_rows=st.one_of(st.none(), st.integers(1, 5)))
+def test_cut_by_columns_is_the_same(log: tuple[list[TransactionMark], int], max_rows: int | None) -> None:
+    marks, known = log
+    marks = [mark for mark in marks if mark.replay_id <= known]
+    positions = np.array([mark.replay_id for mark in marks], np.int64)
+    lasts = np.array([mark.transaction_last for mark in marks], np.int64)
+    assert closed_through_lasts(positions, lasts, known, max_rows) == closed_through(marks, known, max_rows)

@@ -136,6 +136,27 @@ async def test_new_parent_counts_zero_and_has_no_extremes(org: Org) -> None:
     assert picked(row, "Lines__c", "Total__c", "Largest__c", "First__c", "Gross__c") == [0, 0, None, None, 0]
 
 
+async def test_roll_ups_over_more_children_than_are_looked_at_together_are_right_on_every_level(
+    org: Org,
+) -> None:
+    shop, first = await new_order(org)
+    second = await org.make("Order__c", Name="P", Shop__c=shop)
+
+    def work(unit: UnitOfWork) -> None:
+        for _ in range(1_100):
+            for order in (first, second):
+                unit.create(org.obj("Line__c"), {"Order__c": order, "Amount__c": 1})
+
+    await org.write(work)
+    assert picked(await org.row("Order__c", second), "Lines__c", "Total__c") == [1_100, 1_100]
+    assert (await org.row("Shop__c", shop))["Turnover__c"] == 2_200
+    await org.delete("Order__c", first)
+    assert (await org.row("Shop__c", shop))["Turnover__c"] == 1_100
+    await org.undelete("Order__c", first)
+    assert picked(await org.row("Order__c", first), "Lines__c", "Gross__c") == [1_100, 2_200]
+    assert (await org.row("Shop__c", shop))["Turnover__c"] == 2_200
+
+
 async def test_children_are_counted_summed_and_filtered(org: Org) -> None:
     shop, order = await new_order(org)
 

@@ -17,6 +17,7 @@ from tidewire.server.core import Core, open_core
 from tidewire.server.org_admin import create_further
 from tidewire.server.orgs import Orgs
 from tidewire.server.places import further_settings
+from tidewire.server.probes import Probes
 from tidewire.server.routing import OrgRouter
 from tidewire.storage.store import Transaction
 from tidewire.transport.http import HttpRequest
@@ -83,7 +84,8 @@ async def test_job_of_an_org_that_nobody_uses_goes_on_at_the_start(orgs: Orgs, b
 async def test_preflight_is_answered_by_what_any_org_lists(orgs: Orgs, origin: str, status: int) -> None:
     headers = {"origin": origin, "access-control-request-method": "GET"}
     request = HttpRequest("OPTIONS", "/services/data/v60.0/limits", headers)
-    response = await OrgRouter(orgs).answer(request)
+    probes = Probes(Settings(), orgs, ManualClock(), list, str)
+    response = await OrgRouter(orgs, probes).answer(request)
     assert response.status == status
     told = dict(response.headers).get("Access-Control-Allow-Origin")
     assert told == (origin if status == 204 else None)

@@ -41,7 +41,7 @@ def _leaves(kind: type[PlatformError]) -> list[type[PlatformError]]:
 
 
 def test_batch_comes_out_as_it_went_in() -> None:
-    batch = CommittedBatch((EVENT, EVENT._replace(position=8)), 9, 4, ("ended",))
+    batch = CommittedBatch((EVENT, EVENT._replace(position=8)), 9, 4, ("ended",), (("A", 8),))
     assert unpack_batch(load(dump((pack_batch(batch),)))[0]) == batch
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
 from tests.wire.pubsub.conftest import CALL_TIMEOUT_S, Peer
+from tidewire.testing import ServerProcess
 
 pytestmark = pytest.mark.timeout(300)  # a server with edges may take long to start
 
 LARGE = 200_000
+MIB = 1 << 20
 
 
 def large_event(peer: Peer, topic: str) -> Any:
@@ -100,3 +104,74 @@ def test_topic_of_another_protocol_is_not_found(admin: Peer, topic: str) -> None
     with admin.feed() as feed:
         feed.ask(1, topic_name=topic)
         assert feed.refusal()[0] == "NOT_FOUND"
+
+
+def test_topic_of_great_length_is_refused_like_any_other(admin: Peer) -> None:
+    topic = "/event/" + "ü" * 100_000
+    assert admin.refused("GetTopic", admin.pb.TopicRequest(topic_name=topic))[:2] == (
+        "NOT_FOUND",
+        "topic.meta.permission",
+    )
+
+
+@pytest.mark.parametrize("rpc", ["Publish", "PublishStream"])
+def test_request_far_over_the_limit_is_told_so(admin: Peer, rpc: str) -> None:
+    call = admin.channel.stream_stream(f"/eventbus.v1.PubSub/{rpc}")
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call(iter([b"x" * (12 * MIB)]), metadata=admin.metadata, timeout=CALL_TIMEOUT_S))
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert dict(error.trailing_metadata())["error-code"].endswith("service.protection.triggered")
+
+
+def test_event_with_an_id_of_great_length_fails_alone(admin: Peer, fresh_event: str) -> None:
+    schema_id = admin.call("GetTopic", admin.pb.TopicRequest(topic_name=fresh_event)).schema_id
+    payload = admin.encode(schema_id, {"CreatedDate": 1, "CreatedById": "005000000000000"})
+    events = [
+        admin.pb.ProducerEvent(id=key, schema_id=schema_id, payload=payload) for key in ("x" * MIB, "good")
+    ]
+    response = admin.call("Publish", admin.pb.PublishRequest(topic_name=fresh_event, events=events))
+    assert [bool(result.replay_id) for result in response.results] == [False, True]
+
+
+class Watch:
+    """Looks at the memory that a process has, again and again, for as long as the context lasts."""
+
+    def __init__(self, pid: int) -> None:
+        self._statm = Path(f"/proc/{pid}/statm")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.peak_bytes = self._read()
+
+    def _read(self) -> int:
+        return int(self._statm.read_text().split()[1]) * 4096
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.01):
+            self.peak_bytes = max(self.peak_bytes, self._read())
+
+    def __enter__(self) -> int:
+        self._thread.start()
+        return self.peak_bytes
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["strangers", "one user"])
+def test_flood_of_large_requests_takes_little_memory(
+    peer: Peer, server: ServerProcess, is_known: bool
+) -> None:
+    publish: Any = peer.channel.unary_unary("/eventbus.v1.PubSub/Publish")
+    with (watch := Watch(server.pid)) as before:
+        calls = [
+            publish.future(
+                b"x" * (8 * MIB), metadata=peer.metadata if is_known else [], timeout=CALL_TIMEOUT_S
+            )
+            for _ in range(80)
+        ]
+        statuses = {call.exception().code() for call in calls}
+    wanted = grpc.StatusCode.RESOURCE_EXHAUSTED if is_known else grpc.StatusCode.UNAUTHENTICATED
+    assert statuses == {wanted}
+    assert watch.peak_bytes - before < (400 if is_known else 60) * MIB

@@ -4,14 +4,19 @@ at once, compression, and what gRPC tools ask.
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from requests import get as http_get
 
-from tests.running import Rest
+from tests.running import Refused, Rest
 from tests.wire.pubsub.conftest import CALL_TIMEOUT_S, Peer, position
 from tidewire.frontends.pubsub.listener import SERVICE_NAMES
 from tidewire.schema.proto import health_pb2, reflection_pb2
@@ -75,7 +80,7 @@ def test_token_that_refreshes_a_stream_outlives_the_first(
     second, other = host.login(), host.login()
     rest = Rest(host.http, other)
     with admin.latest(fresh_event) as feed:
-        feed.ask(1, auth_refresh=second)
+        feed.ask(0, auth_refresh=second)
         admin.publish(fresh_event, 1)
         feed.events(1)
         revoke(rest, admin.token)
@@ -157,6 +162,12 @@ def test_event_of_standard_volume_is_refused_in_the_guides_words(
     with admin.feed() as feed:
         feed.ask(1, topic_name=topic)
         assert feed.refusal()[:2] == ("PERMISSION_DENIED", "subscription.topic.cannot.subscribe")
+    # Nor by way of a channel.
+    channel = name.removesuffix("_Standard__e") + "__chn"
+    channels = {"channels": {channel: {"label": "Old", "kind": "event"}}}
+    members = {"channel_members": {channel[:-5] + "_Old": {"channel": channel, "event": name}}}
+    with pytest.raises(Refused, match="invalid event"):
+        setup.call("POST", "/services/tidewire/v1/apply", channels | members)
 
 
 def test_replay_from_a_time_starts_with_what_came_since(admin: Peer, fresh_event: str) -> None:
@@ -195,13 +206,82 @@ def test_replay_id_that_is_too_old_names_the_oldest_and_gives_way_to_the_nearest
         assert [e.replay_id for e in feed.events(1)] == [result.replay_id]
 
 
-def test_compressed_requests_are_taken_and_compressed_responses_given(admin: Peer, fresh_event: str) -> None:
-    request = admin.pb.TopicRequest(topic_name=fresh_event)
-    metadata = [*admin.metadata, ("tidewire-compression", "gzip")]
-    info = admin.stub.GetTopic(
-        request, metadata=metadata, timeout=CALL_TIMEOUT_S, compression=grpc.Compression.Gzip
-    )
-    assert info.can_subscribe
+class CountingProxy:
+    """A TCP proxy for one connection that counts the bytes of either direction. Leave once the client has gone."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self.sent = self.received = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_connection((host, int(port)))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        client, _ = self._listener.accept()
+        with client, self._server:
+            answering = threading.Thread(target=self._answer, args=(client,))
+            answering.start()
+            while chunk := client.recv(65536):
+                self.sent += len(chunk)
+                self._server.sendall(chunk)
+            self._server.shutdown(socket.SHUT_RDWR)
+            answering.join()
+
+    def _answer(self, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # the client may have gone
+            while chunk := self._server.recv(65536):
+                self.received += len(chunk)
+                client.sendall(chunk)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._thread.join()
+        self._listener.close()
+
+
+def bytes_of_publishing(peer: Peer, host: ServerProcess, topic: str, is_packed: bool) -> tuple[int, int]:
+    """What publishing an event of 200 kB and reading it again takes on the wire, each way."""
+    pb = peer.pb
+    schema_id = peer.call("GetTopic", pb.TopicRequest(topic_name=topic)).schema_id
+    value = {"CreatedDate": 1, "CreatedById": "005000000000000", "Text__c": "tide " * 40_000}
+    event = pb.ProducerEvent(schema_id=schema_id, payload=peer.encode(schema_id, value))
+    metadata = [*peer.metadata, ("tidewire-compression", "gzip" if is_packed else "identity")]
+    compression = grpc.Compression.Gzip if is_packed else grpc.Compression.NoCompression
+    with CountingProxy(host.grpc) as proxy, grpc.insecure_channel(proxy.address) as channel:
+        publish = channel.unary_unary(
+            "/eventbus.v1.PubSub/Publish", pb.PublishRequest.SerializeToString, pb.PublishResponse.FromString
+        )
+        request = pb.PublishRequest(topic_name=topic, events=[event])
+        answer = publish(request, metadata=metadata, timeout=CALL_TIMEOUT_S, compression=compression)
+        fetch = channel.stream_stream(
+            "/eventbus.v1.PubSub/Subscribe", pb.FetchRequest.SerializeToString, pb.FetchResponse.FromString
+        )
+        wanted = pb.FetchRequest(
+            topic_name=topic, replay_preset=pb.CUSTOM, replay_id=before(answer), num_requested=1
+        )
+        responses = list(fetch(iter([wanted]), metadata=metadata, timeout=CALL_TIMEOUT_S))
+    (got,) = [found for response in responses for found in response.events]
+    assert got.event.payload == event.payload
+    return proxy.sent, proxy.received
+
+
+def before(answer: Any) -> bytes:
+    """The replay id in front of the only event of a response."""
+    return (position(answer.results[0].replay_id) - 1).to_bytes(8, "big")
+
+
+def test_compression_is_taken_and_given_when_asked_for(
+    admin: Peer, host: ServerProcess, fresh_event: str
+) -> None:
+    admin.publish(fresh_event, 1)  # so that there is something in front
+    plain = bytes_of_publishing(admin, host, fresh_event, is_packed=False)
+    packed = bytes_of_publishing(admin, host, fresh_event, is_packed=True)
+    assert min(plain) > 200_000
+    assert max(packed) < 20_000
 
 
 @pytest.mark.parametrize("service", SERVICE_NAMES)
@@ -255,6 +335,13 @@ def test_reflection_lists_services_and_gives_their_files(admin: Peer, version: s
     (found,) = file.file_descriptor_response.file_descriptor_proto
     assert b"ManagedSubscribe" in found
     assert nothing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
+    # A tool can make a description of every service from what it is given.
+    symbols = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in names]
+    pool = DescriptorPool()
+    for answer in ask(iter(symbols), timeout=CALL_TIMEOUT_S):
+        (found,) = answer.file_descriptor_response.file_descriptor_proto
+        pool.Add(FileDescriptorProto.FromString(found))
+    assert all(pool.FindServiceByName(name).methods for name in names)
 
 
 def test_metrics_tell_the_lag_of_streams(admin: Peer, host: ServerProcess, fresh_event: str) -> None:

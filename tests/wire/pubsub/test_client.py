@@ -16,7 +16,7 @@ from tidewire.client.login import Credentials, Login, login
 from tidewire.client.pubsub import PubSubClient
 from tidewire.client.pubsub_messages import replay_number
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
-from tidewire.errors import ChannelUnknown, PlatformError, ReplayIdInvalid
+from tidewire.errors import PlatformError, ReplayIdInvalid, TopicUnknown
 from tidewire.testing import ServerProcess
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -101,7 +101,7 @@ async def test_subscription_from_a_time_begins_there(client: PubSubClient, topic
 @pytest.mark.parametrize(
     "topic_name, replay, expected",
     [
-        ("/event/Nothing_Of_This_Name__e", "latest", ChannelUnknown),
+        ("/event/Nothing_Of_This_Name__e", "latest", TopicUnknown),
         ("/event/Order_Event__e", b"not a replay id", ReplayIdInvalid),
         ("/event/Order_Event__e", (1 << 62), ReplayIdInvalid),
     ],

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.timeout(300)  # a server with edges may take long to st
 TOOLING = "/services/data/v62.0/tooling"
 OBJECT = f"{TOOLING}/sobjects/ManagedEventSubscription"
 APPLY = "/services/tidewire/v1/apply"
+MANAGED = "managed.subscription"
 PASSWORD = "correct horse battery"
 FORBIDDEN = ("PERMISSION_DENIED", "subscription.topic.cannot.subscribe")
 _numbers = itertools.count()
@@ -142,7 +143,7 @@ def test_second_reader_is_refused_until_the_first_has_gone(
         opened(first, name).events(1)
         with admin.managed() as second:
             status, code, trailers = opened(second, name).refusal()
-        assert (status, code) == ("ALREADY_EXISTS", "managed.subscription.already.active")
+        assert (status, code) == ("ALREADY_EXISTS", f"{MANAGED}.already.active")
         assert trailers["type"] == "ManagedSubscribe"
         first.half_close()
         admin.publish(fresh_event, *range(2, 11))
@@ -161,9 +162,9 @@ def test_subscription_that_is_stopped_ends_its_reader_and_refuses_others(
     with admin.managed() as feed:
         opened(feed, name).events(1)
         setup.call("PATCH", f"{OBJECT}/{made}", {"Metadata": stopped})
-        assert feed.refusal()[:2] == ("FAILED_PRECONDITION", "managed.subscription.stopped")
+        assert feed.refusal()[:2] == ("FAILED_PRECONDITION", f"{MANAGED}.config.stopped")
     with admin.managed() as feed:
-        assert opened(feed, name).refusal()[:2] == ("FAILED_PRECONDITION", "managed.subscription.stopped")
+        assert opened(feed, name).refusal()[:2] == ("FAILED_PRECONDITION", f"{MANAGED}.config.stopped")
 
 
 def test_subscription_that_is_deleted_forgets_its_position(
@@ -176,20 +177,38 @@ def test_subscription_that_is_deleted_forgets_its_position(
         events = opened(feed, name).events(2)
         feed.commit(events[1].replay_id)
         setup.call("DELETE", f"{OBJECT}/{made}")
-        assert feed.refusal()[:2] == ("NOT_FOUND", "managed.subscription.not.found")
+        assert feed.refusal()[:2] == ("NOT_FOUND", f"{MANAGED}.config.deleted")
     make(setup, name, fresh_event)
     assert dates(admin, take_over(admin, developer_name=name)) == [1]
 
 
-@pytest.mark.parametrize("named", [{"developer_name": "Nobody"}, {"subscription_id": "18x000000000001AAA"}])
-def test_subscription_that_does_not_exist_is_not_found(admin: Peer, named: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "named, code",
+    [
+        ({"developer_name": "Nobody"}, "developer.name.not.found"),
+        ({"subscription_id": "18x000000000001AAA"}, "subscription.id.not.found"),
+    ],
+)
+def test_subscription_that_does_not_exist_is_not_found(admin: Peer, named: dict[str, str], code: str) -> None:
     with admin.managed() as feed:
-        assert feed.ask(1, **named).refusal()[:2] == ("NOT_FOUND", "managed.subscription.not.found")
+        assert feed.ask(1, **named).refusal()[:2] == ("NOT_FOUND", f"{MANAGED}.{code}")
 
 
-def test_call_that_names_no_subscription_is_refused(admin: Peer) -> None:
+@pytest.mark.parametrize(
+    "count, given, code",
+    [
+        (1, {}, "id.or.developer.name.empty"),
+        (1, {"subscription_id": "18x0"}, "subscription.id.invalid"),
+        (0, {"developer_name": "Any"}, "fetch.request.invalid"),
+        (-1, {"developer_name": "Any"}, "fetch.request.events.invalid"),
+        (1, {"developer_name": "Any", "auth_refresh": "token"}, "fetch.request.auth.request.restricted"),
+    ],
+)
+def test_first_request_that_breaks_a_rule_is_refused(
+    admin: Peer, count: int, given: dict[str, str], code: str
+) -> None:
     with admin.managed() as feed:
-        assert feed.ask(1).refusal()[:2] == ("INVALID_ARGUMENT", "managed.subscription.validation.empty")
+        assert feed.ask(count, **given).refusal()[:2] == ("INVALID_ARGUMENT", f"{MANAGED}.{code}")
 
 
 def test_call_that_changes_its_subscription_is_refused(setup: Rest, admin: Peer, fresh_event: str) -> None:
@@ -203,7 +222,43 @@ def test_request_for_nothing_is_refused(setup: Rest, admin: Peer, fresh_event: s
     make(setup, name_of(fresh_event), fresh_event)
     with admin.managed() as feed:
         opened(feed, name_of(fresh_event)).ask(0)
-        assert feed.refusal()[:2] == ("INVALID_ARGUMENT", "subscription.fetch.requested.events.invalid")
+        assert feed.refusal()[:2] == ("INVALID_ARGUMENT", f"{MANAGED}.fetch.request.invalid")
+
+
+def test_commit_of_what_is_older_than_the_last_one_fails_alone(
+    setup: Rest, admin: Peer, fresh_event: str
+) -> None:
+    name = name_of(fresh_event)
+    make(setup, name, fresh_event)
+    admin.publish(fresh_event, 1, 2, 3)
+    with admin.managed() as feed:
+        first, second, third = opened(feed, name).events(3)
+        assert not feed.commit(second.replay_id).HasField("error")
+        assert feed.commit(first.replay_id).error.code == admin.pb.COMMIT
+        assert not feed.commit(second.replay_id).HasField("error")
+    assert [e.replay_id for e in take_over(admin, developer_name=name)] == [third.replay_id]
+
+
+def test_commits_that_wait_together_are_each_answered(setup: Rest, admin: Peer, fresh_event: str) -> None:
+    name = name_of(fresh_event)
+    make(setup, name, fresh_event)
+    first, second, third = admin.publish(fresh_event, 1, 2, 3)
+    with admin.managed() as feed:
+        # What comes with the first request waits until the subscription is open, as the next one then does.
+        for result, request_id, named in (
+            (second, "later", {"developer_name": name}),
+            (first, "earlier", {}),
+        ):
+            wanted = admin.pb.CommitReplayRequest(commit_request_id=request_id, replay_id=result.replay_id)
+            feed.ask(1, commit_replay_id_request=wanted, **named)
+        answers: dict[str, bool] = {}
+        while len(answers) < 2:
+            response = feed.next()
+            if response.HasField("commit_response"):
+                answer = response.commit_response
+                answers[answer.commit_request_id] = answer.HasField("error")
+        assert answers == {"later": False, "earlier": True}
+    assert [e.replay_id for e in take_over(admin, developer_name=name)] == [third.replay_id]
 
 
 @pytest.mark.parametrize("replay_id", [b"", b"12345", (2**62).to_bytes(8, "big") + b"\0\0"])

@@ -173,3 +173,26 @@ def test_description_of_a_change_event_has_the_readable_fields_and_its_schema_al
     schema = call("GET", f"{path}/eventSchema?payloadFormat=COMPACT", token=token)[1]
     assert {"ChangeEventHeader", "ReplayId", "Name"} <= seen < everything
     assert {f["name"] for f in schema["fields"]} > seen - {"Id", "ReplayId"}
+
+
+def test_schema_of_an_object_that_is_not_selected_is_found_by_name_and_by_id(
+    server: ServerProcess, call: Any
+) -> None:
+    fields = {"Note__c": {"type": "Text", "length": 20}}
+    status, _ = call(
+        "POST", "/services/tidewire/v1/apply", {"objects": {"Unselected__c": {"fields": fields}}}
+    )
+    assert status == 200
+    data = "/services/data/v62.0"
+    by_name = f"{data}/sobjects/Unselected__ChangeEvent/eventSchema?payloadFormat=COMPACT"
+    status, schema = call("GET", by_name)
+    assert (status, schema["name"], schema["fields"][-1]["name"]) == (
+        200,
+        "Unselected__ChangeEvent",
+        "Note__c",
+    )
+    by_id = f"{data}/event/eventSchema/{schema['uuid']}?payloadFormat=COMPACT"
+    assert call("GET", by_id) == (200, schema)
+    reader = server.login(READER_USERNAME)
+    assert [call("GET", path, token=reader)[0] for path in (by_name, by_id)] == [404, 404]
+    assert call("GET", f"{data}/sobjects/ProfileChangeEvent/eventSchema")[0] == 404

@@ -168,7 +168,8 @@ def _event(catalog: Catalog, kind: str, name: str, path: str) -> tuple[str, Obje
     """An event's exact name, and the object that it tells of."""
     if kind == "event":
         event = catalog.try_any_event(name)
-        if event is not None:
+        # Channels have no events of the older kind: not all who may read them could be sent these.
+        if event is not None and event.is_high_volume:
             return event.name, None
     else:
         entity = ChannelMember("", "", name).entity

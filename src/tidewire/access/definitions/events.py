@@ -90,13 +90,14 @@ def _read_fields(
     spec: Mapping[str, Any], path: str
 ) -> tuple[tuple[Field, ...], dict[str, Mapping[str, Any]]]:
     check_keys(spec, _EVENT_KEYS, path)
+    # First of all, for what may be said of a field depends on its type.
+    fields = parse_custom_fields(spec.get("fields"), f"{path}.fields", for_event=True)
     specs: dict[str, Mapping[str, Any]] = {}
     for field_name, raw in mapping(spec.get("fields"), f"{path}.fields").items():
         field_path = f"{path}.fields.{field_name}"
         specs[field_name] = mapping(raw, field_path)
         check_keys(specs[field_name], _FIELD_KEYS, field_path)
         check_sizes(specs[field_name], field_path)
-    fields = parse_custom_fields(spec.get("fields"), f"{path}.fields", for_event=True)
     for f in fields:
         check_field(f, f"{path}.fields.{f.name}")
     return fields, specs

@@ -2,53 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from tidewire.events import Event, Family
-from tidewire.schema.bitmap import decode_bitmap
+from tidewire.frontends.bayeux.change_forms import ChangeWriter, Convert, conversion_of, is_hidden
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.values import render_date, render_datetime, render_time
+from tidewire.schema.values import render_datetime
 
 _SINCE_DELETES = 29.0
 _SINCE_REPLAY = 37.0
 _SINCE_CHANGED_FIELDS = 47.0
 _SINCE_EVENT_UUID = 52.0
 
-# In wire order; the bitmaps are not for this protocol, which names the changed fields instead.
-_HEADER_FIELDS = (
-    "entityName",
-    "recordIds",
-    "changeType",
-    "changeOrigin",
-    "transactionKey",
-    "sequenceNumber",
-    "commitTimestamp",
-    "commitNumber",
-    "commitUser",
-)
-_HEADER = "ChangeEventHeader"
-_WHOLE_RECORD = frozenset({"CREATE", "UNDELETE"})
-_ENRICHED = frozenset({"UPDATE", "DELETE"})
-_ALL_RECORDS = "*"  # in place of an id: a field lost its values, and no record's own are told
-
-_Convert = Callable[[int], str]
-
-
-# Events of one run were mostly made in the same few seconds.
-@lru_cache(maxsize=4096)
-def _render_moment(value: int) -> str:
-    return render_datetime(value, "Z")
-
-
-_CONVERSIONS: dict[str, _Convert] = {
-    "DateTime": _render_moment,
-    "DateOnly": render_date,
-    "TimeOnly": render_time,
-}
+_WRITERS_KEPT = 128  # per form
+_CHANGE = Family.CHANGE  # looked up once: it is asked for with every event
 
 
 class BayeuxForm:
@@ -60,18 +29,22 @@ class BayeuxForm:
         self._has_replay = replay
         self._has_changed_fields = changed_fields
         self._has_event_uuid = event_uuid
-        self._conversions: dict[str, dict[str, _Convert]] = {}
+        self._conversions: dict[EventSchema, dict[str, Convert]] = {}
+        self._writers: dict[tuple[EventSchema, str, frozenset[str]], ChangeWriter] = {}
 
     def encode(self, event: Event, channel: str, hidden: frozenset[str], schema: EventSchema | None) -> bytes:
         """The whole Bayeux message of an event; see `WireForm`."""
+        if event.family is _CHANGE:
+            if schema is None:
+                return b""
+            writer = self._writers.get((schema, channel, hidden)) or self._add_writer(schema, channel, hidden)
+            return writer.write(event)
         if event.family is Family.PUSH_TOPIC:
             data = self._push_topic_data(event, hidden)
         elif event.family is Family.GENERIC:
             data = self._generic_data(event)
         elif schema is None:
             return b""
-        elif event.family is Family.CHANGE:
-            data = self._change_data(event, hidden, schema)
         else:
             data = self._platform_data(event, schema)
         return orjson.dumps({"data": data, "channel": channel}) if data else b""
@@ -102,7 +75,7 @@ class BayeuxForm:
         return {"payload": orjson.loads(event.payload)["payload"], "event": head}
 
     def _platform_data(self, event: Event, schema: EventSchema) -> dict[str, Any]:
-        conversions = self._conversions_of(schema, event.schema_id)
+        conversions = self._conversions_of(schema)
         payload = {
             name: _converted(value, conversions.get(name))
             for name, value in schema.decode(event.payload).items()
@@ -112,41 +85,21 @@ class BayeuxForm:
             head["EventUuid"] = event.event_uuid
         return {"schema": event.schema_id, "payload": payload, "event": head}
 
-    def _change_data(self, event: Event, hidden: frozenset[str], schema: EventSchema) -> dict[str, Any]:
-        stored = schema.decode_set(event.payload)
-        stored_header = stored[_HEADER]
-        header = {name: stored_header[name] for name in _HEADER_FIELDS}
-        changed = [
-            name
-            for name in decode_bitmap(schema, stored_header["changedFields"])
-            if not (hidden and is_hidden(name, hidden))
-        ]
-        if self._has_changed_fields:
-            header["changedFields"] = changed
-        payload: dict[str, Any] = {_HEADER: header}
-        conversions = self._conversions_of(schema, event.schema_id)
-        change_type = header["changeType"]
-        if change_type in _WHOLE_RECORD:
-            payload |= _whole_record(stored, hidden, conversions)
-        elif change_type == "UPDATE" and not stored_header["recordIds"][0].endswith(_ALL_RECORDS):
-            payload |= _changed_part(stored, changed, hidden, conversions)
-            for name in decode_bitmap(schema, stored_header["diffFields"]):
-                if name in payload:
-                    payload[name] = {"diff": payload[name]}
-        if change_type in _ENRICHED and not stored_header["recordIds"][0].endswith(_ALL_RECORDS):
-            _add_enriched(payload, stored, hidden, conversions)
-        return {"schema": event.schema_id, "payload": payload, "event": {"replayId": event.position}}
+    def _add_writer(self, schema: EventSchema, channel: str, hidden: frozenset[str]) -> ChangeWriter:
+        if len(self._writers) >= _WRITERS_KEPT:
+            self._writers.clear()
+        writer = ChangeWriter(schema, channel, hidden, names_changed=self._has_changed_fields)
+        self._writers[schema, channel, hidden] = writer
+        return writer
 
-    def _conversions_of(self, schema: EventSchema, schema_id: str) -> dict[str, _Convert]:
-        found = self._conversions.get(schema_id)
+    def _conversions_of(self, schema: EventSchema) -> dict[str, Convert]:
+        found = self._conversions.get(schema)
         if found is None:
-            found = {}
-            for field in orjson.loads(schema.json)["fields"]:
-                # `Data:DateOnly:00N...`: the second word is what the field's long integer means.
-                word = field.get("doc", "").split(":")[1:2]
-                if word and word[0] in _CONVERSIONS:
-                    found[field["name"]] = _CONVERSIONS[word[0]]
-            self._conversions[schema_id] = found
+            told = {field.name: conversion_of(field.doc) for field in schema.field_readers}
+            found = {name: convert for name, convert in told.items() if convert is not None}
+            if len(self._conversions) >= _WRITERS_KEPT:
+                self._conversions.clear()
+            self._conversions[schema] = found
         return found
 
 
@@ -171,15 +124,6 @@ def bayeux_form(api_version: float) -> BayeuxForm:
     return form
 
 
-def is_hidden(name: str, hidden: frozenset[str]) -> bool:
-    """Whether a field, or a part such as `BillingAddress.City`, falls under the hidden field names."""
-    compound, dot, part = name.partition(".")
-    if compound in hidden:
-        return True
-    # BillingCity is the City of BillingAddress; a person's LastName keeps its own name inside Name.
-    return bool(dot) and compound.removesuffix("Address") * compound.endswith("Address") + part in hidden
-
-
 def _parts_seen(compound: str, parts: dict[str, Any], hidden: frozenset[str]) -> dict[str, Any]:
     """A notification's address or place, whose parts begin with small letters, cut to what may be seen."""
     return {
@@ -189,62 +133,5 @@ def _parts_seen(compound: str, parts: dict[str, Any], hidden: frozenset[str]) ->
     }
 
 
-def _whole_record(
-    stored: dict[str, Any], hidden: frozenset[str], conversions: dict[str, _Convert]
-) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, value in stored.items():
-        if value is None or name == _HEADER or name in hidden:
-            continue
-        if isinstance(value, dict):
-            value = _parts(name, value, hidden)
-            if not value:
-                continue
-        out[name] = _converted(value, conversions.get(name))
-    return out
-
-
-def _changed_part(
-    stored: dict[str, Any], changed: list[str], hidden: frozenset[str], conversions: dict[str, _Convert]
-) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for path in changed:
-        name, dot, part = path.partition(".")
-        value = stored.get(name)
-        if dot:
-            out.setdefault(name, {})[part] = value.get(part) if isinstance(value, dict) else None
-        elif isinstance(value, dict):
-            out[name] = _parts(name, value, hidden)
-        else:
-            out[name] = _converted(value, conversions.get(name))
-    modified = stored.get("LastModifiedDate")
-    if modified is not None and "LastModifiedDate" not in hidden:
-        out["LastModifiedDate"] = _converted(modified, conversions.get("LastModifiedDate"))
-    return out
-
-
-def _add_enriched(
-    payload: dict[str, Any], stored: dict[str, Any], hidden: frozenset[str], conversions: dict[str, _Convert]
-) -> None:
-    """Add what the event holds though it did not change: fields by which its channel enriches events."""
-    for name, value in stored.items():
-        if value is None or name in hidden:
-            continue
-        if isinstance(value, dict) and name != _HEADER:
-            parts = _parts(name, value, hidden) | payload.get(name, {})
-            if parts:
-                payload[name] = parts
-        elif name not in payload:
-            payload[name] = _converted(value, conversions.get(name))
-
-
-def _parts(compound: str, value: dict[str, Any], hidden: frozenset[str]) -> dict[str, Any]:
-    return {
-        part: item
-        for part, item in value.items()
-        if item is not None and not (hidden and is_hidden(f"{compound}.{part}", hidden))
-    }
-
-
-def _converted(value: Any, convert: _Convert | None) -> Any:
+def _converted(value: Any, convert: Convert | None) -> Any:
     return convert(value) if convert is not None and value is not None else value

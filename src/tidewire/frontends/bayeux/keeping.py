@@ -40,6 +40,9 @@ class _Ended:
     def take(self, max_events: int, max_bytes: int) -> list[bytes]:
         return []
 
+    def reached(self) -> int:
+        return self.position
+
     def close(self) -> None:
         return None
 

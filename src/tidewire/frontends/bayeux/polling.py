@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from tidewire.clock import Clock
 from tidewire.errors import ClientUnknown, SessionInvalid
@@ -25,10 +26,14 @@ from tidewire.transport.routes import Exchange
 log = logging.getLogger(__name__)
 
 
+def _nobody(clients: int) -> None:
+    pass
+
+
 class Polls:
     """The connects of one edge. All calls belong on the loop."""
 
-    __slots__ = ("_clock", "_due", "_sessions", "_settings", "_sweep_timer")
+    __slots__ = ("_clock", "_due", "_sessions", "_settings", "_sweep_timer", "delivered")
 
     def __init__(self, clock: Clock, settings: BayeuxSettings, sessions: SessionRegistry) -> None:
         self._clock = clock
@@ -36,6 +41,7 @@ class Polls:
         self._sessions = sessions
         self._due: list[Session] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self.delivered: Callable[[int], object] = _nobody
 
     def connect(self, session: Session, message: Message, exchange: Exchange) -> None:
         """A connect that came alone: answer it with events, or hold it."""
@@ -135,7 +141,7 @@ class Polls:
         due, self._due = self._due, []
         max_events, max_bytes = self._settings.max_reply_events, self._settings.max_reply_bytes
         now_s = self._clock.monotonic_s()
-        delivered = 0
+        delivered = clients = 0
         for session in due:
             session.is_due = False
             exchange = session.exchange
@@ -151,9 +157,12 @@ class Polls:
                 continue
             if events:
                 delivered += len(events)
+                clients += 1
                 events.append(session.end_connect(now_s))
                 exchange.respond(200, wire.render_body(events))
         counters["bayeux.events_delivered"] += delivered
+        if clients:
+            self.delivered(clients)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from itertools import islice
 
 from tidewire.access.principal import Principal
+from tidewire.access.streaming import StreamState
 from tidewire.frontends.bayeux.session import Session
+
+_SHOWN = 200
+_SHOWN_OF_ID = 8  # who has the whole of it can speak for the client
 
 
 class SessionRegistry:
@@ -44,6 +49,26 @@ class SessionRegistry:
     def late(self, now_s: float) -> list[Session]:
         """The sessions whose hold or reconnect window, or whose time as a whole, is over."""
         return [s for s in self._by_client.values() if s.deadline_s <= now_s or s.ends_s <= now_s]
+
+    def furthest_behind(self) -> tuple[StreamState, ...]:
+        """How far the subscriptions have come that lay furthest back when they last took events; not all of many."""
+        found = heapq.nsmallest(
+            _SHOWN,
+            ((s, channel) for s in self._by_client.values() for channel in s.sources),
+            key=lambda each: each[0].sources[each[1]].position,
+        )
+        return tuple(
+            StreamState(
+                session.client_id[:_SHOWN_OF_ID],
+                session.principal.username,
+                channel,
+                "",
+                session.sources[channel].reached(),
+                0,
+                "bayeux",
+            )
+            for session, channel in found
+        )
 
     def count_of(self, principal: Principal) -> int:
         """How many sessions a user has."""

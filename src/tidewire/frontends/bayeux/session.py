@@ -45,6 +45,9 @@ class EventSource(Protocol):
     def take(self, max_events: int, max_bytes: int) -> list[bytes]:
         """The next ready events."""
 
+    def reached(self) -> int:
+        """The position up to which nothing is left for this subscriber."""
+
     def close(self) -> None:
         """Stop."""
 

@@ -123,6 +123,8 @@ class Deliverer:
                 counters["pubsub.events_sent"] += len(events)
                 sent_through = reached
                 await flow.call.context.write(flow.render(events, reached, pace.pending))
+                if events:
+                    self._usage.arrivals.note_delivered("pubsub", reached)
                 continue
             try:
                 async with asyncio.timeout(flow.wait_s(now_s)):

@@ -10,11 +10,12 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import grpc
 
 from tidewire.errors import ConfigInvalid, PlatformError, StoreClosed
+from tidewire.frontends.pubsub.calls import Requests
 from tidewire.frontends.pubsub.headers import try_find_token
 from tidewire.frontends.pubsub.health import Health
 from tidewire.frontends.pubsub.reflection import Reflection
@@ -32,7 +33,7 @@ STREAM_CALLS = ("PublishStream", "Subscribe", "ManagedSubscribe")
 class CallAnswerer(Protocol):
     """Answers the calls of one org."""
 
-    async def answer_call(self, rpc: str, request: Any, context: Any) -> bytes | None:
+    async def answer_call(self, rpc: str, requests: Requests, context: Any) -> bytes | None:
         """Answer a call, or abort it; see `grpc.aio`."""
 
 
@@ -85,16 +86,17 @@ class PubSubListener:
             await self._server.stop(grace_s)
 
     def _handlers(self) -> dict[str, Any]:
-        unary = {rpc: grpc.unary_unary_rpc_method_handler(self._handler(rpc)) for rpc in UNARY_CALLS}
+        # A call of one request is served as a stream of one: its metadata is looked at before its body is read.
+        unary = {rpc: grpc.stream_unary_rpc_method_handler(self._handler(rpc)) for rpc in UNARY_CALLS}
         streams = {rpc: grpc.stream_stream_rpc_method_handler(self._handler(rpc)) for rpc in STREAM_CALLS}
         return unary | streams
 
     def _handler(self, rpc: str) -> Callable[[Any, Any], Awaitable[bytes | None]]:
-        async def handle(request: Any, context: Any) -> bytes | None:
+        async def handle(_: Any, context: Any) -> bytes | None:
             token = try_find_token(context.invocation_metadata() or ()) or ""
             try:
                 async with self._find(token) as answerer:
-                    return await answerer.answer_call(rpc, request, context)
+                    return await answerer.answer_call(rpc, _Requests(context), context)
             except PlatformError as error:
                 log.warning("pubsub.org_unavailable", extra={"code": error.code})
             reason = StoreClosed("the org is not to be had now")
@@ -103,6 +105,22 @@ class PubSubListener:
             return None
 
         return handle
+
+
+class _Requests:
+    """The requests of a call. gRPC's own iterator would keep the last of them until the garbage is collected."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        request: bytes = await self._context.read()
+        if request is grpc.aio.EOF:
+            raise StopAsyncIteration
+        return request
 
 
 def _bind(address: tuple[str, int], setting: str, add_port: Callable[[str], int]) -> int:
@@ -118,9 +136,11 @@ def _server_options(settings: PubSubSettings, *, shares_ports: bool) -> list[tup
         # Two servers on one port would share its clients at random; the second one must fail instead. Edges of one
         # server are meant to.
         ("grpc.so_reuseport", int(shares_ports)),
-        # Twice the limit, so that a request somewhat too large gets our answer and not a bare transport
-        # error.
-        ("grpc.max_receive_message_length", 2 * settings.max_request_bytes),
+        # More than the limit, so that a request that is too large gets our answer and not a bare transport error.
+        ("grpc.max_receive_message_length", settings.received_bytes),
+        # What is kept of a stream that nobody reads from. By itself gRPC takes in several megabytes of each.
+        ("grpc.http2.lookahead_bytes", 256 << 10),
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", 1000),
         # Clients ping as they please, some every ten seconds without a call; that is no reason to cut them

@@ -14,7 +14,7 @@ from tidewire.clock import Clock
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay, after
 from tidewire.delivery.link import CoreLink, ManagedStart
 from tidewire.delivery.subscription import Subscription
-from tidewire.errors import ChannelForbidden, PlatformError
+from tidewire.errors import ChannelForbidden, ManagedUnknown, PlatformError
 from tidewire.frontends.pubsub import requests as rules
 from tidewire.frontends.pubsub import wire
 from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, note_end
@@ -25,7 +25,8 @@ from tidewire.frontends.pubsub.subscribing import FORM, first_request
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.telemetry import counters
 
-_NOT_KEPT = "The replay ID can't be committed: it is not one that this subscription was sent"
+_NOTHING_GIVEN = "The commit has no replay ID"
+_NO_FORM = "The replay ID can't be committed: it has a form that no replay ID has"
 
 
 class ManagedSubscriber:
@@ -59,9 +60,11 @@ class ManagedSubscriber:
             holder = stream.client_id
             try:
                 start = await self._link.open_managed(caller.principal, subscription_id, name, holder)
-            except BaseException:
+            except BaseException as error:
                 # Of a call that is cancelled nobody knows here how far the core came with it.
                 self._link.release_managed("", holder)
+                if subscription_id and isinstance(error, ManagedUnknown):
+                    error.details["wire_code"] = "managed.subscription.subscription.id.not.found"
                 raise
             try:
                 session.settle(start.subscription_id, start.name)
@@ -126,7 +129,7 @@ class ManagedSubscriber:
     async def commit(self, stream: OpenStream, start: ManagedStart, commit: Commit) -> str:
         """Make a commit durable; returns why it cannot be, or nothing. Raises ChannelForbidden."""
         if commit.position is None:
-            return _NOT_KEPT
+            return _NO_FORM if commit.replay_id else _NOTHING_GIVEN
         try:
             await self._link.commit_managed(
                 stream.caller.principal, start.subscription_id, stream.client_id, commit.position
@@ -140,7 +143,11 @@ class ManagedSubscriber:
 
     async def confirm(self, stream: OpenStream, start: ManagedStart) -> None:
         """Raises what has become of the subscription: stopped, gone, or no longer for this reader."""
-        await self._link.confirm_managed(stream.caller.principal, start.subscription_id, stream.client_id)
+        try:
+            await self._link.confirm_managed(stream.caller.principal, start.subscription_id, stream.client_id)
+        except ManagedUnknown as error:
+            error.details["wire_code"] = "managed.subscription.config.deleted"
+            raise
 
     def now_s(self) -> float:
         """The monotonic time."""
@@ -168,14 +175,13 @@ class _Attending:
         self._generation = -1
 
     async def attend(self) -> None:
-        """Answer the newest commit; look after the subscription whenever anything in the org's setup has changed."""
+        """Answer the commits; look after the subscription whenever anything in the org's setup has changed."""
         self._session.check_commits(self._owner.now_s())
         generation = self._subscription.grant.generation
         if generation != self._generation:
             await self._owner.confirm(self._stream, self._start)
             self._generation = generation
-        commit = self._session.take_commit()
-        if commit is not None:
+        for commit in self._session.take_commits():
             problem = await self._owner.commit(self._stream, self._start, commit)
             response = pb.CommitReplayResponse(
                 commit_request_id=commit.request_id,

@@ -111,13 +111,13 @@ class Publisher:
         drafts = [
             PublishDraft(event.schema_id, event.payload, event.id)
             for event in events
-            if len(event.payload) <= limit
+            if _size(event) <= limit
         ]
         published = iter(await self._link.publish(principal, call.topic, drafts))
         responses: list[bytes] = []
         for request in requests:
             outcomes = [
-                next(published) if len(event.payload) <= limit else _oversized(event, limit)
+                next(published) if _size(event) <= limit else _oversized(event, limit)
                 for event in request.events
             ]
             counters["pubsub.events_published"] += sum(1 for outcome in outcomes if not outcome.error_code)
@@ -169,6 +169,11 @@ class _Queue:
         return taken
 
 
+def _size(event: pb.ProducerEvent) -> int:
+    """What an event takes up in the log."""
+    return len(event.payload) + len(event.id)
+
+
 def _oversized(event: pb.ProducerEvent, limit_bytes: int) -> PublishOutcome:
-    text = f"The event has {len(event.payload)} bytes; the limit is {limit_bytes}"
+    text = f"The event has {_size(event)} bytes; the limit is {limit_bytes}"
     return PublishOutcome(event.id or str(uuid.uuid4()), 0, BodyTooLarge.code, text)

@@ -93,7 +93,8 @@ def _moved(file: FileDescriptorProto, old: str, new: str) -> FileDescriptorProto
     rename: Callable[[str], str] = lambda name: name.replace(f".{old}.", f".{new}.", 1)  # noqa: E731
     for message in file.message_type:
         for field in message.field:
-            field.type_name = rename(field.type_name) if field.type_name else ""
+            if field.type_name:
+                field.type_name = rename(field.type_name)
     for service in file.service:
         for method in service.method:
             method.input_type, method.output_type = rename(method.input_type), rename(method.output_type)

@@ -28,7 +28,8 @@ from tidewire.errors import (
 from tidewire.faults import fail_point
 from tidewire.frontends.pubsub import requests as rules
 from tidewire.frontends.pubsub import wire
-from tidewire.frontends.pubsub.calls import Call, Caller, Callers
+from tidewire.frontends.pubsub.bodies import Bodies
+from tidewire.frontends.pubsub.calls import Call, Caller, Callers, Requests
 from tidewire.frontends.pubsub.delivering import Deliverer
 from tidewire.frontends.pubsub.managing import ManagedSubscriber
 from tidewire.frontends.pubsub.publishing import Publisher
@@ -52,10 +53,13 @@ class PubSubApp:
         deliverer = Deliverer(link, hub.usage, clock, settings)
         subscriber = Subscriber(hub, callers, deliverer, clock, settings)
         managed = ManagedSubscriber(link, hub, callers, deliverer, clock, settings)
-        self._answers: dict[str, Callable[[Call, Caller, Any], Awaitable[bytes | None]]] = {
+        self._bodies = Bodies(settings)
+        self._unary: dict[str, Callable[[Call, Caller, bytes], Awaitable[bytes]]] = {
             "GetTopic": self._get_topic,
             "GetSchema": self._get_schema,
             "Publish": publisher.publish,
+        }
+        self._streams: dict[str, Callable[[Call, Caller, Requests], Awaitable[None]]] = {
             "PublishStream": publisher.publish_stream,
             "Subscribe": subscriber.subscribe,
             "ManagedSubscribe": managed.subscribe,
@@ -65,14 +69,15 @@ class PubSubApp:
         """End every stream with a retryable status; later ones end at once."""
         self._callers.end_all()
 
-    async def answer_call(self, rpc: str, request: Any, context: Any) -> bytes | None:
+    async def answer_call(self, rpc: str, requests: Requests, context: Any) -> bytes | None:
         """Answer a call of the listener, or abort it."""
         call = Call(rpc, str(uuid.uuid4()), context)
         counters["pubsub.calls_received"] += 1
         try:
-            return await self._answers[rpc](call, await self._callers.admit(call), request)
+            return await self._answer(call, await self._callers.admit(call), requests)
         except PlatformError as error:
-            reason = error
+            # Its frames hold the request, and this one holds the error: together they would wait for the collector.
+            reason = error.with_traceback(None)
         except grpc.aio.InternalError:
             return None  # the peer left in the middle of a write; there is nobody to tell
         except Exception as error:
@@ -80,6 +85,15 @@ class PubSubApp:
             reason = InternalError(type(error).__name__)
         await self._abort(call, reason)
         return None
+
+    async def _answer(self, call: Call, caller: Caller, requests: Requests) -> bytes | None:
+        if call.rpc in self._streams:
+            await self._streams[call.rpc](call, caller, requests)
+            return None
+        async with self._bodies.read(caller.principal.user_id, requests) as body:
+            # It may have been long on its way, and the login ended meanwhile.
+            await self._callers.check(caller)
+            return await self._unary[call.rpc](call, caller, body)
 
     async def _abort(self, call: Call, error: PlatformError) -> None:
         counters["pubsub.calls_failed"] += 1

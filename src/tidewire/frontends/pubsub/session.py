@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from tidewire.errors import (
     ChannelInvalid,
     DemandInvalid,
+    LimitExceeded,
     PlatformError,
     ProtocolViolation,
     ReplayIdInvalid,
@@ -21,6 +23,8 @@ from tidewire.ids import try_normalise_id
 from tidewire.schema.proto import pubsub_pb2 as pb
 
 _NO_REPLAY = "subscription.fetch.replayid.validation.failed"
+_MANAGED = "managed.subscription."
+_MAX_COMMITS = 1_000  # those of a client that goes forward only are one
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ class SubscribeSession:
     def receive(self, request: pb.FetchRequest) -> None:
         """Take a later request: demand adds up, replay options are ignored, the topic may only be repeated.
 
-        An error ends the call, so it is kept in `error` for the side that writes.
+        One that brings a token may ask for nothing else. An error ends the call, so it is kept in `error` for the side
+        that writes.
         """
         if request.topic_name and request.topic_name != self._topic:
             _fail(
@@ -72,6 +77,8 @@ class SubscribeSession:
                     f"The topic of a subscription cannot change from {self._topic} to {request.topic_name}"
                 ),
             )
+            return
+        if request.auth_refresh and not request.num_requested:
             return
         try:
             self.pace.demand(request.num_requested)
@@ -90,7 +97,7 @@ class Commit:
 
 
 class ManagedSession:
-    """The state of one ManagedSubscribe call. `commit` is the newest that has not been answered."""
+    """The state of one ManagedSubscribe call."""
 
     def __init__(self, settings: PubSubSettings, headers: CallHeaders, now_s: float) -> None:
         self._settings = settings
@@ -98,21 +105,27 @@ class ManagedSession:
         self._subscription_id = ""
         self._name = ""
         self.pace = Pace(settings, headers, now_s)
-        self.commit: Commit | None = None
+        self._commits: deque[Commit] = deque()
 
     def start(self, request: pb.ManagedFetchRequest, now_ms: int) -> tuple[str, str]:
         """Take the first request; returns the id and the name by which it names the subscription, one of which may
         be empty. Raises ChannelInvalid, DemandInvalid or SessionInvalid.
         """
-        check_no_refresh(request.auth_refresh)
+        check_no_refresh(request.auth_refresh, _MANAGED + "fetch.request.auth.request.restricted")
         given_id, name = request.subscription_id.strip(), request.developer_name.strip()
         if not given_id and not name:
             raise ChannelInvalid(
                 "The request names neither subscription_id nor developer_name",
-                wire_code="managed.subscription.validation.empty",
+                wire_code=_MANAGED + "id.or.developer.name.empty",
+            )
+        subscription_id = try_normalise_id(given_id) or ""
+        if given_id and not subscription_id:
+            raise ChannelInvalid(
+                "The subscription_id does not have the 15 or 18 characters of an id",
+                wire_code=_MANAGED + "subscription.id.invalid",
             )
         self._take(request, now_ms)
-        return try_normalise_id(given_id) or given_id, name
+        return subscription_id, name
 
     def settle(self, subscription_id: str, name: str) -> None:
         """The subscription is this one; later requests may only repeat it."""
@@ -130,7 +143,7 @@ class ManagedSession:
             self._committed_s = now_s
         try:
             self._take(request, now_ms)
-        except DemandInvalid as error:
+        except (DemandInvalid, LimitExceeded) as error:
             _fail(self.pace, error)
 
     def check_commits(self, now_s: float) -> None:
@@ -147,27 +160,47 @@ class ManagedSession:
         commits_s = self._committed_s + self._settings.commit_close_s - now_s
         return max(0.0, min(self.pace.wait_s(now_s), commits_s))
 
-    def take_commit(self) -> Commit | None:
-        """The commit to be done now, if any. Those before it are answered with it."""
-        commit, self.commit = self.commit, None
-        return commit
+    def take_commits(self) -> list[Commit]:
+        """The commits to be done now, in their order. Each also stands for those that it took the place of."""
+        commits = list(self._commits)
+        self._commits.clear()
+        return commits
 
     def _take(self, request: pb.ManagedFetchRequest, now_ms: int) -> None:
         is_commit = request.HasField("commit_replay_id_request")
-        if request.num_requested or not is_commit:
+        if request.num_requested < 0:
+            raise DemandInvalid(
+                f"num_requested must not be negative, as {request.num_requested} is",
+                wire_code=_MANAGED + "fetch.request.events.invalid",
+            )
+        if request.num_requested:
             self.pace.demand(request.num_requested)
+        elif not (is_commit or request.auth_refresh):
+            raise DemandInvalid(
+                "A request needs num_requested, a commit or auth_refresh",
+                wire_code=_MANAGED + "fetch.request.invalid",
+            )
         if is_commit:
             wanted = request.commit_replay_id_request
             position = try_parse_replay_id(wanted.replay_id)
-            self.commit = Commit(wanted.commit_request_id, wanted.replay_id, position, now_ms)
+            self._add_commit(Commit(wanted.commit_request_id, wanted.replay_id, position, now_ms))
+
+    def _add_commit(self, commit: Commit) -> None:
+        """A commit takes the place of the last one only if it covers it: one that will be refused stands for none."""
+        last = self._commits[-1].position if self._commits else None
+        if last is not None and commit.position is not None and commit.position >= last:
+            self._commits.pop()
+        elif len(self._commits) >= _MAX_COMMITS:
+            raise LimitExceeded(f"More than {_MAX_COMMITS} commits wait to be answered", limit=_MAX_COMMITS)
+        self._commits.append(commit)
 
 
-def check_no_refresh(auth_refresh: str) -> None:
+def check_no_refresh(auth_refresh: str, wire_code: str = "service.auth.refresh.invalid") -> None:
     """Raises SessionInvalid: the first request of a call has nothing to refresh."""
     if auth_refresh:
         raise SessionInvalid(
             "auth_refresh belongs into later requests; the first has its token in the metadata",
-            wire_code="service.auth.refresh.invalid",
+            wire_code=wire_code,
         )
 
 

@@ -10,7 +10,9 @@ class PubSubSettings:
     """What one server allows, and when it speaks or ends by itself.
 
     `queued_requests` and `queued_bytes` bound what one publish stream may have under way; a client that sends more is
-    not read from until its responses have caught up.
+    not read from until its responses have caught up. `read_requests` and `worked_bytes` bound what one user may have
+    under way in other calls, and `body_timeout_s` how long one of their requests may take to arrive. A request of up to
+    `received_bytes` is told that it is too large; a larger one is cut off by gRPC itself.
     """
 
     max_outstanding: int = 100
@@ -26,3 +28,7 @@ class PubSubSettings:
     max_streams: int = 50_000
     queued_requests: int = 64
     queued_bytes: int = 8 << 20
+    read_requests: int = 16
+    worked_bytes: int = 64 << 20
+    body_timeout_s: float = 60.0
+    received_bytes: int = 16 << 20

@@ -8,16 +8,15 @@ any order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from tidewire.delivery.link import PublishOutcome, TopicDescription
 from tidewire.errors import BodyMalformed
 from tidewire.events import Event, Family
-from tidewire.schema.bitmap import decode_bitmap, encode_bitmap
 from tidewire.schema.codec import EventSchema
+from tidewire.schema.hiding import hide_fields
 from tidewire.schema.proto import pubsub_pb2 as pb
 
 TRANSACTION_LAST = "tidewire-tx-last"
@@ -25,8 +24,6 @@ _EVENTS_TAG = b"\x0a"  # field 1 of FetchResponse, length-delimited
 _REPLAY_ID_PADDING = b"\0\0"
 _MAX_POSITION = 2**63 - 1
 _CARRIED = frozenset({Family.PLATFORM, Family.CHANGE})
-_HEADER = "ChangeEventHeader"
-_BITMAPS = ("nulledFields", "diffFields", "changedFields")
 
 Request = TypeVar("Request", bound=Message)
 
@@ -96,53 +93,6 @@ def _text_field(tag: bytes, text: str) -> bytes:
 def _length(content: bytes) -> bytes:
     size = len(content)
     return _SHORT_LENGTHS[size] if size < 1024 else _varint(size)
-
-
-def hide_fields(schema: EventSchema, payload: bytes, hidden: frozenset[str]) -> bytes:
-    """The change event without the `hidden` fields: their values null, their bits cleared in the header.
-
-    A hidden name is a field's, a whole compound's, or that of a compound's component (`BillingCity` is `City`
-    of `BillingAddress`).
-    """
-    whole, parts, marks = _cuts(schema, hidden)
-    if not marks:
-        return payload
-    value = schema.decode(payload)
-    for field in whole:
-        value[field] = None
-    for field, components in parts:
-        compound = value[field]
-        if isinstance(compound, dict):  # the Name of a business account is a text
-            kept = {name: None if name in components else part for name, part in compound.items()}
-            # An address whose every visible part is null says no more than no address.
-            value[field] = kept if any(part is not None for part in kept.values()) else None
-    header: dict[str, Any] = value[_HEADER]
-    for bitmap in _BITMAPS:
-        if header[bitmap]:
-            names = [name for name in decode_bitmap(schema, header[bitmap]) if name not in marks]
-            header[bitmap] = encode_bitmap(schema, names)
-    return schema.encode(value)
-
-
-@lru_cache(maxsize=1024)
-def _cuts(
-    schema: EventSchema, hidden: frozenset[str]
-) -> tuple[tuple[str, ...], tuple[tuple[str, frozenset[str]], ...], frozenset[str]]:
-    """Fields to null whole, components to null, and every name that these may have in a bitmap."""
-    whole: list[str] = []
-    parts: list[tuple[str, frozenset[str]]] = []
-    marks: set[str] = set()
-    for field in schema.field_names[1:]:
-        components = schema.component_names(field)
-        prefix = field.removesuffix("Address") if field.endswith("Address") else ""
-        if field in hidden:
-            whole.append(field)
-            marks.add(field)
-            marks.update(f"{field}.{name}" for name in components)
-        elif cut := frozenset(name for name in components if prefix + name in hidden):
-            parts.append((field, cut))
-            marks.update(f"{field}.{name}" for name in cut)
-    return tuple(whole), tuple(parts), frozenset(marks)
 
 
 def render_fetch_response(events: Sequence[bytes], reached: int, rpc_id: str, pending: int) -> bytes:

@@ -12,6 +12,7 @@ from tidewire import errors as e
 from tidewire.frontends.pubsub.wire import render_replay_id
 
 _MAX_CAUSE = 300
+_MAX_TEXT = 1000  # clients refuse a response whose headers are large
 CODE_PREFIX = "sfdc.platform.eventbus.grpc."
 
 _REFUSED = ("INVALID_ARGUMENT", "topic.meta.permission")
@@ -30,6 +31,10 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
     e.ClientUnknown: _UNAUTHENTICATED,
     e.ProtocolViolation: ("INVALID_ARGUMENT", "subscription.fetch.topic.mismatch"),
     e.AccessDenied: ("PERMISSION_DENIED", "topic.meta.permission"),
+    e.OperationUnsupported: (
+        "PERMISSION_DENIED",
+        "topic.meta.permission",
+    ),  # an event that only the server tells
     e.ChannelForbidden: ("PERMISSION_DENIED", "subscription.topic.cannot.subscribe"),
     e.TopicUnknown: _UNKNOWN_TOPIC,
     e.ChannelUnknown: _UNKNOWN_TOPIC,
@@ -37,8 +42,8 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
     e.SchemaUnknown: ("NOT_FOUND", "schema.meta.permission"),
     e.ReplayIdInvalid: ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted"),
     e.ReplayIdExpired: ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted"),
-    e.ManagedUnknown: ("NOT_FOUND", "managed.subscription.not.found"),
-    e.ManagedStopped: ("FAILED_PRECONDITION", "managed.subscription.stopped"),
+    e.ManagedUnknown: ("NOT_FOUND", "managed.subscription.developer.name.not.found"),
+    e.ManagedStopped: ("FAILED_PRECONDITION", "managed.subscription.config.stopped"),
     e.ManagedActive: ("ALREADY_EXISTS", "managed.subscription.already.active"),
     e.DemandInvalid: ("INVALID_ARGUMENT", "subscription.fetch.requested.events.invalid"),
     e.BodyMalformed: _REFUSED,
@@ -63,7 +68,6 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
             e.SearchMalformed,
             e.FieldUnknown,
             e.ObjectUnknown,
-            e.OperationUnsupported,
             e.FilterInvalid,
             e.OperatorInvalid,
             e.RequiredFieldMissing,
@@ -136,7 +140,13 @@ STATUS_OF_CODE = {
     "topic.api.unavailable": "UNAVAILABLE",
     "schema.api.unavailable": "UNAVAILABLE",
     "subscription.fetch.replay.repeated": "INTERNAL",
-    "managed.subscription.validation.empty": "INVALID_ARGUMENT",
+    "managed.subscription.id.or.developer.name.empty": "INVALID_ARGUMENT",
+    "managed.subscription.subscription.id.invalid": "INVALID_ARGUMENT",
+    "managed.subscription.subscription.id.not.found": "NOT_FOUND",
+    "managed.subscription.config.deleted": "NOT_FOUND",
+    "managed.subscription.fetch.request.events.invalid": "INVALID_ARGUMENT",
+    "managed.subscription.fetch.request.invalid": "INVALID_ARGUMENT",
+    "managed.subscription.fetch.request.auth.request.restricted": "INVALID_ARGUMENT",
     "managed.subscription.commit.timeout": "DEADLINE_EXCEEDED",
 }
 
@@ -169,7 +179,7 @@ def render_failure(error: e.PlatformError, *, rpc: str, rpc_id: str, tenant: str
         status, code = STATUS_OF_CODE[own_code], own_code
     if (status, code) == _UNKNOWN_TOPIC:
         text = (
-            f"The topic information for org {tenant} and topic {topic} not found. "
+            f"The topic information for org {tenant} and topic {topic[:_MAX_CAUSE]} not found. "
             "Ensure the topic name is correct and that the topic exists."
         )
     elif code == "subscription.limit.exceeded":
@@ -188,7 +198,7 @@ def render_failure(error: e.PlatformError, *, rpc: str, rpc_id: str, tenant: str
         earliest = int(str(error.details["earliest"]))
         trailers.append(("tidewire-earliest-replay-id", str(earliest)))
         trailers.append(("tidewire-earliest-replay-id-bin", render_replay_id(earliest)))
-    return Failure(status, f"{text} rpcId: {rpc_id}", tuple(trailers))
+    return Failure(status, f"{text[:_MAX_TEXT]} rpcId: {rpc_id}", tuple(trailers))
 
 
 def _cause(error: e.PlatformError) -> str:

@@ -110,7 +110,7 @@ async def upsert_collection(api: Api, call: ApiCall) -> HttpResponse:
     require_version(call, _FIRST_UPSERT_VERSION)
     name, field_name = call.arguments
     with object_in_path():
-        entity, readable, _ = await api.gate.visible_fields(call.principal, name)
+        entity, readable, _ = await api.gate.visible_fields(call.principal, name, "upsert")
     key = entity.try_field(field_name)
     is_key = key is not None and key.name in entity.keys and key.name in readable
     if key is None or not is_key:

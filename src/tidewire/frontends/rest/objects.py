@@ -8,6 +8,7 @@ import orjson
 
 from tidewire.access.change_event_describe import (
     render_change_event_describe,
+    render_change_event_entries,
     render_change_event_entry,
     try_entity_described,
 )
@@ -72,9 +73,10 @@ async def list_resources(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def list_objects(api: Api, call: ApiCall) -> HttpResponse:
-    """The global list: every object and every platform event that the caller may know of."""
+    """The global list: every object, change event and platform event that the caller may know of."""
     objects = await api.gate.visible_objects(call.principal)
     entries = [render_global_entry(entity, call.version) for entity in objects]
+    entries += render_change_event_entries(objects, call.version)
     entries += [render_event_entry(event, call.version) for event in await _events(api.gate, call.principal)]
     entries.sort(key=lambda entry: str(entry["name"]))
     body = {"encoding": "UTF-8", "maxBatchSize": MAX_BATCH_SIZE, "sobjects": entries}
@@ -164,11 +166,11 @@ async def _check_topic(gate: Gate, principal: Principal, name: str) -> None:
 
 
 async def schema_by_id(api: Api, call: ApiCall) -> HttpResponse:
-    """The schema with this id, which some event was once written by."""
+    """The schema with this id, which some event was once written by, or would be."""
     (schema_id,) = call.arguments
 
     async def load() -> str:
-        found = await api.gate.schema_json(schema_id)
+        found = await api.gate.any_schema_json(schema_id)
         name = str(orjson.loads(found)["name"])
         if not (_is_gone(api.gate, name) and (await api.gate.grants(call.principal)).has(_TYPES_PERMISSION)):
             await _check_topic(api.gate, call.principal, name)

@@ -120,7 +120,7 @@ async def delete_record(api: Api, call: ApiCall) -> HttpResponse:
 
 async def read_further(api: Api, call: ApiCall) -> HttpResponse:
     """The record with an external id, or what a relationship of a record leads to."""
-    key = await _try_key(api, call)
+    key = await _try_key(api, call, "retrieve")
     if key is None:
         return await _read_related(api, call)
     found = await _find(api, call, key)
@@ -131,7 +131,7 @@ async def read_further(api: Api, call: ApiCall) -> HttpResponse:
 
 async def update_further(api: Api, call: ApiCall) -> HttpResponse:
     """Upsert the record with an external id, or update the record that a lookup names."""
-    key = await _try_key(api, call)
+    key = await _try_key(api, call, "upsert")
     if key is None:
         parent = await _find_parent(api, call)
         await _write(api, call, parent.entity, parent.record_id, _record_values(call))
@@ -153,7 +153,7 @@ async def update_further(api: Api, call: ApiCall) -> HttpResponse:
 
 async def delete_further(api: Api, call: ApiCall) -> HttpResponse:
     """Delete the record with an external id, or the one that a lookup names."""
-    key = await _try_key(api, call)
+    key = await _try_key(api, call, "delete")
     if key is None:
         parent = await _find_parent(api, call)
         await _write(api, call, parent.entity, parent.record_id, None)
@@ -201,11 +201,11 @@ def _render_upserted(
     return render_answer(api, call, 201, body, _location(call, entity.name, record_id))
 
 
-async def _try_key(api: Api, call: ApiCall) -> _Key | None:
+async def _try_key(api: Api, call: ApiCall, operation: str) -> _Key | None:
     """The external id that the path names, or None if the path goes along relationships."""
     name, field_name, value = call.arguments
     with object_in_path():
-        entity, readable, _ = await api.gate.visible_fields(call.principal, name)
+        entity, readable, _ = await api.gate.visible_fields(call.principal, name, operation)
     field = entity.try_field(field_name)
     if field is None or field.name not in readable:
         if try_normalise_id(field_name) is not None:

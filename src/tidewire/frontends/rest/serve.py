@@ -29,6 +29,8 @@ from tidewire.frontends.rest.bulk.jobs import JobsApi
 from tidewire.frontends.rest.cors import try_answer_preflight, with_cors
 from tidewire.frontends.rest.data import DataApi
 from tidewire.frontends.rest.database import DatabaseApi
+from tidewire.frontends.rest.lake import LakeApi, LakeView
+from tidewire.frontends.rest.log_export import LogExportApi
 from tidewire.frontends.rest.oauth.api import OAuthApi
 from tidewire.frontends.rest.streams import StreamsApi
 from tidewire.frontends.rest.wire import (
@@ -44,6 +46,7 @@ from tidewire.frontends.rest.wire import (
 from tidewire.frontends.rest.wire_errors import render_error
 from tidewire.frontends.rest.xml_form import as_xml, wants_xml
 from tidewire.matching.generic import GenericStreaming
+from tidewire.matching.log_ranges import LogRanges
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -67,8 +70,10 @@ class RestApp:
         jobs: BulkJobs,
         generic: GenericStreaming,
         streams: OpenStreams,
+        ranges: LogRanges,
         *,
         is_first: bool,
+        lake: LakeView | None = None,
     ) -> None:
         self._gate = gate
         self._logins = logins
@@ -78,6 +83,8 @@ class RestApp:
         self._admin = AdminApi(logins, oauth.apps)
         self._database = DatabaseApi(gate)
         self._streams = StreamsApi(streams, is_first=is_first)
+        self._lake = LakeApi(gate, logins, lake)
+        self._log_export = LogExportApi(logins, ranges)
         self._oauth = OAuthApi(oauth, logins, gate, clock)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
@@ -130,6 +137,13 @@ class RestApp:
             case ("services", "tidewire", "v1", "status" | "metrics", *_):
                 principal = await self._logins.authenticate(parse_token(request))
                 return await self._streams.answer(request, segments[3:], Call(principal, _ADMIN_ORIGIN))
+            case ("services", "tidewire", "v1", "pipeline", *_):
+                principal = await self._logins.authenticate(parse_token(request))
+                return await self._lake.answer(request, segments[4:], Call(principal, _ADMIN_ORIGIN))
+            case ("services", "tidewire", "v1", "log", *rest):
+                principal = await self._logins.authenticate(parse_token(request))
+                call = Call(principal, _ADMIN_ORIGIN)
+                return await self._log_export.answer(request, tuple(rest), call)
             case ("services", "tidewire", "v1", *rest):
                 principal = await self._logins.authenticate(parse_token(request))
                 return await self._admin.answer(request, tuple(rest), Call(principal, _ADMIN_ORIGIN))

@@ -1,4 +1,4 @@
-"""`/services/tidewire/v1/status` and `/metrics`: how far Pub/Sub streams and managed subscriptions have come."""
+"""`/services/tidewire/v1/status` and `/metrics`: who reads the log, how far they are, and what it keeps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import asdict
 from tidewire.access.gate import Call
 from tidewire.access.open_streams import OpenStreams, StreamingStatus
 from tidewire.errors import MethodNotAllowed, ResourceUnknown
+from tidewire.eventlog.size import FamilySize
+from tidewire.events import Family
 from tidewire.frontends.rest.wire import NO_STORE, render_json
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
 
+_MAX_SERIES = 1000  # those furthest behind: a monitoring system keeps each name that it has ever seen
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -32,8 +35,28 @@ class StreamsApi:
             counts = dict(counters) if self._is_first else {}
             return HttpResponse(200, _render_metrics(status, counts).encode(), _TEXT, (NO_STORE,))
         streams = [asdict(each.state) | {"lag": each.lag} for each in status.streams]
-        body = {"head": status.head, "streams": streams, "managed": [asdict(m) for m in status.managed]}
+        body = {
+            "head": status.head,
+            "streams": streams,
+            "managed": [asdict(m) for m in status.managed],
+            "sessions": {"bayeux": status.bayeux_sessions, "pubsub": status.pubsub_streams},
+            "delivered": {family.name.lower(): status.delivered.get(family, 0) for family in Family},
+            "log": [_render_size(status, size) for size in status.sizes],
+            "usage": [asdict(each) for each in status.usage],
+            "counts": dict(sorted(counters.items())) if self._is_first else {},
+        }
         return render_json(request, 200, body, (NO_STORE,))
+
+
+def _render_size(status: StreamingStatus, size: FamilySize) -> dict[str, object]:
+    return {
+        "family": size.family.name.lower(),
+        "events": size.events,
+        "payload_bytes": size.payload_bytes,
+        "oldest_ms": size.oldest_ms,
+        "is_counted": size.is_counted,
+        "kept_hours": status.kept_hours[size.family],
+    }
 
 
 def _render_metrics(status: StreamingStatus, counts: dict[str, int]) -> str:
@@ -43,7 +66,8 @@ def _render_metrics(status: StreamingStatus, counts: dict[str, int]) -> str:
         f"tidewire_log_head {status.head}",
         "# TYPE tidewire_pubsub_stream_lag gauge",
     ]
-    for stream in status.streams:
+    streams = [stream for stream in status.streams if stream.state.protocol == "pubsub"]
+    for stream in sorted(streams, key=lambda each: -each.lag)[:_MAX_SERIES]:
         state = stream.state
         labels = {"client": state.client_id, "topic": state.topic, "username": state.username}
         lines.append(f"tidewire_pubsub_stream_lag{_labels(labels)} {stream.lag}")

@@ -97,7 +97,8 @@ REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.ChannelForbidden: RestError(403, "INSUFFICIENT_ACCESS"),
     errors.TopicUnknown: RestError(404, "NOT_FOUND", text=_NOT_THERE),
     errors.SchemaUnknown: RestError(404, "NOT_FOUND", text=_NOT_THERE),
-    errors.PayloadInvalid: RestError(400, "INVALID_EVENT_PAYLOAD"),
+    # Values become bytes here, so all that can be wrong with those is that they are too many.
+    errors.PayloadInvalid: RestError(400, "LIMIT_EXCEEDED"),
     errors.ReplayIdInvalid: RestError(400, "INVALID_REPLAY_ID"),
     errors.ReplayIdExpired: RestError(400, "REPLAY_ID_EXPIRED"),
     errors.DemandInvalid: RestError(400, "INVALID_REQUEST"),

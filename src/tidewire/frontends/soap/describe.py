@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tidewire.access.change_event_describe import render_change_event_describe, try_entity_described
+from tidewire.access.change_event_describe import (
+    render_change_event_describe,
+    render_change_event_entries,
+    try_entity_described,
+)
 from tidewire.access.describe import (
     ChildLink,
     render_describe,
@@ -59,7 +63,7 @@ _NOT_IN_WSDL = frozenset(
 
 
 async def describe_global(call: SoapCall) -> str:
-    """Every object and every platform event that the caller may know of."""
+    """Every object, change event and platform event that the caller may know of."""
     return f"<result>{await render_global(call)}</result>"
 
 
@@ -67,6 +71,7 @@ async def render_global(call: SoapCall) -> str:
     """The inside of a DescribeGlobalResult."""
     objects = await call.gate.visible_objects(call.principal)
     entries = [render_global_entry(entity, call.endpoint.version) for entity in objects]
+    entries += render_change_event_entries(objects, call.endpoint.version)
     entries += [render_event_entry(event, call.endpoint.version) for event in await _events(call)]
     entries.sort(key=lambda entry: str(entry["name"]))
     inner = "".join(

@@ -119,7 +119,7 @@ async def upsert(call: SoapCall) -> str:
             value = next((values.pop(key) for key in keys), None)
         upserts.append(Upsert(record.entity, name, value, values))
     for entity in {record.entity for record in given}:
-        obj, readable, _ = await call.gate.visible_fields(call.principal, entity)
+        obj, readable, _ = await call.gate.visible_fields(call.principal, entity, "upsert")
         field = obj.try_field(name)
         if field is None or field.name not in readable or field.name not in obj.keys:
             raise FieldUnknown(

@@ -107,7 +107,7 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
     errors.ChannelForbidden: SoapError("INSUFFICIENT_ACCESS"),
     errors.TopicUnknown: SoapError("INVALID_TYPE", "InvalidSObjectFault"),
     errors.SchemaUnknown: SoapError("UNKNOWN_EXCEPTION"),
-    errors.PayloadInvalid: SoapError("UNKNOWN_EXCEPTION"),
+    errors.PayloadInvalid: SoapError("LIMIT_EXCEEDED"),
     errors.ReplayIdInvalid: SoapError("UNKNOWN_EXCEPTION"),
     errors.ReplayIdExpired: SoapError("UNKNOWN_EXCEPTION"),
     errors.DemandInvalid: SoapError("UNKNOWN_EXCEPTION"),

@@ -55,7 +55,12 @@ from tidewire.schema.standard.statuses import (
     Status,
     status_rows,
 )
-from tidewire.schema.standard.streaming import PUSH_TOPIC, STREAMING_CHANNEL
+from tidewire.schema.standard.streaming import (
+    EVENT_BUS_SUBSCRIBER,
+    PUSH_TOPIC,
+    STREAMING_CHANNEL,
+    USAGE_METRIC,
+)
 
 __all__ = [
     "ACCOUNT",
@@ -73,6 +78,7 @@ __all__ = [
     "CONTRACT_STATUSES",
     "ENTITLEMENT",
     "EVENT",
+    "EVENT_BUS_SUBSCRIBER",
     "EVENT_RELATION",
     "FIELD_PERMISSIONS",
     "FIRST_ADDED_COLUMN",
@@ -113,6 +119,7 @@ __all__ = [
     "TASK_RELATION",
     "TASK_STATUS",
     "TASK_STATUSES",
+    "USAGE_METRIC",
     "USER",
     "USER_LOGIN",
     "USER_ROLE",
@@ -173,5 +180,7 @@ STANDARD_OBJECTS: tuple[ObjectType, ...] = (
     GROUP_MEMBER,
     QUEUE_SOBJECT,
     USER_LOGIN,
+    USAGE_METRIC,
+    EVENT_BUS_SUBSCRIBER,
 )
 """In the order of their table numbers."""

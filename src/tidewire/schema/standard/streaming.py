@@ -1,8 +1,8 @@
-"""What clients make to be told of changes: push topics and streaming channels."""
+"""What clients make to be told of changes, push topics and streaming channels, and what they read of its use."""
 
 from __future__ import annotations
 
-from tidewire.schema.fields import checkbox, double, picklist, read_only, text
+from tidewire.schema.fields import checkbox, datetime, double, integer, picklist, read_only, text
 from tidewire.schema.layout import audit_fields, identity_fields, owner_field, standard_object, viewed_fields
 
 PUSH_TOPIC = standard_object(
@@ -54,4 +54,54 @@ STREAMING_CHANNEL = standard_object(
         *viewed_fields(),
     ),
     label="Streaming Channel",
+)
+
+USAGE_METRIC = standard_object(
+    50,
+    "0Mu",
+    "PlatformEventUsageMetric",
+    "Platform Event Usage Metrics",
+    (
+        *identity_fields(has_is_deleted=False),
+        text("ExternalId", "External ID", 255),
+        picklist(
+            "Name",
+            "Name",
+            "CHANGE_EVENTS_DELIVERED;CHANGE_EVENTS_PUBLISHED;PLATFORM_EVENTS_DELIVERED;PLATFORM_EVENTS_PUBLISHED",
+            restricted=True,
+        ),
+        datetime("StartDate", "Start Date"),
+        datetime("EndDate", "End Date"),
+        integer("Value", "Value", 18),
+    ),
+    label="Platform Event Usage Metric",
+    is_setup=True,
+    createable=False,
+    updateable=False,
+    deletable=False,
+)
+
+# It tells of triggers only, never of clients; since there are no triggers it stays empty.
+EVENT_BUS_SUBSCRIBER = standard_object(
+    51,
+    "0Mb",
+    "EventBusSubscriber",
+    "Event Bus Subscribers",
+    (
+        *identity_fields(has_is_deleted=False),
+        text("ExternalId", "External ID", 18),
+        text("Name", "Name", 255),
+        picklist("Type", "Type", "ApexTrigger", restricted=True),
+        text("Topic", "Topic", 255),
+        integer("Position", "Position", 18),
+        integer("Tip", "Tip", 18),
+        integer("Retries", "Retries", 9),
+        text("LastError", "Last Error", 1000),
+        picklist("Status", "Status", "Running;Error;Suspended;Expired", restricted=True),
+    ),
+    label="Event Bus Subscriber",
+    is_setup=True,
+    createable=False,
+    updateable=False,
+    deletable=False,
 )

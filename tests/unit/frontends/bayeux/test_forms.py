@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tidewire.events import Event, Family
-from tidewire.frontends.bayeux.forms import bayeux_form, is_hidden
+from tidewire.frontends.bayeux.change_forms import is_hidden
+from tidewire.frontends.bayeux.forms import bayeux_form
 from tidewire.schema.bitmap import encode_bitmap
 from tidewire.schema.codec import EventSchema
 
@@ -195,6 +196,9 @@ def test_hidden_field_is_neither_shown_nor_named() -> None:
         ("Name.LastName", "LastName", True),
         ("Name", "LastName", False),
         ("Phone", "Phone", True),
+        ("Site__c.Latitude", "Site__Latitude__s", True),
+        ("Site__c.Latitude", "Site__Longitude__s", False),
+        ("Site__c.Latitude", "Latitude", False),
     ],
 )
 def test_part_of_a_compound_is_hidden_by_its_own_field_name(name: str, hidden: str, expected: bool) -> None:
@@ -247,6 +251,14 @@ def test_push_topic_event_loses_hidden_parts_of_an_address() -> None:
     hidden = frozenset({"BillingPostalCode"})
     message = json.loads(bayeux_form(62.0).encode(event, "/topic/A", hidden, None))
     assert message["data"]["sobject"] == {"Id": "001", "BillingAddress": {"city": "Bonn"}}
+
+
+def test_push_topic_event_loses_the_hidden_half_of_a_place() -> None:
+    place = {"latitude": 50.7, "longitude": 7.1}
+    stored = json.loads(push("created").payload) | {"sobject": {"Id": "001", "Site__c": place}}
+    event = make_event(Family.PUSH_TOPIC, json.dumps(stored).encode())
+    message = json.loads(bayeux_form(62.0).encode(event, "/topic/A", frozenset({"Site__Latitude__s"}), None))
+    assert message["data"]["sobject"] == {"Id": "001", "Site__c": {"longitude": 7.1}}
 
 
 @pytest.mark.parametrize(

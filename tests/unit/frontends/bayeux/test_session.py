@@ -33,6 +33,9 @@ class Queue:
             taken.append(self.events.pop(0))
         return taken
 
+    def reached(self) -> int:
+        return self.position
+
     def close(self) -> None:
         self.is_closed = True
 

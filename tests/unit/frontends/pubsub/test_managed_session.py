@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tidewire.errors import BodyMalformed, ChannelInvalid, DemandInvalid, ProtocolViolation, SessionInvalid
+from tidewire.errors import (
+    BodyMalformed,
+    ChannelInvalid,
+    DemandInvalid,
+    LimitExceeded,
+    ProtocolViolation,
+    SessionInvalid,
+)
 from tidewire.frontends.pubsub.headers import CallHeaders, parse_headers
 from tidewire.frontends.pubsub.session import ManagedSession
 from tidewire.frontends.pubsub.settings import PubSubSettings
@@ -33,18 +40,42 @@ def test_commits_that_wait_are_answered_by_the_newest() -> None:
     for number in (1, 2, 3):
         request = pb.ManagedFetchRequest(commit_replay_id_request=commit(number, f"c{number}"))
         session.receive(request, 77, 1.0)
-    taken = session.take_commit()
-    assert taken is not None
+    (taken,) = session.take_commits()
     assert (taken.request_id, taken.position, taken.received_ms) == ("c3", 3, 77)
-    assert session.take_commit() is None
+    assert session.take_commits() == []
     assert (session.pace.pending, session.pace.error) == (5, None)
+
+
+def test_commit_that_would_be_refused_takes_no_other_ones_place() -> None:
+    session = opened()
+    for wanted in (
+        commit(6, "c1"),
+        commit(7, "c2"),
+        commit(5, "c3"),
+        pb.CommitReplayRequest(commit_request_id="c4", replay_id=b"none"),
+        commit(8, "c5"),
+        commit(9, "c6"),
+    ):
+        session.receive(pb.ManagedFetchRequest(commit_replay_id_request=wanted), 0, 0.0)
+    taken = session.take_commits()
+    assert [(c.request_id, c.position) for c in taken] == [("c2", 7), ("c3", 5), ("c4", None), ("c6", 9)]
+
+
+def test_call_with_too_many_commits_that_stand_for_no_other_ends() -> None:
+    session = opened()
+    for number in range(1_000, 0, -1):
+        session.receive(pb.ManagedFetchRequest(commit_replay_id_request=commit(number)), 0, 0.0)
+    before = session.pace.error
+    session.receive(pb.ManagedFetchRequest(commit_replay_id_request=commit(0)), 0, 0.0)
+    assert (before, type(session.pace.error)) == (None, LimitExceeded)
+    assert len(session.take_commits()) == 1_000
 
 
 def test_request_with_commit_and_demand_does_both() -> None:
     session = opened()
     session.receive(pb.ManagedFetchRequest(num_requested=2, commit_replay_id_request=commit(1)), 0, 0.0)
     assert session.pace.pending == 7
-    assert session.take_commit() is not None
+    assert len(session.take_commits()) == 1
 
 
 @pytest.mark.parametrize("named", [{"subscription_id": ID}, {"developer_name": "mine"}, {}])

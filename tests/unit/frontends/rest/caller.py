@@ -8,6 +8,7 @@ from typing import Any
 from tests.orgs import TestOrg
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.frontends.rest.serve import RestApp
+from tidewire.matching.log_ranges import LogRanges
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 V = "/services/data/v59.0"
@@ -27,6 +28,7 @@ class Caller:
             core.jobs,
             core.generic,
             core.streams,
+            LogRanges(core.gate, core.log, core.capture),
             is_first=True,
         )
         self.token = token

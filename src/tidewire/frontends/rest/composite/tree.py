@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tidewire.access.gate import Gate
 from tidewire.access.joined import run_joined
+from tidewire.access.publishing import event_object, knows_event
 from tidewire.errors import BodyMalformed, PlatformError, RequiredFieldMissing, TooManyRecords
 from tidewire.frontends.rest.calls import Api, ApiCall, object_in_path, render_answer, require_version
 from tidewire.frontends.rest.collections import MAX_RECORDS, render_failure
@@ -60,7 +61,7 @@ async def create_tree(api: Api, call: ApiCall) -> HttpResponse:
     body = parse_json_object(call.request)
     check_depth(body)
     with object_in_path():
-        root, _, _ = await api.gate.visible_fields(call.principal, name)
+        root = await _root(api.gate, call, name)
     nodes = _parse_nodes(body.get("records"), root, await _links(api.gate, call))
     if any(not node.reference_id for node in nodes):
         message = "Include a reference ID for each record in the request."
@@ -86,6 +87,15 @@ async def create_tree(api: Api, call: ApiCall) -> HttpResponse:
     return render_answer(api, call, 201, {"hasErrors": False, "results": created})
 
 
+async def _root(gate: Gate, call: ApiCall, name: str) -> ObjectType:
+    """The object of the records at the top, or of events, which have no children."""
+    event = gate.catalog.try_event(name)
+    if event is not None and knows_event(await gate.grants(call.principal), event):
+        return event_object(event)
+    root, _, _ = await gate.visible_fields(call.principal, name, "create")
+    return root
+
+
 async def _create(gate: Gate, call: ApiCall, nodes: list[_Node]) -> list[str | PlatformError | None]:
     """For each node its record's id, why it failed, or None if its parent did."""
     made: list[str | PlatformError | None] = []
@@ -98,7 +108,10 @@ async def _create(gate: Gate, call: ApiCall, nodes: list[_Node]) -> list[str | P
                 continue
             values[node.lookup] = parent
         try:
-            made.append(await gate.create(call.context, node.entity, values))
+            if gate.catalog.try_event(node.entity) is not None:
+                made.append((await gate.publisher.publish(call.context, node.entity, values)).event_id)
+            else:
+                made.append(await gate.create(call.context, node.entity, values))
         except PlatformError as error:
             made.append(error)
     return made

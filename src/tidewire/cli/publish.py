@@ -1,0 +1,170 @@
+"""`tidewire publish`: platform events, and messages to generic channels."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Any, TextIO
+
+import click
+
+from tidewire.cli.client_options import Connection, connection_options, endpoint_option, version_option
+from tidewire.cli.field_values import Fields, iter_objects, parse_fields
+from tidewire.cli.output import examples, json_option, printable, show
+from tidewire.client.rest import RestClient
+
+_EVENTS_AT_ONCE = 200
+
+
+@click.command(
+    epilog=examples(
+        "tidewire publish /event/Order_Event__e Order_Number__c=A-1 Amount__c=12.5",
+        'tidewire publish /event/Order_Event__e \'{"Order_Number__c": "A-1"}\' --protocol pubsub',
+        "tidewire publish /event/Order_Event__e --lines events.jsonl",
+        'tidewire publish /u/Broadcast "Lunch is ready"',
+        'tidewire publish /u/Broadcast "For you only" --to 005TW0000000001YAA',
+    )
+)
+@click.argument("channel")
+@click.argument("arguments", metavar="[NAME=VALUE|JSON|MESSAGE]...", nargs=-1)
+@click.option(
+    "--lines", type=click.File("r", encoding="utf-8"), help="one event per line of this file; - is stdin"
+)
+@click.option(
+    "--to", "user_ids", multiple=True, help="a user to send a message to, may be repeated; all if left out"
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(["rest", "pubsub"]),
+    default="rest",
+    show_default=True,
+    help="how platform events are published",
+)
+@json_option
+@version_option
+@endpoint_option
+@connection_options
+def publish(
+    channel: str,
+    arguments: tuple[str, ...],
+    lines: TextIO | None,
+    user_ids: tuple[str, ...],
+    protocol: str,
+    as_json: bool,
+    api_version: str,
+    endpoint: str,
+    connection: Connection,
+) -> None:
+    """Publish platform events, or messages to a generic channel.
+
+    A platform event's fields are given as NAME=VALUE, as a JSON object, or one object per line with --lines. A generic
+    channel takes a text, or one per line.
+    """
+    if bool(arguments) == (lines is not None):
+        raise click.UsageError("give an event, or --lines FILE with one per line")
+    if channel.startswith("/u/"):
+        texts = (line.rstrip("\n") for line in lines) if lines is not None else iter([" ".join(arguments)])
+        _push(connection.rest(api_version), channel, texts, user_ids, as_json=as_json)
+        return
+    entity = channel.removeprefix("/event/")
+    if "/" in entity or not entity or user_ids:
+        raise click.UsageError("CHANNEL is /event/NAME__e, or /u/NAME for a message; --to goes with messages")
+    events = iter_objects(iter(lines)) if lines is not None else iter([parse_fields(arguments)])
+    if protocol == "pubsub":
+        _publish_pubsub(connection, endpoint, f"/event/{entity}", events, as_json=as_json)
+    else:
+        _publish_rest(connection.rest(api_version), entity, events, as_json=as_json)
+
+
+def _push(
+    client: RestClient, channel: str, texts: Iterator[str], user_ids: tuple[str, ...], *, as_json: bool
+) -> None:
+    quoted = channel.replace("\\", "\\\\").replace("'", "\\'")
+    soql = f"SELECT Id FROM StreamingChannel WHERE Name = '{quoted}'"  # noqa: S608  # SOQL, quoted
+    found = client.query(soql)
+    if not found:
+        raise click.ClickException(
+            f"there is no channel {channel}; make it with: tidewire create StreamingChannel Name={channel}"
+        )
+    path = f"{client.data_path}/sobjects/StreamingChannel/{found[0]['Id']}/push"
+    sent = fanout = 0
+    while texts_now := list(islice(texts, _EVENTS_AT_ONCE)):
+        body = {"pushEvents": [{"payload": text, "userIds": list(user_ids)} for text in texts_now]}
+        results = client.call("POST", path, body)
+        sent += len(results)
+        fanout += sum(max(0, result["fanoutCount"]) for result in results if user_ids)
+    told = f"sent to {fanout} listeners" if user_ids else "sent to all listeners"
+    show({"sent": sent}, as_json=as_json, text=f"{sent} message{'' if sent == 1 else 's'} {told}")
+
+
+def _publish_rest(client: RestClient, entity: str, events: Iterable[Fields], *, as_json: bool) -> None:
+    results: list[dict[str, Any]] = []
+    for fields in events:
+        answer = client.call("POST", f"{client.data_path}/sobjects/{entity}", fields)
+        results.append({"id": answer["id"], "event_id": _event_uuid(answer)})
+    _report(results, as_json=as_json)
+
+
+def _event_uuid(answer: dict[str, Any]) -> str | None:
+    """The event's own id, which servers tell where they would tell of errors."""
+    told = [each for each in answer.get("errors", []) if each.get("statusCode") == "OPERATION_ENQUEUED"]
+    return str(told[0]["message"]) if told else None
+
+
+def _publish_pubsub(
+    connection: Connection, endpoint: str, topic: str, events: Iterator[Fields], *, as_json: bool
+) -> None:
+    from tidewire.client.pubsub import PubSubClient  # gRPC takes longer to load than most commands run
+
+    address, roots = connection.endpoint(endpoint)
+
+    async def run() -> list[dict[str, Any]]:
+        results: list[dict[str, Any]] = []
+        async with PubSubClient(address, connection.signing_in_with_org(), tls_ca=roots) as client:
+            schema_id = (await client.get_topic(topic)).schema_id
+            kinds = _avro_kinds((await client.get_schema(schema_id)).json) if schema_id else {}
+            while now := [_typed(fields, kinds) for fields in islice(events, _EVENTS_AT_ONCE)]:
+                for each in await client.publish(topic, now):
+                    if each.error:
+                        raise click.ClickException(printable(each.error))
+                    results.append({"event_id": each.event_id, "replay_id": each.replay_id})
+        return results
+
+    _report(asyncio.run(run()), as_json=as_json)
+
+
+def _avro_kinds(schema_json: str) -> dict[str, str]:
+    """The primitive type of each field of a schema, without the null that it may also be."""
+    kinds: dict[str, str] = {}
+    for field in json.loads(schema_json)["fields"]:
+        choices = field["type"] if isinstance(field["type"], list) else [field["type"]]
+        kinds[field["name"]] = next((str(each) for each in choices if each != "null"), "null")
+    return kinds
+
+
+def _typed(fields: Fields, kinds: dict[str, str]) -> Fields:
+    """Texts of `NAME=VALUE` as the schema wants them. What cannot be read is left for the schema to refuse."""
+    typed = dict(fields)
+    for name, value in fields.items():
+        kind = kinds.get(name)
+        if not isinstance(value, str):
+            typed[name] = float(value) if kind == "double" and isinstance(value, int) else value
+            continue
+        with suppress(ValueError, KeyError):
+            if kind == "boolean":
+                typed[name] = {"true": True, "false": False}[value.lower()]
+            elif kind in ("int", "long"):
+                typed[name] = int(value)
+            elif kind in ("float", "double"):
+                typed[name] = float(value)
+    return typed
+
+
+def _report(results: list[dict[str, Any]], *, as_json: bool) -> None:
+    count = len(results)
+    ids = results[0].get("event_id") if count == 1 else None
+    text = f"{count} event{'' if count == 1 else 's'} published" + (f": {ids}" if ids else "")
+    show(results, as_json=as_json, text=text)

@@ -1,0 +1,161 @@
+"""`tidewire query`: what a SOQL query finds, as a table, JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+import click
+
+from tidewire.cli.client_options import Connection, connection_options, version_option
+from tidewire.cli.output import examples, printable, progress, show_table
+from tidewire.cli.rows import Columns, flat_record, plain_record
+from tidewire.cli.suggestions import suggest
+from tidewire.client.rest import QueryPage, RestClient
+from tidewire.errors import RequestRefused
+
+_PLACE = re.compile(r"ERROR at Row:(\d+):Column:(\d+)\s*(.*)", re.DOTALL)
+_KEPT_IN_MEMORY_BYTES = 8 << 20
+
+
+@click.command(
+    epilog=examples(
+        "tidewire query \"SELECT Id, Name, Owner.Name FROM Account WHERE Industry = 'Energy'\"",
+        "tidewire query 'SELECT Id, Name FROM Contact' --csv > contacts.csv",
+        "tidewire query 'SELECT Id FROM Account WHERE IsDeleted = true' --all --json",
+        "tidewire query 'SELECT DeveloperName FROM PlatformEventChannel' --tooling",
+        "tidewire query -f report.soql",
+    )
+)
+@click.argument("soql", required=False)
+@click.option(
+    "-f", "--file", type=click.File("r", encoding="utf-8"), help="read the query from here; - is stdin"
+)
+@click.option(
+    "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
+)
+@click.option("--json", "form", flag_value="json", help="the same as --format json")
+@click.option("--csv", "form", flag_value="csv", help="the same as --format csv")
+@click.option("--all", "is_all", is_flag=True, help="deleted and archived records too")
+@click.option("--tooling", is_flag=True, help="ask the Tooling API")
+@version_option
+@connection_options
+def query(
+    soql: str | None,
+    file: TextIO | None,
+    form: str,
+    is_all: bool,
+    tooling: bool,
+    api_version: str,
+    connection: Connection,
+) -> None:
+    """Run a SOQL query and print what it finds, over all its pages.
+
+    An error in the query is shown at its place.
+    """
+    if (soql is None) == (file is None):
+        raise click.UsageError("give a query, or a file that holds one with --file")
+    text = soql if soql is not None else file.read() if file is not None else ""
+    if is_all and tooling:
+        raise click.UsageError("the Tooling API has no query for all records")
+    client = connection.rest(api_version)
+    resource = "tooling/query" if tooling else "queryAll" if is_all else "query"
+    try:
+        pages = client.iter_pages(text, resource=resource)
+        first = next(pages)
+        if not first.records and first.total:
+            click.echo(str(first.total))  # the query only counts
+            return
+        _SHOW[form](_iter_records(first, pages))
+    except RequestRefused as error:
+        raise click.ClickException(explain(error, text, client)) from error
+
+
+def _iter_records(first: QueryPage, pages: Iterator[QueryPage]) -> Iterator[dict[str, Any]]:
+    """Every record, with a bar on a terminal if there is more than one page."""
+    if len(first.records) >= first.total:
+        yield from map(plain_record, first.records)
+        return
+    with progress(first.total, "reading") as done:
+        for page in itertools.chain([first], pages):
+            done(len(page.records))
+            yield from map(plain_record, page.records)
+
+
+def _show_table(records: Iterator[dict[str, Any]]) -> None:
+    columns = Columns()
+    rows = []
+    for record in records:
+        row = flat_record(record)
+        columns.add(row)
+        rows.append(row)
+    if rows:
+        show_table(rows, columns.names, as_json=False)
+    click.echo(f"{len(rows)} record{'' if len(rows) == 1 else 's'}", err=True)
+
+
+def _show_json(records: Iterator[dict[str, Any]]) -> None:
+    # As they come, so that a long answer needs no memory.
+    is_first = True
+    for record in records:
+        lines = json.dumps(record, indent=2, ensure_ascii=False).replace("\n", "\n  ")
+        click.echo(("[\n  " if is_first else ",\n  ") + lines, nl=False)
+        is_first = False
+    click.echo("[]" if is_first else "\n]")
+
+
+def _show_csv(records: Iterator[dict[str, Any]]) -> None:
+    # The last record may have a column that no other has, so the rows wait in a file for the heading.
+    columns = Columns()
+    with tempfile.SpooledTemporaryFile(_KEPT_IN_MEMORY_BYTES, "w+", encoding="utf-8") as waiting:
+        for record in records:
+            row = flat_record(record)
+            columns.add(row)
+            waiting.write(json.dumps(row) + "\n")
+        if not columns.names:
+            return
+        writer = csv.DictWriter(sys.stdout, columns.names, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        waiting.seek(0)
+        for line in waiting:
+            writer.writerow({name: _csv_value(value) for name, value in json.loads(line).items()})
+
+
+def _csv_value(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+_SHOW = {"table": _show_table, "json": _show_json, "csv": _show_csv}
+
+
+def explain(error: RequestRefused, soql: str, client: RestClient) -> str:
+    """A refused query for a person: the line at fault with its place marked, and a name that may have been meant."""
+    code = str(error.details.get("error_code", ""))
+    message = error.message.removeprefix(f"{code}: ")
+    found = _PLACE.search(message)
+    if found is None:
+        return f"{printable_lines(message)} [{code}]" + _meant(message, client)
+    row, column, told = int(found[1]), int(found[2]), found[3]
+    lines = soql.splitlines() or [""]
+    shown = ""
+    if 1 <= row <= len(lines):
+        line = printable(lines[row - 1])
+        mark = click.style("^", fg="red", bold=True)
+        shown = f"line {row}, column {column}\n\n  {line}\n  {' ' * min(column - 1, len(line))}{mark}\n\n"
+    return f"{shown}{printable_lines(told)} [{code}]" + _meant(told, client)
+
+
+def printable_lines(text: str) -> str:
+    """A server's words, without what would move the cursor."""
+    return "\n".join(printable(line) for line in text.strip().splitlines())
+
+
+def _meant(message: str, client: RestClient) -> str:
+    found = suggest(message, client)
+    return f"\n{found}" if found else ""

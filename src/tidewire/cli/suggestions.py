@@ -1,0 +1,48 @@
+"""Names that may have been meant, where a server does not know an object or a field."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from tidewire.client.rest import RestClient
+from tidewire.errors import PlatformError, RequestRefused
+
+_NO_FIELD = re.compile(r"No such column '([^']*)' on (?:entity|sobject of type) '?(\w+)'?")
+_NO_OBJECT = re.compile(r"sObject type '([^']*)' is not supported")
+
+
+def suggest(message: str, client: RestClient, entity: str = "") -> str:
+    """`Did you mean ...?` if an object or field has nearly the name that a refusal calls unknown, empty otherwise.
+
+    `entity` is an object that a path named: what such a path leads to, a server just calls not found.
+    """
+    known: list[str] = []
+    meant = ""
+    with suppress(PlatformError):
+        if found := _NO_FIELD.search(message):
+            meant = found[1]
+            known = [field["name"] for field in client.describe(found[2])["fields"]]
+        elif (found := _NO_OBJECT.search(message)) or entity:
+            meant = found[1] if found else entity
+            known = [each["name"] for each in client.describe()["sobjects"]]
+    by_lower = {name.lower(): name for name in known}
+    if meant.lower() in by_lower:
+        return ""
+    near = difflib.get_close_matches(meant.lower(), by_lower, n=3, cutoff=0.7)
+    return "Did you mean " + " or ".join(by_lower[name] for name in near) + "?" if near else ""
+
+
+@contextmanager
+def suggesting(client: RestClient, entity: str) -> Iterator[None]:
+    """Add to a refusal what may have been meant."""
+    try:
+        yield
+    except RequestRefused as error:
+        is_missing = error.details.get("status") == 404
+        meant = suggest(error.message, client, entity if is_missing else "")
+        if not meant:
+            raise
+        raise RequestRefused(f"{error.message.rstrip('.')}. {meant}", **error.details) from error

@@ -1,0 +1,98 @@
+"""One kept-alive HTTP/1.1 connection for a thread: whole answers, or bodies read as they come.
+
+For threads such as those of Spark's tasks; programs with an event loop use `tidewire.client.http_connection`.
+Only GET, because a request whose connection turns out to be dead is sent once more on a new one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO
+from urllib.parse import urlsplit
+
+from tidewire.errors import ConfigInvalid, StoreClosed
+
+MAX_ANSWER_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HttpHead:
+    """Status and headers of an answer, names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+class BlockingHttp:
+    """A connection to the host of `url`. `tls_ca` holds PEM roots to trust beside the usual ones."""
+
+    def __init__(self, url: str, tls_ca: bytes | None = None, timeout_s: float = 60.0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigInvalid(f"the URL must start with http:// or https://: {url}", setting="url")
+        self.url = url
+        self._host = parts.hostname
+        self._port = parts.port
+        self._timeout_s = timeout_s
+        self._tls: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            self._tls = ssl.create_default_context(cadata=tls_ca.decode("ascii") if tls_ca else None)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def get(self, path: str, headers: Mapping[str, str]) -> tuple[HttpHead, bytes]:
+        """The whole answer. Raises StoreClosed (retryable) if none came."""
+        with self.open(path, headers) as (head, body):
+            content = body.read(MAX_ANSWER_BYTES + 1)
+            if len(content) > MAX_ANSWER_BYTES:
+                raise StoreClosed(f"the answer of {self._host} is too large")
+            promised = head.headers.get("content-length", "")
+            if promised.isdecimal() and int(promised) != len(content):
+                raise StoreClosed(f"the answer of {self._host} broke off")
+            return head, content
+
+    @contextmanager
+    def open(self, path: str, headers: Mapping[str, str]) -> Iterator[tuple[HttpHead, IO[bytes]]]:
+        """An answer whose body is read inside the block. Raises StoreClosed if the server stops half-way."""
+        try:
+            response = self._send(path, headers)
+            found = {name.lower(): value for name, value in response.getheaders()}
+            yield HttpHead(response.status, found), response
+            if not response.isclosed() and response.read(1):
+                self.close()  # what is left unread would be taken for the next answer
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise StoreClosed(f"no answer from {self._host}: {error!r}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Drop the connection; the next request opens another. Idempotent."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _send(self, path: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+        is_fresh = self._connection is None
+        try:
+            return self._request(path, headers)
+        except (ConnectionError, http.client.BadStatusLine):
+            self.close()
+            if is_fresh:
+                raise
+            return self._request(path, headers)
+
+    def _request(self, path: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+        if self._connection is None:
+            self._connection = self._connect()
+        self._connection.request("GET", path, headers=dict(headers))
+        return self._connection.getresponse()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._tls)

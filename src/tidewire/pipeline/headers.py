@@ -1,0 +1,202 @@
+"""The headers of change events, read without the rest of the payload.
+
+The header is the first field of every change event, so its bytes stand at the payload's start. Nearly all
+headers are of one record, and those are taken apart step by step as Avro wrote them; any other is read by the
+schema. Both ways give the same.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from tidewire.errors import PayloadInvalid
+
+_HEADER = "ChangeEventHeader"
+_USUAL = (
+    ("entityName", "string"),
+    ("recordIds", "array"),
+    ("changeType", "enum"),
+    ("changeOrigin", "string"),
+    ("transactionKey", "string"),
+    ("sequenceNumber", "int"),
+    ("commitTimestamp", "long"),
+    ("commitNumber", "long"),
+    ("commitUser", "string"),
+)
+_ONE_ID = b"\x02\x24"  # a block of one string of eighteen bytes
+_NUMBER = rb"([\x80-\xff]{0,8}[\x00-\x7f])"  # longer ones may be more than a number can hold
+_REST = re.compile(rb"\x48(.{36})" + _NUMBER * 3 + rb"\x24(.{18})", re.DOTALL).match
+_MISFITS = (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError, MemoryError)
+
+
+Header = tuple[
+    str | None,
+    str | None,
+    list[str] | None,
+    str | None,
+    str | None,
+    bytes,
+    bytes,
+    bytes,
+    str | None,
+    str | None,
+]
+"""Entity, change type, record ids, origin, transaction key, the three numbers as Avro wrote them (empty for
+none), user, and why the header cannot be read. A plain tuple, and numbers undecoded, because one is made for
+every event.
+"""
+NO_HEADER: Header = (None, None, None, None, None, b"", b"", b"", None, None)
+_NUMBERS = (5, 6, 7)
+
+
+class HeaderReader:
+    """Reads the headers of events of one schema."""
+
+    def __init__(self, schema_json: str) -> None:
+        schema = json.loads(schema_json)
+        self._prefix: Any = None
+        self._symbols: tuple[str, ...] = ()
+        self._entity = b""
+        self._entity_name = ""
+        if schema["fields"] and schema["fields"][0]["name"] == _HEADER:
+            header = schema["fields"][0]
+            self._symbols = _try_symbols(header["type"])
+            if self._symbols:
+                # Nobody asks here for the bitmaps behind these.
+                header = {
+                    **header,
+                    "type": {**header["type"], "fields": header["type"]["fields"][: len(_USUAL)]},
+                }
+            self._prefix = fastavro.parse_schema({**schema, "fields": [header]})
+
+    def read(self, payload: bytes) -> Header:
+        """The header, or NO_HEADER if events of this schema have none. Raises PayloadInvalid."""
+        if self._entity and payload.startswith(self._entity):
+            found = self._try_read(payload, len(self._entity))
+            if found is not None:
+                return found
+        if self._prefix is None:
+            return NO_HEADER
+        try:
+            event: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._prefix, None)
+        except _MISFITS as error:
+            raise PayloadInvalid("the header does not decode by the event's schema") from error
+        header = event[_HEADER]
+        self._note_entity(header["entityName"])
+        return (
+            header["entityName"],
+            header["changeType"],
+            header["recordIds"],
+            header["changeOrigin"],
+            header["transactionKey"],
+            _write_number(header["sequenceNumber"]),
+            _write_number(header["commitTimestamp"]),
+            _write_number(header["commitNumber"]),
+            header["commitUser"],
+            None,
+        )
+
+    def _note_entity(self, name: str) -> None:
+        """Headers of one schema begin with the same entity name."""
+        raw = name.encode()
+        if self._symbols and len(raw) < 64:
+            self._entity_name = name
+            self._entity = bytes([len(raw) * 2]) + raw
+
+    def _try_read(self, payload: bytes, place: int) -> Header | None:
+        """The header of one record, its entity name being read already; None if it is anything else."""
+        try:
+            if payload[place : place + 2] != _ONE_ID or payload[place + 20]:
+                return None
+            kind, size = payload[place + 21], payload[place + 22]
+            if kind & 1 or size & 0x81:
+                return None
+            origin_end = place + 23 + (size >> 1)
+            rest = _REST(payload, origin_end)
+            if rest is None:
+                return None
+            key, sequence, commit_ms, commit_number, user = rest.groups()
+            return (
+                self._entity_name,
+                self._symbols[kind >> 1],
+                [payload[place + 2 : place + 20].decode()],
+                _text(payload[place + 23 : origin_end]),
+                key.decode(),
+                sequence,
+                commit_ms,
+                commit_number,
+                _text(user),
+                None,
+            )
+        except (IndexError, ValueError):
+            return None
+
+
+def _try_symbols(header: Any) -> tuple[str, ...]:
+    """The names of change types if the header's fields are the usual ones, otherwise nothing."""
+    try:
+        fields = header["fields"]
+        kinds = [f["type"] if isinstance(f["type"], str) else f["type"]["type"] for f in fields]
+        names = [field["name"] for field in fields]
+        if tuple(zip(names, kinds, strict=True))[: len(_USUAL)] != _USUAL:
+            return ()
+        if fields[1]["type"]["items"] != "string":
+            return ()
+        return tuple(fields[2]["type"]["symbols"])
+    except (KeyError, TypeError, IndexError):
+        return ()
+
+
+@lru_cache(maxsize=4096)
+def _text(raw: bytes) -> str:
+    """Kept for a while: events of one transaction have theirs in common."""
+    return raw.decode()
+
+
+def unreadable(reason: str) -> Header:
+    """What stands for a header that cannot be read."""
+    return (*NO_HEADER[:-1], reason)
+
+
+def render_headers(headers: Sequence[Header]) -> list[pa.Array]:
+    """The columns that bronze has for headers, in its order."""
+    columns = list(zip(*headers, strict=True)) or [()] * len(NO_HEADER)
+    return [
+        _render_numbers(values)
+        if place in _NUMBERS
+        else pa.array(values, pa.list_(pa.string()) if place == 2 else pa.string())
+        for place, values in enumerate(columns)
+    ]
+
+
+def _render_numbers(raws: Sequence[bytes]) -> pa.Array:
+    """Numbers from their bytes, all at once; null where there are none."""
+    sizes = np.fromiter(map(len, raws), np.int64, len(raws))
+    digits = np.frombuffer(b"".join(raws), np.uint8).astype(np.uint64) & np.uint64(0x7F)
+    starts = np.cumsum(sizes) - sizes
+    values = np.zeros(len(raws), np.uint64)
+    for place in range(int(sizes.max(initial=0))):
+        has = sizes > place
+        values[has] |= digits[starts[has] + place] << np.uint64(7 * place)
+    signed = (values >> np.uint64(1)).astype(np.int64) ^ -(values & np.uint64(1)).astype(np.int64)
+    return pa.array(signed, pa.int64(), mask=sizes == 0)
+
+
+def _write_number(number: int) -> bytes:
+    """A number as Avro writes it."""
+    value = (number << 1) ^ (number >> 63)
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)

@@ -1,0 +1,117 @@
+"""How a running pipeline does: what works, what is being tried again, and the teller that says so each
+second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from tidewire.clock import Clock
+from tidewire.errors import PlatformError
+from tidewire.pipeline.status import (
+    BEHIND,
+    BEHIND_MS,
+    FAILED,
+    OK,
+    RETRYING,
+    STARTING,
+    STOPPED,
+    PipelineStatus,
+    StatusReader,
+    write_told,
+)
+from tidewire.pipeline.tables import Lake
+from tidewire.telemetry import counters
+
+_log = logging.getLogger(__name__)
+TELL_S = 1.0
+
+
+class Health:
+    """What each part of a pipeline is up against. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._problems: dict[str, str] = {}
+        self._word = STARTING
+
+    def is_running(self) -> None:
+        """Everything has been started."""
+        self._word = OK
+
+    def has_stopped(self, error: PlatformError | None = None) -> None:
+        """The pipeline ends, as it was told to or because of an error."""
+        self._word = STOPPED if error is None else FAILED
+        with self._lock:
+            self._problems = {} if error is None else {"pipeline": f"{error.code}: {error.message}"}
+
+    def fails(self, part: str, error: PlatformError) -> None:
+        """A part has failed and will be tried again."""
+        counters["pipeline.parts_failed"] += 1
+        _log.warning(
+            "pipeline.part_failed", extra={"part": part, "code": error.code, "reason": error.message}
+        )
+        with self._lock:
+            self._problems[part] = f"{error.code}: {error.message}"
+
+    def works(self, part: str) -> None:
+        """A part works, again or still."""
+        with self._lock:
+            self._problems.pop(part, None)
+
+    def tell(self, status: PipelineStatus) -> PipelineStatus:
+        """A status with the word for it."""
+        with self._lock:
+            problems = dict(self._problems)
+        word = self._word
+        if word == OK and problems:
+            word = RETRYING
+        elif word == OK and (status.lag_ms > BEHIND_MS or status.resyncing or status.dirty):
+            word = BEHIND
+        text = "; ".join(f"{part}: {reason}" for part, reason in sorted(problems.items()))
+        return replace(status, health=word, problem=text)
+
+
+class Teller:
+    """A thread that writes the status into the lake each second, and keeps the last one for metrics."""
+
+    def __init__(self, lake: Lake, clock: Clock, health: Health, head: Callable[[], int | None]) -> None:
+        self._lake = lake
+        self._reader = StatusReader(lake, clock)
+        self._health = health
+        self._head = head
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pipeline-status", daemon=True)
+        self.last = PipelineStatus(health=STARTING)
+
+    def start(self) -> None:
+        """Begin to tell."""
+        self._thread.start()
+
+    def stop(self) -> PipelineStatus:
+        """Tell a last time; returns that."""
+        self._ended.set()
+        self._thread.join()
+        self._tell()
+        return self.last
+
+    def _run(self) -> None:
+        while True:
+            self._tell()
+            if self._ended.wait(TELL_S):
+                return
+
+    def _tell(self) -> None:
+        try:
+            status = self._reader.read()
+            head = self._head()
+            if head is not None:
+                status = replace(status, unread=max(0, head - status.archived_through))
+            self.last = self._health.tell(status)
+            write_told(self._lake, self.last)
+        except Exception as error:  # noqa: BLE001 - a full disk, a table being made: the next second tells more
+            counters["pipeline.status_failed"] += 1
+            _log.info("pipeline.status_failed", extra={"reason": str(error)[:500]})

@@ -1,0 +1,59 @@
+"""How long work shows itself: a bar that moves on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from tidewire.clock import Clock
+
+_WIDTH = 30
+_BAR_S = 0.1
+_LINE_S = 5.0
+
+
+class Progress:
+    """One piece of long work at a time. Not for several threads."""
+
+    def __init__(self, stream: TextIO, clock: Clock) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._is_terminal = stream.isatty()
+        self._label = ""
+        self._shown_s = -_LINE_S
+        self._has_bar = False
+
+    def say(self, line: str) -> None:
+        """Say what comes next."""
+        self.done()
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def show(self, label: str, done: int, total: int | None) -> None:
+        """Show how far it has come; `total` is None if nobody knows."""
+        now_s = self._clock.monotonic_s()
+        is_last = total is not None and done >= total
+        wait_s = _BAR_S if self._is_terminal else _LINE_S
+        if label == self._label and now_s - self._shown_s < wait_s and not is_last:
+            return
+        self._label, self._shown_s = label, now_s
+        text = render(label, done, total, has_bar=self._is_terminal)
+        self._stream.write(f"\r\x1b[K{text}" if self._is_terminal else f"{text}\n")
+        self._stream.flush()
+        self._has_bar = self._is_terminal
+
+    def done(self) -> None:
+        """Leave the bar as it is and go to the next line."""
+        if self._has_bar:
+            self._stream.write("\n")
+            self._has_bar = False
+        self._label = ""
+
+
+def render(label: str, done: int, total: int | None, *, has_bar: bool) -> str:
+    """One line about a piece of work."""
+    if not total:
+        return f"{label}: {done:,}"
+    part = min(1.0, done / total)
+    text = f"{label}: {done:,} of {total:,} ({part:.0%})"
+    full = round(_WIDTH * part)
+    return f"[{'#' * full}{'.' * (_WIDTH - full)}] {text}" if has_bar else text

@@ -1,0 +1,373 @@
+"""The records that a unit of work has written, each as it was before and as it is now, in the order of the first write.
+
+A large unit does not fit in memory. Past some thousands of records all of them are set aside in a temporary table,
+and are read from there again a page at a time, or one by one when they are written once more. Of a record that is
+set aside only what differs from its stored row is kept: the row itself is where it always was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import overload
+
+import orjson
+
+from tidewire.events import Change, ChangeType, Value
+from tidewire.records.table import read_rows
+from tidewire.records.thin_rows import ThinRow, ThinRows
+from tidewire.schema.model import ObjectType
+from tidewire.storage.store import Transaction
+
+Row = Mapping[str, Value]
+Written = tuple[str, Row | None, Row | None]
+"""An entity and one of its records, as it was when all was settled and as it is now."""
+
+PAGE = 500
+"""How many records are looked at together: ids in one statement."""
+_MOST_HELD = 2000
+_TABLE = (
+    "CREATE TEMP TABLE IF NOT EXISTS touched_records (number INTEGER NOT NULL PRIMARY KEY, record_id TEXT NOT NULL,"
+    " entity TEXT NOT NULL, is_told INTEGER NOT NULL, is_settled INTEGER NOT NULL, form BLOB NOT NULL)"
+)
+_INDEX = "CREATE UNIQUE INDEX IF NOT EXISTS touched_records_record ON touched_records (record_id)"
+_COLUMNS = "number, record_id, entity, is_settled, form"
+
+
+@dataclass(slots=True)
+class Touched:
+    """One record. `number` is its place in the order of the first writes."""
+
+    obj: ObjectType
+    number: int
+    before: Row | None  # None for a record that was not there at all
+    after: dict[str, Value] | None  # None for a record that is gone or in the recycle bin
+    is_quiet: bool = False
+    stands_alone: bool = False
+
+    @property
+    def change_type(self) -> ChangeType | None:
+        """What somebody outside saw happen, or None if nothing."""
+        was_there = self.before is not None and not self.before.get("IsDeleted")
+        if self.after is None:
+            return ChangeType.DELETE if was_there else None
+        if self.before is None:
+            return ChangeType.CREATE
+        return ChangeType.UPDATE if was_there else ChangeType.UNDELETE
+
+
+class TouchedRecords:
+    """The records of one unit of work. `close` when it is told.
+
+    Whenever all are set aside, `forget` is called, so that nobody else holds them either.
+    """
+
+    def __init__(self, tx: Transaction, forget: Callable[[], None]) -> None:
+        self._tx = tx
+        self._forget = forget
+        self._held: dict[str, Touched] = {}
+        self._unsettled: dict[str, Row | None] = {}  # of those held: how they were when all was settled
+        self._unsettled_entities: set[str] = set()
+        self._entities: set[str] = set()
+        self._objects: dict[str, ObjectType] = {}
+        self._thin: dict[str, ThinRows] = {}
+        self._absent: frozenset[str] = frozenset()
+        self._next_number = 1
+        self._set_aside = 0  # how many records are in the table
+        self._has_unsettled_aside = False
+
+    def __bool__(self) -> bool:
+        return self._next_number > 1
+
+    def note(
+        self, obj: ObjectType, record_id: str, before: Row | None, after: dict[str, Value] | None
+    ) -> None:
+        """Note what a write has made of a record, or of one that was not there."""
+        found = self.try_get(record_id)
+        if found is None:
+            if len(self._held) >= _MOST_HELD:
+                self._put_aside()
+            self._held[record_id] = Touched(obj, self._next_number, before, after)
+            self._next_number += 1
+        else:
+            found.after = after
+        self._unsettled.setdefault(record_id, before)
+        self._unsettled_entities.add(obj.name)
+        self._entities.add(obj.name)
+
+    def try_get(self, record_id: str) -> Touched | None:
+        """What is known of a record that was written, to be read and changed at once; None if it was not."""
+        found = self._held.get(record_id)
+        if found is None and self._set_aside and record_id not in self._absent:
+            self.fetch([record_id])
+            found = self._held.get(record_id)
+        return found
+
+    def fetch(self, record_ids: list[str]) -> None:
+        """Have in memory, or know to be new, the few records that are going to be written next."""
+        if not self._set_aside:
+            return
+        if len(self._held) >= _MOST_HELD:
+            self._put_aside()
+        marks = ", ".join("?" * len(record_ids))
+        where = f" WHERE record_id IN ({marks})"
+        rows = self._tx.execute(f"SELECT {_COLUMNS} FROM touched_records{where}", record_ids)  # noqa: S608  # constant
+        if rows:
+            self._tx.execute(f"DELETE FROM touched_records{where}", record_ids)  # noqa: S608
+            self._set_aside -= len(rows)
+        for record_id, touched, is_settled, since in self._decoded(rows):
+            self._held[record_id] = touched
+            if not is_settled:
+                self._unsettled[record_id] = since
+        self._absent = frozenset(record_ids).difference(self._held)
+
+    def changes(self) -> Sequence[Change]:
+        """What the work adds up to, in the order in which records were first touched."""
+        if self._set_aside:
+            return ManyChanges(self)
+        return list(_numbered((r, t) for r, t, _, _ in self._iter_held(0, self._next_number)))
+
+    def iter_changes(self, entities: Collection[str] | None = None) -> Iterator[Change]:
+        """The same, one page in memory at a time; with `entities`, only those of their records."""
+        if entities is None:
+            yield from _numbered((record_id, touched) for record_id, touched, _, _ in self._iter())
+        elif not self._entities.isdisjoint(entities):
+            yield from (change for change in self.iter_changes() if change.entity in entities)
+
+    def count_changes(self) -> int:
+        """How many changes there are."""
+        ((told,),) = self._tx.execute("SELECT COUNT(*) FROM touched_records WHERE is_told = 1")
+        return int(told) + sum(t.change_type is not None for t in self._held.values())
+
+    def iter_unsettled(self, entities: Collection[str]) -> Iterator[Written]:
+        """The records of these entities that were written and are not settled yet."""
+        if self._unsettled_entities.isdisjoint(entities):
+            return
+        for _, touched, is_settled, since in self._iter(entities):
+            if not is_settled:
+                yield touched.obj.name, since, touched.after
+
+    def has_only_made(self, others: Collection[str]) -> bool:
+        """Whether all that is not settled yet are new records, none of them of these `others`."""
+        if self._has_unsettled_aside or not self._unsettled_entities.isdisjoint(others):
+            return False
+        return all(before is None for before in self._unsettled.values())
+
+    def mark_settled(self) -> None:
+        """Note that what follows for other records from all that was written has been stored too."""
+        self._unsettled.clear()
+        self._unsettled_entities.clear()
+        if self._has_unsettled_aside:
+            self._tx.execute("UPDATE touched_records SET is_settled = 1 WHERE is_settled = 0")
+            self._has_unsettled_aside = False
+
+    def make_whole(self, record_ids: list[str]) -> None:
+        """Read in full, while it can be, what is held as thin rows of records that are about to be purged."""
+        self.fetch(record_ids)
+        for record_id in record_ids:
+            touched, unsettled = self._held.get(record_id), self._unsettled.get(record_id)
+            if touched is not None and isinstance(touched.before, ThinRow):
+                touched.before = dict(touched.before)
+            if isinstance(unsettled, ThinRow):
+                self._unsettled[record_id] = dict(unsettled)
+
+    def close(self) -> None:
+        """Forget all of it."""
+        self._held.clear()
+        self._unsettled.clear()
+        if self._set_aside:
+            self._tx.execute("DELETE FROM touched_records")
+            self._set_aside = 0
+
+    def _iter(
+        self, entities: Collection[str] | None = None
+    ) -> Iterator[tuple[str, Touched, bool, Row | None]]:
+        """All that were written up to now, a page at a time; what is written meanwhile does not matter."""
+        end = self._next_number
+        if not self._set_aside:
+            yield from self._iter_held(0, end, entities)
+            return
+        for start in range(1, end, PAGE):
+            yield from self._page(start, min(start + PAGE, end), entities)
+
+    def _page(
+        self, start: int, end: int, entities: Collection[str] | None
+    ) -> list[tuple[str, Touched, bool, Row | None]]:
+        wanted = "" if entities is None else f" AND entity IN ({', '.join('?' * len(entities))})"
+        rows = self._tx.execute(
+            f"SELECT {_COLUMNS} FROM touched_records WHERE number >= ? AND number < ?{wanted}",  # noqa: S608
+            [start, end, *(entities or ())],
+        )
+        found = [*self._decoded(rows), *self._iter_held(start, end, entities)]
+        return sorted(found, key=lambda each: each[1].number)
+
+    def _iter_held(
+        self, start: int, end: int, entities: Collection[str] | None = None
+    ) -> list[tuple[str, Touched, bool, Row | None]]:
+        unsettled = self._unsettled
+        found = [
+            (record_id, touched, record_id not in unsettled, unsettled.get(record_id))
+            for record_id, touched in self._held.items()
+            if start <= touched.number < end and (entities is None or touched.obj.name in entities)
+        ]
+        return sorted(found, key=lambda each: each[1].number)
+
+    def _put_aside(self) -> None:
+        if not self._objects:
+            self._tx.execute(_TABLE)
+            self._tx.execute(_INDEX)
+        waiting = iter(self._held.items())
+        while page := list(islice(waiting, PAGE)):
+            stored = self._stored(page)
+            self._tx.execute_many(
+                "INSERT INTO touched_records (number, record_id, entity, is_told, is_settled, form)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                [self._encoded(record_id, t, stored.get(record_id)) for record_id, t in page],
+            )
+        self._set_aside += len(self._held)
+        self._has_unsettled_aside |= bool(self._unsettled)
+        self._absent = self._absent.difference(self._held)
+        self._held.clear()
+        self._unsettled.clear()
+        self._forget()
+
+    def _stored(self, page: Iterable[tuple[str, Touched]]) -> dict[str, dict[str, Value]]:
+        """The rows of those records of which more than a thin row is known."""
+        by_object: dict[str, list[str]] = {}
+        for record_id, touched in page:
+            self._objects[touched.obj.name] = touched.obj
+            if not self._is_thin(touched):
+                by_object.setdefault(touched.obj.name, []).append(record_id)
+        return self._read(by_object)
+
+    def _read(self, by_object: Mapping[str, list[str]]) -> dict[str, dict[str, Value]]:
+        rows: dict[str, dict[str, Value]] = {}
+        for entity, ids in by_object.items():
+            found = read_rows(self._tx, self._objects[entity], "Id", ids, with_deleted=True)
+            rows |= {str(row["Id"]): row for row in found}
+        return rows
+
+    def _is_thin(self, touched: Touched) -> bool:
+        if touched.after is not None or not isinstance(touched.before, ThinRow):
+            return False
+        thin = self._thin.setdefault(touched.obj.name, touched.before.rows)
+        return thin.places == touched.before.rows.places
+
+    def _encoded(
+        self, record_id: str, touched: Touched, stored: dict[str, Value] | None
+    ) -> tuple[int, str, str, int, int, bytes]:
+        before = touched.before
+        is_settled = record_id not in self._unsettled
+        since = before if is_settled else self._unsettled[record_id]
+        if isinstance(before, ThinRow) and self._is_thin(touched):
+            kept: object = list(before.values_held)
+        else:
+            kept = None if before is None else _difference(before, stored)
+        form = [
+            kept,
+            touched.after is not None,
+            touched.is_quiet,
+            touched.stands_alone,
+            since is before,
+            None if since is before or since is None else _difference(since, None),
+        ]
+        is_told = int(touched.change_type is not None)
+        entity = touched.obj.name
+        return touched.number, record_id, entity, is_told, int(is_settled), orjson.dumps(form)
+
+    def _decoded(
+        self, rows: list[tuple[int, str, str, int, bytes]]
+    ) -> list[tuple[str, Touched, bool, Row | None]]:
+        forms = [(number, r, entity, bool(s), orjson.loads(form)) for number, r, entity, s, form in rows]
+        by_object: dict[str, list[str]] = {}
+        for _, record_id, entity, _, form in forms:
+            if not isinstance(form[0], list):
+                by_object.setdefault(entity, []).append(record_id)
+        stored = self._read(by_object)
+        found: list[tuple[str, Touched, bool, Row | None]] = []
+        for number, record_id, entity, is_settled, form in forms:
+            kept, is_there, is_quiet, stands_alone, is_same, other = form
+            row = stored.get(record_id, {})
+            before: Row | None
+            if isinstance(kept, list):
+                before = ThinRow(self._thin[entity], tuple(kept))
+            else:
+                before = None if kept is None else {**row, **kept}
+            after = dict(row) if is_there else None
+            touched = Touched(self._objects[entity], number, before, after, is_quiet, stands_alone)
+            found.append((record_id, touched, is_settled, before if is_same else other))
+        return found
+
+
+class ManyChanges(Sequence[Change]):
+    """The changes of a unit of work that does not fit in memory, read anew whenever they are walked through."""
+
+    def __init__(self, touched: TouchedRecords) -> None:
+        self._touched = touched
+        self._count = touched.count_changes()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Change]:
+        return self._touched.iter_changes()
+
+    @overload
+    def __getitem__(self, place: int) -> Change: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Change]: ...
+
+    def __getitem__(self, place: int | slice) -> Change | list[Change]:
+        if isinstance(place, slice):
+            return list(islice(self, *place.indices(self._count)))
+        for change in islice(self, place if place >= 0 else self._count + place, None):
+            return change
+        raise IndexError(place)
+
+    def of(self, entities: Collection[str]) -> Iterator[Change]:
+        """Those of these entities' records."""
+        return self._touched.iter_changes(entities)
+
+
+def changes_of(changes: Sequence[Change], *entities: str) -> Iterator[Change]:
+    """The changes of these entities' records, at no cost if there is none among many others."""
+    if isinstance(changes, ManyChanges):
+        return changes.of(entities)
+    return (change for change in changes if change.entity in entities)
+
+
+def _numbered(touched: Iterable[tuple[str, Touched]]) -> Iterator[Change]:
+    sequence = 0
+    for record_id, each in touched:
+        change_type = each.change_type
+        if change_type is None:
+            continue  # created and deleted in one breath: nobody outside ever saw it
+        sequence += 1
+        yield Change(
+            entity=each.obj.name,
+            record_id=record_id,
+            type=change_type,
+            before=each.before,
+            after=each.after,
+            changed=_changed_fields(each),
+            sequence=sequence,
+            is_quiet=each.is_quiet,
+            stands_alone=each.stands_alone,
+        )
+
+
+def _changed_fields(touched: Touched) -> tuple[str, ...]:
+    if touched.before is None or touched.after is None:
+        return ()
+    before, after = touched.before, touched.after
+    return tuple(f.name for f in touched.obj.stored_fields if before.get(f.name) != after.get(f.name))
+
+
+def _difference(row: Row, stored: Mapping[str, Value] | None) -> dict[str, Value]:
+    """What of a row differs from the one that is stored; all of it if none is."""
+    return dict(row) if stored is None else {n: v for n, v in row.items() if v != stored.get(n, _UNKNOWN)}
+
+
+_UNKNOWN = object()

@@ -1,0 +1,107 @@
+"""Headers of change events as one look finds them: those of a single record, changed through the API.
+
+Nearly every header is of that shape, and one match of its bytes takes a fifth of the time of reading it field by field.
+Whatever it takes apart needs no escape in JSON. Headers of any other shape are not recognized, and are read by their
+schema instead.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from tidewire.errors import PayloadInvalid
+from tidewire.schema.avro import CHANGE_TYPES, header_type
+from tidewire.schema.codec import EventSchema
+from tidewire.schema.compiler import MISFITS, read_count, read_long, read_size
+
+_NUMBER = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
+_PLAIN = rb"[ !#-\[\]-~]"  # what stands in a JSON string as it is
+_STRINGS = rb"(?:\x00|[\x02-\x7e][^\x00]+\x00)"  # a bitmap's lengths and digits are never zero
+match_header = re.compile(
+    rb"([\x80-\xff]?[\x00-\x7e][0-9A-Za-z_]+)"  # entityName, with its length
+    rb"\x02\x24(.{18})\x00"  # recordIds: one
+    rb"([\x00-\x12][\x80-\xff]?[\x00-\x7f]" + _PLAIN + rb"*?)"  # changeType, changeOrigin with its length
+    rb"\x48([0-9a-f-]{36})"  # transactionKey
+    + _NUMBER
+    * 3  # sequenceNumber, commitTimestamp, commitNumber
+    + rb"\x24(.{18})"  # commitUser
+    # nulledFields, diffFields, changedFields: mostly none is nulled or told by a difference
+    rb"(\x00\x00\x00|\x00\x00[\x02-\x7e][^\x00]+\x00|" + _STRINGS + rb"{3})",
+    re.DOTALL,
+).match
+"""Finds the header at the start of a payload by a schema with `has_usual_header`, if it looks like one record's.
+
+Its groups: entityName, recordIds, changeType and changeOrigin, transactionKey, sequenceNumber, commitTimestamp,
+commitNumber, commitUser, and the three bitmaps. It is what it looks like if `try_shared_part` knows the first,
+the third and the last of them: the others are of fixed length, or end by themselves. What is in the ids
+is not looked at.
+"""
+
+
+class SharedPart(NamedTuple):
+    """What the headers of many events have in common."""
+
+    entity_name: str
+    change_type: str
+    change_origin: str
+    nulled: tuple[str, ...]
+    diffed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+def has_usual_header(schema: EventSchema) -> bool:
+    """Whether a schema's first field is the header of change events as this server writes it."""
+    fields = json.loads(schema.json)["fields"]
+    return bool(fields) and fields[0]["type"] == header_type()
+
+
+def try_shared_part(entity: bytes, kind: bytes, bitmaps: bytes) -> SharedPart | None:
+    """What these bytes say, or None if their lengths tell another story than their looks."""
+    try:
+        name_size, name_at = read_size(entity, 0)
+        origin_size, origin_at = read_size(kind, 1)
+        nulled, place = _read_strings(bitmaps, 0)
+        diffed, place = _read_strings(bitmaps, place)
+        changed, place = _read_strings(bitmaps, place)
+        is_told = (
+            name_at + name_size == len(entity)
+            and origin_at + origin_size == len(kind)
+            and place == len(bitmaps)
+            and not kind[0] & 1
+        )
+        name, origin = entity[name_at:].decode(), kind[origin_at:].decode()
+        return (
+            SharedPart(name, CHANGE_TYPES[kind[0] >> 1], origin, nulled, diffed, changed) if is_told else None
+        )
+    except (PayloadInvalid, *MISFITS):
+        return None
+
+
+def read_number(raw: bytes) -> int:
+    """The number behind its bytes."""
+    if len(raw) > 4:
+        return read_long(raw, 0)[0]
+    n = int.from_bytes(raw, "little")
+    z = n & 0x7F | n >> 1 & 0x3F80 | n >> 2 & 0x1FC000 | n >> 3 & 0xFE00000
+    return (z >> 1) ^ -(z & 1)
+
+
+@lru_cache(maxsize=4096)
+def number_text(raw: bytes) -> bytes:
+    """The same in digits, kept for a while: times come again and again."""
+    return b"%d" % read_number(raw)
+
+
+def _read_strings(buf: bytes, place: int) -> tuple[tuple[str, ...], int]:
+    found: list[str] = []
+    count, place = read_count(buf, place)
+    while count:
+        for _ in range(count):
+            size, place = read_size(buf, place)
+            found.append(buf[place : place + size].decode())
+            place += size
+        count, place = read_count(buf, place)
+    return tuple(found), place

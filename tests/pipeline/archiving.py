@@ -1,0 +1,45 @@
+"""Archive without Spark: the same steps in one process, from the export of a live server."""
+
+from __future__ import annotations
+
+from tidewire.clock import SystemClock
+from tidewire.pipeline.archive import append_schemas, parse_receipts
+from tidewire.pipeline.bronze import BronzeTask
+from tidewire.pipeline.bus import Bus, BusSettings
+from tidewire.pipeline.log_export import MAX_ROWS, LogExport
+from tidewire.pipeline.source import ROWS
+from tidewire.pipeline.spans import Span
+from tidewire.pipeline.tables import (
+    BRONZE,
+    Lake,
+    append_files,
+    file_action,
+    load_schemas,
+    open_table,
+)
+
+
+def archive_all(lake: Lake, settings: BusSettings, epoch: int = 1) -> int:
+    """Archive what the server has after bronze; returns how far it goes."""
+    bus = Bus(settings, SystemClock())
+    export = LogExport(bus)
+    try:
+        bronze = open_table(lake, "bronze", BRONZE)
+        after = max(bronze.floor, 0)
+        plan = export.plan(after, limit=MAX_ROWS)
+        if plan.through <= bronze.floor:
+            return bronze.floor
+        task = BronzeTask(lake.table("bronze"), bronze.floor, load_schemas(lake), settings, bus.session())
+        batches = [batch.select(ROWS.names) for batch in export.read(Span(plan.after, plan.through))]
+        rows = [row for found in task.write(batches) for row in found.to_pylist()]
+        receipts = parse_receipts(rows)
+        append_schemas(lake, receipts.schemas, epoch)
+        actions = [
+            file_action(file.path, file.size_bytes, file.rows, file.first, file.last, 0)
+            for file in receipts.files
+        ]
+        append_files(bronze, actions, BRONZE, plan.through, epoch)
+        return plan.through
+    finally:
+        export.close()
+        bus.close()

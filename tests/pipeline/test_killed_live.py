@@ -1,0 +1,218 @@
+"""The whole pipeline on a live server under random writes, its processes killed at random moments: in the
+end the replicas are the server's records, row for row, and history is the archive, each change once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.live_org import OBJECTS, Writer, changed_pairs, replica_rows, select_objects, source_rows
+from tests.running import Rest
+from tidewire.pipeline.status import read_status
+from tidewire.pipeline.tables import Lake, read_rows, try_open_table
+from tidewire.testing import ServerProcess
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[2]
+_PAUSE_S = 0.2
+_TRIES = 3_000
+
+
+class Driver:
+    """A pipeline in a process group of its own."""
+
+    def __init__(self, server: ServerProcess, lake: Lake, master: str, log: Path) -> None:
+        self._log = log
+        command = [sys.executable, "-m", "tidewire.cli", "pipeline", "run", "--lake", lake.path]
+        command += ["--endpoint", server.grpc, "--url", server.http, "--master", master, "--max-rows", "300"]
+        with log.open("ab") as stream:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """As `kill -9` would; its JVM notices by itself."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """As it is stopped in earnest."""
+        self.process.terminate()
+        assert self.process.wait(120) == 0, self.tail()
+
+    def check(self) -> None:
+        """Fails if it has ended by itself."""
+        assert self.process.poll() is None, self.tail()
+
+    def tail(self) -> str:
+        """What it said last."""
+        return self._log.read_text(errors="replace")[-3000:]
+
+    def bury(self) -> None:
+        """Leave nothing behind."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self.process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A standalone master and two workers; yields the master's address."""
+    script, directory = ROOT / "scripts" / "spark-cluster", tmp_path / "cluster"
+    told = subprocess.run(
+        [sys.executable, str(script), "start", "--dir", str(directory)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    yield told.stdout.strip()
+    subprocess.run([sys.executable, str(script), "stop", "--dir", str(directory)], check=True)
+
+
+def executors(scratch: Path) -> list[int]:
+    """The processes of this test that run tasks: executors of the cluster, which work under the scratch
+    directory, or else the Python workers of the driver.
+    """
+    parents = {pid: parent for pid, parent, _ in _iter_processes()}
+
+    def is_ours(pid: int) -> bool:
+        while pid > 1 and pid != os.getpid():
+            pid = parents.get(pid, 0)
+        return pid == os.getpid()
+
+    backends, workers = [], []
+    for pid, _, command in _iter_processes():
+        if "CoarseGrainedExecutorBackend" in command and _works_under(pid, scratch):
+            backends.append(pid)
+        elif "pyspark.daemon" in command and is_ours(pid):
+            workers.append(pid)
+    return backends or workers
+
+
+def _works_under(pid: int, directory: Path) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cwd").readlink().is_relative_to(directory)
+    except OSError:
+        return False
+
+
+def _iter_processes() -> Iterator[tuple[int, int, str]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            yield int(entry.name), int(fields[1]), command
+
+
+def told(lake: Lake) -> dict[str, Any]:
+    """What the pipeline last said of itself."""
+    try:
+        status: dict[str, Any] = json.loads((Path(lake.path) / "status.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return status
+
+
+def wait_for(driver: Driver, what: str, is_so: Any) -> None:
+    pause = threading.Event()
+    for _ in range(_TRIES):
+        if is_so():
+            return
+        driver.check()
+        pause.wait(_PAUSE_S)
+    raise AssertionError(f"never came: {what}; {driver.tail()}")
+
+
+def put_through(server: ServerProcess, lake: Lake, master: str, kills: int, seed: int, log: Path) -> None:
+    choose = random.Random(seed)
+    with closing(Rest(server.http, server.login())) as rest:
+        select_objects(rest)
+    writer = Writer(server, seed)
+    writer.start()
+    pause = threading.Event()
+    while writer.count < 100 and writer.is_alive():
+        pause.wait(0.05)
+    driver = Driver(server, lake, master, log)
+    try:
+        for number in range(kills):
+            # More than was there when the last one died: each driver gets to do something.
+            before = read_status(lake).archived
+            wait_for(driver, "progress", lambda at=before: told(lake).get("archived", 0) > at)
+            pause.wait(choose.random() * 2)
+            victims = executors(log.parent)
+            if number % 2 and victims:
+                os.kill(choose.choice(victims), signal.SIGKILL)
+            else:
+                driver.kill()
+                driver = Driver(server, lake, master, log)
+        writer.stopped.set()
+        writer.join()
+        assert writer.failure is None, writer.failure
+        with closing(Rest(server.http, server.login())) as rest:
+            head = rest.call("GET", "/services/tidewire/v1/status")["head"]
+
+        def is_through() -> bool:
+            status = told(lake)
+            return (
+                status.get("applied_through", 0) >= head
+                and not status["dirty"]
+                and not status["resyncing"]
+                and status["health"] == "ok"
+            )
+
+        wait_for(driver, f"position {head}", is_through)
+        driver.stop()
+    finally:
+        writer.stopped.set()
+        driver.bury()
+    assert told(lake)["health"] == "stopped"
+    with closing(Rest(server.http, server.login())) as rest:
+        assert_lake_is_true(rest, lake)
+
+
+def assert_lake_is_true(rest: Rest, lake: Lake) -> None:
+    for entity in OBJECTS:
+        assert replica_rows(lake, entity) == source_rows(rest, entity) != {}
+    bronze = try_open_table(lake, "bronze")
+    assert bronze is not None
+    told_changes = changed_pairs(read_rows(bronze))
+    kept: list[tuple[str, int, str]] = []
+    for name in lake.names("history"):
+        table = try_open_table(lake, name)
+        assert table is not None
+        rows = read_rows(table, ["replay_id", "record_id"])
+        entity = name.partition("/")[2]
+        kept += [(entity, row["replay_id"], row["record_id"]) for row in rows.to_pylist()]
+    assert sorted(kept) == told_changes
+    assert len(set(kept)) == len(kept)
+
+
+def test_replicas_equal_the_server_after_kills_on_local_threads(
+    fresh_server: ServerProcess, tmp_path: Path, kills: int, seed: int
+) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    put_through(fresh_server, lake, "local[2]", max(1, kills // 2), seed, tmp_path / "driver.log")
+
+
+def test_replicas_equal_the_server_after_kills_on_a_cluster(
+    fresh_server: ServerProcess, cluster: str, tmp_path: Path, kills: int, seed: int
+) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    put_through(fresh_server, lake, cluster, max(1, kills // 2), seed, tmp_path / "driver.log")

@@ -1,0 +1,176 @@
+"""Where a channel begins to show a kind of event: where it got the member, and behind what an earlier type left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.orgs import TestOrg, open_org
+from tidewire.delivery.hub import EARLIEST, Hub, Replay, after
+from tidewire.frontends.bayeux.forms import bayeux_form
+from tidewire.matching.log_ranges import LogRanges
+from tidewire.schema.channels import Selection, parse_selection, render_selection
+
+pytestmark = pytest.mark.anyio
+SALES = "/data/Sales__chn"
+
+
+@pytest.fixture
+async def hub(org: TestOrg) -> AsyncIterator[Hub]:
+    opened = Hub(org.link)
+    await opened.start()
+    yield opened
+    await opened.close()
+
+
+async def select(org: TestOrg, channel: str, event: str, kind: str = "data") -> None:
+    await org.apply(
+        channels={channel: {"label": channel, "kind": kind}},
+        channel_members={f"{channel}_{event}".replace("__", "_"): {"channel": channel, "event": event}},
+    )
+
+
+async def read(org: TestOrg, hub: Hub, channel: str, replay: Replay = EARLIEST) -> list[dict[str, Any]]:
+    """The payloads that somebody who subscribes now is sent, up to the head of the log."""
+    woken = asyncio.Event()
+    reader = await hub.subscribe(org.admin, channel, 59.0, replay, bayeux_form(59.0), woken.set)
+    seen: list[bytes] = []
+    head = await org.link.log_head()  # the hub may still wait for a schema
+    async with asyncio.timeout(120):
+        while reader.position < head:
+            woken.clear()
+            taken = reader.take(100, 1 << 20)
+            seen += taken
+            if not taken and reader.position < head:
+                await woken.wait()
+    reader.close()
+    return [orjson.loads(message)["data"]["payload"] for message in seen]
+
+
+def ids_of(payloads: list[dict[str, Any]]) -> list[str]:
+    return [record_id for payload in payloads for record_id in payload["ChangeEventHeader"]["recordIds"]]
+
+
+async def test_new_member_shows_nothing_from_before_it_was_made(org: TestOrg, hub: Hub) -> None:
+    first = await org.make_account("first")
+    await select(org, "Sales__chn", "AccountChangeEvent")
+    second = await org.make_account("second")
+    assert ids_of(await read(org, hub, SALES)) == [second]
+    assert ids_of(await read(org, hub, "/data/ChangeEvents")) == [first, second]
+    assert ids_of(await read(org, hub, "/data/AccountChangeEvent")) == [first, second]
+
+
+async def test_range_of_the_log_begins_with_its_member_too(org: TestOrg) -> None:
+    await org.make_account("first")
+    await select(org, "Sales__chn", "AccountChangeEvent")
+    await org.make_account("second")
+    ranges = LogRanges(org.gate, org.core.log, org.core.capture)
+    start = await ranges.start(org.admin, SALES, 0)
+    on_channel = await ranges.read_page(org.admin, SALES, start, start.after, 10)
+    on_all = await ranges.read_page(org.admin, "/data/ChangeEvents", start, start.after, 10)
+    assert (len(on_all.events), on_channel.events) == (2, on_all.events[1:])
+
+
+async def test_open_subscription_is_not_sent_what_preceded_a_new_member(org: TestOrg, hub: Hub) -> None:
+    await select(org, "Sales__chn", "LeadChangeEvent")
+    start = hub.head
+    await org.make_account("first")
+    await select(org, "Sales__chn", "AccountChangeEvent")
+    second = await org.make_account("second")
+    assert ids_of(await read(org, hub, SALES, after(start))) == [second]
+
+
+async def test_member_that_comes_back_shows_what_it_showed_before(org: TestOrg, hub: Hub) -> None:
+    await select(org, "Sales__chn", "AccountChangeEvent")
+    first = await org.make_account("first")
+    await org.apply(remove={"channel_members": ["Sales_chn_AccountChangeEvent"]})
+    assert ids_of(await read(org, hub, SALES)) == []
+    await select(org, "Sales__chn", "AccountChangeEvent")
+    assert ids_of(await read(org, hub, SALES)) == [first]
+
+
+async def test_channel_made_again_begins_anew(org: TestOrg, hub: Hub) -> None:
+    await select(org, "Sales__chn", "AccountChangeEvent")
+    await org.make_account("first")
+    await org.apply(remove={"channels": ["Sales__chn"]})
+    await select(org, "Sales__chn", "AccountChangeEvent")
+    second = await org.make_account("second")
+    assert ids_of(await read(org, hub, SALES)) == [second]
+
+
+async def test_entity_that_only_a_removed_channel_had_begins_anew_on_another(org: TestOrg, hub: Hub) -> None:
+    await select(org, "Old__chn", "LeadChangeEvent")
+    await org.gate.create(org.call, "Lead", {"LastName": "first", "Company": "C"})
+    await org.apply(remove={"channels": ["Old__chn"]})
+    await select(org, "Sales__chn", "LeadChangeEvent")
+    second = await org.gate.create(org.call, "Lead", {"LastName": "second", "Company": "C"})
+    assert ids_of(await read(org, hub, SALES)) == [second]
+
+
+async def test_platform_events_from_before_a_member_are_not_on_its_channel(org: TestOrg, hub: Hub) -> None:
+    await org.apply(events={"Placed__e": {"fields": {"City__c": {"type": "Text", "length": 40}}}})
+    await org.gate.publisher.publish(org.call, "Placed__e", {"City__c": "Kiel"})
+    await select(org, "Placed__chn", "Placed__e", "event")
+    await org.gate.publisher.publish(org.call, "Placed__e", {"City__c": "Ulm"})
+    assert [p["City__c"] for p in await read(org, hub, "/event/Placed__chn")] == ["Ulm"]
+    assert [p["City__c"] for p in await read(org, hub, "/event/Placed__e")] == ["Kiel", "Ulm"]
+
+
+@pytest.mark.parametrize("from_memory", [True, False])
+async def test_object_of_a_removed_ones_name_shows_none_of_its_events(
+    org: TestOrg, hub: Hub, from_memory: bool
+) -> None:
+    start = after(hub.head) if from_memory else EARLIEST
+    fields = {"Secret__c": {"type": "Text", "length": 40}}
+    await org.apply(objects={"Thing__c": {"fields": fields, "capture": True}})
+    await org.gate.create(org.call, "Thing__c", {"Secret__c": "s"})
+    await org.apply(remove={"objects": ["Thing__c"]})
+    await org.apply(objects={"Thing__c": {"capture": True}})
+    new = await org.gate.create(org.call, "Thing__c", {})
+    assert ids_of(await read(org, hub, "/data/Thing__ChangeEvent", start)) == [new]
+    assert ids_of(await read(org, hub, "/data/ChangeEvents", start)) == [new]
+
+
+async def test_platform_event_of_a_removed_ones_name_shows_none_of_its_events(org: TestOrg, hub: Hub) -> None:
+    start = after(hub.head)
+    city = {"fields": {"City__c": {"type": "Text", "length": 40}}}
+    await org.apply(events={"Placed__e": city})
+    await org.gate.publisher.publish(org.call, "Placed__e", {"City__c": "Kiel"})
+    await org.apply(remove={"events": ["Placed__e"]})
+    await org.apply(events={"Placed__e": city})
+    await org.gate.publisher.publish(org.call, "Placed__e", {"City__c": "Ulm"})
+    assert [p["City__c"] for p in await read(org, hub, "/event/Placed__e", start)] == ["Ulm"]
+
+
+async def test_beginnings_outlive_a_restart(tmp_path: Path) -> None:
+    async with open_org(tmp_path / "org") as org:
+        await org.make_account("first")
+        await select(org, "Sales__chn", "AccountChangeEvent")
+        second = await org.make_account("second")
+    async with open_org(tmp_path / "org") as org:
+        hub = Hub(org.link)
+        await hub.start()
+        assert ids_of(await read(org, hub, SALES)) == [second]
+        await hub.close()
+
+
+def test_selection_stored_without_beginnings_shows_everything() -> None:
+    stored = '{"channels": [], "members": [{"full_name": "A", "channel": "ChangeEvents",'
+    stored += ' "event": "AccountChangeEvent", "enriched": [], "filter_text": ""}]}'
+    selection = parse_selection(stored)
+    again = selection.without_member("A").with_standard(["Account"]).begun(7)
+    assert again.shown_after("ChangeEvents", "AccountChangeEvent") == 0
+    assert parse_selection(render_selection(again)) == again
+
+
+def test_names_of_events_that_are_gone_are_kept_up_to_a_bound() -> None:
+    selection = Selection()
+    for number in range(1100):
+        selection = selection.ended([f"E{number}__e"], number)
+    assert len(selection.beginnings) == 1000
+    assert selection.shown_after("", "E1099__e") == 1099

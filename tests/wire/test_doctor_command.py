@@ -1,0 +1,173 @@
+"""`tidewire doctor` beside a live server, and where things are wrong."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tidewire.cli.main import cli
+from tidewire.testing import ServerProcess
+from tidewire.transport.tls import ensure_certificates, server_ssl_context
+
+LONG_AGO_MS = 1_400_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory to be in."""
+    monkeypatch.setenv("TIDEWIRE_CONFIG_DIR", str(tmp_path / "conf"))
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    return here
+
+
+def examine(*arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """The exit code, and what each check found."""
+    done = CliRunner().invoke(cli, ["doctor", "--json", *arguments])
+    document = json.loads(done.stdout)
+    assert document["is_well"] == (done.exit_code == 0)
+    return done.exit_code, {each["check"]: each for each in document["checks"]}
+
+
+def addresses(server: ServerProcess) -> list[str]:
+    flags = {
+        "--http": server.http,
+        "--https": server.https,
+        "--grpc": server.grpc,
+        "--grpc-tls": server.grpc_tls,
+    }
+    shown = {
+        flag: address.rpartition("/")[2].replace("localhost", "127.0.0.1") for flag, address in flags.items()
+    }
+    return [part for pair in shown.items() for part in pair]
+
+
+def test_running_server_is_well(server: ServerProcess) -> None:
+    code, found = examine("--data", str(server.data), *addresses(server))
+    assert {name: each["state"] for name, each in found.items() if each["state"] != "ok"} == {}
+    assert code == 0
+    assert "the server is running" in found["port http"]["told"]
+    assert "can be read" in found["pipeline source"]["told"]
+
+
+def test_port_that_another_server_has_is_explained(server: ServerProcess, place: Path) -> None:
+    code, found = examine("--data", str(place / "data"), *addresses(server))
+    assert code == 1
+    assert found["port http"]["state"] == "problem"
+    assert f"process {server.pid}" in found["port http"]["told"]
+    assert "--http" in found["port http"]["do"]
+
+
+def test_machine_without_a_server_is_told_how_to_start_one() -> None:
+    code, found = examine(
+        "--http", "127.0.0.1:0", "--https", "127.0.0.1:0", "--grpc", "127.0.0.1:1", "--no-pipeline"
+    )
+    assert found["server"]["state"] == "note"
+    assert "tidewire serve --dev" in found["server"]["do"]
+    assert "java" not in found
+    assert code == (
+        1 if found["port grpc_tls"]["state"] == "problem" or found["port grpc"]["state"] == "problem" else 0
+    )
+
+
+def test_unreachable_source_of_the_pipeline_is_explained(server: ServerProcess) -> None:
+    code, found = examine("--url", server.http, "--endpoint", "127.0.0.1:1")
+    assert code == 1
+    assert found["pipeline source"]["state"] == "problem"
+    assert "127.0.0.1:1 cannot be reached" in found["pipeline source"]["told"]
+    assert "--endpoint" in found["pipeline source"]["do"]
+
+
+def test_source_without_the_topic_is_explained(server: ServerProcess) -> None:
+    code, found = examine("--url", server.http, "--endpoint", server.grpc, "--topic", "/data/NoneChangeEvent")
+    assert code == 1
+    assert "NoneChangeEvent" in found["pipeline source"]["told"]
+    assert "tidewire channels" in found["pipeline source"]["do"]
+
+
+def test_login_that_is_refused_is_explained(server: ServerProcess) -> None:
+    code, found = examine("--url", server.http, "--password", "wrong", "--endpoint", server.grpc)
+    assert code == 1
+    assert found["server"]["state"] == "ok"
+    assert "invalid_grant" in found["login"]["told"]
+
+
+def test_certificate_that_is_not_trusted_is_explained(server: ServerProcess) -> None:
+    code, found = examine("--url", server.https, "--no-pipeline")
+    assert code == 1
+    assert "not trusted" in found["server certificate"]["told"]
+    assert "--ca" in found["server certificate"]["do"]
+    trusted = examine("--url", server.https, "--ca", str(server.ca_path), "--no-pipeline")[1]
+    assert trusted["server"]["state"] == "ok"
+
+
+@contextmanager
+def listening_with_tls(directory: Path) -> Iterator[int]:
+    """A listener with the certificate in a directory; its port."""
+    context = server_ssl_context(ensure_certificates(directory, [], LONG_AGO_MS))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                    connection.settimeout(30)
+                    with context.wrap_socket(connection, server_side=True) as secured:
+                        secured.recv(1)
+                except ssl.SSLError:
+                    continue
+                except OSError:
+                    return
+
+        greeting = threading.Thread(target=greet, daemon=True)
+        greeting.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            greeting.join(30)
+
+
+def test_expired_certificate_of_a_server_is_explained(place: Path) -> None:
+    with listening_with_tls(place / "tls") as port:
+        url = f"https://localhost:{port}"
+        code, found = examine("--url", url, "--ca", str(place / "tls" / "ca.pem"), "--no-pipeline")
+        assert code == 1
+        assert found["server certificate"]["told"] == f"the certificate of {url} has expired"
+        shown = examine("--https", f"127.0.0.1:{port}", "--no-pipeline")[1]["certificate shown on https"]
+    assert (shown["state"], "expired on 2015" in shown["told"]) == ("problem", True)
+
+
+def test_expired_certificate_in_the_data_directory_is_explained(place: Path) -> None:
+    ensure_certificates(place / "data" / "tls", [], LONG_AGO_MS)
+    code, found = examine("--data", str(place / "data"), "--no-pipeline")
+    assert code == 1
+    assert "expired on 2015" in found["certificate"]["told"]
+    assert "start the server again" in found["certificate"]["do"]
+
+
+def test_settings_that_cannot_be_read_are_explained(place: Path) -> None:
+    (place / "tidewire.toml").write_text("nonsense = 1\n")
+    code, found = examine("--no-pipeline")
+    assert code == 1
+    assert "nonsense" in found["settings"]["told"]
+
+
+def test_text_form_has_what_to_do_under_each_problem(place: Path) -> None:
+    (place / "file").write_text("")
+    done = CliRunner().invoke(cli, ["doctor", "--data", str(place / "file" / "x"), "--no-pipeline"])
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    (at,) = [n for n, line in enumerate(lines) if line.startswith("problem  data directory")]
+    assert lines[at + 1].strip().startswith("-> move that file away")
+    assert lines[-1].endswith(("1 problem", "problems"))

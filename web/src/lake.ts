@@ -1,0 +1,47 @@
+// What a pipeline's own account of its lake says in words.
+
+import { formatSpan } from "./format";
+import type { LakeStatus, Pipeline } from "./sampler";
+
+/** The words for a pipeline that is at work; with any other, its lag says nothing. */
+const FOLLOWING = ["ok", "behind"];
+
+/** How fresh the lake is, in a word or two. */
+export function freshness(pipeline: Pipeline): string {
+  const { state, status } = pipeline;
+  if (status === null) {
+    return "none";
+  }
+  if (state === "stopped") {
+    return "not running";
+  }
+  if (status.health !== undefined && !FOLLOWING.includes(status.health)) {
+    return status.health;
+  }
+  const lagMs = status.lag_ms ?? 0;
+  return (status.waiting ?? 0) === 0 || lagMs === 0 ? "up to date" : `${formatSpan(lagMs)} behind`;
+}
+
+/** Records that a gap or an overflow has made stale and that are still to be read again. */
+export function countStale(status: LakeStatus): number {
+  return status.dirty ?? (status.replicas ?? []).reduce((sum, row) => sum + (row.stale ?? 0), 0);
+}
+
+/** The objects that are being read again as a whole. */
+export function resyncing(status: LakeStatus): string {
+  const told = status.resyncing ?? 0;
+  if (typeof told === "number") {
+    return told === 0 ? "" : `${told} ${told === 1 ? "object is" : "objects are"} being read again as a whole.`;
+  }
+  return told.length === 0 ? "" : `Being read again as a whole: ${told.join(", ")}.`;
+}
+
+/** The objects that cannot be read again. */
+export function failed(status: LakeStatus): string {
+  const names = status.failed ?? [];
+  return names.length === 0 ? "" : `Not to be read again, though they should be: ${names.join(", ")}.`;
+}
+
+export function countDeadLetters(status: LakeStatus): number {
+  return Object.values(status.dead_letters ?? {}).reduce((sum, count) => sum + count, 0);
+}

@@ -1,0 +1,61 @@
+// Any channel by its name: Subscribe, Unsubscribe, and what happens in between.
+
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { useRoute } from "../route";
+import { useStore } from "../store";
+import { parseReplayFrom } from "../stream";
+import { Page, Problem, TextField } from "../ui";
+import { MetaLog, Notifications, useStream } from "../watching";
+
+export function PlainDemo(): JSX.Element {
+  const [, , given] = useRoute();
+  const stream = useStream();
+  const [channel, setChannel] = useState(given ?? "/data/ChangeEvents");
+  const [from, setFrom] = useState("-1");
+  const [problem, setProblem] = useState("");
+  const subscribed = useStore(stream.channel);
+  const state = useStore(stream.state);
+  const subscribe = (event: Event): void => {
+    event.preventDefault();
+    const replayFrom = parseReplayFrom(from);
+    if (replayFrom === null) {
+      setProblem("Replay From Id must be -2, -1 or the replay id of an event.");
+      return;
+    }
+    setProblem("");
+    stream.subscribe(channel.trim(), replayFrom);
+  };
+  return (
+    <Page title="Any channel" intro="Push topics, generic channels, change events and platform events alike.">
+      <form class="card" onSubmit={subscribe}>
+        <TextField
+          label="Channel"
+          value={channel}
+          hint="As in /topic/Name, /u/Name, /data/AccountChangeEvent or /event/Name__e"
+          onChange={setChannel}
+          required
+        />
+        <TextField
+          label="Replay From Id"
+          value={from}
+          hint="-2 = earliest, -1 = no replay, or the id of the event to read after"
+          onChange={setFrom}
+        />
+        <Problem text={problem} />
+        <div class="buttons">
+          <button type="submit">Subscribe</button>
+          <button type="button" disabled={subscribed === ""} onClick={() => stream.unsubscribe()}>
+            Unsubscribe
+          </button>
+          <span role="status" data-channel={subscribed}>
+            {state === "connected" ? "Connected" : "Not connected"}
+            {subscribed === "" ? ", not subscribed" : `, subscribed to ${subscribed}`}
+          </span>
+        </div>
+      </form>
+      <Notifications stream={stream} />
+      <MetaLog stream={stream} />
+    </Page>
+  );
+}

@@ -1,0 +1,119 @@
+// Channels of one's own: which change or platform events they carry, and with which filter.
+
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import type { Api, Json } from "../api";
+import { useConsole } from "../console";
+import { readChannels, readMembers, readSelectable, type Channel, type EventChannelSetup } from "../selection";
+import { DATA } from "../version";
+import { Done, Problem, Section, SelectField, TextField, useLoad, useWork } from "../ui";
+import { EventChannel } from "./event_channel";
+
+async function readSetup(api: Api): Promise<EventChannelSetup> {
+  const [channels, members, selectable] = await Promise.all([readChannels(api), readMembers(api), readSelectable(api)]);
+  return { channels, members, selectable };
+}
+
+interface ChannelDraft {
+  id: string;
+  name: string;
+  label: string;
+  type: string;
+}
+
+export function EventChannels(): JSX.Element {
+  const { api } = useConsole();
+  const [draft, setDraft] = useState<ChannelDraft | null>(null);
+  const work = useWork();
+  const loaded = useLoad(() => readSetup(api), [api]);
+  const change = (what: () => Promise<string>): Promise<void> =>
+    work.run(async () => {
+      const done = await what();
+      loaded.again();
+      return done;
+    });
+  const save = (saved: ChannelDraft): Promise<void> =>
+    change(async () => {
+      const name = saved.name.endsWith("__chn") ? saved.name : `${saved.name}__chn`;
+      const metadata = { label: saved.label, channelType: saved.type };
+      const resource = "tooling/sobjects/PlatformEventChannel";
+      if (saved.id === "") {
+        await api.create(resource, { FullName: name, Metadata: metadata });
+      } else {
+        const { Metadata: known } = await api.get<{ Metadata: Json }>(`${DATA}/${resource}/${saved.id}`);
+        const { urls: _, ...kept } = known;
+        await api.update(resource, saved.id, { Metadata: { ...kept, ...metadata } });
+      }
+      setDraft(null);
+      return `${name} is saved.`;
+    });
+  const remove = (channel: Channel): Promise<void> =>
+    change(async () => {
+      await api.remove("tooling/sobjects/PlatformEventChannel", channel.id);
+      return `${channel.name} is deleted.`;
+    });
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    if (draft !== null) {
+      void save(draft);
+    }
+  };
+  return (
+    <Section title="Event channels">
+      <p class="quiet">
+        A channel of your own carries the change events or the platform events that are its members, filtered if you
+        like.
+      </p>
+      <Problem text={loaded.problem || work.problem} />
+      <Done text={work.done} />
+      {loaded.value?.channels.length === 0 && <p class="quiet">There is no event channel yet.</p>}
+      {loaded.value?.channels.map((channel) => (
+        <EventChannel
+          key={channel.id}
+          channel={channel}
+          setup={loaded.value as EventChannelSetup}
+          isBusy={work.isBusy}
+          onChange={(what) => void change(what)}
+          onEdit={() => setDraft(channel)}
+          onRemove={() => void remove(channel)}
+        />
+      ))}
+      {draft === null ? (
+        <button type="button" onClick={() => setDraft({ id: "", name: "", label: "", type: "data" })}>
+          New event channel
+        </button>
+      ) : (
+        <form class="card" onSubmit={submit}>
+          <TextField
+            label="Full name"
+            value={draft.name}
+            hint="Ends with __chn"
+            readOnly={draft.id !== ""}
+            onChange={(name) => setDraft({ ...draft, name })}
+            required
+          />
+          <TextField label="Label" value={draft.label} onChange={(label) => setDraft({ ...draft, label })} required />
+          {draft.id === "" && (
+            <SelectField
+              label="Carries"
+              value={draft.type}
+              options={[
+                ["data", "change events"],
+                ["event", "platform events"],
+              ]}
+              onChange={(type) => setDraft({ ...draft, type })}
+            />
+          )}
+          <div class="buttons">
+            <button type="submit" disabled={work.isBusy}>
+              Save
+            </button>
+            <button type="button" onClick={() => setDraft(null)}>
+              Cancel
+            </button>
+          </div>
+        </form>
+      )}
+    </Section>
+  );
+}

@@ -1,0 +1,206 @@
+// The lake that a pipeline keeps: its tables, how fresh they are, what waits or is stale, and the history of a record.
+
+import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
+import { Chart } from "../chart";
+import { useConsole } from "../console";
+import { formatNumber, formatRate, formatSpan, formatTime, formatValue } from "../format";
+import { countDeadLetters, countStale, failed, freshness, resyncing } from "../lake";
+import type { LakeStatus, Pipeline, ReplicaRow, Sample } from "../sampler";
+import { useStore } from "../store";
+import { Page, Problem, Section, Table, type Column } from "../ui";
+import { History } from "./history";
+
+const SHOWN_APART = [
+  "archived",
+  "waiting",
+  "lag_ms",
+  "dead_letters",
+  "replicas",
+  "dirty",
+  "resyncing",
+  "failed",
+  "health",
+  "problem",
+  "unread",
+];
+
+// What is larger counts from 1970 and is no span.
+const LATEST_SPAN_MS = 1e11;
+
+export function PipelinePage(): JSX.Element {
+  const { known } = useConsole();
+  const now = useStore(known);
+  const { pipeline } = now;
+  return (
+    <Page title="Pipeline">
+      <Problem text={now.problem} />
+      {pipeline === null && now.problem === "" && <p class="quiet">Loading, or not for this user to see.</p>}
+      {pipeline !== null && pipeline.status === null && <NoLake pipeline={pipeline} />}
+      {pipeline !== null && pipeline.status !== null && (
+        <Lake pipeline={pipeline} status={pipeline.status} samples={now.samples} />
+      )}
+    </Page>
+  );
+}
+
+function NoLake(props: { pipeline: Pipeline }): JSX.Element {
+  return (
+    <div class="card" id="no-lake">
+      <h2>{props.pipeline.state === "unreadable" ? "The lake cannot be read" : "No lake"}</h2>
+      <p>{props.pipeline.message}</p>
+    </div>
+  );
+}
+
+function Lake(props: { pipeline: Pipeline; status: LakeStatus; samples: readonly Sample[] }): JSX.Element {
+  const { pipeline, status } = props;
+  const stale = countStale(status);
+  const replicas = status.replicas ?? [];
+  const dead = Object.entries(status.dead_letters ?? {});
+  return (
+    <>
+      <p role="status" class={pipeline.state === "running" ? "quiet" : "problem"}>
+        {pipeline.message}
+      </p>
+      <Problem text={status.problem ?? ""} />
+      <dl class="figures">
+        {status.health !== undefined && <Figure name="Health" value={status.health} />}
+        <Figure name="Freshness" value={freshness(pipeline)} />
+        {typeof status.unread === "number" && <Figure name="Not archived yet" value={formatNumber(status.unread)} />}
+        <Figure name="Events archived" value={formatNumber(status.archived ?? 0)} />
+        <Figure name="Waiting to be applied" value={formatNumber(status.waiting ?? 0)} />
+        <Figure name="Stale records" value={formatNumber(stale)} />
+        <Figure name="Dead letters" value={formatNumber(countDeadLetters(status))} />
+      </dl>
+      <Freshness samples={props.samples} />
+      <Section title="Tables">
+        <Table
+          id="lake-tables"
+          label="Replica tables"
+          columns={replicaColumns(replicas)}
+          rows={replicas}
+          empty="No replica has been made yet."
+          keyOf={(row) => row.entity}
+        />
+      </Section>
+      <Section title="Gaps, overflows and resynchronisation">
+        <p>
+          {stale === 0
+            ? "No record is stale: every gap is closed. "
+            : `${formatNumber(stale)} records are stale: a gap told that they changed, and they wait to be read. `}
+          {resyncing(status) || "No object is being read again as a whole."} {failed(status)}
+        </p>
+        <Table
+          label="Dead letters"
+          columns={DEAD_COLUMNS}
+          rows={dead}
+          empty="No event has been set aside."
+          keyOf={([reason]) => reason}
+        />
+        <dl class="values">
+          {Object.entries(status)
+            .filter(([name]) => !SHOWN_APART.includes(name))
+            .map(([name, value]) => (
+              <div key={name}>
+                <dt>{inWords(name)}</dt>
+                <dd>
+                  <Detail name={name} value={value} />
+                </dd>
+              </div>
+            ))}
+        </dl>
+      </Section>
+      <History entities={replicas.map((row) => row.entity)} />
+    </>
+  );
+}
+
+function Figure(props: { name: string; value: string }): JSX.Element {
+  return (
+    <div>
+      <dt>{props.name}</dt>
+      <dd>{props.value}</dd>
+    </div>
+  );
+}
+
+function inWords(name: string): string {
+  const words = name.replace(/_ms$/, "").replace(/_/g, " ");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+/** A thing the pipeline tells: a word, or a list of named ones. */
+function Detail(props: { name: string; value: unknown }): JSX.Element {
+  const { name, value } = props;
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    return <>{formatDetail(name, value)}</>;
+  }
+  const entries = Object.entries(value);
+  return (
+    <ul class="details">
+      {entries.map(([key, each]) => (
+        <li key={key}>
+          {key}: {formatDetail(key, each)}
+        </li>
+      ))}
+      {entries.length === 0 && <li>none</li>}
+    </ul>
+  );
+}
+
+function formatDetail(name: string, value: unknown): string {
+  if (name.endsWith("_ms") && typeof value === "number") {
+    return value > LATEST_SPAN_MS ? formatTime(value) : formatSpan(value);
+  }
+  return formatValue(value) || "none";
+}
+
+/** A column for each thing that the pipeline tells of its tables. */
+function replicaColumns(rows: readonly ReplicaRow[]): Column<ReplicaRow>[] {
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  return names.map((name) => ({
+    name: inWords(name),
+    cell: (row) => {
+      const value = row[name];
+      return typeof value === "number" ? formatNumber(value) : formatValue(value);
+    },
+    isNumber: rows.every((row) => typeof (row[name] ?? 0) === "number"),
+  }));
+}
+
+const DEAD_COLUMNS: readonly Column<[string, number]>[] = [
+  { name: "Dead letters because of", cell: ([reason]) => reason },
+  { name: "Events", cell: ([, count]) => formatNumber(count), isNumber: true },
+];
+
+function Freshness(props: { samples: readonly Sample[] }): JSX.Element {
+  const { samples } = props;
+  const last = samples.at(-1);
+  const drawn = useMemo(
+    () => ({
+      times: samples.map((sample) => sample.atMs),
+      seconds: [{ name: "seconds", values: samples.map((sample) => sample.lakeLagS) }],
+      events: [{ name: "events", values: samples.map((sample) => sample.lakeWaiting) }],
+    }),
+    [samples],
+  );
+  const say = (value: number | null | undefined, unit: string): string =>
+    value === null || value === undefined ? "Nothing measured yet." : `Now ${formatRate(value)} ${unit}.`;
+  return (
+    <div class="charts">
+      <Chart
+        title="Freshness: seconds behind"
+        summary={say(last?.lakeLagS, "seconds")}
+        times={drawn.times}
+        lines={drawn.seconds}
+      />
+      <Chart
+        title="Freshness: events waiting"
+        summary={say(last?.lakeWaiting, "events")}
+        times={drawn.times}
+        lines={drawn.events}
+      />
+    </div>
+  );
+}

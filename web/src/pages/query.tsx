@@ -1,0 +1,240 @@
+// SOQL: a query, its rows page by page, and its mistakes at their place.
+
+import type { JSX } from "preact";
+import { useRef, useState } from "preact/hooks";
+import { explain, Refused, type QueryPage, type SObject } from "../api";
+import { useConsole } from "../console";
+import { formatNumber, formatValue } from "../format";
+import { href } from "../route";
+import { DATA } from "../version";
+import { CheckField, Field, Page, Problem, Table, type Column } from "../ui";
+
+const FIRST_QUERY = "SELECT Id, Name, LastModifiedDate\nFROM Account\nORDER BY LastModifiedDate DESC\nLIMIT 20";
+// As few rows a page as the API gives: more make a table slow.
+const PAGE_SIZE = { "Sforce-Query-Options": "batchSize=200" };
+let lastQuery = FIRST_QUERY;
+
+interface Found {
+  columns: string[];
+  rows: SObject[];
+  total: number;
+  next: string;
+  tookMs: number;
+}
+
+interface Mistake {
+  text: string;
+  /** Where in the query it is, counted from 1; null if the server did not say. */
+  row: number | null;
+  column: number | null;
+}
+
+export function QueryPageView(): JSX.Element {
+  const { api } = useConsole();
+  const [soql, setSoql] = useState(lastQuery);
+  const [isAll, setAll] = useState(false);
+  const [isTooling, setTooling] = useState(false);
+  const [isBusy, setBusy] = useState(false);
+  const [found, setFound] = useState<Found | null>(null);
+  const [mistake, setMistake] = useState<Mistake | null>(null);
+  const editor = useRef<HTMLTextAreaElement>(null);
+
+  const attempt = async (ask: () => Promise<QueryPage>, before: Found | null): Promise<void> => {
+    setBusy(true);
+    setMistake(null);
+    const beganMs = performance.now();
+    try {
+      const page = await ask();
+      setFound(addPage(before, page, performance.now() - beganMs));
+    } catch (error) {
+      const told = parseMistake(error);
+      setMistake(told);
+      setFound(before);
+      select(editor.current, told);
+    }
+    setBusy(false);
+  };
+  const run = (): void => {
+    lastQuery = soql;
+    const resource = isTooling ? "tooling/query" : isAll ? "queryAll" : "query";
+    const path = `${DATA}/${resource}?q=${encodeURIComponent(soql)}`;
+    void attempt(() => api.call<QueryPage>("GET", path, undefined, PAGE_SIZE), null);
+  };
+  const more = (): void => {
+    if (found !== null) {
+      void attempt(() => api.call<QueryPage>("GET", found.next, undefined, PAGE_SIZE), found);
+    }
+  };
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    run();
+  };
+  const onKey = (event: KeyboardEvent): void => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      run();
+    }
+  };
+  return (
+    <Page title="SOQL">
+      <form onSubmit={submit}>
+        <Field label="Query" hint="Ctrl+Enter runs it">
+          {(id) => (
+            <textarea
+              id={id}
+              ref={editor}
+              class="code"
+              rows={6}
+              spellcheck={false}
+              value={soql}
+              aria-invalid={mistake !== null}
+              onInput={(event) => setSoql(event.currentTarget.value)}
+              onKeyDown={onKey}
+            />
+          )}
+        </Field>
+        <div class="buttons">
+          <button type="submit" disabled={isBusy}>
+            Run
+          </button>
+          <CheckField label="Deleted records too" value={isAll} onChange={setAll} />
+          <CheckField label="Tooling API" value={isTooling} onChange={setTooling} />
+        </div>
+      </form>
+      {mistake !== null && <MistakeAt mistake={mistake} soql={lastQuery} />}
+      {found !== null && <Results found={found} isBusy={isBusy} onMore={more} />}
+    </Page>
+  );
+}
+
+function Results(props: { found: Found; isBusy: boolean; onMore: () => void }): JSX.Element {
+  const { found } = props;
+  const columns: Column<SObject & { key: number }>[] = found.columns.map((name) => ({
+    name,
+    cell: (row) => <Cell row={row} name={name} />,
+  }));
+  return (
+    <>
+      <p role="status" id="query-summary">
+        {formatNumber(found.rows.length)} of {formatNumber(found.total)} rows, {Math.round(found.tookMs)} ms
+      </p>
+      <Table
+        id="query-rows"
+        label="Results"
+        columns={columns}
+        rows={found.rows.map((row, key) => ({ ...row, key }))}
+        empty={found.total > 0 ? `The count is ${formatNumber(found.total)}.` : "No rows."}
+        keyOf={(row) => row.key}
+      />
+      {found.next !== "" && (
+        <button type="button" disabled={props.isBusy} onClick={props.onMore}>
+          Next page
+        </button>
+      )}
+    </>
+  );
+}
+
+function Cell(props: { row: SObject; name: string }): JSX.Element {
+  const value = valueAt(props.row, props.name);
+  const type = props.row.attributes?.type;
+  if (props.name === "Id" && typeof value === "string" && type !== undefined) {
+    return (
+      <a class="id" href={href("objects", type, value)}>
+        {value}
+      </a>
+    );
+  }
+  if (isSubquery(value)) {
+    return <>{value.records.map((record) => formatValue(record)).join("; ")}</>;
+  }
+  return <>{formatValue(value)}</>;
+}
+
+/** The error with the query around it, as the server places it. */
+function MistakeAt(props: { mistake: Mistake; soql: string }): JSX.Element {
+  const { row, column } = props.mistake;
+  const line = row === null ? undefined : props.soql.split("\n")[row - 1];
+  return (
+    <div class="mistake">
+      <Problem text={props.mistake.text} />
+      {line !== undefined && column !== null && (
+        <pre aria-hidden="true">
+          {line}
+          {"\n"}
+          {" ".repeat(Math.max(0, column - 1))}^
+        </pre>
+      )}
+    </div>
+  );
+}
+
+function isSubquery(value: unknown): value is QueryPage {
+  return typeof value === "object" && value !== null && Array.isArray((value as QueryPage).records);
+}
+
+function addPage(before: Found | null, page: QueryPage, tookMs: number): Found {
+  const rows = [...(before?.rows ?? []), ...page.records];
+  return {
+    columns: before?.columns ?? columnsOfAll(page.records),
+    rows,
+    total: page.totalSize,
+    next: page.done ? "" : (page.nextRecordsUrl ?? ""),
+    tookMs,
+  };
+}
+
+/** A row without a parent shows its column, others show the parent's fields: the latter count. */
+function columnsOfAll(rows: readonly SObject[]): string[] {
+  const names = [...new Set(rows.flatMap((row) => columnsOf(row, "")))];
+  return names.filter((name) => !names.some((other) => other.startsWith(`${name}.`)));
+}
+
+/** The columns of a row; the fields of a parent become columns of their own. */
+function columnsOf(row: SObject, prefix: string): string[] {
+  return Object.entries(row).flatMap(([name, value]) => {
+    if (name === "attributes") {
+      return [];
+    }
+    const isParent = typeof value === "object" && value !== null && "attributes" in value;
+    return isParent ? columnsOf(value as SObject, `${prefix}${name}.`) : [`${prefix}${name}`];
+  });
+}
+
+function valueAt(row: SObject, name: string): unknown {
+  let value: unknown = row;
+  for (const part of name.split(".")) {
+    value = typeof value === "object" && value !== null ? (value as SObject)[part] : null;
+  }
+  return value;
+}
+
+function parseMistake(error: unknown): Mistake {
+  if (!(error instanceof Refused)) {
+    return { text: explain(error), row: null, column: null };
+  }
+  const place = /ERROR at Row:(\d+):Column:(\d+)\n?/.exec(error.message);
+  if (place === null) {
+    return { text: explain(error), row: null, column: null };
+  }
+  const [whole, row, column] = place;
+  const words = error.message.slice(place.index + whole.length).trim();
+  return {
+    text: `Row ${row}, column ${column}: ${words} (${error.code})`,
+    row: Number(row),
+    column: Number(column),
+  };
+}
+
+/** Put the cursor where the mistake is, on the word that stands there. */
+function select(editor: HTMLTextAreaElement | null, mistake: Mistake): void {
+  if (editor === null || mistake.row === null || mistake.column === null) {
+    return;
+  }
+  const lines = editor.value.split("\n");
+  const before = lines.slice(0, mistake.row - 1).reduce((sum, line) => sum + line.length + 1, 0);
+  const start = before + mistake.column - 1;
+  const word = /^\w+/.exec(editor.value.slice(start))?.[0] ?? "";
+  editor.focus();
+  editor.setSelectionRange(start, start + word.length);
+}
