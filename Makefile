@@ -28,8 +28,8 @@ test: lint test-unit test-system ## Everything that can fail: lint and all tests
 test-unit: install ## Tests that need no server process, in parallel
 	$(PYTEST) -n 2 -m "not (clients or crash or spark or browser)"
 
-test-system: install ## Tests with live servers, foreign clients, crashes, Spark and a browser, one after another
-	$(PYTEST) -m "clients or crash or spark or browser"
+test-system: install ## Tests with live servers, foreign clients, crashes, Spark and a browser, two files at a time
+	$(PYTEST) -n 2 --dist loadfile -m "clients or crash or spark or browser"
 
 lint: install ## Style, types, layers, generated code and the page's types
 	$(BIN)/ruff check .
