@@ -83,16 +83,16 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     subprocess.run([sys.executable, str(script), "stop", "--dir", str(directory)], check=True)
 
 
-def executors(scratch: Path) -> list[int]:
+def executors(scratch: Path, driver: int) -> list[int]:
     """The processes of this test that run tasks: executors of the cluster, which work under the scratch
     directory, or else the Python workers of the driver.
     """
     parents = {pid: parent for pid, parent, _ in _iter_processes()}
 
     def is_ours(pid: int) -> bool:
-        while pid > 1 and pid != os.getpid():
+        while pid > 1 and pid != driver:
             pid = parents.get(pid, 0)
-        return pid == os.getpid()
+        return pid == driver
 
     backends, workers = [], []
     for pid, _, command in _iter_processes():
@@ -156,7 +156,7 @@ def put_through(server: ServerProcess, lake: Lake, master: str, kills: int, seed
             before = read_status(lake).archived
             wait_for(driver, "progress", lambda at=before: told(lake).get("archived", 0) > at)
             pause.wait(choose.random() * 2)
-            victims = executors(log.parent)
+            victims = executors(log.parent, driver.process.pid)
             if number % 2 and victims:
                 os.kill(choose.choice(victims), signal.SIGKILL)
             else:

@@ -31,6 +31,7 @@ def options_for(server: ServerProcess, **more: str) -> dict[str, str]:
         "username": DEV_USERNAME,
         "password": DEV_PASSWORD,
         "login_url": server.http,
+        "settle_s": "20",  # of a server that is only slow to answer, not quiet
     } | more
 
 

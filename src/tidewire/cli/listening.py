@@ -49,8 +49,9 @@ def find_owner(port: int) -> Owner | None:
     for process in _PROC.glob("[0-9]*"):
         with suppress(OSError):
             for handle in (process / "fd").iterdir():
-                if os.readlink(handle) in wanted:
-                    return _owner(int(process.name))
+                with suppress(FileNotFoundError):  # closed meanwhile, as the one that listed them is
+                    if os.readlink(handle) in wanted:
+                        return _owner(int(process.name))
     return None
 
 

@@ -41,17 +41,19 @@ class LogSize:
 
     def __init__(self) -> None:
         self._counted: dict[tuple[int, int], _Counted] = {}
+        self._newest: dict[int, int] = {}
 
     def read(self, reader: Reader) -> tuple[FamilySize, ...]:
         """Every family, also those that keep nothing."""
         kept = sorted((int(f), int(h)) for f, h in reader.execute("SELECT family, hour FROM partitions"))
         known = self._counted
         self._counted = {}
-        newest = dict(kept)  # of each family, the last of its hours: only there can more come
+        # Of each family, the last of its hours at the last read: only there and later can more have come.
+        newest, self._newest = self._newest, dict(kept)
         rows_left = _ROWS_AT_ONCE
         for key in kept:
             counted = known.get(key, _Counted())
-            if not counted.is_whole or newest[key[0]] == key[1]:
+            if not counted.is_whole or key[1] >= newest.get(key[0], key[1]):
                 before = counted.events
                 counted = _count_on(reader, key, counted, rows_left)
                 rows_left -= counted.events - before

@@ -42,7 +42,7 @@ class Listener:
             return list(self._events)
 
     def wait_for(
-        self, wanted: Callable[[ReceivedEvent], bool] = lambda event: True, timeout_s: float = 10.0
+        self, wanted: Callable[[ReceivedEvent], bool] = lambda event: True, timeout_s: float = 30.0
     ) -> ReceivedEvent:
         """The first event for which `wanted` holds and that was not returned before.
 

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -132,11 +133,14 @@ def test_server_that_is_not_there_is_worth_another_try() -> None:
         RestClient(Login("t", "http://127.0.0.1:1", "00D")).describe()
 
 
-def test_status_of_another_server_shows_its_streaming_limits(scripted: Scripted) -> None:
+def test_status_of_another_server_shows_its_streaming_limits(scripted: Scripted, tmp_path: Path) -> None:
     limits = {
         "DailyStreamingApiEvents": {"Max": 10, "Remaining": 4},
         "FileStorageMB": {"Max": 1, "Remaining": 1},
     }
     scripted.answers[("GET", "/services/data/v67.0/limits")] = (200, limits)
-    done = CliRunner().invoke(cli, ["status", "--json", "--url", scripted.url, "--token", "good"])
+    environment = {"TIDEWIRE_CONFIG_DIR": str(tmp_path), "TIDEWIRE_PROFILE": None}
+    done = CliRunner(env=environment).invoke(
+        cli, ["status", "--json", "--url", scripted.url, "--token", "good"]
+    )
     assert json.loads(done.stdout) == [{"limit": "DailyStreamingApiEvents", "used": 6, "of": 10}]

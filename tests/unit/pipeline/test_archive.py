@@ -41,7 +41,7 @@ def history() -> History:
 @pytest.fixture
 def settings(history: History) -> Iterator[BusSettings]:
     with HistoryBus(history.events, history.position) as server:
-        yield BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=5)
+        yield BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=60)
 
 
 def write(lake: Lake, settings: BusSettings, history: History, floor: int = -1) -> Receipts:

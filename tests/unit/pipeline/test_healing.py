@@ -22,7 +22,7 @@ def heal(mirror: Mirror, first_kept: int, archive: Lake | None = None) -> Healin
     history = mirror.org.history
     kept = [event for event in history.events if event.replay_id >= first_kept]
     with HistoryBus(kept, history.position, first_kept=first_kept) as server:
-        settings = BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=5)
+        settings = BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=60)
         bus = Bus(settings, SystemClock())
         try:
             return heal_expired(mirror.lake, EPOCH, mirror.reader, bus, ManualClock(), archive)

@@ -49,7 +49,7 @@ def bus(history: History) -> Iterator[Bus]:
     kept = history.truths[TRANSACTIONS // 2][0]
     events = [event for event in history.events if event.replay_id > kept]
     with HistoryBus(events, history.position, first_kept=kept) as server:
-        settings = BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=5)
+        settings = BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=60)
         opened = Bus(settings, SystemClock())
         yield opened
         opened.close()
@@ -57,7 +57,7 @@ def bus(history: History) -> Iterator[Bus]:
 
 @pytest.fixture
 def planner(lake: Lake, bus: Bus) -> Iterator[HybridPlanner]:
-    made = HybridPlanner(lake, BusPlanner(bus, SystemClock(), 2.0))
+    made = HybridPlanner(lake, BusPlanner(bus, SystemClock(), 60.0))
     yield made
     made.close()
 
@@ -122,7 +122,7 @@ def test_position_before_the_archive_is_the_servers_to_refuse(
 
 
 def test_empty_archive_leaves_all_to_the_bus(tmp_path: Path, bus: Bus, history: History) -> None:
-    planner = HybridPlanner(Lake(str(tmp_path / "none")), BusPlanner(bus, SystemClock(), 2.0))
+    planner = HybridPlanner(Lake(str(tmp_path / "none")), BusPlanner(bus, SystemClock(), 60.0))
     planner.bound()
     assert planner.starting("earliest") == 0
     assert planner.cut(0, None) == history.position

@@ -218,7 +218,7 @@ class LateQuery:
 
     def stop(self) -> None:
         self._thread.start()
-        self._thread.join(5)
+        self._thread.join(60)
         self.has_ended = not self._thread.is_alive()
 
 

@@ -22,7 +22,7 @@ PLACES = "RecordsPlace__c"
 
 def settings_for(server: ServerProcess, topic: str = "/data/ChangeEvents") -> BusSettings:
     return BusSettings(
-        server.grpc, topic, username=DEV_USERNAME, password=DEV_PASSWORD, login_url=server.http, retry_s=5
+        server.grpc, topic, username=DEV_USERNAME, password=DEV_PASSWORD, login_url=server.http, retry_s=60
     )
 
 

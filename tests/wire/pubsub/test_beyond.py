@@ -222,10 +222,12 @@ class CountingProxy:
         with client, self._server:
             answering = threading.Thread(target=self._answer, args=(client,))
             answering.start()
-            while chunk := client.recv(65536):
-                self.sent += len(chunk)
-                self._server.sendall(chunk)
-            self._server.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # who leaves with something unread resets the connection
+                while chunk := client.recv(65536):
+                    self.sent += len(chunk)
+                    self._server.sendall(chunk)
+            with contextlib.suppress(OSError):
+                self._server.shutdown(socket.SHUT_RDWR)
             answering.join()
 
     def _answer(self, client: socket.socket) -> None:
