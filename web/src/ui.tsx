@@ -233,6 +233,20 @@ export function useWork(): Work {
   return { ...state, run };
 }
 
+/** What ends a form: saving it, or leaving everything as it was. */
+export function SaveButtons(props: { isBusy: boolean; onCancel: () => void }): JSX.Element {
+  return (
+    <div class="buttons">
+      <button type="submit" disabled={props.isBusy}>
+        Save
+      </button>
+      <button type="button" onClick={props.onCancel}>
+        Cancel
+      </button>
+    </div>
+  );
+}
+
 /** A button that asks before it does what cannot be taken back. The focus stays with the question and its answer. */
 export function DeleteButton(props: { what: string; isBusy: boolean; onDelete: () => void }): JSX.Element {
   const [isAsked, setAsked] = useState(false);

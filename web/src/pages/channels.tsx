@@ -9,6 +9,7 @@ import {
   Done,
   Page,
   Problem,
+  SaveButtons,
   Section,
   Table,
   TextField,
@@ -116,14 +117,7 @@ function GenericChannels(): JSX.Element {
             value={draft.description}
             onChange={(description) => setDraft({ ...draft, description })}
           />
-          <div class="buttons">
-            <button type="submit" disabled={work.isBusy}>
-              Save
-            </button>
-            <button type="button" onClick={() => setDraft(null)}>
-              Cancel
-            </button>
-          </div>
+          <SaveButtons isBusy={work.isBusy} onCancel={() => setDraft(null)} />
         </form>
       )}
     </Section>

@@ -6,7 +6,7 @@ import type { Api, Json } from "../api";
 import { useConsole } from "../console";
 import { readChannels, readMembers, readSelectable, type Channel, type EventChannelSetup } from "../selection";
 import { DATA } from "../version";
-import { Done, Problem, Section, SelectField, TextField, useLoad, useWork } from "../ui";
+import { Done, Problem, SaveButtons, Section, SelectField, TextField, useLoad, useWork } from "../ui";
 import { EventChannel } from "./event_channel";
 
 async function readSetup(api: Api): Promise<EventChannelSetup> {
@@ -104,14 +104,7 @@ export function EventChannels(): JSX.Element {
               onChange={(type) => setDraft({ ...draft, type })}
             />
           )}
-          <div class="buttons">
-            <button type="submit" disabled={work.isBusy}>
-              Save
-            </button>
-            <button type="button" onClick={() => setDraft(null)}>
-              Cancel
-            </button>
-          </div>
+          <SaveButtons isBusy={work.isBusy} onCancel={() => setDraft(null)} />
         </form>
       )}
     </Section>

@@ -11,6 +11,7 @@ import {
   Done,
   Page,
   Problem,
+  SaveButtons,
   SelectField,
   Table,
   TextField,
@@ -158,14 +159,7 @@ export function EventTypes(): JSX.Element {
             ]}
             onChange={(publishBehavior) => setDraft({ ...draft, publishBehavior })}
           />
-          <div class="buttons">
-            <button type="submit" disabled={work.isBusy}>
-              Save
-            </button>
-            <button type="button" onClick={() => setDraft(null)}>
-              Cancel
-            </button>
-          </div>
+          <SaveButtons isBusy={work.isBusy} onCancel={() => setDraft(null)} />
         </form>
       )}
       {shown !== undefined && (
