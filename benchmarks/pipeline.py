@@ -3,10 +3,12 @@
     python benchmarks/pipeline.py [--json] [--rows 100000] [--seconds 6] [--master local[2]]
 
 A server is filled with records, which gives as many events. Then one Spark session reads them all: by the bare source
-into Spark's noop sink (the peer), by the archive query into bronze, and by the apply query into history. Afterwards
-the whole pipeline runs while records are updated at 100 and 1,000 events a second, and a watcher notes when the
-manifest comes to cover each event: the time from its commit until then is what a reader waits. Memory is that of the
-driver, its JVM and all Python workers, shared pages counted in each.
+into Spark's noop sink (the peer), by the archive query into bronze, and by the apply query into history. Rates are
+events by the time of their batches; what it takes to start a query, once, stands in a row of its own. Afterwards
+the whole pipeline runs, and once it follows the log and has folded the replica, records are updated at 100 and 1,000
+events a second. A watcher notes when the manifest comes to cover each event: the time from its commit until then is
+what a reader waits, and at the end of each load a reader is asked for the last value. Memory is that of the driver,
+its JVM and all Python workers, shared pages counted in each.
 """
 
 from __future__ import annotations
@@ -22,14 +24,16 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow.compute as pc
-from measuring import Window, fdatasync_us, group_rss_mb
+from measuring import Reading, fdatasync_us, machine_busy_s
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from reporting import bench_parser, show
 
 from tidewire.clock import SystemClock
@@ -40,6 +44,7 @@ from tidewire.pipeline.archive import archive_batch
 from tidewire.pipeline.bus import BusSettings, render_options
 from tidewire.pipeline.lease import hold_lease
 from tidewire.pipeline.queries import PipelineConfig, drain, start_apply, start_archive
+from tidewire.pipeline.replicas import read_replica
 from tidewire.pipeline.run import run_pipeline
 from tidewire.pipeline.spark import start_session
 from tidewire.pipeline.tables import Lake, read_rows, try_open_table
@@ -100,8 +105,13 @@ def new_account(number: int) -> dict[str, Any]:
     }
 
 
-def update_steadily(server: ServerProcess, token: str, ids: Sequence[str], rate: int, seconds: float) -> None:
-    """Update records at a rate, in transactions of a tenth of a second's worth."""
+def update_steadily(
+    server: ServerProcess, token: str, ids: Sequence[str], rate: int, seconds: float
+) -> tuple[str, str]:
+    """Update records at a rate, in transactions of a tenth of a second's worth; the last one and its new value.
+    No two values are alike, since updates that are would become one event.
+    """
+    record_id = value = ""
     caller = Caller(server.http, token)
     size = max(1, min(AT_ONCE, rate // 10))
     started_s = time.monotonic()
@@ -109,11 +119,12 @@ def update_steadily(server: ServerProcess, token: str, ids: Sequence[str], rate:
         due_s = started_s + turn * size / rate
         time.sleep(max(0.0, due_s - time.monotonic()))
         first = turn * size % (len(ids) - size)
-        records = [
-            {"attributes": {"type": "Account"}, "id": record_id, "Phone": f"+{turn}"}
-            for record_id in ids[first : first + size]
-        ]
+        records: list[dict[str, Any]] = []
+        for record_id in ids[first : first + size]:
+            value = f"+{rate} {turn} {len(records)}"
+            records.append({"attributes": {"type": "Account"}, "id": record_id, "Phone": value})
         caller.write("PATCH", records)
+    return record_id, value
 
 
 class Watcher:
@@ -184,6 +195,23 @@ def wait_applied(server: ServerProcess, token: str, lake: Lake) -> int:
     raise TimeoutError(f"the pipeline has not come to position {head}")
 
 
+def wait_folded(lake: Lake, position: int) -> None:
+    """Wait until the base of the replica has everything up to a position."""
+    deadline_s = time.monotonic() + 300
+    while time.monotonic() < deadline_s:
+        row = manifest.newest(lake)
+        if row is not None and row.entities["Account"].base_position >= position:
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"the replica has not been folded up to position {position}")
+
+
+def check_read(lake: Lake, record_id: str, value: str) -> None:
+    """Make sure that a reader gets the last value now."""
+    rows = read_replica(lake, "Account", ids=[record_id])
+    assert rows["Phone"].to_pylist() == [value], rows["Phone"]
+
+
 def bus_settings(server: ServerProcess) -> BusSettings:
     """How the pipeline reads this server."""
     return BusSettings(
@@ -197,33 +225,103 @@ def bus_settings(server: ServerProcess) -> BusSettings:
     )
 
 
-def read_bare(spark: SparkSession, bus: BusSettings) -> tuple[int, float]:
+@dataclass(frozen=True)
+class Drained:
+    """What a query took: the time of its batches, and all of it."""
+
+    batches_s: float
+    all_s: float
+
+
+def time_query(query: StreamingQuery, started_s: float) -> Drained:
+    """Wait for a query that ends by itself; how long it took."""
+    drain(query, threading.Event())
+    all_s = time.monotonic() - started_s
+    return Drained(sum(each["durationMs"]["triggerExecution"] for each in query.recentProgress) / 1000, all_s)
+
+
+def read_bare(spark: SparkSession, bus: BusSettings) -> tuple[int, Drained]:
     """Read everything there is into nothing, as a stream; how many rows, and in what time."""
     with tempfile.TemporaryDirectory(prefix="tidewire-bare-") as checkpoint:
         options = {**render_options(bus), "max_rows": "100000", "settle_s": "2"}
-        rows = spark.readStream.format("tidewire").options(**options).load()
         started_s = time.monotonic()
+        rows = spark.readStream.format("tidewire").options(**options).load()
         query = (
             rows.writeStream.format("noop")
             .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
-        took_s = time.monotonic() - started_s
-        return sum(each["numInputRows"] for each in query.recentProgress), took_s
+        drained = time_query(query, started_s)
+        return sum(each["numInputRows"] for each in query.recentProgress), drained
 
 
-def run_queries(spark: SparkSession, config: PipelineConfig) -> tuple[float, float]:
+def run_queries(spark: SparkSession, config: PipelineConfig) -> tuple[Drained, Drained]:
     """Archive and apply what there is; the time of each."""
-    stop = threading.Event()
     clock = SystemClock()
     with hold_lease(config.lake.path) as epoch:
         started_s = time.monotonic()
-        drain(start_archive(spark, config, archive_batch(config.lake, epoch, clock)), stop)
-        archived_s = time.monotonic()
-        drain(start_apply(spark, config, apply_batch(config.lake, epoch, clock)), stop)
-        return archived_s - started_s, time.monotonic() - archived_s
+        query = start_archive(spark, config, archive_batch(config.lake, epoch, clock))
+        archived = time_query(query, started_s)
+        started_s = time.monotonic()
+        query = start_apply(spark, config, apply_batch(config.lake, epoch, clock))
+        return archived, time_query(query, started_s)
+
+
+class Tree:
+    """This process and all that descend from it: a JVM, its Python workers, a server. Workers have process groups
+    of their own, so that only their parents tell whose they are.
+    """
+
+    def __init__(self) -> None:
+        self._started_s = time.monotonic()
+        self._foreign_s = machine_busy_s() - self._cpu_s()
+
+    def close(self) -> Reading:
+        """How much of the machine others took from construction until now."""
+        wall_s = time.monotonic() - self._started_s
+        foreign_s = machine_busy_s() - self._cpu_s() - self._foreign_s
+        return Reading(wall_s, max(foreign_s, 0.0) / (wall_s * (os.cpu_count() or 1)))
+
+    def rss_mb(self, without: int) -> float:
+        """Resident memory of all but one process and what descends from it."""
+        processes = _list_processes()
+        left = _descend(processes, os.getpid()) - _descend(processes, without)
+        return sum(processes[pid].rss_pages for pid in left) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def _cpu_s(self) -> float:
+        """Time of all of them, also of those that have ended."""
+        processes = _list_processes()
+        ticks = sum(processes[pid].ticks for pid in _descend(processes, os.getpid()))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A living process: its parent, its CPU time with that of its ended children, and its memory."""
+
+    parent: int
+    ticks: int
+    rss_pages: int
+
+
+def _list_processes() -> dict[int, Process]:
+    found: dict[int, Process] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            found[int(entry.name)] = Process(int(fields[1]), sum(map(int, fields[11:15])), int(fields[21]))
+    return found
+
+
+def _descend(processes: dict[int, Process], root: int) -> set[int]:
+    found = {root} & processes.keys()
+    while more := {pid for pid, each in processes.items() if each.parent in found} - found:
+        found |= more
+    return found
 
 
 def measure(rows: int, seconds: float, master: str) -> dict[str, Any]:
@@ -241,27 +339,34 @@ def measure(rows: int, seconds: float, master: str) -> dict[str, Any]:
             read_bare(spark, bus)
             run_queries(spark, warm)
             ids += fill(server, token, rows - WARM_ROWS)
-            window = Window([server.pid])
-            bare_rows, bare_s = read_bare(spark, bus)
+            tree = Tree()
+            bare_rows, bare_time = read_bare(spark, bus)
             lake = Lake(str(folder / "lake"))
             config = PipelineConfig(lake, bus, available_now=True, max_rows=100_000)
-            archive_s, apply_s = run_queries(spark, config)
-            bare = bare_rows / bare_s
-            results.append(render("events archived", "1/s", len(ids) / archive_s, bare))
-            results.append(render("events applied", "1/s", len(ids) / apply_s, bare))
+            archived, applied = run_queries(spark, config)
+            bare = bare_rows / bare_time.batches_s
+            results.append(render("events archived", "1/s", len(ids) / archived.batches_s, bare))
+            results.append(render("events applied", "1/s", len(ids) / applied.batches_s, bare))
+            starts_ms = [(each.all_s - each.batches_s) * 1000 for each in (archived, applied)]
+            results.append(render("start of a query", "ms", max(starts_ms)))
+            filled = wait_applied(server, token, lake)
             config = PipelineConfig(lake, bus, metrics="")
             with running(config, spark), Watcher(lake) as watcher:
+                update_steadily(server, token, ids, RATES[-1], 1)
+                wait_applied(server, token, lake)
+                wait_folded(lake, filled)
                 for rate in RATES:
                     before = wait_applied(server, token, lake)
-                    update_steadily(server, token, ids, rate, seconds)
+                    record_id, value = update_steadily(server, token, ids, rate, seconds)
                     wait_applied(server, token, lake)
+                    check_read(lake, record_id, value)
                     delays = sorted(watcher.delays_ms(before))
                     name = f"commit to queryable at {rate:,}/s"
                     results.append(render(f"{name}, p50", "ms", statistics.median(delays)))
                     results.append(render(f"{name}, p95", "ms", delays[int(len(delays) * 0.95)]))
-                memory = group_rss_mb(os.getpgid(0))
+                memory = tree.rss_mb(without=server.pid)
             results.append(render("memory of driver, JVM and workers", "MB", memory))
-            reading = window.close()
+            reading = tree.close()
             spark.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -299,8 +404,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0, help="length of each steady load (6)")
     parser.add_argument("--master", default="local[2]", help="Spark master (local[2])")
     given = parser.parse_args()
-    if os.getpgid(0) != os.getpid():
-        os.setpgid(0, 0)  # a group of our own, so that its memory is ours
     outcome = measure(max(given.rows, 2 * WARM_ROWS), given.seconds, given.master)
     show(outcome, print_table, as_json=given.json)
 

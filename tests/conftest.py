@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from tests.orgs import Template, TestOrg, make_template, open_copy
 from tests.postgres import PostgresServer, running_postgres
 from tests.running import Rest
+from tests.scratch import QUICK_JVM, scratch_root
 from tidewire.testing import ServerProcess
 
 # The same examples in every run, so that a change alone can break one; `--hypothesis-profile search` tries new ones.
@@ -23,6 +26,11 @@ hypothesis.settings.register_profile("search", _UNHURRIED)
 hypothesis.settings.load_profile("steady")
 
 
+# Read by pytest when it makes the first directory; `--basetemp` goes before it.
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(scratch_root()))
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(QUICK_JVM))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=5, help="how often a crash test kills its server (5)")
     parser.addoption(
@@ -31,6 +39,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seed", type=int, default=None, help="the seed of random moments and choices (random, printed)"
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long: begun last, one would run alone while the other worker has nothing to do."""
+    patience_s: dict[Path, float] = defaultdict(float)
+    for item in items:
+        patience_s[item.path] = max(patience_s[item.path], _patience_s(item))
+    items.sort(key=lambda item: -patience_s[item.path])
+
+
+def _patience_s(item: pytest.Item) -> float:
+    """How much more time than usual a test is given, which tells how long it takes about as well as anything."""
+    given = item.get_closest_marker("timeout")
+    usual_s = 180.0 if item.get_closest_marker("slow") is not None else 0.0
+    return max(usual_s, float(given.args[0])) if given is not None and given.args else usual_s
 
 
 @pytest.fixture(scope="session")

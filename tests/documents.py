@@ -66,7 +66,7 @@ def run_blocks(blocks: list[Block], server: ServerProcess, folder: Path, limit_s
     for name in ("examples", "proto"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "node_modules").symlink_to(CLIENTS / "node_modules")
-    script = ["set -eu"]
+    script = ["set -euo pipefail"]
     for number, block in enumerate(blocks):
         text = _addressed(block.text, server)
         match block.language:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import psycopg
 
+from tests.scratch import scratch_root
+
 _USER = "postgres" if os.getuid() == 0 else None
 
 
@@ -62,6 +64,9 @@ class PostgresServer:
             f"unix_socket_directories = '{self._directory}'",
             "max_connections = 60",
             "shared_buffers = '16MB'",
+            "fsync = off",  # it is crashed, but never the machine that it runs on
+            "dynamic_shared_memory_type = mmap",  # nothing of it stays in memory when a run is killed
+            "max_wal_size = '64MB'",
         ]
         with (self._directory / "data/postgresql.conf").open("a") as config:
             config.writelines(line + "\n" for line in settings)
@@ -94,7 +99,7 @@ class PostgresServer:
 def running_postgres() -> Iterator[PostgresServer]:
     """A server that lives as long as the block."""
     # Not below pytest's own directory: that is closed to the user `postgres`, and too long for a socket's name.
-    directory = Path(tempfile.mkdtemp(prefix="tidewire-pg-"))
+    directory = Path(tempfile.mkdtemp(prefix="tidewire-pg-", dir=scratch_root()))
     if os.getuid() == 0:
         user = pwd.getpwnam("postgres")
         os.chown(directory, user.pw_uid, user.pw_gid)

@@ -33,6 +33,7 @@ class Refused(AssertionError):
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(f"{status}: {body[:500]!r}")
         self.status = status
+        self.body = body
 
 
 class InDoubt(Exception):

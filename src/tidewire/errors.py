@@ -28,8 +28,7 @@
       InternalError           ours: a bug
 
 `code` is a stable string, never reused, and listed in docs/errors.md. `retryable` is decided here, where the
-cause is known; front ends translate it (Bayeux advice, gRPC status) but never guess it. `details` carries
-data for
+cause is known; front ends translate it (Bayeux advice, gRPC status) but never guess it. `details` carries data for
 programs; the message is for a person.
 """
 

@@ -27,6 +27,9 @@ class ChannelKind(Enum):
     CHANGE_EVENT = "data"
 
 
+_KINDS = {kind.value: kind for kind in ChannelKind}
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelName:
     """A channel as a client names it, taken apart. `filter_text` is what follows `?`, if anything."""
@@ -49,12 +52,11 @@ def parse_channel(text: str) -> ChannelName:
         raise ChannelInvalid("Channel subscriptions must start with a leading '/'")
     path, _, filter_text = text.partition("?")
     segments = path.split("/", 2)
-    kinds = {kind.value: kind for kind in ChannelKind}
-    if len(segments) != 3 or not segments[2] or segments[1] not in kinds:
+    if len(segments) != 3 or not segments[2] or segments[1] not in _KINDS:
         raise ChannelInvalid(
             f"The channel you requested to subscribe to does not exist {{{text}}}", channel=text
         )
-    return ChannelName(kinds[segments[1]], segments[2], filter_text)
+    return ChannelName(_KINDS[segments[1]], segments[2], filter_text)
 
 
 def is_generic_channel(text: str) -> bool:

@@ -10,6 +10,7 @@ import logging
 import sys
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Mapping
 from typing import TextIO
 
 from tidewire.clock import SystemClock
@@ -17,15 +18,24 @@ from tidewire.clock import SystemClock
 _RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 counters: Counter[str] = Counter()
-"""Process-wide counts since start. Adding is one dict operation; names stand in docs/glossary.md's metric
-list.
-"""
+"""Process-wide counts since start. Adding is one dict operation; docs/glossary.md says how they are named."""
 
 timer_s = SystemClock().monotonic_s
 """Seconds for measuring how long something took; never what anything is decided by."""
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The upper bounds of every histogram's buckets, in seconds; one more holds what took longer."""
+
+
+def render_labels(labels: Mapping[str, str]) -> str:
+    """Labels of a metric as Prometheus reads them."""
+    if not labels:
+        return ""
+    escaped = (
+        (name, value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
+        for name, value in labels.items()
+    )
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"
 
 
 class Histogram:

@@ -107,6 +107,13 @@ def end_request(span: Span, name: str, attributes: Attributes, *, is_error: bool
         _exporter.add(span.trace, span.parent_id, name, SERVER, span.begun_s, attributes, is_error=is_error)
 
 
+def follow_trace(parent: str) -> None:
+    """What the running task does from now on is part of a span of another process, given as text."""
+    given = _PARENT.fullmatch(parent)
+    if _exporter is not None and given is not None:
+        _current.set(Trace(given[1], given[2]))
+
+
 def current_trace() -> Trace | None:
     """The trace of the request that the running task works for."""
     return None if _exporter is None else _current.get()

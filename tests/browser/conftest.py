@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +31,23 @@ CHROMIUM_FLAGS = [
 WAIT_MS = 60_000
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 LAKE_RECORD = "001000000000001AAA"
+TWO_OR_MORE = re.compile(r"^([2-9]|\d\d+)$")
+"""So many moments a chart needs to have a line."""
+
+# Pixels by colour of a PNG. An empty page of its own does it: the console's policy allows no image but its own.
+COUNT_COLOURS = """async png => {
+    const bytes = Uint8Array.from(atob(png), character => character.charCodeAt(0));
+    const image = await createImageBitmap(new Blob([bytes], {type: "image/png"}));
+    const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
+    context.drawImage(image, 0, 0);
+    const counted = new Map();
+    for (const pixel of new Uint32Array(context.getImageData(0, 0, image.width, image.height).data.buffer)) {
+        counted.set(pixel, (counted.get(pixel) ?? 0) + 1);
+    }
+    const hex = part => (part & 255).toString(16).padStart(2, "0");
+    const name = pixel => `#${hex(pixel)}${hex(pixel >> 8)}${hex(pixel >> 16)}`;
+    return Object.fromEntries([...counted].map(([pixel, count]) => [name(pixel), count]));
+}"""
 
 expect.set_options(timeout=WAIT_MS)
 
@@ -43,6 +62,8 @@ class Lake:
         """Write `status.json` as of now."""
         whole = self.path / "status.json.new"
         whole.write_text(json.dumps(status), "utf-8")
+        ahead_s = whole.stat().st_mtime + 600  # a slow browser must not take it for silence
+        os.utime(whole, (ahead_s, ahead_s))
         whole.replace(self.path / "status.json")
 
     def fall_silent(self) -> None:
@@ -113,6 +134,21 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """How many pixels of each colour a part of a page was painted with."""
+
+    pixels: dict[str, int]
+
+    def share(self, colour: str) -> float:
+        """The part of the picture that has this colour."""
+        return self.pixels.get(colour, 0) / sum(self.pixels.values())
+
+    def plainest(self) -> float:
+        """The share of the commonest colour: nearly 1 for a page that shows nothing."""
+        return max(self.pixels.values()) / sum(self.pixels.values())
+
+
 @dataclass(slots=True)
 class ConsolePage:
     """A tab of its own on the console. `asked` and `complaints` are what it requested and stumbled over."""
@@ -134,6 +170,23 @@ class ConsolePage:
         assert self.asked
         assert [url for url in self.asked if not url.startswith(self.url)] == []
         assert self.complaints == []
+
+    def picture(self, path: Path, part: str = "body") -> Picture:
+        """Take a picture of a part of the page as it is painted."""
+        png = self.tab.locator(part).first.screenshot(path=path, animations="disabled")
+        counted = self.tab.context.new_page()
+        try:
+            found = counted.evaluate(COUNT_COLOURS, base64.b64encode(png).decode())
+        finally:
+            counted.close()
+        return Picture(found)
+
+    def colour(self, name: str) -> str:
+        """A colour of the page's own, as pictures count it."""
+        value = self.tab.evaluate(
+            "name => getComputedStyle(document.documentElement).getPropertyValue(name)", name
+        )
+        return str(value).strip()
 
     def findings(self) -> list[str]:
         """What axe finds serious or critical on the page as it stands."""

@@ -73,6 +73,7 @@ def test_console_asks_for_a_login_and_asks_again_when_the_session_ends(
     rest = Rest(plain_server.http, token)
     rest.call("POST", f"/services/oauth2/revoke?token={token}")
     rest.close()
-    expect(tab.get_by_label("Username")).to_be_visible()
+    expect(tab.get_by_role("alert")).to_have_text("Your session has ended. Sign in again.")
+    expect(tab.get_by_label("Username")).to_have_value(USERNAME)
     assert tab.evaluate("sessionStorage.length") == 0
     context.close()

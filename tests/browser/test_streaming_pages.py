@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import LAKE_RECORD, ConsolePage, Lake
+from tests.browser.conftest import LAKE_RECORD, TWO_OR_MORE, ConsolePage, Lake
 from tests.running import Rest
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
@@ -24,40 +25,48 @@ def assert_log_tells(tab: Page, *kinds: str) -> None:
         expect(row).to_contain_text("successful")
 
 
+def replay_from(tab: Page, replay_id: str) -> None:
+    """Subscribe anew from there, and wait until the server has agreed."""
+    said = tab.locator("#meta-log tr", has=tab.locator("strong", has_text=re.compile(r"^subscribe$")))
+    before = said.count()
+    tab.get_by_label("Replay From Id").fill(replay_id)
+    tab.get_by_role("button", name="Update Subscription").click()
+    expect(said).to_have_count(before + 1)
+
+
 def test_push_topic_demo_makes_the_topic_and_replays(
     console: ConsolePage, admin: Rest, tmp_path: Path
 ) -> None:
     name = f"Test account {uuid4().hex[:8]}"
     tab = console.open("demo", "topic")
     expect_subscribed(tab, "/topic/TestAccountStreaming")
+    expect(tab.get_by_label("Replay From Id")).to_have_value("-2")
     assert admin.query("SELECT Id FROM PushTopic WHERE Name = 'TestAccountStreaming'") != []
+    rows = tab.locator("#notifications tr")
+    replay_from(tab, "-1")
+    expect(rows).to_have_count(0)
     tab.get_by_label("New Account Name").fill(name)
     tab.get_by_role("button", name="Create, Update, Delete New Account").click()
 
-    rows = tab.locator("#notifications tr")
     expect(rows).to_have_count(3)
     expect(rows.nth(0)).to_contain_text("deleted")
     expect(rows.nth(1)).to_contain_text(f"{name}_UPDATED")
     expect(rows.nth(2)).to_contain_text("created")
     assert_log_tells(tab, "handshake", "connect", "subscribe")
+    rows.nth(2).get_by_text("Full message").click()
+    expect(rows.nth(2)).to_contain_text('"channel":"/topic/TestAccountStreaming"')
     first = rows.nth(2).locator("td").first.inner_text()
 
-    tab.get_by_label("Replay From Id").fill(first)
-    tab.get_by_role("button", name="Update Subscription").click()
+    replay_from(tab, first)
     expect(rows).to_have_count(2)
     expect(rows.nth(1)).to_contain_text("updated")
     assert_log_tells(tab, "unsubscribe")
 
-    tab.get_by_label("Replay From Id").fill("-1")
-    tab.get_by_role("button", name="Update Subscription").click()
-    expect(rows).to_have_count(0)
-    expect_subscribed(tab, "/topic/TestAccountStreaming")
-
-    tab.get_by_label("Replay From Id").fill("-2")
-    tab.get_by_role("button", name="Update Subscription").click()
+    replay_from(tab, "-2")
     expect(rows.filter(has_text=name)).to_have_count(2)
-    console.tab.screenshot(path=tmp_path / "durable.png")
-    assert (tmp_path / "durable.png").stat().st_size > 15_000
+    expect(rows.filter(has_text="created").first).to_be_visible()
+    assert console.picture(tmp_path / "durable.png").plainest() < 0.95
+    assert console.picture(tmp_path / "replayed.png", "#notifications").plainest() < 0.98
     assert console.findings() == []
     console.assert_behaved()
 
@@ -73,23 +82,25 @@ def test_replay_id_that_is_none_is_explained(console: ConsolePage) -> None:
     tab.get_by_role("button", name="Update Subscription").click()
     failed = tab.locator("#meta-log tr", has_text="failed").first
     expect(failed).to_contain_text("The replayId {5} you provided was invalid")
+    expect(tab.locator("[data-channel]")).to_contain_text("not subscribed")
+    expect(tab.locator("[data-channel]")).to_contain_text("The replayId {5} you provided was invalid")
 
 
 def test_generic_demo_pushes_as_many_messages_as_asked(console: ConsolePage) -> None:
     message = f"Test message {uuid4().hex[:8]}"
     tab = console.open("demo", "generic")
     expect_subscribed(tab, "/u/TestStreaming")
+    expect(tab.get_by_text(re.compile(r"\(id: 0M6\w{15}\)"))).to_be_visible()
     tab.get_by_label("Message").fill(message)
     tab.get_by_label("Number of Events").fill("10")
     tab.get_by_role("button", name="Generate Events").click()
 
     rows = tab.locator("#notifications tr", has_text=message)
     expect(rows).to_have_count(10)
-    expect(rows.first).to_contain_text(f"{message} 10")
+    expect(rows.first.locator("code").first).to_have_text(f'"{message}"')
     fifth = rows.nth(5).locator("td").first.inner_text()
 
-    tab.get_by_label("Replay From Id").fill(fifth)
-    tab.get_by_role("button", name="Update Subscription").click()
+    replay_from(tab, fifth)
     expect(rows).to_have_count(5)
     assert console.findings() == []
     console.assert_behaved()
@@ -135,7 +146,10 @@ def test_pipeline_page_shows_tables_freshness_and_history(
         dirty=3,
         resyncing=["Contact"],
         dead_letters={"unknown schema": 2},
-        replicas=[{"entity": "Account", "live": 41, "deleted": 2, "stale": 3}],
+        replicas=[
+            {"entity": "Account", "live": 41, "deleted": 2, "stale": 3},
+            {"entity": "Contact", "live": 0, "deleted": 0, "stale": 0},
+        ],
         open_transaction_ms=1_500,
     )
     tab = console.open("pipeline")
@@ -152,9 +166,15 @@ def test_pipeline_page_shows_tables_freshness_and_history(
     tab.get_by_role("button", name="Show history").click()
     expect(tab.locator("#history tr")).to_have_count(2)
     expect(tab.locator("#history tr").first).to_contain_text("UPDATE")
-    expect(tab.locator("#history tr").first).to_contain_text("555")
-    tab.screenshot(path=tmp_path / "pipeline.png")
-    assert (tmp_path / "pipeline.png").stat().st_size > 15_000
+    expect(tab.locator("#history tr").first).to_contain_text("Phone: 555")
+    tables = tab.locator("#lake-tables")
+    expect(tables.locator("tr", has_text="Account")).to_contain_text("has stale records")
+    expect(tables.locator("tr", has_text="Contact")).to_contain_text("being read again")
+    expect(tab.get_by_role("img", name=re.compile(r"seconds behind.* Now 4 seconds"))).to_be_visible()
+    expect(tab.locator(".chart").first).to_have_attribute("data-moments", TWO_OR_MORE)
+    assert console.picture(tmp_path / "pipeline.png").plainest() < 0.95
+    chart = console.picture(tmp_path / "freshness.png", ".chart canvas")
+    assert chart.share(console.colour("--line-1")) > 0.001
     assert console.findings() == []
     console.assert_behaved()
 
@@ -164,3 +184,4 @@ def test_pipeline_that_fell_silent_is_told(console: ConsolePage, lake: Lake) -> 
     lake.fall_silent()
     tab = console.open("pipeline")
     expect(tab.get_by_role("status").filter(has_text="The pipeline is not running")).to_be_visible()
+    expect(tab.locator(".figures")).to_contain_text("Freshnessnot running")

@@ -43,7 +43,7 @@ def _create(server: ServerProcess, names: list[str]) -> None:
     rest.close()
 
 
-def _wait_names(watcher: Watcher, names: list[str], timeout_s: float = 30.0) -> None:
+def _wait_names(watcher: Watcher, names: list[str], timeout_s: float = 120.0) -> None:
     def has_all(lines: list[dict[str, Any]]) -> bool:
         seen = {x["data"]["payload"].get("Name") for x in lines if x["kind"] == "event"}
         return seen.issuperset(names)

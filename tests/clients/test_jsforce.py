@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clients.watcher import run_walk
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
 from tidewire.testing import ServerProcess
 
 pytestmark = pytest.mark.clients
 
-HERE = Path(__file__).parent
 WALK_LIMIT_S = 150
 
 
@@ -29,18 +26,7 @@ def mark() -> str:
 def steps(server: ServerProcess, mark: str) -> dict[str, Any]:
     """What jsforce got back, by step."""
     login = [DEV_USERNAME, DEV_PASSWORD, DEV_CLIENT_ID, DEV_CLIENT_SECRET]
-    walk = subprocess.run(
-        ["node", str(HERE / "jsforce_walk.mjs"), server.http, *login, mark],
-        cwd=HERE,
-        capture_output=True,
-        text=True,
-        timeout=WALK_LIMIT_S,
-        check=False,
-    )
-    lines = [json.loads(line) for line in walk.stdout.splitlines() if line.startswith('{"kind"')]
-    found = {line["step"]: line["result"] for line in lines}
-    assert walk.returncode == 0, f"after {list(found)[-3:]}: {walk.stderr[-3000:]}"
-    return found
+    return run_walk("jsforce_walk.mjs", [server.http, *login, mark], WALK_LIMIT_S)
 
 
 @pytest.mark.timeout(WALK_LIMIT_S + 30)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.clients.watcher import run_walk
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.testing import ServerProcess
 
 pytestmark = pytest.mark.clients
 
-HERE = Path(__file__).parent
 WALK_LIMIT_S = 120
 
 
@@ -24,25 +21,8 @@ def steps(request: pytest.FixtureRequest, server: ServerProcess) -> dict[str, An
     """What jsforce got back, by step."""
     version: str = request.param
     channel = f"/u/jsforce/C{uuid.uuid4().hex[:10]}"
-    walk = subprocess.run(
-        [
-            "node",
-            str(HERE / "jsforce_generic.mjs"),
-            server.http,
-            DEV_USERNAME,
-            DEV_PASSWORD,
-            channel,
-            version,
-        ],
-        cwd=HERE,
-        capture_output=True,
-        text=True,
-        timeout=WALK_LIMIT_S,
-        check=False,
-    )
-    lines = [json.loads(line) for line in walk.stdout.splitlines() if line.startswith('{"kind"')]
-    found = {line["step"]: line["result"] for line in lines}
-    assert walk.returncode == 0, f"after {list(found)[-3:]}: {walk.stderr[-3000:]}"
+    arguments = [server.http, DEV_USERNAME, DEV_PASSWORD, channel, version]
+    found = run_walk("jsforce_generic.mjs", arguments, WALK_LIMIT_S)
     return found | {"version": version}
 
 

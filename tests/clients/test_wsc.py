@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import uuid
 import zipfile
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.clients.watcher import HERE, command_of
+from tests.clients.watcher import HERE, JAVA, run_walk
 from tests.running import Rest
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.testing import ServerProcess
@@ -38,18 +37,7 @@ def steps(server: ServerProcess, mark: str) -> dict[str, Any]:
     rest.call("POST", "/services/data/v65.0/tooling/sobjects/CustomField", field)
     rest.close()
     arguments = [server.http, DEV_USERNAME, DEV_PASSWORD, mark, KEY_FIELD]
-    walk = subprocess.run(
-        [*command_of("java/PartnerWalk.java"), *arguments],
-        cwd=HERE,
-        capture_output=True,
-        text=True,
-        timeout=WALK_LIMIT_S,
-        check=False,
-    )
-    lines = [json.loads(line) for line in walk.stdout.splitlines() if line.startswith('{"kind"')]
-    found = {line["step"]: line["result"] for line in lines}
-    assert walk.returncode == 0, f"after {list(found)[-3:]}: {walk.stderr[-3000:]}"
-    return found
+    return run_walk("java/PartnerWalk.java", arguments, WALK_LIMIT_S)
 
 
 def test_walk_comes_to_its_end(steps: dict[str, Any]) -> None:
@@ -136,11 +124,11 @@ def test_compiler_makes_a_client_of_the_wsdl(
     server: ServerProcess, tmp_path: Path, page: str, made: str
 ) -> None:
     headers = {"Authorization": f"Bearer {server.login()}"}
-    answer = requests.get(f"{server.http}/services/wsdl/{page}", headers=headers, timeout=30)
+    answer = requests.get(f"{server.http}/services/wsdl/{page}", headers=headers, timeout=120)
     (tmp_path / "api.wsdl").write_bytes(answer.content)
     classes = str(HERE / "java" / "lib" / "*")
     run = subprocess.run(
-        ["java", "-cp", classes, "com.sforce.ws.tools.wsdlc", "api.wsdl", "api.jar"],
+        [*JAVA, "-cp", classes, "com.sforce.ws.tools.wsdlc", "api.wsdl", "api.jar"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

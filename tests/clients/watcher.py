@@ -11,15 +11,34 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests.scratch import QUICK_JVM
+
 HERE = Path(__file__).parent
+JAVA = ("java", *QUICK_JVM)
 
 
 def command_of(script: str) -> list[str]:
     """How a program of this folder is started."""
     path = HERE / script
     if path.suffix == ".java":
-        return ["java", "-cp", str(path.parent / "lib" / "*"), str(path)]
+        return [*JAVA, "-cp", str(path.parent / "lib" / "*"), str(path)]
     return [sys.executable if path.suffix == ".py" else "node", str(path)]
+
+
+def run_walk(script: str, arguments: Sequence[str], limit_s: float) -> dict[str, Any]:
+    """Run a program of this folder to its end; returns what it got back, by step."""
+    walk = subprocess.run(
+        [*command_of(script), *arguments],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+    lines = [json.loads(line) for line in walk.stdout.splitlines() if line.startswith('{"kind"')]
+    found = {line["step"]: line["result"] for line in lines}
+    assert walk.returncode == 0, f"after {list(found)[-3:]}: {walk.stderr[-3000:]}"
+    return found
 
 
 class Watcher:

@@ -143,6 +143,25 @@ async def test_what_is_read_equals_what_was_appended(log: OpenLog) -> None:
     assert through == FIRST + 2
 
 
+async def test_events_appended_as_alike_are_those_that_drafts_of_them_would_be(log: OpenLog) -> None:
+    bodies = [("u1", b"\x00\xff"), ("u2", b""), ("u1", b"x" * 3000)]
+
+    def work(tx: Transaction) -> tuple[int, list[Event]]:
+        first = log.log.append_alike(tx, "A", Family.PLATFORM, "s", bodies, 9)
+        return first, list(tx.events)
+
+    (before,) = await log.append([draft("A", Family.PLATFORM)])
+    first, told = await log.writer.submit(work)
+    (behind,) = await log.append([draft("A", Family.PLATFORM)])
+    last = FIRST + 3
+    assert told == [
+        Event(FIRST + 1 + n, "A", Family.PLATFORM, payload, 9, "s", event_uuid, last)
+        for n, (event_uuid, payload) in enumerate(bodies)
+    ]
+    assert first == FIRST + 1
+    assert (await log.after(Family.PLATFORM, ["A"], FIRST - 1))[0] == [before, *told, behind]
+
+
 async def test_read_is_strictly_after_and_of_the_named_topics_only(log: OpenLog) -> None:
     stored = await log.append([draft("A"), draft("B"), draft("A"), draft("C")])
     events, through = await log.after(Family.CHANGE, ["A"], stored[0].position)

@@ -41,8 +41,8 @@ def place(request: pytest.FixtureRequest) -> str:
 async def publish(org: TestOrg) -> int:
     schema = org.gate.latest_schema("Tide__e")
     draft = PublishDraft(schema.schema_id, schema.encode({"CreatedDate": 1, "CreatedById": "005"}), "")
-    (outcome,) = await org.link.publish(org.admin, TOPIC, [draft])
-    return outcome.position
+    outcomes = await org.link.publish(org.admin, TOPIC, [draft])
+    return outcomes.first
 
 
 async def test_position_is_there_again_after_a_restart(

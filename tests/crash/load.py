@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tests.crash.ledger import Kind, Ledger
+from tests.crash.lives import Lives
 from tests.crash.verdict import MARKER_FIELD
 from tests.running import InDoubt, Refused
 
 WRITERS = 6
 _RECORDS_PER_WRITER = 12
-_BACK_TIMEOUT_S = 60.0
 
 
 class Records(Protocol):
@@ -50,46 +50,32 @@ class Load:
             _Writer(f"{seed}-{n}", random.Random(seed + n), connect(), ledger) for n in range(writers)
         ]
         self._threads: list[threading.Thread] = []
-        self._lives = 0
-        self._back = threading.Condition()
-        self._is_stopping = False
+        self._lives = Lives()
 
     def start(self) -> None:
         """Let the writers begin."""
-        self._is_stopping = False
         self._threads = [threading.Thread(target=self._write, args=(w,), daemon=True) for w in self._writers]
-        for thread in self._threads:
-            thread.start()
+        self._lives.start(self._threads)
 
     def note_back(self) -> None:
         """Tell the writers that the server lives again."""
-        with self._back:
-            self._lives += 1
-            self._back.notify_all()
+        self._lives.note_back()
 
     def stop(self) -> None:
         """Let every writer finish its request, and wait for them."""
-        self._is_stopping = True
-        self.note_back()
-        for thread in self._threads:
-            thread.join(timeout=_BACK_TIMEOUT_S)
-            assert not thread.is_alive(), "a writer is still waiting for its answer"
+        self._lives.stop(self._threads)
 
     def _write(self, writer: _Writer) -> None:
-        while not self._is_stopping:
-            life = self._lives
+        while not self._lives.is_stopping:
+            life = self._lives.count
             try:
                 writer.step()
             except InDoubt:
-                self._wait_back(life)
+                self._lives.wait_back(life)
             except Refused as refused:
                 self._ledger.note_refusal(str(refused))
                 break
         writer.rest()
-
-    def _wait_back(self, life: int) -> None:
-        with self._back:
-            self._back.wait_for(lambda: self._lives > life or self._is_stopping, _BACK_TIMEOUT_S)
 
 
 class _Writer:

@@ -18,6 +18,7 @@ from typing import Any
 import fastavro
 import grpc
 
+from tests.crash.lives import Lives
 from tests.running import call_metadata
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.testing import ServerProcess
@@ -71,9 +72,7 @@ class Publishers:
         self._server = server
         self._metadata = call_metadata(server.login(), server.http, server.org_id)
         self._ledger = ledger
-        self._lives = 0
-        self._back = threading.Condition()
-        self._is_stopping = False
+        self._lives = Lives()
         with grpc.insecure_channel(server.grpc) as channel:
             self._schema_id, self._schema = self._read_schema(channel)
         self._threads = [
@@ -85,22 +84,15 @@ class Publishers:
 
     def start(self) -> None:
         """Let them begin."""
-        for thread in self._threads:
-            thread.start()
+        self._lives.start(self._threads)
 
     def note_back(self) -> None:
         """Tell them that the server lives again."""
-        with self._back:
-            self._lives += 1
-            self._back.notify_all()
+        self._lives.note_back()
 
     def stop(self) -> None:
         """Let each finish what it waits for."""
-        self._is_stopping = True
-        self.note_back()
-        for thread in self._threads:
-            thread.join(timeout=_BACK_S)
-            assert not thread.is_alive(), "a publisher is still waiting for its answer"
+        self._lives.stop(self._threads)
 
     def publish_one(self, event_id: str) -> None:
         """Publish one event now; raises grpc.RpcError."""
@@ -111,12 +103,12 @@ class Publishers:
 
     def _publish(self, name: str, rng: random.Random, is_streaming: bool) -> None:
         count = 0
-        while not self._is_stopping:
-            life = self._lives
+        while not self._lives.is_stopping:
+            life = self._lives.count
             # A channel of its own for each life: one that failed waits before it dials again.
             with grpc.insecure_channel(self._server.grpc) as channel:
                 try:
-                    while not self._is_stopping:
+                    while not self._lives.is_stopping:
                         requests = []
                         for _ in range(_IN_FLIGHT if is_streaming else 1):
                             size = rng.choice((1, 1, 3, 20))
@@ -124,7 +116,7 @@ class Publishers:
                             count += size
                         self._send(channel, requests, is_streaming)
                 except grpc.RpcError:
-                    self._wait_back(life)
+                    self._lives.wait_back(life)
 
     def _send(self, channel: grpc.Channel, requests: list[list[str]], is_streaming: bool) -> None:
         for ids in requests:
@@ -162,10 +154,6 @@ class Publishers:
         schema_id = get_topic(pb.TopicRequest(topic_name=TOPIC), metadata=self._metadata).schema_id
         info = get_schema(pb.SchemaRequest(schema_id=schema_id), metadata=self._metadata)
         return schema_id, fastavro.parse_schema(json.loads(info.schema_json))
-
-    def _wait_back(self, life: int) -> None:
-        with self._back:
-            self._back.wait_for(lambda: self._lives > life or self._is_stopping, _BACK_S)
 
 
 def _unary(channel: grpc.Channel) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Self
 
+from tests.crash.loop_thread import LoopThread
 from tests.crash.verdict import MARKER_FIELD
 from tests.running import SeenEvent
 from tidewire.client.cometd import ALL_EVENTS, CometdClient, ReceivedEvent
@@ -30,19 +30,15 @@ class Subscriber:
         self._channel = channel
         self._events_per_client = events_per_client
         self._received: list[ReceivedEvent] = []
-        self._changed = threading.Condition()
-        self._failure: BaseException | None = None
-        self._loop = asyncio.new_event_loop()
-        self._watching: asyncio.Task[None] | None = None
         self.clients = 0
         self.handshakes = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = LoopThread(self._watch, asyncio.new_event_loop())
         self._thread.start()
 
     @property
     def events(self) -> list[SeenEvent]:
         """What has been received, in its order, in the form of change events."""
-        with self._changed:
+        with self._thread.changed:
             return [_seen(event) for event in self._received]
 
     def wait_more(self, timeout_s: float) -> None:
@@ -56,10 +52,7 @@ class Subscriber:
 
     def stop(self) -> None:
         """End the client, and wait for it."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._cancel)
-        self._thread.join(timeout=120)
-        assert not self._thread.is_alive(), "the subscriber does not end"
+        self._thread.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -67,28 +60,8 @@ class Subscriber:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
-    def _cancel(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-
     def _wait(self, claim: Callable[[], bool], timeout_s: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: claim() or self._failure is not None, timeout_s)
-            assert claim(), f"waited {timeout_s} s; {len(self._received)} events; {self._failure!r}"
-
-    def _run(self) -> None:
-        self._watching = self._loop.create_task(self._watch())
-        try:
-            self._loop.run_until_complete(self._watching)
-        except asyncio.CancelledError:
-            pass
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
-            with self._changed:
-                self._failure = error
-                self._changed.notify_all()
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
+        self._thread.wait(claim, timeout_s, lambda: f"{len(self._received)} events")
 
     async def _watch(self) -> None:
         replay = ALL_EVENTS
@@ -98,9 +71,9 @@ class Subscriber:
                 await client.subscribe(self._channel, replay)
                 left = self._events_per_client
                 async for event in client:
-                    with self._changed:
+                    with self._thread.changed:
                         self._received.append(event)
-                        self._changed.notify_all()
+                        self._thread.changed.notify_all()
                     assert event.replay_id is not None
                     replay = event.replay_id
                     self.handshakes = max(self.handshakes, client.handshakes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any, Self
 
 import pytest
 
+from tests.crash.loop_thread import LoopThread
 from tests.crash.publishing import TOPIC, Publishers, PublishLedger, find_publish_violations
 from tests.lasting_loop import LastingLoop
 from tests.running import call_metadata, read_topic
@@ -40,18 +40,14 @@ class PubSubSubscriber:
         self._sign_in = partial(login, credentials)
         self._events_per_client = events_per_client
         self._received: list[DecodedEvent] = []
-        self._changed = threading.Condition()
-        self._failure: BaseException | None = None
-        self._loop = LastingLoop()
-        self._watching: asyncio.Task[None] | None = None
         self.calls = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = LoopThread(self._watch, LastingLoop())
         self._thread.start()
 
     @property
     def seen(self) -> list[tuple[int, str, str]]:
         """Replay id, event id and text of each event, as it came."""
-        with self._changed:
+        with self._thread.changed:
             return [(replay_number(e.replay_id), e.event_id, e.fields["City__c"]) for e in self._received]
 
     def wait_more(self) -> None:
@@ -67,33 +63,10 @@ class PubSubSubscriber:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._cancel)
-        self._thread.join(timeout=120)
-        assert not self._thread.is_alive(), "the subscriber does not end"
-
-    def _cancel(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+        self._thread.stop()
 
     def _wait(self, claim: Callable[[], bool]) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: claim() or self._failure is not None, _CATCH_UP_S)
-            assert claim(), f"waited {_CATCH_UP_S} s; {len(self._received)} events; {self._failure!r}"
-
-    def _run(self) -> None:
-        self._watching = self._loop.create_task(self._watch())
-        try:
-            self._loop.run_until_complete(self._watching)
-        except asyncio.CancelledError:
-            pass
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
-            with self._changed:
-                self._failure = error
-                self._changed.notify_all()
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
+        self._thread.wait(claim, _CATCH_UP_S, lambda: f"{len(self._received)} events")
 
     async def _watch(self) -> None:
         replay: Any = "earliest"
@@ -102,9 +75,9 @@ class PubSubSubscriber:
                 left = self._events_per_client
                 subscription = client.subscribe(TOPIC, replay)
                 async for event in subscription:
-                    with self._changed:
+                    with self._thread.changed:
                         self._received.append(event)
-                        self._changed.notify_all()
+                        self._thread.changed.notify_all()
                     replay = subscription.last_replay_id
                     if left is not None:
                         left -= 1

@@ -7,20 +7,21 @@ import sys
 from tidewire.clock import ManualClock
 from tidewire.pipeline.apply import Applier
 from tidewire.pipeline.bronze_source import plan_partitions, read_marks, read_partition
-from tidewire.pipeline.history_files import HistoryTask, Receipts, parse_receipts
+from tidewire.pipeline.history_files import Receipts, parse_receipts, plan_task
 from tidewire.pipeline.spans import Span
 from tidewire.pipeline.tables import Lake, try_open_table
 from tidewire.pipeline.transactions import closed_through
 
 
-def run_task(lake: Lake, task: HistoryTask, span: Span) -> Receipts:
+def run_tasks(lake: Lake, span: Span) -> Receipts:
     """What the executors do for a span, and hand to the driver."""
     bronze = try_open_table(lake, "bronze")
     assert bronze is not None
+    task = plan_task(lake)
     rows = [
         row
         for part in plan_partitions(bronze, span)
-        for batch in task.writer()(read_partition(lake, part))
+        for batch in task.write(read_partition(lake, part))
         for row in batch.to_pylist()
     ]
     return parse_receipts(rows)
@@ -29,8 +30,7 @@ def run_task(lake: Lake, task: HistoryTask, span: Span) -> Receipts:
 def apply_span(lake: Lake, span: Span, applier: Applier | None = None) -> Span | None:
     """Apply one batch; returns what was applied."""
     applier = applier or Applier(lake, 1, ManualClock())
-    task = applier.task()
-    return applier.commit(task, run_task(lake, task, span))
+    return applier.commit(run_tasks(lake, span))
 
 
 def apply_all(lake: Lake, max_rows: int | None = None, epoch: int = 1) -> list[int]:

@@ -77,6 +77,7 @@ class BusEvent:
     schema_id: str
     payload: bytes
     transaction_last: int | None
+    header: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -153,10 +154,15 @@ class History:
         changed: Iterable[str] = (),
         diff: Iterable[str] = (),
         version: int = -1,
+        key: str | None = None,
+        is_ungrouped: bool = False,
     ) -> None:
-        """Add any event to the open transaction, without touching the truth."""
+        """Add any event to the open transaction, without touching the truth. `key` is a transaction key of its
+        own, as gap events may have one; an ungrouped event shares the replay id of the one before.
+        """
         schema = SCHEMAS[entity][version]
-        self._position += 1 + len(self._open) % 2
+        if not is_ungrouped:
+            self._position += 1 + len(self._open) % 2
         event: dict[str, Any] = {}
         for name, value in values.items():
             parent, _, component = name.partition(".")
@@ -170,8 +176,8 @@ class History:
             "recordIds": ids,
             "changeType": change_type,
             "changeOrigin": "com/example/test",
-            "transactionKey": f"{self._transactions:036d}",
-            "sequenceNumber": len(self._open) + 1,
+            "transactionKey": key or f"{self._transactions:036d}",
+            "sequenceNumber": 1 if key else len(self._open) + 1,
             "commitTimestamp": 1_700_000_000_000 + self._transactions * 1000,
             "commitNumber": 10**18 + self._transactions,
             "commitUser": "005TW0000000001AAA",
@@ -188,7 +194,13 @@ class History:
         if self._open:
             last = self._position + hidden
             self.events += [
-                BusEvent(position, schema.schema_id, schema.encode(event), last if has_last else None)
+                BusEvent(
+                    position,
+                    schema.schema_id,
+                    schema.encode(event),
+                    last if has_last else None,
+                    event["ChangeEventHeader"],
+                )
                 for position, schema, event in self._open
             ]
             self._open = []

@@ -1,7 +1,7 @@
 """A small Pub/Sub server over a made-up history: what the pipeline must get along with when the server is not ours.
 
-It grants at most 100 events at a time, refuses tokens it does not know, drops streams when told to, and says
-where its log ends only in keepalives.
+It grants at most 100 events at a time, refuses tokens it does not know, drops streams or stays silent when told
+to, and says where its log ends only in keepalives.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ class HistoryBus:
         self.first_kept = first_kept
         self.drop_every = 0  # responses after which a stream is cut, 0 for never
         self.subscriptions = 0
+        self.holds_after_drop = False  # whether a dropped stream is followed by silence
+        self.end_every = False  # whether each stream is ended at once, as if all were said
+        self.may_answer = (
+            threading.Event()
+        )  # while it is not set, subscriptions are accepted and hear nothing
+        self.may_answer.set()
         self._schemas = {s.schema_id: s.json for versions in SCHEMAS.values() for s in versions}
         self._closing = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(16))
@@ -54,6 +60,7 @@ class HistoryBus:
 
     def close(self) -> None:
         self._closing.set()
+        self.may_answer.set()
         self._server.stop(None).wait()
 
     def __enter__(self) -> Self:
@@ -79,6 +86,8 @@ class HistoryBus:
     def _subscribe(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         self._check_token(context)
         self.subscriptions += 1
+        if self.end_every:
+            return
         first = next(requests)
         demand = [min(first.num_requested, 100)]
         position = int.from_bytes(first.replay_id[:8], "big")
@@ -88,6 +97,7 @@ class HistoryBus:
             position = self.head
         threading.Thread(target=self._count_demand, args=(requests, demand), daemon=True).start()
         sent = 0
+        self.may_answer.wait()
         while not self._closing.is_set() and context.is_active():
             page = [e for e in self.events if e.replay_id > position][: min(PAGE, demand[0])]
             if not page:
@@ -107,6 +117,8 @@ class HistoryBus:
             )
             sent += 1
             if sent == self.drop_every:
+                if self.holds_after_drop:
+                    self.may_answer.clear()
                 context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
 
     def _count_demand(self, requests: Iterator[Any], demand: list[int]) -> None:

@@ -22,10 +22,10 @@ from tidewire.pipeline.tables import Lake, try_open_table
 TRANSACTIONS = 18
 
 
-def make_org(seed: int) -> Org:
-    """The same org each time, when all is said."""
+def make_org(seed: int, transactions: int = TRANSACTIONS) -> Org:
+    """The same org each time, when all is said, or after some transactions."""
     org = Org(seed)
-    for _ in range(TRANSACTIONS):
+    for _ in range(transactions):
         org.transact()
     return org
 
@@ -33,7 +33,6 @@ def make_org(seed: int) -> Org:
 def main(lake: Lake, seed: int) -> None:
     """Take a snapshot if the lake has none, and drain everything."""
     org, clock = make_org(seed), SystemClock()
-    reader = OrgReader(org)
     manifest.refresh(lake, 1, clock.now_ms())
     if manifest.newest(lake) is None or try_open_table(lake, "bronze") is None:
         # As if it had been started in the middle: the reader sees the org of today all the same.
@@ -45,6 +44,12 @@ def main(lake: Lake, seed: int) -> None:
     events = [event for event in org.history.events if event.replay_id > bronze.floor]
     if org.history.position > bronze.floor:
         write_bronze(lake, events, org.history.position)
+    drain(lake, org)
+
+
+def drain(lake: Lake, org: Org) -> None:
+    """Apply and read until nothing is open."""
+    reader, clock = OrgReader(org), SystemClock()
     resyncer = Resyncer(lake, 1, reader, clock, rows_per_page=2)
     reconciler = Reconciler(lake, 1, reader, clock)
     while True:

@@ -16,14 +16,14 @@ from tidewire.pipeline.bus import BusSettings
 from tidewire.pipeline.replicas import replica
 from tidewire.pipeline.run import PipelineConfig, run_pipeline
 from tidewire.pipeline.tables import Lake
-from tidewire.testing import ServerProcess
+from tidewire.testing import LocalServer, ServerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 FIELDS = ("Id", "Name", "Phone", "AnnualRevenue", "NumberOfEmployees", "BillingCity", "LastModifiedDate")
 
 
 def config_for(
-    server: ServerProcess, lake: Lake, *, by_oauth: bool, snapshot: bool = False
+    server: ServerProcess | LocalServer, lake: Lake, *, by_oauth: bool, snapshot: bool = False
 ) -> PipelineConfig:
     bus = BusSettings(
         server.grpc_tls,
@@ -93,6 +93,28 @@ def test_replica_of_a_live_server_equals_soql_over_a_server_kill(
     run_pipeline(config_for(fresh_server, lake, by_oauth=False), threading.Event(), spark=spark)
     assert replica_accounts(spark, lake) == soql_accounts(rest)
     rest.close()
+
+
+def test_position_that_the_server_has_dropped_is_made_up_for_by_reading(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    with LocalServer(form="process") as server:
+        rest = Rest(server.http, server.login())
+        write_accounts(rest, 6)
+        config = config_for(server, lake, by_oauth=True, snapshot=True)
+        run_pipeline(config, threading.Event(), spark=spark)
+        write_accounts(rest, 6)
+        rest.close()
+        server.advance(4 * 86_400)
+        rest = Rest(server.http, server.login())
+        write_accounts(rest, 3)
+        lines: list[str] = []
+        status = run_pipeline(config, threading.Event(), spark=spark, report=lines.append)
+        assert "the server has dropped events that come next; making up for them" in lines
+        assert (status.health, status.problem, status.resyncing, status.waiting) == ("stopped", "", (), 0)
+        assert replica_accounts(spark, lake) == soql_accounts(rest) != {}
+        rest.close()
 
 
 def test_new_lake_of_a_quiet_server_is_copied_without_a_query_that_finds_nothing(

@@ -12,15 +12,18 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tests.pipeline.histories import write_bronze
+from tests.pipeline.applying import apply_all
+from tests.pipeline.histories import History, write_bronze
 from tests.unit.pipeline.basing import make_base
 from tests.unit.pipeline.oracle import ENTITIES, Org
 from tidewire import pipeline
 from tidewire.clock import ManualClock
-from tidewire.errors import ObjectUnknown
+from tidewire.errors import ConfigInvalid, ObjectUnknown
 from tidewire.pipeline import manifest
 from tidewire.pipeline.apply import apply_batch
 from tidewire.pipeline.bronze_source import plan_partitions, read_partition
+from tidewire.pipeline.history_files import plan_task
+from tidewire.pipeline.reading import ReplicaView, count_groups
 from tidewire.pipeline.record_history import read_history
 from tidewire.pipeline.replicas import read_replica
 from tidewire.pipeline.spans import Span
@@ -34,7 +37,9 @@ def apply_by_spark(spark: SparkSession, lake: Lake, after: int, through: int) ->
     bronze = try_open_table(lake, "bronze")
     assert bronze is not None
     batches = [
-        b for part in plan_partitions(bronze, Span(after, through)) for b in read_partition(lake, part)
+        b
+        for part in plan_partitions(bronze, Span(after, through))
+        for b in plan_task(lake).write(read_partition(lake, part))
     ]
     apply_batch(lake, 1, ManualClock())(spark.createDataFrame(pa.Table.from_batches(batches)), 0)
 
@@ -79,6 +84,17 @@ def test_spark_and_arrow_read_the_same_replicas_and_histories(spark: SparkSessio
     (changes,) = spark.sql("SELECT count(*) AS n FROM Account_history").collect()
     assert changes.n == DeltaTable(lake.table("history/Account")).to_pyarrow_table().num_rows
 
+    origins = read_history(lake, "Account")["origin"].to_pylist()
+    own = next(origin for origin in origins if origin)
+    kept = pipeline.history(spark, "Account", lake=lake.path, skip_origins=[own]).toArrow()
+    assert kept.num_rows == len([origin for origin in origins if origin != own])
+    middle = manifest.newest(lake, first)
+    assert middle is not None
+    numbered = pipeline.replica(spark, "Account", manifest=middle.number, lake=lake.path).count()
+    assert numbered == read_replica(lake, "Account", as_of=first).num_rows
+    with pytest.raises(ConfigInvalid):
+        pipeline.replica(spark, "Account", first, manifest=middle.number, lake=lake.path)
+
     with pytest.raises(ObjectUnknown):
         pipeline.replica(spark, "Account", 1, lake=lake.path)
     with pytest.raises(ObjectUnknown):
@@ -90,3 +106,31 @@ def test_spark_and_arrow_read_the_same_replicas_and_histories(spark: SparkSessio
         pipeline.replica(spark, "Contact", then, lake=lake.path).count()
         == read_replica(lake, "Contact").num_rows
     )
+
+
+def test_replica_read_while_the_pipeline_writes_has_each_record_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, history = Lake(str(tmp_path / "lake")), History()
+    ids = [history.create("Account", {"Name": f"n{i}"}) for i in range(8)]
+
+    def say(phone: str) -> None:
+        after = history.events[-1].replay_id if history.events else 0
+        history.update("Account", ids, {"Phone": phone})
+        history.commit()
+        write_bronze(lake, [e for e in history.events if e.replay_id > after], history.position)
+        apply_all(lake)
+
+    def count_and_write(view: ReplicaView) -> int:
+        found = count_groups(view)
+        say("2")
+        return found
+
+    say("0")
+    make_base(lake, "Account", 1)
+    say("1")
+    expected = read_replica(lake, "Account").sort_by("Id")
+    monkeypatch.setattr("tidewire.pipeline.reading.ROWS_PER_GROUP", 1)
+    monkeypatch.setattr("tidewire.pipeline.replicas.count_groups", count_and_write)
+    found = pipeline.replica(spark, "Account", lake=lake.path).toArrow()
+    assert found.cast(expected.schema).sort_by("Id").to_pylist() == expected.to_pylist()

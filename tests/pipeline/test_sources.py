@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
+import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+import tidewire
 from tests.running import Rest
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
@@ -143,3 +150,51 @@ def test_records_of_an_object_are_read_in_ranges_with_their_fence(
     assert [rows[record_id]["AnnualRevenue"] for record_id in ids[4:]] == [float(i) for i in range(4, 30)]
     assert all(row["_fence"] == row["_settled"] > 0 for row in rows.values())
     rest.close()
+
+
+def test_plain_spark_with_the_package_as_a_file_reads_on_its_executors(
+    fresh_server: ServerProcess, tmp_path: Path
+) -> None:
+    rest = Rest(fresh_server.http, fresh_server.login())
+    make_accounts(rest, 12)
+    rest.close()
+    source = Path(tidewire.__file__).parent
+    package = tmp_path / "tidewire.zip"
+    with ZipFile(package, "w") as archive:
+        for file in source.rglob("*.py"):
+            archive.write(file, file.relative_to(source.parent))
+    spark_home = Path(pyspark.__file__).parent
+    # Executors work below Spark's home, which need not be a place to write to.
+    home = tmp_path / "spark"
+    home.mkdir()
+    for entry in spark_home.iterdir():
+        if entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    # The interpreter below the virtual environment knows what is installed there by this path, without its .pth
+    # files, and so without us.
+    interpreter = os.path.realpath(sys.executable)
+    environment = os.environ | {
+        "PYTHONPATH": str(spark_home.parent),
+        "PYSPARK_PYTHON": interpreter,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SCALA_VERSION": "2.13",
+    }
+    # Spark's runner of streaming sources, beside the driver, does not see files that are shipped with a job.
+    beside_driver = environment | {"PYTHONPATH": f"{spark_home.parent}{os.pathsep}{package}"}
+    without = subprocess.run(
+        [interpreter, "-c", "import tidewire"], env=environment, cwd=tmp_path, check=False
+    )
+    assert without.returncode != 0
+    job = Path(__file__).parent / "plain_job.py"
+    command = [interpreter, str(job), str(package), fresh_server.grpc, fresh_server.http, str(tmp_path)]
+    ended = subprocess.run(
+        command, env=beside_driver, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, "\n".join(
+        line for line in ended.stderr.splitlines() if not line.startswith("\tat")
+    )
+    told = json.loads(ended.stdout.splitlines()[-1])
+    assert "tidewire.zip" in told["driver"]
+    assert {place.partition("/tidewire/")[0] for place in told["executors"]} == {"./tidewire.zip"}
+    assert (told["events"], told["streamed"], told["records"]) == (12, 12, 12)

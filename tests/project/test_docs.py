@@ -213,3 +213,29 @@ def test_compatibility_rows_have_a_known_state_and_tests_that_exist() -> None:
         links = re.findall(r"\[`(tests/[\w./-]+)`\]\(\.\./(tests/[\w./-]+)\)", test)
         assert [text for text, target in links if text != target] == []
         assert len(links) * 2 == len(paths), f"{behaviour}: a test that is named is linked too"
+
+
+def test_marked_tests_stand_where_the_makefile_looks_for_them() -> None:
+    found = re.search(r"^SYSTEM_TESTS := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found is not None
+    searched = found.group(1).split()
+    marked = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"mark\.(clients|crash|spark|browser)\b", path.read_text())
+    ]
+
+    assert marked
+    assert [path for path in marked if not path.startswith(tuple(f"{folder}/" for folder in searched))] == []
+
+
+def test_modules_that_the_documents_name_are_there() -> None:
+    modules = {str(path.relative_to(ROOT / "src/tidewire")) for path in (ROOT / "src/tidewire").rglob("*.py")}
+    missing = {
+        name
+        for document in (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md")
+        for name in re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", document.read_text())
+        if not any(module == name or module.endswith(f"/{name}") for module in modules)
+    }
+
+    assert missing == set()

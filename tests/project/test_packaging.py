@@ -111,6 +111,7 @@ def test_wheel_in_a_fresh_environment_serves_the_console(wheel: Path, tmp_path: 
             "import tidewire, importlib.metadata as m;"
             "print(tidewire.__file__, *[e.value for e in m.entry_points(group='pytest11')])",
         ],
+        env={"PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import io
 import json
 import logging
@@ -22,6 +23,7 @@ from tidewire.tracing import (
     current_trace,
     end_request,
     end_tracing,
+    follow_trace,
 )
 
 GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
@@ -122,6 +124,15 @@ def test_request_without_a_readable_trace_begins_one(collector: Collector, trace
 
 def test_request_that_its_caller_does_not_record_is_not_traced(collector: Collector) -> None:
     assert begin_request(GIVEN + "00") is None
+
+
+def test_task_that_follows_the_trace_of_another_process_is_part_of_it(collector: Collector) -> None:
+    def following(text: str) -> str:
+        follow_trace(text)
+        return str(current_trace() or "")
+
+    assert contextvars.copy_context().run(following, GIVEN + "01") == GIVEN + "01"
+    assert contextvars.Context().run(following, "nonsense") == ""
 
 
 def test_collector_that_is_away_costs_spans_only(lines: io.StringIO) -> None:

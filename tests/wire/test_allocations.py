@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +14,7 @@ from tidewire.testing import ServerProcess
 
 CHANNEL = "/data/AccountChangeEvent"
 CLIENTS = 20
+WAIT_S = 120.0
 
 
 @pytest.fixture
@@ -30,11 +33,12 @@ def _limit(server: ServerProcess, version: str, name: str) -> tuple[int, int]:
 
 
 def _wait_limit(server: ServerProcess, version: str, name: str, remaining: int) -> None:
-    """Edges report a few times a second; each question takes a round trip."""
-    for _ in range(2_000):
-        if _limit(server, version, name)[1] == remaining:
-            return
-    assert _limit(server, version, name)[1] == remaining
+    """Edges report a few times a second."""
+    rest = Rest(server.http, server.login())
+    deadline = time.monotonic() + WAIT_S
+    while (found := rest.call("GET", f"/services/data/v{version}/limits")[name]["Remaining"]) != remaining:
+        assert time.monotonic() < deadline, found
+    rest.close()
 
 
 def test_handshake_beyond_the_allocation_is_denied_until_a_client_goes(
@@ -113,6 +117,21 @@ def test_subscribe_after_the_last_event_of_the_day_is_refused_also_after_a_resta
     again = Poller(dial.plain(free_server), token)
     again.shake_hands()
     assert again.subscribe(CHANNEL)["error"] == refusal
+
+
+def test_definition_that_captures_more_than_the_allocation_is_refused_whole(
+    free_server: ServerProcess,
+) -> None:
+    rest = Rest(free_server.http, free_server.login())
+    further = {"capture": ["Case", "Lead", "Campaign"]}  # beside the three of a development org
+    with pytest.raises(Refused) as refused:
+        rest.call("POST", "/services/tidewire/v1/apply", further)
+    assert refused.value.status == 403
+    (error,) = json.loads(refused.value.body)
+    assert error["errorCode"] == "LIMIT_EXCEEDED"
+    assert "entities selected for Change Data Capture, 5," in error["message"]
+    rest.call("POST", "/services/tidewire/v1/apply", {"capture": ["Case", "Lead"]})
+    rest.close()
 
 
 def test_edition_that_nobody_knows_stops_the_server(tmp_path_factory: pytest.TempPathFactory) -> None:

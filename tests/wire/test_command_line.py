@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -21,7 +22,7 @@ def tidewire(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         [sys.executable, "-m", "tidewire.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=120,
         check=False,
         cwd=ROOT,
         env=os.environ | environment,
@@ -33,6 +34,9 @@ def test_example_definition_applies_once(fresh_server: ServerProcess) -> None:
     shown = tidewire(*command, "--dry-run")
     assert "create object Invoice_Statement__c" in shown.stdout
     assert shown.stdout.endswith("not applied (dry run)\n")
+    planned = json.loads(tidewire(*command, "--dry-run", "--json").stdout)
+    assert "create object Invoice_Statement__c with 4 fields" in planned["plan"]
+    assert planned["is_applied"] is False
     assert "create push topic InvoiceStatementUpdates" in tidewire(*command).stdout
     assert tidewire(*command).stdout == "nothing to do\n"
 

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import requests
 
-from tests.documents import ROOT
+from tests.documents import ROOT, blocks_of
 from tests.running import call_metadata, read_topic
 from tidewire.cli.activity import Activity
 from tidewire.cli.demo_calls import DemoCalls
@@ -51,11 +51,13 @@ class Demo:
 
 
 @contextmanager
-def running_demo(data: Path, *options: str, path: str = os.environ["PATH"]) -> Iterator[Demo]:
+def running_demo(
+    data: Path, *options: str, path: str = os.environ["PATH"], under: Sequence[str] = ()
+) -> Iterator[Demo]:
     addresses = [f for name in ("http", "https", "grpc", "grpc-tls") for f in (f"--{name}", "127.0.0.1:0")]
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tidewire.cli", "demo", "--data", str(data), *addresses, *options],
+        [*under, sys.executable, "-m", "tidewire.cli", "demo", "--data", str(data), *addresses, *options],
         env={**environment, "PATH": path, "PYTHONPATH": str(ROOT / "src")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -77,10 +79,97 @@ def running_demo(data: Path, *options: str, path: str = os.environ["PATH"]) -> I
             process.communicate()
 
 
-def test_make_run_starts_the_demo() -> None:
-    assert re.search(
-        r"^run: install .*\n\t\$\(BIN\)/tidewire demo$", (ROOT / "Makefile").read_text(), re.MULTILINE
+def printed_commands(greeting: str) -> list[str]:
+    """What the greeting says to try."""
+    return re.findall(r"^  (\S*tidewire \w.*)$", greeting, re.MULTILINE)
+
+
+def test_make_run_of_the_readme_starts_the_demo_and_its_commands_work_as_printed(tmp_path: Path) -> None:
+    (block,) = [b for b in blocks_of(ROOT / "README.md") if b.runner == "tests/wire/test_demo.py"]
+    anywhere = [f for name in ("http", "https", "grpc", "grpc-tls") for f in (f"--{name}", "127.0.0.1:0")]
+    flags = " ".join(["--data", str(tmp_path / "demo"), "--no-pipeline", *anywhere])
+    # Installed as the tests find it: what is out of date by now is not to be made again under their feet.
+    installed = "-o .venv/stamps/package -o src/tidewire/console/static/index.html"
+    assert "make run" in block.text
+    # On the command line: make takes no -o from MAKEFLAGS.
+    text = block.text.replace("make run", f"make {installed} run")
+    environment = {**os.environ, "DEMO": flags, "MAKEFLAGS": "", "PYTHONPATH": str(ROOT / "src")}
+    environment["TIDEWIRE_CONFIG_DIR"] = str(tmp_path / "conf")
+    with subprocess.Popen(
+        ["sh", "-ec", text],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as making:
+        try:
+            assert making.stdout is not None
+            greeting = ""
+            while "Ctrl-C" not in greeting:
+                line = making.stdout.readline()
+                assert line, greeting
+                greeting += line
+            subscribe, *others = printed_commands(greeting)
+            assert len(others) == 2
+            for command in others:
+                done = subprocess.run(
+                    ["sh", "-c", command],
+                    cwd=ROOT,
+                    env=environment,
+                    capture_output=True,
+                    timeout=120,
+                    check=False,
+                )
+                assert (done.returncode, done.stderr.count(b"error")) == (0, 0), done.stderr
+                assert done.stdout
+            with subprocess.Popen(
+                ["sh", "-c", "exec " + subscribe], cwd=ROOT, env=environment, stdout=subprocess.PIPE
+            ) as watching:
+                assert watching.stdout is not None
+                assert b"/data/ChangeEvents" in watching.stdout.readline()
+                watching.send_signal(signal.SIGINT)
+                assert watching.wait(60) == 0
+        finally:
+            os.killpg(making.pid, signal.SIGINT)  # as a terminal does: to make and to the demo
+            making.communicate(timeout=120)
+    (url,) = re.findall(r"console +(http://\S+)/\n", greeting)
+    with pytest.raises(requests.ConnectionError):
+        requests.get(url + "/healthz", timeout=60)
+
+
+def test_demo_whose_terminal_is_closed_leaves_no_server_behind(tmp_path: Path) -> None:
+    with running_demo(tmp_path / "demo", "--no-pipeline") as demo:
+        demo.process.send_signal(signal.SIGHUP)
+        demo.process.communicate(timeout=120)
+        with pytest.raises(requests.ConnectionError):
+            requests.get(demo.url + "/healthz", timeout=60)
+
+
+def test_demo_under_nohup_does_not_hear_its_terminal_close(tmp_path: Path) -> None:
+    with running_demo(tmp_path / "demo", "--no-pipeline", under=["nohup"]) as demo:
+        told = Path(f"/proc/{demo.process.pid}/status").read_text()
+        (ignored,) = re.findall(r"SigIgn:\s+(\w+)", told)
+        assert int(ignored, 16) >> (signal.SIGHUP - 1) & 1
+        demo.process.send_signal(signal.SIGHUP)
+        assert requests.get(demo.url + "/readyz", timeout=60).status_code == 200
+        assert demo.stop() == (0, "")
+
+
+def test_demo_in_a_place_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "tidewire.cli", "demo", "--data", str(tmp_path / "file" / "demo")],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
+    assert done.returncode == 2
+    assert "--data" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_demo_without_java_runs_the_rest_stops_quietly_and_goes_on_the_next_time(tmp_path: Path) -> None:
@@ -89,7 +178,7 @@ def test_demo_without_java_runs_the_rest_stops_quietly_and_goes_on_the_next_time
         assert "no Spark" in demo.greeting
         assert "there is no java" in demo.greeting
         assert f"{DEV_USERNAME} / {DEV_PASSWORD}" in demo.greeting
-        assert len(re.findall(r"^  tidewire \w", demo.greeting, re.MULTILINE)) == 3
+        assert len(printed_commands(demo.greeting)) == 3
         assert requests.get(demo.url + "/readyz", timeout=60).status_code == 200
         calls = calls_of(demo.url)
         counts = {entity: calls.query(f"SELECT COUNT(Id) c FROM {entity}")[0]["c"] for entity in SIZES}
@@ -115,6 +204,8 @@ def test_demo_on_a_taken_port_says_so(tmp_path: Path, server: ServerProcess) -> 
     )
     assert done.returncode != 0
     assert "cannot listen" in done.stderr
+    assert "--http" in done.stderr
+    assert "doctor" in done.stderr
     assert "Traceback" not in done.stderr
 
 

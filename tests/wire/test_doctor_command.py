@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.postgres import PostgresServer
 from tidewire.cli.main import cli
 from tidewire.testing import ServerProcess
-from tidewire.transport.tls import ensure_certificates, server_ssl_context
+from tidewire.transport.certificates import ensure_certificates
+from tidewire.transport.tls import server_ssl_context
 
 LONG_AGO_MS = 1_400_000_000_000
 
@@ -171,3 +173,48 @@ def test_text_form_has_what_to_do_under_each_problem(place: Path) -> None:
     (at,) = [n for n, line in enumerate(lines) if line.startswith("problem  data directory")]
     assert lines[at + 1].strip().startswith("-> move that file away")
     assert lines[-1].endswith(("1 problem", "problems"))
+
+
+def test_postgresql_that_does_not_answer_is_explained(place: Path) -> None:
+    code, found = examine("--no-pipeline", "--store", "postgresql://nobody:sesame@127.0.0.1:1/none")
+    assert (code, found["store"]["state"]) == (1, "problem")
+    assert "refused" in found["store"]["told"]
+    assert "sesame" not in json.dumps(found)
+    assert found["store"]["do"]
+
+
+@pytest.mark.parametrize("store", ["postgresql://[::/none", "postgresql://x/y?schema=No-Schema"])
+def test_postgresql_address_that_cannot_be_read_is_explained(store: str) -> None:
+    code, found = examine("--no-pipeline", "--store", store)
+    assert code == 1
+    told = found.get("store", found["settings"])
+    assert told["state"] == "problem"
+
+
+def test_postgresql_is_well_before_and_after_its_schema_is_made(postgres: PostgresServer) -> None:
+    store = postgres.make_url()
+    _, found = examine("--no-pipeline", "--store", store)
+    assert found["store"]["state"] == "ok"
+    assert "will be made" in found["store"]["told"]
+    schema = store.rpartition("schema=")[2]
+    with postgres.connect() as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+    _, found = examine("--no-pipeline", "--store", store)
+    assert (found["store"]["state"], "is there" in found["store"]["told"]) == ("ok", True)
+
+
+def test_postgresql_user_without_the_right_to_the_schema_is_told_what_to_grant(
+    postgres: PostgresServer,
+) -> None:
+    store = postgres.make_url()
+    schema = store.rpartition("schema=")[2]
+    user = "u_" + schema
+    with postgres.connect() as connection:
+        connection.execute(f"CREATE USER {user}")
+    theirs = store.replace("postgres@", f"{user}@")
+    code, found = examine("--no-pipeline", "--store", theirs)
+    assert (code, found["store"]["do"]) == (1, f"GRANT CREATE ON DATABASE ... TO {user}")
+    with postgres.connect() as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+    _, found = examine("--no-pipeline", "--store", theirs)
+    assert found["store"]["do"] == f"GRANT USAGE, CREATE ON SCHEMA {schema} ... TO {user}"

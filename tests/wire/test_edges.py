@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from tests.edges import CHANGES, PATH, WAIT_S, Client, edges_of, record_ids, until
+from tests.edges import CHANGES, PATH, WAIT_S, Client, edges_of, record_ids, until, wait_ended
 from tests.running import API, InDoubt, Rest, call_metadata, read_topic
 from tidewire.errors import InternalError
 from tidewire.testing import READER_USERNAME, ServerProcess
@@ -187,6 +187,17 @@ def test_second_server_cannot_share_the_ports(edged: ServerProcess, tmp_path: Pa
         second.start()
 
 
+def test_edge_starts_whatever_lies_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tidewire").mkdir()
+    (tmp_path / "tidewire" / "__init__.py").write_text("raise SystemExit('another tidewire')")
+    monkeypatch.chdir(tmp_path)
+    program = ("-P", "-m", "tidewire.cli", "serve")
+    with ServerProcess(tmp_path / "data", options=["--edges", "1"], program=program) as server:
+        assert server.login()
+
+
 def test_clients_of_all_edges_count_together(tmp_path: Path) -> None:
     options = ["--edges", "2", "--bayeux-clients", "4", "--bayeux-clients-per-user", "3"]
     handshake = {"channel": "/meta/handshake", "supportedConnectionTypes": ["long-polling"]}
@@ -273,6 +284,7 @@ def test_stopping_server_answers_held_connects_with_retry(tmp_path: Path) -> Non
         for connection in connections:
             connection.close()
         assert reply["advice"]["reconnect"] == "retry"
+        wait_ended(server.pid)  # a second signal at the very end would find nobody who handles it
         server.stop()
 
 

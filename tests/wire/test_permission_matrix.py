@@ -22,7 +22,7 @@ from tests.oauth import PASSWORD, Admin
 from tests.running import API, Json
 from tidewire.testing import ServerProcess
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 PRIVATE, READ, WRITE, PART = "Mx_Private__c", "Mx_Read__c", "Mx_Write__c", "Mx_Part__c"
 MODELS = {PRIVATE: "private", READ: "read", WRITE: "read_write"}
 OBJECTS = (PRIVATE, READ, WRITE, PART)

@@ -15,7 +15,7 @@ from tests.postgres import PostgresServer
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.testing import ServerProcess
 
-_WAIT_S = 30.0
+_WAIT_S = 120.0
 _DATA = "/services/data/v62.0"
 _METADATA = "http://soap.sforce.com/2006/04/metadata"
 _PARTNER = "urn:partner.soap.sforce.com"

@@ -9,13 +9,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 import requests
 
 from tests.collectors import Collector, running_collector
 from tests.edges import Client, edges_of, until
-from tests.running import Rest
+from tests.running import Rest, call_metadata
+from tidewire.schema.codec import EventSchema
+from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.testing import ServerProcess
 
 _SAMPLE = re.compile(r"([a-z_]+)(\{[^}]*\})? (-?[0-9.]+(?:e-?\d+)?)")
@@ -175,6 +179,51 @@ def test_change_is_traced_from_request_over_commit_to_delivery(watched: Watched)
     process = delivery["resource"]
     assert process == {"service.name": "harbour", "tidewire.process": "edge" if watched.edges else "core"}
     assert set(collector.paths) == {"/v1/traces"}
+
+
+def test_publish_over_grpc_is_traced_to_its_commit(watched: Watched) -> None:
+    server, collector = watched.server, watched.collector
+    token = server.login()
+    document = {"events": {"Traced_Event__e": {"label": "Traced", "plural": "Traced", "fields": {}}}}
+    with closing(Rest(server.http, token)) as rest:
+        rest.call("POST", "/services/tidewire/v1/apply", document)
+    trace_id = f"{0xABC:032x}"
+    metadata = [
+        *call_metadata(token, server.http, server.org_id),
+        ("traceparent", _TRACEPARENT.format(trace_id)),
+    ]
+    with grpc.insecure_channel(server.grpc) as channel:
+
+        def call(rpc: str, request: Any, answer: Any, kind: str = "unary_unary") -> Any:
+            make = getattr(channel, kind)(
+                f"/eventbus.v1.PubSub/{rpc}",
+                request_serializer=lambda message: message.SerializeToString(),
+                response_deserializer=answer.FromString,
+            )
+            return make(request, metadata=metadata, timeout=60)
+
+        topic = call("GetTopic", pb.TopicRequest(topic_name="/event/Traced_Event__e"), pb.TopicInfo)
+        schema = call("GetSchema", pb.SchemaRequest(schema_id=topic.schema_id), pb.SchemaInfo)
+        values = {"CreatedDate": 1, "CreatedById": "005000000000001AAA"}
+        event = pb.ProducerEvent(
+            schema_id=topic.schema_id, payload=EventSchema(schema.schema_json).encode(values)
+        )
+        request = pb.PublishRequest(topic_name=topic.topic_name, events=[event, event])
+        assert len(call("Publish", request, pb.PublishResponse).results) == 2
+        (streamed,) = call("PublishStream", iter([request]), pb.PublishResponse, "stream_stream")
+        assert len(streamed.results) == 2
+    for rpc in ("Publish", "PublishStream"):
+        method = {"key": "rpc.method", "value": {"stringValue": rpc}}
+        publish = collector.wait_for(lambda span, method=method: method in span["attributes"])  # type: ignore[misc]
+        assert (publish["name"], publish["traceId"]) == ("pubsub publish", trace_id)
+        assert publish["parentSpanId"] == "00f067aa0ba902b7"
+        assert {"key": "tidewire.events", "value": {"intValue": "2"}} in publish["attributes"]
+        assert publish["resource"]["tidewire.process"] == ("edge" if watched.edges else "core")
+        commit = collector.wait_for(
+            lambda span, parent=publish["spanId"]: span["parentSpanId"] == parent  # type: ignore[misc]
+        )
+        assert (commit["name"], commit["traceId"]) == ("commit", trace_id)
+        assert commit["resource"]["tidewire.process"] == "core"
 
 
 def test_server_whose_edge_is_gone_is_not_ready_until_another_is_up(watched: Watched) -> None:

@@ -58,13 +58,22 @@ export interface FieldDescribe {
   referenceTo: string[];
 }
 
+export interface ChildRelationship {
+  relationshipName: string | null;
+  childSObject: string;
+  field: string;
+}
+
 export interface ObjectDescribe extends ObjectEntry {
+  undeletable: boolean;
   fields: FieldDescribe[];
+  childRelationships: ChildRelationship[];
 }
 
 export class Api {
   readonly token: string;
   readonly #onSignedOut: () => void;
+  #prefixes: Promise<Map<string, string>> | null = null;
   readonly #describes = new Map<string, Promise<ObjectDescribe>>();
 
   constructor(token: string, onSignedOut: () => void) {
@@ -130,6 +139,13 @@ export class Api {
     return found.sobjects;
   }
 
+  /** The object that a record's id belongs to, by its first three characters; kept like `describe`. */
+  async entityOf(recordId: string): Promise<string | undefined> {
+    this.#prefixes ??= this.objects().then((all) => new Map(all.map((entry) => [entry.keyPrefix ?? "", entry.name])));
+    this.#prefixes.catch(() => (this.#prefixes = null));
+    return (await this.#prefixes).get(recordId.slice(0, 3));
+  }
+
   /** Kept for the rest of the login, since types change seldom; `forgetTypes` after changing one. */
   describe(name: string): Promise<ObjectDescribe> {
     const known = this.#describes.get(name);
@@ -144,6 +160,7 @@ export class Api {
 
   forgetTypes(): void {
     this.#describes.clear();
+    this.#prefixes = null;
   }
 
   own<T>(resource: string): Promise<T> {
@@ -168,6 +185,10 @@ export function explain(error: unknown): string {
   if (error instanceof Refused) {
     // A query that the console itself wrote is no news; what is wrong with it is.
     const words = error.message.replace(/^[\s\S]*ERROR at Row:\d+:Column:\d+\n/, "").trim();
+    const unknown = error.code === "INVALID_TYPE" ? /'(\w+)'/.exec(words)?.[1] : undefined;
+    if (unknown !== undefined) {
+      return `${unknown} does not exist here, or is not for this user to see. (${error.code})`;
+    }
     return error.code ? `${words} (${error.code})` : words;
   }
   return "The server could not be reached. Try again.";

@@ -14,13 +14,13 @@ import {
   fetchDevLogin,
   forgetSession,
   keptSession,
-  LoginRefused,
   signIn,
   signOut,
   type Login,
   type SignedIn,
 } from "./session";
 import { Shell } from "./shell";
+import { LoginRefused } from "./soap";
 import { Store } from "./store";
 import { useWatched } from "./watched";
 
@@ -55,15 +55,21 @@ async function askDevLogin(): Promise<Login | null> {
   }
 }
 
-/** A session that needs no person: the one this tab has already, or the one that development mode offers. */
-async function trySignIn(mayUseDev: boolean): Promise<{ session: SignedIn | null; problem: string }> {
+/**
+ * A session that needs no person: the one this tab has already, or the one that development mode offers. When the
+ * session of somebody has ended, only they themselves go on: nobody becomes another user by waiting.
+ */
+async function trySignIn(
+  mayUseDev: boolean,
+  ended: string,
+): Promise<{ session: SignedIn | null; problem: string }> {
   const kept = keptSession();
   if (kept !== null) {
     return { session: kept, problem: "" };
   }
   while (mayUseDev) {
     const offered = await askDevLogin();
-    if (offered === null) {
+    if (offered === null || (ended !== "" && offered.username !== ended)) {
       break;
     }
     try {
@@ -75,7 +81,7 @@ async function trySignIn(mayUseDev: boolean): Promise<{ session: SignedIn | null
       await pause(RETRY_MS);
     }
   }
-  return { session: null, problem: "" };
+  return { session: null, problem: ended === "" ? "" : "Your session has ended. Sign in again." };
 }
 
 /** Where a new console begins: some way back, since a whole log may be long. */
@@ -116,13 +122,15 @@ function App(): JSX.Element {
   const [isAsking, setAsking] = useState(false);
   const [problem, setProblem] = useState("");
   const [mayUseDev, setMayUseDev] = useState(true);
+  /** Whose session ended without their doing. */
+  const [ended, setEnded] = useState("");
 
   useEffect(() => {
     if (session !== null) {
       return;
     }
     let isCurrent = true;
-    void trySignIn(mayUseDev).then((found) => {
+    void trySignIn(mayUseDev, ended).then((found) => {
       if (!isCurrent) {
         return;
       }
@@ -137,7 +145,7 @@ function App(): JSX.Element {
     return () => {
       isCurrent = false;
     };
-  }, [session, mayUseDev]);
+  }, [session, mayUseDev, ended]);
 
   const current = useRef(session);
   current.current = session;
@@ -150,6 +158,7 @@ function App(): JSX.Element {
     }
     forgetSession();
     setMayUseDev(!byChoice);
+    setEnded(byChoice ? "" : left.username);
     setAsking(byChoice);
     setSession(null);
   };
@@ -165,9 +174,18 @@ function App(): JSX.Element {
   const onSignedIn = (signedIn: SignedIn): void => {
     setAsking(false);
     setProblem("");
+    setEnded("");
     setSession(signedIn);
   };
-  return <SignIn connection={connection} isAsking={isAsking} problem={problem} onSignedIn={onSignedIn} />;
+  return (
+    <SignIn
+      connection={connection}
+      isAsking={isAsking}
+      problem={problem}
+      username={ended}
+      onSignedIn={onSignedIn}
+    />
+  );
 }
 
 function SignedInConsole(props: { session: SignedIn; onLeave: (byChoice: boolean) => void }): JSX.Element {

@@ -49,7 +49,7 @@ export function Chart(props: {
   }, [props.times, props.lines]);
 
   return (
-    <figure class="chart">
+    <figure class="chart" data-moments={props.times.length}>
       <figcaption>{props.title}</figcaption>
       <div ref={place} role="img" aria-label={`${props.title}. ${props.summary}`} />
     </figure>

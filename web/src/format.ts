@@ -50,3 +50,12 @@ export function formatValue(value: unknown): string {
   }
   return String(value);
 }
+
+/** A field's value as a person reads it: times in their own zone. */
+export function formatField(type: string, value: unknown): string {
+  if (type === "datetime" && typeof value === "string") {
+    const ms = Date.parse(value.replace("+0000", "Z"));
+    return Number.isNaN(ms) ? value : formatTime(ms);
+  }
+  return formatValue(value);
+}

@@ -1,7 +1,7 @@
 // What a pipeline's own account of its lake says in words.
 
 import { formatSpan } from "./format";
-import type { LakeStatus, Pipeline } from "./sampler";
+import type { LakeStatus, Pipeline, ReplicaRow } from "./sampler";
 
 /** The words for a pipeline that is at work; with any other, its lag says nothing. */
 const FOLLOWING = ["ok", "behind"];
@@ -19,7 +19,32 @@ export function freshness(pipeline: Pipeline): string {
     return status.health;
   }
   const lagMs = status.lag_ms ?? 0;
-  return (status.waiting ?? 0) === 0 || lagMs === 0 ? "up to date" : `${formatSpan(lagMs)} behind`;
+  if (lagMs > 0 && (status.waiting ?? 0) + (status.unread ?? 0) > 0) {
+    return `${formatSpan(lagMs)} behind`;
+  }
+  return isResyncing(status) ? "reading again" : "up to date";
+}
+
+/** How the pipeline does: its own word while it runs, and whether it failed when it no longer does. */
+export function health(pipeline: Pipeline): string {
+  const word = pipeline.status?.health ?? "";
+  return pipeline.state === "running" || word === "failed" ? word : "stopped";
+}
+
+/** How one object's replica stands. */
+export function replicaState(status: LakeStatus, row: ReplicaRow): string {
+  if (status.failed?.includes(row.entity) === true) {
+    return "cannot be read";
+  }
+  if (Array.isArray(status.resyncing) && status.resyncing.includes(row.entity)) {
+    return "being read again";
+  }
+  return (row.stale ?? 0) > 0 ? "has stale records" : "follows";
+}
+
+function isResyncing(status: LakeStatus): boolean {
+  const told = status.resyncing ?? 0;
+  return typeof told === "number" ? told > 0 : told.length > 0;
 }
 
 /** Records that a gap or an overflow has made stale and that are still to be read again. */

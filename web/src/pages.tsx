@@ -65,7 +65,7 @@ export function CurrentPage(props: { route: Route }): JSX.Element {
       }
       return <RecordPage key={`${first}/${second}`} entity={first} recordId={second === "new" ? "" : second} />;
     case "query":
-      return <QueryPageView />;
+      return <QueryPageView key={first} />;
     case "topics":
       return <Topics />;
     case "channels":
@@ -75,9 +75,9 @@ export function CurrentPage(props: { route: Route }): JSX.Element {
     case "capture":
       return <Capture />;
     case "pipeline":
-      return <PipelinePage />;
+      return <PipelinePage key={`${first}/${second}`} />;
     case "demo":
-      return first === "generic" ? <GenericDemo /> : first === "plain" ? <PlainDemo /> : <TopicDemo />;
+      return first === "generic" ? <GenericDemo /> : first === "plain" ? <PlainDemo key={second} /> : <TopicDemo />;
     default:
       return (
         <Page title="No such page">

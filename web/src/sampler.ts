@@ -7,6 +7,7 @@ import { DATA, OWN } from "./version";
 const EVERY_MS = 2_000;
 const SAMPLES = 300;
 const SLOW_EVERY = 5;
+const NOT_REACHED = "The server could not be reached. Trying again.";
 
 export interface StreamRow {
   client_id: string;
@@ -71,6 +72,7 @@ export interface LakeStatus {
   failed?: string[];
   dead_letters?: Record<string, number>;
   replicas?: ReplicaRow[];
+  table_versions?: Record<string, number>;
   [more: string]: unknown;
 }
 
@@ -98,11 +100,23 @@ export interface Known {
   status: ServerStatus | null;
   pipeline: Pipeline | null;
   limits: Limits | null;
+  /** What went wrong when asking; it may go right the next time. */
   problem: string;
+  /** Why this login is not told; empty if it is. */
+  statusRefused: string;
+  pipelineRefused: string;
   samples: readonly Sample[];
 }
 
-export const NOTHING_KNOWN: Known = { status: null, pipeline: null, limits: null, problem: "", samples: [] };
+export const NOTHING_KNOWN: Known = {
+  status: null,
+  pipeline: null,
+  limits: null,
+  problem: "",
+  statusRefused: "",
+  pipelineRefused: "",
+  samples: [],
+};
 
 /** What a moment counted, to tell rates from the next. */
 interface Counted {
@@ -126,7 +140,7 @@ export function startSampler(api: Api, known: Store<Known>): () => void {
       return await api.get<T>(path);
     } catch (error) {
       if (error instanceof Refused && error.status === 403) {
-        refusals.set(path, explain(error));
+        refusals.set(path, error.message);
         return null;
       }
       throw error;
@@ -144,7 +158,15 @@ export function startSampler(api: Api, known: Store<Known>): () => void {
     before = now;
     if (!isOver) {
       const all = [...known.value.samples, ...samples].slice(-SAMPLES);
-      known.set({ status, pipeline, limits, problem: [...refusals.values()].join(" "), samples: all });
+      known.set({
+        status,
+        pipeline,
+        limits,
+        problem: "",
+        statusRefused: refusals.get(`${OWN}/status`) ?? "",
+        pipelineRefused: refusals.get(`${OWN}/pipeline`) ?? "",
+        samples: all,
+      });
     }
   };
   const run = async (): Promise<void> => {
@@ -158,7 +180,8 @@ export function startSampler(api: Api, known: Store<Known>): () => void {
         await take();
       } catch (error) {
         if (!isOver) {
-          known.set({ ...known.value, problem: explain(error) });
+          const problem = error instanceof Refused ? explain(error) : NOT_REACHED;
+          known.set({ ...known.value, problem });
         }
         before = null;
       }

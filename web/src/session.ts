@@ -1,6 +1,6 @@
 // Who is looking: signing in through the server's own OAuth and SOAP endpoints, and signing out.
 
-import { API_VERSION } from "./version";
+import { loginBySoap, LoginRefused } from "./soap";
 
 export interface Login {
   username: string;
@@ -17,9 +17,6 @@ export interface SignedIn {
 
 const KEPT = "tidewire.session";
 
-/** The server said no to a login. Anything else that goes wrong (no network, a server starting up) is a plain Error. */
-export class LoginRefused extends Error {}
-
 /** The development login that the server offers, or null when a person has to sign in. */
 export async function fetchDevLogin(): Promise<Login | null> {
   const response = await fetch("/console/session", { cache: "no-store" });
@@ -32,7 +29,7 @@ export async function fetchDevLogin(): Promise<Login | null> {
 
 /** Exchange a login for a token. */
 export async function signIn(login: Login): Promise<SignedIn> {
-  const token = login.client_id ? await signInByOAuth(login) : await signInBySoap(login);
+  const token = login.client_id ? await signInByOAuth(login) : await loginBySoap(login.username, login.password);
   const session = { token, username: login.username };
   // Kept by this tab alone, so that loading the page again does not ask again.
   sessionStorage.setItem(KEPT, JSON.stringify(session));
@@ -75,32 +72,4 @@ async function signInByOAuth(login: Login): Promise<string> {
     throw new Error(`the token endpoint answered ${response.status}`);
   }
   return body.access_token;
-}
-
-async function signInBySoap(login: Login): Promise<string> {
-  const response = await fetch(`/services/Soap/u/${API_VERSION}`, {
-    method: "POST",
-    cache: "no-store",
-    headers: { "Content-Type": "text/xml; charset=UTF-8", SOAPAction: "login" },
-    body:
-      '<?xml version="1.0" encoding="utf-8"?>' +
-      '<env:Envelope xmlns:env="http://schemas.xmlsoap.org/soap/envelope/"><env:Body>' +
-      '<n:login xmlns:n="urn:partner.soap.sforce.com">' +
-      `<n:username>${escapeXml(login.username)}</n:username><n:password>${escapeXml(login.password)}</n:password>` +
-      "</n:login></env:Body></env:Envelope>",
-  });
-  const text = await response.text();
-  const token = /<sessionId>([^<]+)<\/sessionId>/.exec(text)?.[1];
-  if (token !== undefined) {
-    return token;
-  }
-  const fault = /<faultstring>([^<]+)<\/faultstring>/.exec(text)?.[1];
-  if (fault !== undefined) {
-    throw new LoginRefused(fault.replace(/^[A-Z_]+: /, ""));
-  }
-  throw new Error(`the SOAP endpoint answered ${response.status}`);
-}
-
-function escapeXml(text: string): string {
-  return text.replace(/[<>&"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }

@@ -1,7 +1,7 @@
 // What stands around every page: the name, the state of the connection, the ways to other pages.
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Connection } from "./console";
 import { NAVIGATION } from "./pages";
 import { href, type Route } from "./route";
@@ -16,6 +16,13 @@ export function Shell(props: {
 }): JSX.Element {
   const [isOpen, setOpen] = useState(false);
   useEffect(() => setOpen(false), [props.route]);
+  const menu = useRef<HTMLButtonElement>(null);
+  const onKey = (event: KeyboardEvent): void => {
+    if (event.key === "Escape" && isOpen) {
+      setOpen(false);
+      menu.current?.focus();
+    }
+  };
   const skip = (event: Event): void => {
     // The hash is the route, so the link moves the focus itself.
     event.preventDefault();
@@ -34,6 +41,7 @@ export function Shell(props: {
         <button
           type="button"
           class="menu"
+          ref={menu}
           aria-expanded={isOpen}
           aria-controls="pages"
           onClick={() => setOpen(!isOpen)}
@@ -46,11 +54,11 @@ export function Shell(props: {
         </button>
       </header>
       <div class="columns">
-        <nav id="pages" aria-label="Pages" class={isOpen ? "open" : ""}>
-          {NAVIGATION.map((group) => (
+        <nav id="pages" aria-label="Pages" class={isOpen ? "open" : ""} onKeyDown={onKey}>
+          {NAVIGATION.map((group, index) => (
             <div key={group.name}>
-              <p id={`nav-${group.name}`}>{group.name}</p>
-              <ul aria-labelledby={`nav-${group.name}`}>
+              <p id={`nav-${index}`}>{group.name}</p>
+              <ul aria-labelledby={`nav-${index}`}>
                 {group.links.map((link) => (
                   <li key={link.text}>
                     <a

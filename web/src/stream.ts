@@ -7,9 +7,10 @@ import { Store } from "./store";
 const MAX_LINES = 200;
 const MAX_EVENTS = 500;
 
-/** One reply on a meta channel. */
+/** One reply on a meta channel, or several connects in a row that told nothing new. */
 export interface LogLine {
   number: number;
+  times: number;
   atMs: number;
   what: string;
   isGood: boolean;
@@ -30,7 +31,11 @@ export type StreamState = "closed" | "connecting" | "connected" | "broken";
 export class Stream {
   readonly log = new Store<readonly LogLine[]>([]);
   readonly arrivals = new Store<readonly Arrival[]>([]);
+  /** How many events arrived since the channel was subscribed to. */
+  readonly arrived = new Store(0);
   readonly state = new Store<StreamState>("closed");
+  /** Why the server refused the channel, empty if it did not. */
+  readonly refusal = new Store("");
   /** The channel that is subscribed to, empty if none is. */
   readonly channel = new Store("");
 
@@ -65,6 +70,8 @@ export class Stream {
   subscribe(channel: string, replayFrom: number): void {
     this.unsubscribe();
     this.arrivals.set([]);
+    this.arrived.set(0);
+    this.refusal.set("");
     this.#wanted = channel;
     this.#replayFrom.set(channel, replayFrom);
     if (this.#cometd.getStatus() === "connected" || this.#cometd.getStatus() === "connecting") {
@@ -90,6 +97,7 @@ export class Stream {
       (reply) => {
         if (this.#wanted === channel) {
           this.channel.set(reply.successful ? channel : "");
+          this.refusal.set(reply.successful ? "" : (reply.error ?? ""));
           if (!reply.successful) {
             this.#handle = null;
           }
@@ -107,14 +115,23 @@ export class Stream {
     }
     this.#count += 1;
     const arrival = { number: this.#count, atMs: Date.now(), channel, replayId, data };
+    this.arrived.set(this.arrived.value + 1);
     this.arrivals.set([arrival, ...this.arrivals.value].slice(0, MAX_EVENTS));
+  }
+
+  #write(line: LogLine): void {
+    const [before, ...older] = this.log.value;
+    // On a busy channel every poll ends in a connect: told one by one they would push out all the rest.
+    const lines = isRepeated(line, before)
+      ? [{ ...line, number: before.number, times: before.times + 1 }, ...older]
+      : [line, ...this.log.value];
+    this.log.set(lines.slice(0, MAX_LINES));
   }
 
   #note(what: string, reply: Message): void {
     const isGood = reply.successful === true;
     this.#count += 1;
-    const line = { number: this.#count, atMs: Date.now(), what, isGood, text: renderReply(reply) };
-    this.log.set([line, ...this.log.value].slice(0, MAX_LINES));
+    this.#write({ number: this.#count, times: 1, atMs: Date.now(), what, isGood, text: renderReply(reply) });
     if (what === "handshake" && isGood && this.#wanted !== "") {
       this.#subscribe();
     }
@@ -129,32 +146,45 @@ export class Stream {
   }
 }
 
+/** Whether one connect only goes on with the one before, as every poll does. */
+function isRepeated(line: LogLine, before: LogLine | undefined): before is LogLine {
+  return line.what === "connect" && line.isGood && before?.what === "connect" && before.isGood;
+}
+
 /** The reply in one line, without what is the transport's own. */
 function renderReply(reply: Message & { failure?: unknown }): string {
   const { failure: _, ...shown } = reply;
   return JSON.stringify(shown);
 }
 
-/** Read what a channel has after an event, until nothing more comes for a while. Rejects with the server's reason. */
+const QUIET_MS = 1_500;
+const LONGEST_MS = 15_000;
+
+/**
+ * Read what a channel has after an event, until `take` says that it is enough or nothing more comes for a while; one
+ * that never falls silent is left all the same. Rejects with the server's reason.
+ */
 export function readChannel(
   token: string,
   channel: string,
   replayFrom: number,
-  take: (data: Record<string, unknown>) => void,
-  quietMs = 1_500,
+  take: (data: Record<string, unknown>) => boolean,
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     const cometd = newClient(token, () => replayFrom);
     let timer: ReturnType<typeof setTimeout> | undefined;
+    const longest = setTimeout(() => finish(resolve), LONGEST_MS);
     const finish = (report: () => void): void => {
       clearTimeout(timer);
+      clearTimeout(longest);
       cometd.clearListeners();
+      cometd.clearSubscriptions();
       cometd.disconnect();
       report();
     };
     const wait = (): void => {
       clearTimeout(timer);
-      timer = setTimeout(() => finish(resolve), quietMs);
+      timer = setTimeout(() => finish(resolve), QUIET_MS);
     };
     cometd.addListener("/meta/handshake", (reply) => {
       if (!reply.successful) {
@@ -164,8 +194,11 @@ export function readChannel(
       cometd.subscribe(
         channel,
         (message) => {
-          take(message.data as Record<string, unknown>);
-          wait();
+          if (take(message.data as Record<string, unknown>)) {
+            finish(resolve);
+          } else {
+            wait();
+          }
         },
         (answer) => {
           if (answer.successful) {

@@ -62,31 +62,40 @@ export async function testTopic(api: Api, draft: TopicDraft): Promise<TopicTest>
   // Mistakes in the query are told before anything is replayed.
   await api.query(`${draft.query.trim()} LIMIT 1`);
   const query = { ...parsed, entity: (await api.describe(parsed.entity)).name };
-  const changes: ChangeEvent[] = [];
+  let changes: readonly ChangeEvent[];
   try {
-    await replay(api, query.entity, (change) => changes.push(change));
+    changes = await replay(api, query.entity);
   } catch {
     return testRecords(api, query);
   }
   return testChanges(api, draft, query, changes.slice(-MAX_SHOWN).reverse());
 }
 
-async function replay(api: Api, entity: string, take: (change: ChangeEvent) => void): Promise<void> {
+/** The last changes of an object, up to the log's head as it is now. */
+async function replay(api: Api, entity: string): Promise<ChangeEvent[]> {
   const channel = `/data/${changeEventName(entity)}`;
-  const onData = (data: Record<string, unknown>): void => take(parseChange(data as never));
   const head = await api.own<ServerStatus>("status").then(
     (status) => status.head,
     () => null,
   );
+  let changes: ChangeEvent[] = [];
+  const take = (data: Record<string, unknown>): boolean => {
+    const change = parseChange(data as never);
+    changes = [...changes.slice(1 - MAX_SHOWN), change];
+    return head !== null && change.replayId >= head;
+  };
   if (head !== null) {
     try {
-      await readChannel(api.token, channel, head - LOOK_BACK, onData);
-      return;
+      await readChannel(api.token, channel, head - LOOK_BACK, take);
     } catch {
       // The log does not reach back so far: everything it has is little.
     }
+    if (changes.length > 0) {
+      return changes;
+    }
   }
-  await readChannel(api.token, channel, REPLAY_ALL, onData);
+  await readChannel(api.token, channel, REPLAY_ALL, take);
+  return changes;
 }
 
 async function testChanges(

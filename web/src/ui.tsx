@@ -1,8 +1,9 @@
 // The few parts that pages are made of.
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
-import { explain } from "./api";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { explain, Refused } from "./api";
+import { href } from "./route";
 
 /** A page: its heading takes the focus when it is gone to, so that a keyboard or a screen reader begins there. */
 export function Page(props: { title: string; intro?: ComponentChildren; children?: ComponentChildren }): JSX.Element {
@@ -41,6 +42,12 @@ export function Problem(props: { text: string }): JSX.Element {
   );
 }
 
+/** Why something is not shown to this user: no failure, and nothing they did. */
+export function NotTold(props: { reason: string }): JSX.Element {
+  const { reason } = props;
+  return <p class="quiet">Not shown: {reason}.</p>;
+}
+
 /** What went well. */
 export function Done(props: { text: string }): JSX.Element {
   return (
@@ -50,13 +57,25 @@ export function Done(props: { text: string }): JSX.Element {
   );
 }
 
+/** To where a channel is subscribed to and its events are seen. */
+export function WatchLink(props: { channel: string }): JSX.Element {
+  return (
+    <a href={href("demo", "plain", props.channel)}>
+      Watch<span class="unseen"> {props.channel}</span>
+    </a>
+  );
+}
+
 export interface Column<T> {
   name: string;
   cell: (row: T) => ComponentChildren;
   isNumber?: boolean;
 }
 
-/** A table that scrolls sideways by itself on a narrow screen. */
+/**
+ * A table that scrolls by itself if it is wide. On a phone each row becomes a block of named values. The roles are said
+ * since a browser takes them away from elements that are no longer laid out as a table.
+ */
 export function Table<T>(props: {
   label: string;
   columns: readonly Column<T>[];
@@ -70,22 +89,22 @@ export function Table<T>(props: {
   }
   return (
     <div class="scroll" role="region" aria-label={props.label} tabIndex={0}>
-      <table>
-        <thead>
-          <tr>
+      <table role="table">
+        <thead role="rowgroup">
+          <tr role="row">
             {props.columns.map((column) => (
-              <th scope="col" key={column.name} class={column.isNumber ? "number" : ""}>
+              <th scope="col" role="columnheader" key={column.name} class={column.isNumber ? "number" : ""}>
                 {column.name}
               </th>
             ))}
           </tr>
         </thead>
-        <tbody {...(props.id === undefined ? {} : { id: props.id })}>
+        <tbody role="rowgroup" {...(props.id === undefined ? {} : { id: props.id })}>
           {props.rows.map((row) => (
-            <tr key={props.keyOf(row)}>
+            <tr role="row" key={props.keyOf(row)}>
               {props.columns.map((column) => (
-                <td key={column.name} class={column.isNumber ? "number" : ""}>
-                  {column.cell(row)}
+                <td role="cell" key={column.name} data-name={column.name} class={column.isNumber ? "number" : ""}>
+                  <div>{column.cell(row)}</div>
                 </td>
               ))}
             </tr>
@@ -96,18 +115,29 @@ export function Table<T>(props: {
   );
 }
 
-/** A labelled control; `children` is given the id that ties the two together. */
+/** What ties a control to its label and its hint. */
+export interface Ties {
+  id: string;
+  "aria-describedby"?: string;
+}
+
+/** A labelled control; `children` is given what ties it to its label and hint. */
 export function Field(props: {
   label: string;
   hint?: string;
-  children: (id: string) => ComponentChildren;
+  children: (ties: Ties) => ComponentChildren;
 }): JSX.Element {
   const id = useId();
+  const hintId = `${id}-hint`;
   return (
     <div class="field">
       <label for={id}>{props.label}</label>
-      {props.children(id)}
-      {props.hint !== undefined && <span class="hint">{props.hint}</span>}
+      {props.children(props.hint === undefined ? { id } : { id, "aria-describedby": hintId })}
+      {props.hint !== undefined && (
+        <span class="hint" id={hintId}>
+          {props.hint}
+        </span>
+      )}
     </div>
   );
 }
@@ -121,18 +151,20 @@ export function TextField(props: {
   required?: boolean;
   autocomplete?: string;
   readOnly?: boolean;
+  isWrong?: boolean;
 }): JSX.Element {
   return (
     <Field label={props.label} {...(props.hint === undefined ? {} : { hint: props.hint })}>
-      {(id) => (
+      {(ties) => (
         <input
-          id={id}
+          {...ties}
           // One of several; the types of elements know each of them apart only.
           type={(props.type ?? "text") as "text"}
           step="any"
           value={props.value}
           required={props.required ?? false}
           readOnly={props.readOnly ?? false}
+          aria-invalid={props.isWrong ?? false}
           autocomplete={props.autocomplete ?? "off"}
           spellcheck={false}
           onInput={(event) => props.onChange(event.currentTarget.value)}
@@ -146,12 +178,18 @@ export function SelectField(props: {
   label: string;
   value: string;
   options: readonly (readonly [value: string, text: string])[];
+  isWrong?: boolean;
   onChange: (value: string) => void;
 }): JSX.Element {
   return (
     <Field label={props.label}>
-      {(id) => (
-        <select id={id} value={props.value} onChange={(event) => props.onChange(event.currentTarget.value)}>
+      {(ties) => (
+        <select
+          {...ties}
+          value={props.value}
+          aria-invalid={props.isWrong ?? false}
+          onChange={(event) => props.onChange(event.currentTarget.value)}
+        >
           {props.options.map(([value, text]) => (
             <option key={value} value={value} selected={value === props.value}>
               {text}
@@ -215,22 +253,69 @@ export function emptyText(loaded: Loaded<unknown>, none: string): string {
 export interface Work {
   isBusy: boolean;
   problem: string;
+  /** The fields that the problem is about, if it is about any. */
+  fields: readonly string[];
   done: string;
   run: (work: () => Promise<string>) => Promise<void>;
+  /** Take back the words about the last work. */
+  forget: () => void;
 }
 
+const IDLE: Pick<Work, "isBusy" | "problem" | "fields" | "done"> = { isBusy: false, problem: "", fields: [], done: "" };
+
 export function useWork(): Work {
-  const [state, setState] = useState({ isBusy: false, problem: "", done: "" });
+  const [state, setState] = useState(IDLE);
   const run = async (work: () => Promise<string>): Promise<void> => {
-    setState({ isBusy: true, problem: "", done: "" });
+    setState({ ...IDLE, isBusy: true });
     try {
       const done = await work();
-      setState({ isBusy: false, problem: "", done });
+      setState({ ...IDLE, done });
     } catch (error) {
-      setState({ isBusy: false, problem: explain(error), done: "" });
+      setState({ ...IDLE, problem: explain(error), fields: error instanceof Refused ? error.fields : [] });
     }
   };
-  return { ...state, run };
+  return { ...state, run, forget: () => setState(IDLE) };
+}
+
+/**
+ * A form that opens within a page. It takes the focus and gives it back to what opened it, or to the page's heading if
+ * that is gone; Escape leaves everything as it was.
+ */
+export function OpenForm(props: {
+  label: string;
+  onSubmit: () => void;
+  onCancel: () => void;
+  children: ComponentChildren;
+}): JSX.Element {
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    const opener = document.activeElement;
+    form.current?.querySelector<HTMLElement>("input:not([readonly]), select, textarea")?.focus();
+    form.current?.scrollIntoView({ block: "nearest" });
+    return () => {
+      const active = document.activeElement;
+      if (active !== document.body && !(form.current?.contains(active) ?? true)) {
+        return; // somebody went elsewhere already
+      }
+      const isOpenerThere = opener instanceof HTMLButtonElement && opener.isConnected;
+      (isOpenerThere ? opener : document.querySelector<HTMLElement>("main h1"))?.focus();
+    };
+  }, []);
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    props.onSubmit();
+  };
+  const onKey = (event: KeyboardEvent): void => {
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      props.onCancel();
+    }
+  };
+  return (
+    <form class="card" ref={form} aria-label={props.label} onSubmit={submit} onKeyDown={onKey}>
+      {props.children}
+    </form>
+  );
 }
 
 /** What ends a form: saving it, or leaving everything as it was. */
@@ -252,12 +337,23 @@ export function DeleteButton(props: { what: string; isBusy: boolean; onDelete: (
   const [isAsked, setAsked] = useState(false);
   const first = useRef<HTMLButtonElement>(null);
   const wasAsked = useRef(false);
-  useEffect(() => {
+  const wasConfirmed = useRef(false);
+  // Before the next key, which would otherwise be pressed on a button that is gone.
+  useLayoutEffect(() => {
     if (isAsked !== wasAsked.current) {
       wasAsked.current = isAsked;
       first.current?.focus();
     }
   }, [isAsked]);
+  useEffect(
+    () => () => {
+      // The row goes, and the button with it: the keyboard goes on from the heading, not from nowhere.
+      if (wasConfirmed.current && [first.current, document.body].includes(document.activeElement as never)) {
+        document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true });
+      }
+    },
+    [],
+  );
   if (!isAsked) {
     return (
       <button type="button" class="danger" ref={first} disabled={props.isBusy} onClick={() => setAsked(true)}>
@@ -266,11 +362,18 @@ export function DeleteButton(props: { what: string; isBusy: boolean; onDelete: (
     );
   }
   const confirm = (): void => {
+    wasConfirmed.current = true;
     setAsked(false);
     props.onDelete();
   };
+  const onKey = (event: KeyboardEvent): void => {
+    if (event.key === "Escape") {
+      event.stopPropagation();
+      setAsked(false);
+    }
+  };
   return (
-    <span class="buttons" role="group" aria-label={`Delete ${props.what}?`}>
+    <span class="buttons" role="group" aria-label={`Delete ${props.what}?`} onKeyDown={onKey}>
       <button type="button" class="danger" ref={first} onClick={confirm}>
         Really delete<span class="unseen"> {props.what}</span>
       </button>

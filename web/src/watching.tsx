@@ -2,6 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
+import { REPLAY_ALL } from "./client";
 import { useConsole } from "./console";
 import { formatTime } from "./format";
 import { useStore } from "./store";
@@ -27,18 +28,19 @@ export function useStream(): Stream {
 }
 
 /** From where to read, and the button that makes it so. */
-export function ReplaySettings(props: { stream: Stream; channel: string; action: string }): JSX.Element {
-  const [text, setText] = useState("-1");
+export function ReplaySettings(props: {
+  stream: Stream;
+  channel: string;
+  channelId?: string;
+  action: string;
+}): JSX.Element {
+  const [text, setText] = useState(String(REPLAY_ALL));
   const [problem, setProblem] = useState("");
-  const state = useStore(props.stream.state);
-  const subscribed = useStore(props.stream.channel);
   const submit = (event: Event): void => {
     event.preventDefault();
     const from = parseReplayFrom(text);
-    if (from === null) {
-      setProblem("Replay From Id must be -2, -1 or the replay id of an event.");
-    } else {
-      setProblem("");
+    setProblem(from === null ? NO_REPLAY_ID : "");
+    if (from !== null) {
       props.stream.subscribe(props.channel, from);
     }
   };
@@ -47,54 +49,97 @@ export function ReplaySettings(props: { stream: Stream; channel: string; action:
       <h2>Replay settings</h2>
       <p>
         Channel: <code>{props.channel}</code>
+        {props.channelId !== undefined && props.channelId !== "" && ` (id: ${props.channelId})`}
       </p>
-      <TextField
-        label="Replay From Id"
-        value={text}
-        hint="-2 = earliest, -1 = no replay, or the id of the event to read after"
-        onChange={setText}
-      />
+      <ReplayField value={text} onChange={setText} />
       <Problem text={problem} />
       <p class="bar">
         <button type="submit">{props.action}</button>
-        <span role="status" data-channel={subscribed}>
-          {STATES[state]}
-          {subscribed === "" ? ", not subscribed" : `, subscribed to ${subscribed}`}
-        </span>
+        <Subscribed stream={props.stream} />
       </p>
     </form>
   );
 }
 
+export const NO_REPLAY_ID = "Replay From Id must be -2, -1 or the replay id of an event.";
+
+export function ReplayField(props: { value: string; onChange: (value: string) => void }): JSX.Element {
+  return (
+    <TextField
+      label="Replay From Id"
+      value={props.value}
+      hint="-2 = earliest, -1 = no replay, or the id of the event to read after"
+      onChange={props.onChange}
+    />
+  );
+}
+
+/** How the client stands, and what it reads; or why it does not. */
+export function Subscribed(props: { stream: Stream }): JSX.Element {
+  const state = useStore(props.stream.state);
+  const channel = useStore(props.stream.channel);
+  const refusal = useStore(props.stream.refusal);
+  return (
+    <span role="status" data-channel={channel}>
+      {STATES[state]}
+      {channel === "" ? ", not subscribed" : `, subscribed to ${channel}`}
+      {refusal !== "" && <strong class="problem"> {refusal}</strong>}
+    </span>
+  );
+}
+
 const ARRIVAL_COLUMNS: readonly Column<Arrival>[] = [
   { name: "Replay id", cell: (arrival) => arrival.replayId ?? "", isNumber: true },
-  { name: "What", cell: (arrival) => <strong>{kindOf(arrival)}</strong> },
-  { name: "Data", cell: (arrival) => <code class="wrap">{JSON.stringify(dataOf(arrival))}</code> },
+  { name: "Type", cell: (arrival) => <strong>{kindOf(arrival)}</strong> },
+  {
+    name: "Data",
+    cell: (arrival) => (
+      <>
+        <code class="wrap">{JSON.stringify(dataOf(arrival))}</code>
+        <details class="whole">
+          <summary>Full message</summary>
+          <code class="wrap">{JSON.stringify({ channel: arrival.channel, data: arrival.data })}</code>
+        </details>
+      </>
+    ),
+  },
   { name: "Received", cell: (arrival) => formatTime(arrival.atMs) },
 ];
 
 /** Events as they came, newest first. */
 export function Notifications(props: { stream: Stream }): JSX.Element {
   const arrivals = useStore(props.stream.arrivals);
+  const arrived = useStore(props.stream.arrived);
   return (
     <Section title="Notifications">
       <p class="quiet">
-        <output id="arrived">{arrivals.length}</output> shown, newest first
+        <output id="arrived">{arrived}</output> received, newest first
+        {arrived > arrivals.length && `; the last ${arrivals.length} are shown`}
       </p>
-      <Table
-        id="notifications"
-        label="Notifications"
-        columns={ARRIVAL_COLUMNS}
-        rows={arrivals}
-        empty="Nothing has arrived."
-        keyOf={(arrival) => arrival.number}
-      />
+      <div class="tall">
+        <Table
+          id="notifications"
+          label="Notifications"
+          columns={ARRIVAL_COLUMNS}
+          rows={arrivals}
+          empty="Nothing has arrived."
+          keyOf={(arrival) => arrival.number}
+        />
+      </div>
     </Section>
   );
 }
 
 const LOG_COLUMNS: readonly Column<LogLine>[] = [
-  { name: "Message", cell: (line) => <strong>{line.what}</strong> },
+  {
+    name: "Message",
+    cell: (line) => (
+      <>
+        <strong>{line.what}</strong>
+        {line.times > 1 && ` ${line.times} times`}
+      </>
+    ),
+  },
   { name: "Outcome", cell: (line) => (line.isGood ? "successful" : "failed") },
   { name: "Reply", cell: (line) => <code class="wrap">{line.text}</code> },
   { name: "When", cell: (line) => formatTime(line.atMs) },
@@ -105,14 +150,16 @@ export function MetaLog(props: { stream: Stream }): JSX.Element {
   const lines = useStore(props.stream.log);
   return (
     <Section title="Handshake, connect and subscribe log">
-      <Table
-        id="meta-log"
-        label="Meta channel log"
-        columns={LOG_COLUMNS}
-        rows={lines}
-        empty="Nothing was said yet."
-        keyOf={(line) => line.number}
-      />
+      <div class="tall">
+        <Table
+          id="meta-log"
+          label="Meta channel log"
+          columns={LOG_COLUMNS}
+          rows={lines}
+          empty="Nothing was said yet."
+          keyOf={(line) => line.number}
+        />
+      </div>
     </Section>
   );
 }

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 from tidewire.access.streaming import Delivered
 from tidewire.access.usage_metrics import (
@@ -240,16 +242,15 @@ class Allocations:
 
     def on_commit(self, batch: CommittedBatch) -> None:
         """Count what was published: change events, and platform events of high volume that somebody sent."""
-        published: Counter[str] = Counter()
-        changes = 0
-        for event in batch.events:
-            if event.family is Family.CHANGE:
-                changes += 1
-            elif event.family is Family.PLATFORM:
-                published[event.topic] += 1
+        changes = counted = 0
+        for topic, run in groupby(batch.events, attrgetter("topic")):
+            events = list(run)
+            if events[0].family is Family.CHANGE:
+                changes += len(events)
+            elif events[0].family is Family.PLATFORM and self._is_counted(topic):
+                counted += len(events)
         if changes:
             self._count(True, PUBLISHED_CHANGES, changes)
-        counted = sum(count for topic, count in published.items() if self._is_counted(topic))
         if counted:
             self._count(True, PUBLISHED_EVENTS, counted)
 

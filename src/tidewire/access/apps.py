@@ -14,10 +14,6 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
 from tidewire.access.passwords import hash_token, is_same_hash
 from tidewire.access.scopes import API, KNOWN, REFRESH
 from tidewire.access.sessions import end_sessions
@@ -30,7 +26,6 @@ FLOWS = (PASSWORD, CLIENT_CREDENTIALS, JWT_BEARER, WEB_SERVER, USER_AGENT, DEVIC
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _MAX_URLS, _MAX_URL_LENGTH = 50, 2_000
-_MIN_KEY_BITS = 2048
 _COLUMNS = "client_id, secret_hash, label, callback_urls, scopes, flows, certificate, run_as_user_id, options"
 # Schemes that a browser would run or read from its own machine.
 _UNSAFE_SCHEMES = frozenset({"javascript", "data", "vbscript", "file", "about", "blob"})
@@ -164,6 +159,9 @@ def check_app(app: ConnectedApp) -> None:
     if app.flows & {WEB_SERVER, USER_AGENT} and not app.callback_urls:
         _refuse("callback_urls", "the flows web_server and user_agent need one")
     if app.certificate:
+        # Loaded here because few servers ever need it, and it takes megabytes.
+        from tidewire.access.signatures import load_public_key
+
         load_public_key(app.certificate)
     elif JWT_BEARER in app.flows:
         _refuse("certificate", "the flow jwt_bearer needs one")
@@ -185,21 +183,6 @@ def check_callback_url(url: str) -> None:
         _refuse("callback_urls", f"{url[:80]} must have a safe scheme and no fragment")
     if parts.scheme.lower() in ("http", "https") and not parts.hostname:
         _refuse("callback_urls", f"{url[:80]} names no host")
-
-
-def load_public_key(pem: str) -> RSAPublicKey:
-    """The RSA key of a PEM certificate or public key. Raises DefinitionInvalid."""
-    key: object
-    try:
-        if "BEGIN CERTIFICATE" in pem:
-            key = x509.load_pem_x509_certificate(pem.encode()).public_key()
-        else:
-            key = load_pem_public_key(pem.encode())
-    except (ValueError, TypeError):
-        _refuse("certificate", "must be a PEM certificate or public key")
-    if not isinstance(key, RSAPublicKey) or key.key_size < _MIN_KEY_BITS:
-        _refuse("certificate", f"must hold an RSA key of at least {_MIN_KEY_BITS} bits")
-    return key
 
 
 def _check_known(path: str, given: Iterable[str], known: Iterable[str]) -> None:

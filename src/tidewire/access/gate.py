@@ -19,10 +19,12 @@ from tidewire.access.publishing import Publisher, refuse_event
 from tidewire.access.reading import check_topic_query, narrowed_queries, read_record, readable_columns
 from tidewire.access.requests import Call, Note, Rows, Upsert, Write
 from tidewire.access.sharing import Level, Sharing, forget_manual_shares
+from tidewire.access.uniting import conversion_work, merge_work
 from tidewire.access.usage import ApiUsage
 from tidewire.access.user_logins import follow_users
 from tidewire.access.uses import RecordUses
 from tidewire.access.view import View
+from tidewire.access.views import Views
 from tidewire.access.writing import (
     BinAct,
     check_allowed,
@@ -44,8 +46,8 @@ from tidewire.errors import (
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Change, CommitContext
 from tidewire.ids import normalise_id
-from tidewire.records.leads import Conversion, Converted, convert_lead
-from tidewire.records.merge import Merged, merge
+from tidewire.records.leads import Conversion, Converted
+from tidewire.records.merge import Merged
 from tidewire.records.query import run_query
 from tidewire.records.service import Records
 from tidewire.records.table import try_read_row
@@ -72,9 +74,7 @@ class Gate:
         self._records = records
         self._log = log
         self._clock = clock
-        self._generation = generation
-        self._grants: dict[str, tuple[int, Grants]] = {}
-        self._views: dict[str, View] = {}
+        self._views = Views(records, generation)
         self.usage = ApiUsage(clock)
         self.uses = RecordUses(clock)
         self.publisher = Publisher(records, log, clock, self.grants, lambda: self.usage.can_publish())
@@ -98,7 +98,7 @@ class Gate:
         gate = Gate(records, self._log, self._clock, lambda: generation)
         gate.usage = self.usage
         gate.uses = self.uses
-        gate._grants.update(known)
+        gate._views.begin_with(known)
         return gate
 
     def create(self, call: Call, entity: str, values: Mapping[str, object]) -> Coroutine[object, object, str]:
@@ -115,7 +115,7 @@ class Gate:
 
     async def _write(self, call: Call, write: Write) -> str:
         principal = call.principal
-        view = self._view(principal, await self.grants(principal))
+        view = await self._views.view(principal)
         write = in_todays_words(write, call.api_version)
         obj = check_write(view, self.catalog, write, self._clock.now_ms())
 
@@ -141,7 +141,7 @@ class Gate:
         With `all_or_none`, one failure undoes them all; the others then hold the ids they would have had.
         `note` is told of the results inside the transaction.
         """
-        view = self._view(call.principal, await self.grants(call.principal))
+        view = await self._views.view(call.principal)
         writes = [in_todays_words(write, call.api_version) for write in writes]
         allowed = [self._try_check(view, write) for write in writes]
 
@@ -193,9 +193,9 @@ class Gate:
         self, principal: Principal, entity: str, record_id: str, fields: Sequence[str] | None
     ) -> Rows:
         """One living record: the named fields, or all that the user may see."""
-        obj, grants = await self._open(principal, entity)
+        obj, grants = await self._views.open(principal, entity)
         record_id = normalise_id(record_id)
-        view = self._view(principal, grants)
+        view = self._views.over(principal, grants)
         columns = view.columns(obj) if fields is None else readable_columns(obj, grants, fields)
         now_ms = self._clock.now_ms()
 
@@ -227,7 +227,7 @@ class Gate:
         """The query tied to what the user sees by now, its dates counted from `now_ms`."""
         await self.uses.settle(self._records, soql)
         grants = await self.grants(principal)
-        view = self._view(principal, grants)
+        view = self._views.over(principal, grants)
         if record_access.NAME.lower() in soql.lower():
             query = parse_query(soql)
             if record_access.is_asked(query):
@@ -266,8 +266,7 @@ class Gate:
     async def search(self, principal: Principal, sosl: str) -> list[Rows]:
         """Answer a SOSL search: one answer for each object it returns, in its order, empty ones included."""
         search = parse_search(sosl)
-        grants = await self.grants(principal)
-        view = self._view(principal, grants)
+        view = await self._views.view(principal)
         now_ms = self._clock.now_ms()
         narrowed = narrowed_queries(view, search, now_ms)
 
@@ -285,7 +284,7 @@ class Gate:
 
     async def visible_objects(self, principal: Principal) -> list[ObjectType]:
         """The objects whose records the user may read."""
-        view = self._view(principal, await self.grants(principal))
+        view = await self._views.view(principal)
         return [view.described(obj) for obj in view.catalog.objects]
 
     async def visible_fields(
@@ -294,14 +293,14 @@ class Gate:
         """An object with the names of its fields that the user may read, and edit. `operation` is what they are
         asked for, in the words of a refusal.
         """
-        obj, grants = await self._open(principal, entity, operation)
-        view = self._view(principal, grants)
+        obj, grants = await self._views.open(principal, entity, operation)
+        view = self._views.over(principal, grants)
         readable, editable = view.field_names(obj)
         return view.described(obj), readable, editable
 
     async def sees_all_records(self, principal: Principal, entity: str) -> bool:
         """Whether every record of the object is open to the user, whoever owns it."""
-        return (await self._sharing(principal)).sight(self.catalog.object(entity)) is None
+        return (await self._views.sharing(principal)).sight(self.catalog.object(entity)) is None
 
     async def visible_record_ids(
         self, principal: Principal, entity: str, record_ids: Sequence[str], *, level: Level = Level.READ
@@ -314,7 +313,7 @@ class Gate:
         obj = self.catalog.object(entity)
         if not grants.can_read(obj.name):
             return frozenset()
-        sharing = self._view(principal, grants).sharing
+        sharing = self._views.over(principal, grants).sharing
         if sharing.condition(obj, level) is None:
             return frozenset(record_ids)
         return await self._records.read(
@@ -323,23 +322,11 @@ class Gate:
 
     async def grants(self, principal: Principal) -> Grants:
         """What the user may do now."""
-        found = self._grants.get(principal.user_id)
-        if found is None or found[0] != self._generation():
-            found = await self.current_grants(principal)
-        return found[1]
+        return await self._views.grants(principal)
 
     async def current_grants(self, principal: Principal) -> tuple[int, Grants]:
         """What the user may do now, and an access generation that it is no older than."""
-        found = self._grants.get(principal.user_id)
-        # Asked before reading: a commit that the snapshot has may have yet to reach the catalog, and then what is
-        # derived from both has to be asked for again.
-        generation = self._generation()
-        if found is None or found[0] != generation:
-            grants = await self._records.read(
-                lambda reader: read_grants(reader, self.catalog, principal.user_id)
-            )
-            found = self._grants[principal.user_id] = (generation, grants)
-        return found
+        return await self._views.current_grants(principal)
 
     async def check_api(self, principal: Principal) -> None:
         """Raise AccessDenied if the APIs were taken from the org, or from the user, since the login."""
@@ -395,26 +382,6 @@ class Gate:
             raise TopicUnknown(f"The requested resource does not exist: {name}", topic=name)
         return schema
 
-    def _view(self, principal: Principal, grants: Grants) -> View:
-        view = self._views.get(principal.user_id)
-        if view is None or not view.is_current(grants, self.catalog):
-            view = self._views[principal.user_id] = View(grants, self.catalog)
-        return view
-
-    async def _sharing(self, principal: Principal) -> Sharing:
-        return self._view(principal, await self.grants(principal)).sharing
-
-    async def _open(
-        self, principal: Principal, entity: str, operation: str = "retrieve"
-    ) -> tuple[ObjectType, Grants]:
-        """An object the user may know of; to anybody else it does not exist."""
-        grants = await self.grants(principal)
-        obj = self.catalog.try_object(entity)
-        if obj is None or not grants.can_read(obj.name):
-            refuse_event(self.catalog, grants, entity, operation)
-            raise ObjectUnknown(f"sObject type '{entity}' is not supported.", entity=entity)
-        return obj, grants
-
     async def upsert(
         self, call: Call, entity: str, field: str, value: object, values: Mapping[str, object]
     ) -> tuple[str, bool]:
@@ -436,7 +403,7 @@ class Gate:
 
         `all_or_none` and `note` are as for writes.
         """
-        sharing = await self._sharing(call.principal)
+        sharing = await self._views.sharing(call.principal)
         allowed = [await self._check_upsert(call.principal, upsert) for upsert in upserts]
 
         def run(unit: UnitOfWork, guard: RecordGuard) -> Iterator[tuple[str, bool] | PlatformError]:
@@ -450,11 +417,11 @@ class Gate:
         self, principal: Principal, upsert: Upsert
     ) -> tuple[ObjectType, ObjectGrant] | PlatformError:
         try:
-            obj, grants = await self._open(principal, upsert.entity, "upsert")
+            obj, grants = await self._views.open(principal, upsert.entity, "upsert")
             key = obj.try_field(upsert.field)
             given = upsert.values if key is None else {**upsert.values, key.name: upsert.value}
             check_editable(self.catalog, obj, grants, given)
-            check_topic_query(self._view(principal, grants), obj, given, self._clock.now_ms())
+            check_topic_query(self._views.over(principal, grants), obj, given, self._clock.now_ms())
         except PlatformError as error:
             return error
         return obj, grants.on(obj.name)
@@ -485,60 +452,14 @@ class Gate:
         self, call: Call, entity: str, master_id: str, loser_ids: Sequence[str], values: Mapping[str, object]
     ) -> Merged:
         """Make one record of up to three, with these values."""
-        obj, grants = await self._open(call.principal, entity)
-        grant = grants.on(obj.name)
-        check_allowed(obj, grant.can_modify_all or (grant.can_edit and grant.can_delete))
-        check_editable(self.catalog, obj, grants, values)
-        master, losers = normalise_id(master_id), [normalise_id(i) for i in loser_ids]
-        sharing = await self._sharing(call.principal)
-
-        def work(unit: UnitOfWork) -> Merged:
-            guard = RecordGuard(unit, sharing)
-            with guard.hiding_strangers():
-                guard.check_update(obj, master, values)
-                for loser in losers:
-                    guard.require(obj, loser, Level.FULL)
-                return merge(unit, obj, master, losers, values)
-
+        obj, grants = await self._views.open(call.principal, entity)
+        sharing = await self._views.sharing(call.principal)
+        work = merge_work(self.catalog, sharing, obj, grants, master_id, loser_ids, values)
         return await self._commit(call, work)
 
     async def convert_lead(self, call: Call, conversion: Conversion) -> Converted:
         """Turn a lead into an account, a contact and perhaps an opportunity, in one transaction."""
-        made = [("Account", conversion.account_id), ("Contact", conversion.contact_id)]
-        if conversion.makes_opportunity:
-            made.append(("Opportunity", conversion.opportunity_id))
-        given = {
-            "Account": conversion.account_values,
-            "Contact": conversion.contact_values,
-            "Opportunity": conversion.opportunity_values,
-        }
-        for entity, joined_id in (("Lead", conversion.lead_id), *made):
-            obj, grants = await self._open(call.principal, entity)
-            grant = grants.on(entity)
-            check_allowed(obj, grant.can_create if joined_id is None else grant.can_edit)
-            check_editable(self.catalog, obj, grants, given.get(entity, {}))
-        asked = replace(
-            conversion,
-            lead_id=normalise_id(conversion.lead_id),
-            account_id=conversion.account_id and normalise_id(conversion.account_id),
-            contact_id=conversion.contact_id and normalise_id(conversion.contact_id),
-            opportunity_id=conversion.opportunity_id and normalise_id(conversion.opportunity_id),
-        )
-        sharing = await self._sharing(call.principal)
-
-        def work(unit: UnitOfWork) -> Converted:
-            guard = RecordGuard(unit, sharing)
-            for entity, record_id in (
-                ("Lead", asked.lead_id),
-                ("Account", asked.account_id),
-                ("Contact", asked.contact_id),
-                ("Opportunity", asked.opportunity_id),
-            ):
-                if record_id is not None:
-                    guard.require(unit.catalog.object(entity), record_id, Level.EDIT)
-            with guard.hiding_strangers():
-                return convert_lead(unit, asked)
-
+        work = await conversion_work(self.catalog, self._views, call.principal, conversion)
         return await self._commit(call, work)
 
     async def _from_bin(
@@ -549,7 +470,7 @@ class Gate:
         *,
         all_or_none: bool = False,
     ) -> list[str | PlatformError]:
-        sharing = await self._sharing(call.principal)
+        sharing = await self._views.sharing(call.principal)
         allowed = [await self._check_bin(call.principal, record_id) for record_id in record_ids]
 
         def run(unit: UnitOfWork, guard: RecordGuard) -> Iterator[str | PlatformError]:
@@ -567,7 +488,7 @@ class Gate:
             known = self.catalog.try_object_of_id(record_id)
             if known is None:
                 raise RecordNotFound("The requested resource does not exist", record_id=record_id)
-            obj, grants = await self._open(principal, known.name)
+            obj, grants = await self._views.open(principal, known.name)
             grant = grants.on(obj.name)
             check_allowed(obj, obj.deletable and (grant.can_delete or grant.can_modify_all))
         except PlatformError as error:

@@ -10,13 +10,15 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidewire.access import apps, codes, devices
 from tidewire.access.app_admin import AppAdmin
 from tidewire.access.apps import ConnectedApp, check_secret, try_read_app
 from tidewire.access.codes import Authorization
-from tidewire.access.jwt import SigningKey, ensure_signing_key, parse_assertion, verify
+from tidewire.access.jwt import parse_assertion
 from tidewire.access.logins import LoginResult, Logins
 from tidewire.access.scopes import REFRESH, granted_scopes, parse_scopes, still_allowed
 from tidewire.access.sessions import Origin, SessionEntry
@@ -24,6 +26,9 @@ from tidewire.clock import Clock
 from tidewire.errors import GrantInvalid, LoginFailed, PlatformError, SessionInvalid
 from tidewire.records.service import RecordService
 from tidewire.storage.store import Transaction
+
+if TYPE_CHECKING:
+    from tidewire.access.signatures import SigningKey
 
 KIND = "OAuth"
 # Clients name the original service whatever host they are pointed at.
@@ -68,6 +73,9 @@ class OAuth:
         """What id tokens are signed with, made when it is first needed."""
         async with self._key_turn:
             if self._key is None:
+                await _load_signatures()
+                from tidewire.access.signatures import ensure_signing_key
+
                 self._key = await asyncio.to_thread(ensure_signing_key, self._key_file)
         return self._key
 
@@ -123,8 +131,11 @@ class OAuth:
         app.check_flow(apps.JWT_BEARER)
         if not app.certificate:
             raise GrantInvalid("invalid client credentials", oauth_error="invalid_client")
+        await _load_signatures()
+        from tidewire.access.signatures import load_public_key, verify
+
         now_ms = self._clock.now_ms()
-        verify(assertion, apps.load_public_key(app.certificate), audiences, now_ms / 1000)
+        verify(assertion, load_public_key(app.certificate), audiences, now_ms / 1000)
         user_id = await self._logins.try_find_user(assertion.subject)
         allowed = None if user_id is None else await self._allowed(app, user_id)
         if user_id is None or allowed is None:
@@ -384,3 +395,8 @@ def refusal_of(error: GrantInvalid | LoginFailed) -> tuple[str, str]:
     if error.details.get("exception_code") == "API_DISABLED_FOR_ORG":
         return "invalid_app_access", error.message
     return "invalid_grant", "authentication failure"
+
+
+async def _load_signatures() -> None:
+    """Load it when it is first needed: few servers ever do, and it takes megabytes, and a moment beside the loop."""
+    await asyncio.to_thread(import_module, "tidewire.access.signatures")

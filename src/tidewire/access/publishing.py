@@ -6,10 +6,8 @@ is published beside it.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tidewire.access.grants import Grants
 from tidewire.access.principal import Principal
@@ -28,7 +26,7 @@ from tidewire.errors import (
 )
 from tidewire.eventlog.log import EventLog
 from tidewire.events import EventDraft, Family, Value
-from tidewire.ids import make_id
+from tidewire.ids import make_id, random_uuid
 from tidewire.names import change_event_name, entity_of_change_event
 from tidewire.records.service import Records
 from tidewire.records.types import Types
@@ -45,20 +43,19 @@ EVENT_LIMIT_BYTES = 1 << 20
 MONITORING_PERMISSION = "ViewRealTimeEventMonitoringData"
 
 
-class Submitted(NamedTuple):
-    """One event as a Pub/Sub client sends it; `event_uuid` may be empty."""
-
-    schema_id: str
-    payload: bytes
-    event_uuid: str
+Submitted = tuple[str, bytes, str]
+"""One event as a Pub/Sub client sends it: its schema's id, its payload, and its UUID or an empty text."""
 
 
-class Outcome(NamedTuple):
-    """What became of one event: its position, or why it was refused."""
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of some events. `event_uuids` name all of them, in order; `refused` tells, by place, why some were
+    not published. The first of the others is at position `first`, and the rest of them right behind it.
+    """
 
-    event_uuid: str
-    position: int
-    error: PlatformError | None = None
+    event_uuids: tuple[str, ...]
+    first: int
+    refused: dict[int, PlatformError]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +124,13 @@ class Publisher:
 
     async def publish_avro(
         self, principal: Principal, event: str, submitted: Sequence[Submitted]
-    ) -> list[Outcome]:
-        """Publish Avro events in one transaction; returns, in order, once they are durable."""
+    ) -> Outcomes:
+        """Publish Avro events in one transaction; returns once they are durable."""
         types = self._records.types
         event_type = publishable_event(types, await self._grants(principal), event)
         if not event_type.is_high_volume:
-            return [_unsupported(event_type, item) for item in submitted]
+            error = _unsupported(event_type)
+            return Outcomes(_uuids(submitted), 0, dict.fromkeys(range(len(submitted)), error))
         now_ms = self._clock.now_ms()
         latest = types.schemas[event_type.name]
         return await self._records.write_plain(
@@ -229,7 +227,7 @@ def draft_from_values(
         raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(missing)}]", fields=missing)
     payload = schema.encode(body)
     _check_size(payload)
-    return EventDraft(event.name, Family.PLATFORM, payload, now_ms, schema.schema_id, str(uuid.uuid4()))
+    return EventDraft(event.name, Family.PLATFORM, payload, now_ms, schema.schema_id, random_uuid())
 
 
 def _default(field: Field) -> Value:
@@ -239,13 +237,18 @@ def _default(field: Field) -> Value:
     return field.default
 
 
-def _unsupported(event: EventType, item: Submitted) -> Outcome:
+def _unsupported(event: EventType) -> OperationUnsupported:
     # The words are the protocol's: clients look for them.
     text = (
         f"com.salesforce.eventbus.exceptions.PublishException: Unsupported topic [/event/{event.name}]. "
         "Standard Volume event type is not supported."
     )
-    return Outcome(item.event_uuid or str(uuid.uuid4()), 0, OperationUnsupported(text, topic=event.name))
+    return OperationUnsupported(text, topic=event.name)
+
+
+def _uuids(submitted: Sequence[Submitted]) -> tuple[str, ...]:
+    """What names the events, made here for those that come without."""
+    return tuple([event_uuid or random_uuid() for _, _, event_uuid in submitted])
 
 
 def append_submitted(
@@ -255,50 +258,52 @@ def append_submitted(
     submitted: Sequence[Submitted],
     latest: EventSchema,
     now_ms: int,
-) -> list[Outcome]:
+) -> Outcomes:
     """Append the events that fit their schema, in order; the others fail alone.
 
     All are stored by the newest schema: what was written by an older one is resolved to it by Avro's rules.
     """
     schemas: dict[str, SchemaResolution | None] = {}
-    checked: list[EventDraft | Outcome] = []
-    for item in submitted:
-        event_uuid = item.event_uuid or str(uuid.uuid4())
+    event_uuids = _uuids(submitted)
+    refused: dict[int, PlatformError] = {}
+    fitting: list[tuple[str, bytes]] = []
+    for place, (schema_id, payload, _) in enumerate(submitted):
         try:
-            payload = _resolved(tx, log, event.name, item, latest, schemas)
+            _check_size(payload)
+            if schema_id == latest.schema_id:
+                latest.check(payload)
+                stored = payload
+            else:
+                stored = _resolved(tx, log, event.name, schema_id, payload, latest, schemas)
         except PlatformError as error:
-            checked.append(Outcome(event_uuid, 0, error))
+            refused[place] = error
             continue
-        checked.append(EventDraft(event.name, Family.PLATFORM, payload, now_ms, latest.schema_id, event_uuid))
-    drafts = [c for c in checked if isinstance(c, EventDraft)]
-    stored = iter(log.append(tx, drafts, now_ms) if drafts else [])
-    return [c if isinstance(c, Outcome) else Outcome(c.event_uuid, next(stored).position) for c in checked]
+        fitting.append((event_uuids[place], stored))
+    first = 0
+    if fitting:
+        first = log.append_alike(tx, event.name, Family.PLATFORM, latest.schema_id, fitting, now_ms)
+    return Outcomes(event_uuids, first, refused)
 
 
 def _resolved(
     tx: Transaction,
     log: EventLog,
     topic: str,
-    item: Submitted,
+    schema_id: str,
+    payload: bytes,
     latest: EventSchema,
     schemas: dict[str, SchemaResolution | None],
 ) -> bytes:
-    """The event's bytes by the newest schema. Raises PayloadInvalid or SchemaUnknown."""
-    _check_size(item.payload)
-    if item.schema_id == latest.schema_id:
-        latest.check(item.payload)
-        return item.payload
-    if item.schema_id not in schemas:
-        rows = tx.execute("SELECT topic FROM event_schemas WHERE schema_id = ?", (item.schema_id,))
+    """The event's bytes by the newest schema instead of the one it has. Raises PayloadInvalid or SchemaUnknown."""
+    if schema_id not in schemas:
+        rows = tx.execute("SELECT topic FROM event_schemas WHERE schema_id = ?", (schema_id,))
         is_own = bool(rows) and rows[0][0] == topic
-        older = compiled_schema(log.read_schema(tx, item.schema_id)) if is_own else None
-        schemas[item.schema_id] = None if older is None else SchemaResolution(older, latest)
-    resolution = schemas[item.schema_id]
+        older = compiled_schema(log.read_schema(tx, schema_id)) if is_own else None
+        schemas[schema_id] = None if older is None else SchemaResolution(older, latest)
+    resolution = schemas[schema_id]
     if resolution is None:
-        raise SchemaUnknown(
-            f"{topic} never had schema id {item.schema_id[:64]}", schema_id=item.schema_id[:64]
-        )
-    return resolution.resolve(item.payload)
+        raise SchemaUnknown(f"{topic} never had schema id {schema_id[:64]}", schema_id=schema_id[:64])
+    return resolution.resolve(payload)
 
 
 def _check_size(payload: bytes) -> None:

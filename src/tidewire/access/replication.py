@@ -11,14 +11,15 @@ from dataclasses import dataclass
 
 from tidewire.access.gate import Gate, Rows
 from tidewire.access.principal import Principal
-from tidewire.errors import ObjectUnknown, TooManyRecords, WindowInvalid
+from tidewire.errors import ObjectUnknown, PlatformError, TooManyRecords, WindowInvalid
 from tidewire.records.bin import BIN_RETENTION_MS, read_purged
-from tidewire.schema.model import ObjectType
-from tidewire.schema.values import render_datetime
+from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.values import parse_value, render_datetime
 
 MAX_IDS = 600_000
 _MINUTE_MS = 60_000
 _OLDEST_MS = 30 * 86_400_000
+_MOMENT = Field(name="moment", label="moment", type=FieldType.DATETIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,17 @@ class Deleted:
     records: tuple[tuple[str, int], ...]
     earliest_available_ms: int
     latest_covered_ms: int
+
+
+def parse_moment(name: str, text: str) -> int:
+    """One end of a window. Raises WindowInvalid, with the name by which the caller knows it."""
+    try:
+        parsed = parse_value(_MOMENT, text)
+    except PlatformError:
+        parsed = None
+    if not isinstance(parsed, int):
+        raise WindowInvalid(f"{name} must be a date and time")
+    return parsed
 
 
 async def updated_in(

@@ -8,7 +8,7 @@ import click
 import yaml
 
 from tidewire.cli.client_options import Connection, connection_options
-from tidewire.cli.output import examples
+from tidewire.cli.output import examples, json_option, show
 
 
 @click.command(
@@ -18,16 +18,24 @@ from tidewire.cli.output import examples
 )
 @click.option("-f", "--file", "path", required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--dry-run", is_flag=True, help="show the plan only")
+@json_option
 @connection_options
-def apply(path: str, dry_run: bool, connection: Connection) -> None:
+def apply(path: str, dry_run: bool, as_json: bool, connection: Connection) -> None:
     """Bring an org to what a YAML file says: objects, events, users, permission sets, push topics."""
     try:
         document = yaml.safe_load(Path(path).read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path} is not YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise click.ClickException(
+            f"{path} does not describe an org: see examples/invoices.yaml for one that does"
+        )
     suffix = "?dryRun=true" if dry_run else ""
     client = connection.rest()
     answer = client.call("POST", "/services/tidewire/v1/apply" + suffix, document)
+    if as_json:
+        show(answer | {"is_applied": not dry_run}, as_json=True, text="")
+        return
     for line in answer["plan"]:
         click.echo(line)
     for client_id, secret in answer["secrets"].items():

@@ -1,19 +1,22 @@
-"""`tidewire backup`, `restore` and `upgrade`: what an operator does to an org from outside the server."""
+"""`tidewire backup`, `restore` and `upgrade`: what an operator does to an org from outside the server.
+
+The server's modules are loaded when one of them runs, so that help and completion do not wait for them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tidewire.cli.output import examples
+from tidewire.cli.output import examples, working
 from tidewire.clock import SystemClock
 from tidewire.config import load_settings
-from tidewire.server.backup import make_backup, restore_backup
-from tidewire.server.org_admin import place_for_restore
-from tidewire.server.places import find_settings, list_settings
-from tidewire.server.upgrade import Upgrade, upgrade_org
+
+if TYPE_CHECKING:
+    from tidewire.server.upgrade import Upgrade
 
 _DATA = click.option("--data", default=None, help="the server's data directory")
 _STORE = click.option("--store", default=None, help="sqlite or postgresql://..., as `serve` takes it")
@@ -31,8 +34,15 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--with-tls", is_flag=True, help="also keep the certificates and their private keys")
 def backup(data: str | None, store: str | None, org_id: str, target: Path, with_tls: bool) -> None:
     """Copy an org into one file. The server may be running."""
+    from tidewire.server.backup import make_backup
+    from tidewire.server.places import find_settings
+    from tidewire.storage.archive import SQLITE_MEMBER, written_bytes
+
     settings = find_settings(load_settings({"data": data, "store": store}), org_id)
-    manifest = make_backup(settings, SystemClock(), target, with_tls=with_tls)
+    # The database is copied, then put into the file.
+    total_bytes = 2 * _size_of(Path(settings.data) / SQLITE_MEMBER) if settings.store == "sqlite" else 0
+    with working("copying the org", total_bytes, lambda: written_bytes(target)):
+        manifest = make_backup(settings, SystemClock(), target, with_tls=with_tls)
     click.echo(f"org {manifest.org_id}, up to replay id {manifest.head}, is in {target}")
 
 
@@ -48,10 +58,15 @@ def restore(file: Path, data: str | None, store: str | None, org_id: str) -> Non
 
     Replay ids that were given out after the backup are refused from then on, and everybody signs in again.
     """
+    from tidewire.server.backup import restore_backup
+    from tidewire.server.org_admin import place_for_restore
+
     settings = load_settings({"data": data, "store": store})
     if org_id:
         settings = place_for_restore(settings, file, org_id)
-    restored = restore_backup(file, settings, SystemClock())
+    total_bytes = _size_of(file) if settings.store == "sqlite" else 0
+    with working("restoring the org", total_bytes, lambda: _directory_bytes(Path(settings.data))):
+        restored = restore_backup(file, settings, SystemClock())
     manifest = restored.manifest
     click.echo(f"org {manifest.org_id} is restored up to replay id {manifest.head}")
     click.echo(f"new events begin at replay id {restored.first_position}")
@@ -63,9 +78,30 @@ def restore(file: Path, data: str | None, store: str | None, org_id: str) -> Non
 @click.option("--org", "org_id", default="", help="the id of one org; all orgs if left out")
 def upgrade(data: str | None, store: str | None, org_id: str) -> None:
     """Bring a stopped server's orgs to what this release expects, and say what that was. Safe to repeat."""
+    from tidewire.server.places import find_settings, list_settings
+    from tidewire.server.upgrade import upgrade_org
+
     settings = load_settings({"data": data, "store": store, "dev": False})
-    for place in [find_settings(settings, org_id)] if org_id else list_settings(settings):
-        _show_upgrade(asyncio.run(upgrade_org(place, SystemClock())))
+    places = [find_settings(settings, org_id)] if org_id else list_settings(settings)
+    for number, place in enumerate(places, 1):
+        with working(f"looking through org {number} of {len(places)}"):
+            done = asyncio.run(upgrade_org(place, SystemClock()))
+        _show_upgrade(done)
+
+
+def _size_of(file: Path) -> int:
+    """0 if there is none, for the command itself to say so."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _directory_bytes(directory: Path) -> int:
+    try:
+        return sum(_size_of(path) for path in directory.iterdir())
+    except OSError:
+        return 0
 
 
 def _show_upgrade(done: Upgrade) -> None:

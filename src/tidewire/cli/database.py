@@ -11,7 +11,7 @@ import click
 import yaml
 
 from tidewire.cli.client_options import Connection, connection_options
-from tidewire.cli.output import examples, json_option, show
+from tidewire.cli.output import examples, json_option, progress, show
 
 _ADMIN = "/services/tidewire/v1"
 _IDS_AT_ONCE = 2_000
@@ -61,9 +61,12 @@ def database(
         extra = {"values": values} if operation == "update" else {}
         starts = range(0, len(chosen), _IDS_AT_ONCE)
         jobs = [job | extra | {"ids": chosen[start : start + _IDS_AT_ONCE]} for start in starts]
-    done = [
-        record_id for each in jobs for record_id in client.call("POST", f"{_ADMIN}/database", each)["ids"]
-    ]
+    done: list[str] = []
+    with progress(sum(len(each.get("ids", [0])) for each in jobs), f"{operation[:-1]}ing") as step:
+        for each in jobs:
+            ids_done = client.call("POST", f"{_ADMIN}/database", each)["ids"]
+            done += ids_done
+            step(len(ids_done))
     show({"ids": done}, as_json=as_json, text=f"{operation}d: {len(done)} records of {entity}")
 
 

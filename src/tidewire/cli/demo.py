@@ -2,12 +2,15 @@
 
 The server and the pipeline are child processes, so that a busy Spark cannot slow the server's loop and either
 can be killed and restarted by hand to see what happens. Whatever ends first, the children end with the parent.
+A child that takes long to end is killed: server and lake are made to bear it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,8 +30,10 @@ from tidewire.clock import SystemClock
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import ConfigInvalid, PlatformError
 
-_STOP_S = 30.0
-_CHECK_S = 0.5
+_STOP_S = 6.0
+_FINISH_S = 2.0
+_CHECK_S = 0.1
+_WATCH_S = 0.5
 _TOLD_LINES = 5
 _QUERY = "SELECT Name, Industry, Rating FROM Account WHERE Rating = 'Hot' LIMIT 5"
 _PROGRAM = (sys.executable, "-m", "tidewire.cli")
@@ -55,12 +60,33 @@ def demo(data: str, http: str, https: str, grpc: str, grpc_tls: str, no_pipeline
     sys.exit(_run_demo(Path(data), addresses, has_pipeline=not no_pipeline))
 
 
+class _Told:
+    """What signals have asked for: to stop, and, by a second one, not to wait for anybody."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.at_once = threading.Event()
+        # A terminal that is closed says so by the last: without it, server and Spark would outlive us.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # Under nohup we are to outlive the terminal.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._hear)
+
+    def _hear(self, *_: object) -> None:
+        (self.at_once if self.stop.is_set() else self.stop).set()
+
+
 def _run_demo(data: Path, addresses: dict[str, str], *, has_pipeline: bool) -> int:
-    """Run until Ctrl-C or SIGTERM; returns the exit status."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    (data / "logs").mkdir(parents=True, exist_ok=True)
+    """Run until Ctrl-C or SIGTERM; returns the exit status. Raises ConfigInvalid."""
+    told = _Told()
+    stop = told.stop
+    try:
+        (data / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigInvalid(
+            f"{data} cannot be made or written to: {error.strerror}; name another place with --data",
+            setting="data",
+        ) from error
     flags = [part for pair in addresses.items() for part in pair]
     server_log, pipeline_log = data / "logs" / "server.log", data / "logs" / "pipeline.log"
     lake = data / "lake"
@@ -72,11 +98,18 @@ def _run_demo(data: Path, addresses: dict[str, str], *, has_pipeline: bool) -> i
     spark: subprocess.Popen[bytes] | None = None
     acting: threading.Thread | None = None
     try:
+        _say("starting the server")
         ready = _read_ready(server)
         if ready is None:
             status = server.wait() or 1
+            if stop.is_set():
+                return 0
             click.echo(f"the server did not start:\n{_tail(server_log)}", err=True)
-            click.echo("`tidewire doctor` looks for what is in the way.", err=True)
+            click.echo(
+                f"hint: `{_program()} doctor` tells what is in the way; --data, --http, --https, --grpc and --grpc-tls "
+                "choose another place and other ports",
+                err=True,
+            )
             return status
         credentials = Credentials(ready["http"], DEV_USERNAME, DEV_PASSWORD, DEV_CLIENT_ID, DEV_CLIENT_SECRET)
         try:
@@ -98,11 +131,31 @@ def _run_demo(data: Path, addresses: dict[str, str], *, has_pipeline: bool) -> i
         return _watch(server, spark, stop, server_log, pipeline_log)
     finally:
         stop.set()
+        # Here, not in the handler: writing is not safe in the middle of anything.
+        _say("stopping; Ctrl-C once more stops at once")
         # In this order nobody speaks to somebody who has gone: first who writes, then who reads, then the server.
         if acting is not None:
-            acting.join(_STOP_S)
+            acting.join(_FINISH_S)
         for child in (spark, server):
-            _end(child)
+            _end(child, told.at_once)
+
+
+def _say(text: str) -> None:
+    """For whoever watches a terminal; files and pipes get the greeting and errors only."""
+    if sys.stderr.isatty():
+        click.echo(text, err=True)
+
+
+def _program() -> str:
+    """What to type for `tidewire` in another terminal: it may not be on the path there, as after `make run`."""
+    beside = Path(sys.executable).with_name("tidewire")
+    found = shutil.which("tidewire")
+    if found is not None and (not beside.exists() or Path(found).resolve() == beside.resolve()):
+        return "tidewire"
+    if not beside.exists():
+        return f"{shlex.quote(sys.executable)} -m tidewire.cli"
+    here = Path.cwd()
+    return shlex.quote(str(beside.relative_to(here) if beside.is_relative_to(here) else beside))
 
 
 def _start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -160,6 +213,7 @@ def _why_no_pipeline() -> str:
 def _greet(ready: dict[str, str], data: Path, missing: str) -> None:
     lake = f"no Spark: {missing}" if missing else f"Spark keeps history and replicas in {data / 'lake'}"
     url, endpoint = ready["http"], ready["grpc"]
+    program, kept = _program(), shlex.quote(str(data / "lake"))
     click.echo(
         f"""
 Tidewire is running, with a small company at work in it.
@@ -173,11 +227,11 @@ Tidewire is running, with a small company at work in it.
   pipeline        {lake}
   logs            {data / "logs"}
 
-Three commands to try, in another terminal:
+Three commands to try, in another terminal in this folder:
 
-  tidewire subscribe /data/ChangeEvents --url {url}
-  tidewire query "{_QUERY}" --url {url}
-  tidewire {f"status --url {url}" if missing else f"pipeline status --lake {data / 'lake'}"}
+  {program} subscribe /data/ChangeEvents --url {url}
+  {program} query "{_QUERY}" --url {url}
+  {program} {f"status --url {url}" if missing else f"pipeline status --lake {kept}"}
 
 Ctrl-C stops everything; the next run goes on from here."""
     )
@@ -190,7 +244,7 @@ def _watch(
     server_log: Path,
     pipeline_log: Path,
 ) -> int:
-    while not stop.wait(_CHECK_S):
+    while not stop.wait(_WATCH_S):
         if server.poll() is not None:
             click.echo(f"the server has ended; stopping\n{_tail(server_log)}", err=True)
             return 1
@@ -209,13 +263,15 @@ def _tail(log: Path) -> str:
     return "\n".join("  " + line[:500] for line in lines[-_TOLD_LINES:])
 
 
-def _end(child: subprocess.Popen[bytes] | None) -> None:
+def _end(child: subprocess.Popen[bytes] | None, at_once: threading.Event) -> None:
     if child is None or child.poll() is not None:
         return
     child.terminate()
-    try:
-        child.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
+    clock = SystemClock()
+    until_s = clock.monotonic_s() + _STOP_S
+    while child.poll() is None and clock.monotonic_s() < until_s and not at_once.wait(_CHECK_S):
+        pass
+    if child.poll() is None:
         # Its session holds what it has started itself, such as Spark's Java.
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import click
 
@@ -148,23 +148,9 @@ def _dialled(address: str) -> str:
 def _check_store(settings: Settings) -> list[Finding]:
     if settings.store == "sqlite":
         return []
-    check = "store"
-    try:
-        import psycopg
-    except ImportError:
-        return [problem(check, "psycopg is not installed", "pip install 'tidewire[postgres]'")]
-    parts = urlsplit(settings.store)
-    others = [
-        pair for pair in parse_qsl(parts.query) if pair[0] != "schema"
-    ]  # the schema is ours, not PostgreSQL's
-    address = urlunsplit(parts._replace(query=urlencode(others)))
-    shown = parts.hostname or "the database"
-    try:
-        psycopg.connect(address, connect_timeout=int(_REACH_S)).close()
-    except psycopg.Error as error:
-        reason = printable(str(error).strip().splitlines()[0]) if str(error).strip() else "no answer"
-        return [problem(check, f"PostgreSQL at {shown}: {reason}", "start the database, or mend --store")]
-    return [ok(check, f"PostgreSQL at {shown} answers")]
+    from tidewire.cli.store_check import check_postgres  # loads the driver, if it is there
+
+    return [check_postgres(settings.store)]
 
 
 def _check_server(connection: Connection, *, is_asked_for: bool) -> tuple[list[Finding], Login | None]:

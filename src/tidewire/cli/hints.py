@@ -7,6 +7,7 @@ from tidewire.errors import (
     AuthHeaderInvalid,
     ChannelForbidden,
     ChannelUnknown,
+    ConfigInvalid,
     DiskFull,
     LimitExceeded,
     LoginFailed,
@@ -57,6 +58,11 @@ def find_hint(error: PlatformError) -> str:
     """One line, empty if there is nothing to say beyond the message."""
     if isinstance(error, StoreClosed) and "CERTIFICATE_VERIFY_FAILED" in error.message:
         return _TRUST
+    if error.details.keys() & {"lake", "query"}:
+        return ""  # of the pipeline, whose messages say it
+    if isinstance(error, ConfigInvalid) and "cannot listen" in error.message:
+        flag = "--" + str(error.details.get("setting", "http")).replace("_", "-")
+        return f"`tidewire doctor` tells who is there; {flag} HOST:PORT chooses another address"
     if isinstance(error, RequestRefused):
         return _BY_REST_CODE.get(str(error.details.get("error_code", "")), "")
     return _HINTS.get(type(error), "")

@@ -132,3 +132,9 @@ def main() -> None:
         if hint:
             click.echo(f"hint: {hint}", err=True)
         sys.exit(2)
+    except OSError as error:
+        # What the machine refuses: a directory that cannot be written to, a file that is gone.
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        click.echo(click.style("error:", fg="red") + f" {what}", err=True, color=colour)
+        click.echo("hint: `tidewire doctor` tells what is in the way of a server here", err=True)
+        sys.exit(2)

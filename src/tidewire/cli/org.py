@@ -12,7 +12,6 @@ import click
 from tidewire.cli.output import examples, json_option, show, show_table
 from tidewire.clock import SystemClock
 from tidewire.config import Settings, load_settings
-from tidewire.server.org_admin import create_further, list_orgs, remove_org, show_org
 
 _COLUMNS = ("org_id", "name", "is_first", "users", "apps", "layout", "place")
 
@@ -42,6 +41,8 @@ def org() -> None:
 @json_option
 def create(name: str, username: str, data: str | None, store: str | None, as_json: bool) -> None:
     """Make another org, with an administrator whose password is printed once."""
+    from tidewire.server.org_admin import create_further  # here as below: help does not wait for the server
+
     org_id, password = asyncio.run(create_further(_settings(data, store), SystemClock(), name, username))
     made = {"org_id": org_id, "username": username, "password": password}
     text = f"org: {org_id}\nusername: {username}\npassword: {password}\nThis password is not shown again."
@@ -53,6 +54,8 @@ def create(name: str, username: str, data: str | None, store: str | None, as_jso
 @json_option
 def list_all(data: str | None, store: str | None, as_json: bool) -> None:
     """List the orgs, the first one first."""
+    from tidewire.server.org_admin import list_orgs
+
     rows = [asdict(found) for found in list_orgs(_settings(data, store))]
     show_table(rows, _COLUMNS, as_json=as_json)
 
@@ -63,6 +66,8 @@ def list_all(data: str | None, store: str | None, as_json: bool) -> None:
 @json_option
 def show_one(org_id: str, data: str | None, store: str | None, as_json: bool) -> None:
     """Show one org."""
+    from tidewire.server.org_admin import show_org
+
     found = asdict(show_org(_settings(data, store), org_id))
     if as_json:
         show(found, as_json=True, text="")
@@ -78,6 +83,8 @@ def show_one(org_id: str, data: str | None, store: str | None, as_json: bool) ->
 @_place_options
 def remove(org_id: str, yes: bool, data: str | None, store: str | None) -> None:
     """Remove an org for good. Back it up first: nothing brings it back."""
+    from tidewire.server.org_admin import remove_org, show_org
+
     settings = _settings(data, store)
     if not yes:
         found = show_org(settings, org_id)

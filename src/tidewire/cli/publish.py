@@ -13,7 +13,7 @@ import click
 
 from tidewire.cli.client_options import Connection, connection_options, endpoint_option, version_option
 from tidewire.cli.field_values import Fields, iter_objects, parse_fields
-from tidewire.cli.output import examples, json_option, printable, show
+from tidewire.cli.output import examples, iter_lines, json_option, printable, show
 from tidewire.client.rest import RestClient
 
 _EVENTS_AT_ONCE = 200
@@ -65,14 +65,15 @@ def publish(
     """
     if bool(arguments) == (lines is not None):
         raise click.UsageError("give an event, or --lines FILE with one per line")
+    given = None if lines is None else iter_lines(lines, "publishing")
     if channel.startswith("/u/"):
-        texts = (line.rstrip("\n") for line in lines) if lines is not None else iter([" ".join(arguments)])
+        texts = (line.rstrip("\n") for line in given) if given is not None else iter([" ".join(arguments)])
         _push(connection.rest(api_version), channel, texts, user_ids, as_json=as_json)
         return
     entity = channel.removeprefix("/event/")
     if "/" in entity or not entity or user_ids:
         raise click.UsageError("CHANNEL is /event/NAME__e, or /u/NAME for a message; --to goes with messages")
-    events = iter_objects(iter(lines)) if lines is not None else iter([parse_fields(arguments)])
+    events = iter_objects(given) if given is not None else iter([parse_fields(arguments)])
     if protocol == "pubsub":
         _publish_pubsub(connection, endpoint, f"/event/{entity}", events, as_json=as_json)
     else:

@@ -1,4 +1,7 @@
-"""The commands about the server itself: `serve`, `init` and `ca`."""
+"""The commands about the server itself: `serve`, `init` and `ca`.
+
+The server's modules are loaded by those that run it: help, completion and `ca` do not wait for them.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import uvloop
 
-from tidewire.access.passwords import draw_password
 from tidewire.cli.output import examples
 from tidewire.clock import SystemClock
 from tidewire.config import Settings, load_settings
-from tidewire.server.core import NewOrg, open_core
-from tidewire.server.run import serve as run_server
 from tidewire.telemetry import configure_logging
 
 _CLICK_TYPES = {"str": str, "int": int, "float": float}
@@ -45,6 +44,10 @@ def serve(**flags: Any) -> None:
     Prints one JSON line on standard output when every listener is open.
     """
     settings = load_settings(flags)
+    import uvloop
+
+    from tidewire.server.run import serve as run_server
+
     configure_logging(settings.log_level, form=settings.log_format)
     sys.exit(uvloop.run(run_server(settings)))
 
@@ -58,6 +61,9 @@ def init(data: str | None, store: str | None, username: str) -> None:
     settings = load_settings({"data": data, "store": store, "dev": False})
     if settings.store == "sqlite" and (Path(settings.data) / "org.db").exists():
         raise click.ClickException(f"{settings.data} holds an org already")
+    from tidewire.access.passwords import draw_password
+    from tidewire.server.core import NewOrg, open_core
+
     password = draw_password()
 
     async def make() -> None:

@@ -120,6 +120,12 @@ def subscribe(
         raise click.UsageError(
             "Missing argument 'CHANNEL...'." if not channels else "--managed goes without CHANNEL"
         )
+    if protocol == "pubsub":
+        for channel in channels:
+            if channel.startswith(("/topic/", "/u/")):
+                raise click.UsageError(
+                    f"the Pub/Sub API has platform and change events only; read {channel} with --protocol cometd"
+                )
     colour = wants_colour(color)
 
     def show(channel: str, replay_id: int | None, data: dict[str, Any]) -> None:

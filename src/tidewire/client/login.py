@@ -122,7 +122,8 @@ def _post(url: str, body: bytes, headers: dict[str, str], tls_ca: bytes | None, 
         text = "the server refused the login" + (f" ({reason})" if reason else "")
         raise LoginFailed(text, reason=reason) from error
     except OSError as error:
-        raise StoreClosed(f"the login server cannot be reached: {error}") from error
+        why = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise StoreClosed(f"the login server cannot be reached: {why}") from error
 
 
 def _reason(answer: bytes) -> str:

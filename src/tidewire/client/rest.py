@@ -137,7 +137,8 @@ class RestClient:
             with error:
                 raise _refusal(error.code, error.read()) from error
         except (OSError, HTTPException) as error:
-            raise StoreClosed(f"the server cannot be reached: {error}") from error
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise StoreClosed(f"the server cannot be reached: {reason}") from error
         try:
             return json.loads(answer) if answer else None
         except ValueError as error:

@@ -277,7 +277,7 @@ class Hub:
         """
         if not self._is_started or self._waiting:
             self._waiting.append(batch)
-        elif all(event.schema_id in self._schemas for event in batch.events if event.schema_id):
+        elif self._schemas.keys() >= {event.schema_id for event in batch.events} - {""}:
             self._admit(batch)
         else:
             self._waiting.append(batch)

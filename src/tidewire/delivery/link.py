@@ -1,10 +1,8 @@
 """The seam from edge to core: what an edge may ask, in plain values only.
 
-Today both sides live in one process and `server.py` supplies an object of this shape; an edge in a process of
-its own
-speaks the same calls over a socket. Nothing here may grow a live object: every argument and result must
-survive being
-copied byte for byte. All calls may raise PlatformError; none blocks the loop.
+Within one process `server/link.py` supplies an object of this shape; an edge in a process of its own speaks the
+same calls over `server/wire_link.py`. Nothing here may grow a live object: every argument and result must survive
+being copied byte for byte. All calls may raise PlatformError; none blocks the loop.
 """
 
 from __future__ import annotations
@@ -87,15 +85,25 @@ class PublishDraft(NamedTuple):
     event_uuid: str
 
 
-class PublishOutcome(NamedTuple):
-    """What became of one draft: `position` if it is durable, otherwise `error_code` and `message`."""
+class Refusal(NamedTuple):
+    """Why a draft was not published."""
 
-    event_uuid: str
-    position: int
-    error_code: str = ""
-    message: str = ""
-    schema_id: str = ""
-    """The newest schema of its topic, by which it was stored."""
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOutcomes:
+    """What became of some drafts, told without a word about each that went well.
+
+    `event_uuids` name all of them, in order. Those whose places are not in `refused` are durable: the first of them at
+    `first`, the others right behind it. `schema_id` is the newest of their topic, by which they were stored.
+    """
+
+    event_uuids: tuple[str, ...]
+    first: int
+    refused: tuple[tuple[int, Refusal], ...]
+    schema_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +245,8 @@ class CoreLink(Protocol):
 
     async def publish(
         self, principal: Principal, topic: str, drafts: Sequence[PublishDraft]
-    ) -> list[PublishOutcome]:
-        """Append platform events; returns, in order, when they are durable. Raises TopicUnknown or
-        AccessDenied.
-        """
+    ) -> PublishOutcomes:
+        """Append platform events; returns when they are durable. Raises TopicUnknown or AccessDenied."""
 
     def watch_commits(self, deliver: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         """Call `deliver` on the edge's loop after each commit, in order, from now on. Returns the way to

@@ -12,15 +12,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from heapq import merge
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 
 from tidewire.events import Event
 
 _EVENT_OVERHEAD_BYTES = 200  # a rough price of the objects around the payload
 
 
-def _position(event: Event) -> int:
-    return event.position
+_position = attrgetter("position")
+_topic = attrgetter("topic")
+_payload = attrgetter("payload")
 
 
 class EventRing:
@@ -39,13 +41,13 @@ class EventRing:
     def append(self, events: tuple[Event, ...]) -> set[str]:
         """Add a committed batch; returns the topics it touched."""
         touched: set[str] = set()
-        for event in events:
-            self._order.append(event)
-            self._by_topic.setdefault(event.topic, []).append(event)
-            self._size_bytes += len(event.payload) + _EVENT_OVERHEAD_BYTES
-            touched.add(event.topic)
-        while self._size_bytes > self._budget_bytes and len(self._order) > 1:
-            self._evict(self._order.popleft())
+        for topic, run in groupby(events, _topic):
+            self._by_topic.setdefault(topic, []).extend(run)
+            touched.add(topic)
+        self._order.extend(events)
+        self._size_bytes += sum(map(len, map(_payload, events))) + _EVENT_OVERHEAD_BYTES * len(events)
+        if self._size_bytes > self._budget_bytes:
+            self._evict()
         return touched
 
     def leave_out(self, topics: tuple[tuple[str, int], ...]) -> set[str]:
@@ -80,12 +82,24 @@ class EventRing:
         start = bisect_right(events, after, lo=self._skipped.get(topic, 0), key=_position)
         return events[start : start + max_events]
 
-    def _evict(self, event: Event) -> None:
-        topic = event.topic
-        self._size_bytes -= len(event.payload) + _EVENT_OVERHEAD_BYTES
-        self._evicted_through[topic] = max(event.position, self._evicted_through.get(topic, 0))
-        self._last_evicted = max(event.position, self._last_evicted)
-        skipped = self._skipped.get(topic, 0) + 1
+    def _evict(self) -> None:
+        """Drop the oldest events until the rest fits, or is one event."""
+        gone: list[Event] = []
+        left_bytes = self._size_bytes
+        while left_bytes > self._budget_bytes and len(self._order) > 1:
+            event = self._order.popleft()
+            left_bytes -= len(event.payload) + _EVENT_OVERHEAD_BYTES
+            gone.append(event)
+        self._size_bytes = left_bytes
+        for topic, run in groupby(gone, _topic):
+            self._drop(topic, list(run))
+
+    def _drop(self, topic: str, gone: list[Event]) -> None:
+        """These were the oldest of their topic."""
+        last = gone[-1].position
+        self._evicted_through[topic] = max(last, self._evicted_through.get(topic, 0))
+        self._last_evicted = max(last, self._last_evicted)
+        skipped = self._skipped.get(topic, 0) + len(gone)
         events = self._by_topic[topic]
         if skipped == len(events):
             del self._by_topic[topic]

@@ -112,6 +112,7 @@ class EventLog:
         tables: dict[Family, str] = {}
         rows: dict[Family, list[tuple[int, int, int, str, str, int, bytes]]] = {}
         numbers: dict[str, int] = {}
+        new = tuple.__new__  # for the reason that reading has
         for position, draft in enumerate(drafts, first):
             name, family, payload, created_ms, schema_id, event_uuid = draft
             if family not in tables:
@@ -119,13 +120,41 @@ class EventLog:
                 rows[family] = []
             if name not in numbers:
                 numbers[name] = self._ensure_topic(tx, name, family)
-            events.append(Event(position, name, family, payload, created_ms, schema_id, event_uuid, last))
+            event = (position, name, family, payload, created_ms, schema_id, event_uuid, last)
+            events.append(new(Event, event))
             rows[family].append((position, numbers[name], created_ms, schema_id, event_uuid, last, payload))
         for family, table in tables.items():
             tx.insert_many_later(_insert_sql(table), rows[family])
         tx.progress.next_position = last + 1
         tx.events.extend(events)
         return events
+
+    def append_alike(
+        self,
+        tx: Transaction,
+        topic: str,
+        family: Family,
+        schema_id: str,
+        bodies: Sequence[tuple[str, bytes]],
+        now_ms: int,
+    ) -> int:
+        """Store events that differ only in their UUIDs and payloads; returns the position of the first."""
+        first = tx.progress.next_position
+        last = first + len(bodies) - 1
+        table = self._ensure_partition(tx, family, first, now_ms)
+        number = self._ensure_topic(tx, topic, family)
+        new = tuple.__new__  # for the reason that reading has
+        tx.events += [
+            new(Event, (position, topic, family, payload, now_ms, schema_id, event_uuid, last))
+            for position, (event_uuid, payload) in enumerate(bodies, first)
+        ]
+        rows = [
+            (position, number, now_ms, schema_id, event_uuid, last, payload)
+            for position, (event_uuid, payload) in enumerate(bodies, first)
+        ]
+        tx.insert_many_later(_insert_sql(table), rows)
+        tx.progress.next_position = last + 1
+        return first
 
     def append_all(self, tx: Transaction, drafts: Iterable[EventDraft], now_ms: int) -> None:
         """The same for any number of events, of which memory holds a page at a time. If there are more, whoever

@@ -19,11 +19,16 @@ The flow, one module a step:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tidewire.errors import ConfigInvalid
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tidewire.pipeline.manifest import Moment
 
 LAKE_SETTING = "spark.tidewire.lake"
 DEFAULT_LAKE = "data/lake"
@@ -36,40 +41,65 @@ def replica(
     entity: str,
     as_of: int | datetime | None = None,
     *,
+    manifest: int | None = None,
     lake: str | None = None,
     with_deleted: bool = False,
 ) -> DataFrame:
-    """The records of an object as one DataFrame, as of the newest applied batch, or of the newest one at or
-    before a replay id, or applied at or before a time.
+    """The records of an object as one DataFrame: as of the newest applied batch; or, with `as_of`, of the newest
+    one at or before a replay id, or applied at or before a time; or as of a row of the manifest, by its number.
 
-    Replicas read with one `as_of` belong together: no transaction shows in one and not in the other. The
-    lake is the one that the setting `spark.tidewire.lake` names, or `data/lake`. Raises ObjectUnknown.
+    Replicas read with one `as_of` or `manifest` belong together: no transaction shows in one and not in the
+    other. The lake is the one that the setting `spark.tidewire.lake` names, or `data/lake`. Raises ObjectUnknown
+    if the lake holds nothing of the object there, ReplayIdExpired if it no longer does.
     """
     from tidewire.pipeline.replicas import replica as read
 
-    return read(spark, _lake_of(spark, lake), entity, as_of, with_deleted=with_deleted)
+    moment = _moment_of(as_of, manifest)
+    return read(spark, _lake_of(spark, lake), entity, moment, with_deleted=with_deleted)
 
 
 def history(
-    spark: SparkSession, entity: str, as_of: int | datetime | None = None, *, lake: str | None = None
+    spark: SparkSession,
+    entity: str,
+    as_of: int | datetime | None = None,
+    *,
+    manifest: int | None = None,
+    lake: str | None = None,
+    skip_origins: Iterable[str] = (),
 ) -> DataFrame:
     """Every change of an object's records: who, when, in which transaction, the record before and after it,
-    and from when to when that was its state. Raises ObjectUnknown.
+    and from when to when that was its state. Changes whose origin is, or names as its client, one of
+    `skip_origins` are left out. Raises as `replica` does.
     """
     from tidewire.pipeline.record_history import history as read
 
-    return read(spark, _lake_of(spark, lake), entity, as_of)
+    moment = _moment_of(as_of, manifest)
+    return read(spark, _lake_of(spark, lake), entity, moment, skip_origins=skip_origins)
 
 
 def create_views(
-    spark: SparkSession, as_of: int | datetime | None = None, *, lake: str | None = None
+    spark: SparkSession,
+    as_of: int | datetime | None = None,
+    *,
+    manifest: int | None = None,
+    lake: str | None = None,
 ) -> list[str]:
     """A temporary view `<Entity>` and one `<Entity>_history` for each object, all at one moment; returns
     their names. Calling it again moves them on.
     """
     from tidewire.pipeline.replicas import create_views as create
 
-    return create(spark, _lake_of(spark, lake), as_of)
+    return create(spark, _lake_of(spark, lake), _moment_of(as_of, manifest))
+
+
+def _moment_of(as_of: int | datetime | None, number: int | None) -> Moment | None:
+    from tidewire.pipeline.manifest import AtNumber
+
+    if number is None:
+        return as_of
+    if as_of is not None:
+        raise ConfigInvalid("give as_of or manifest, not both", setting="as_of")
+    return AtNumber(number)
 
 
 def _lake_of(spark: SparkSession, lake: str | None) -> str:

@@ -27,13 +27,15 @@ from tidewire.pipeline.control import (
     DIRTY_TABLE,
     RESYNC_TABLE,
     Dirty,
+    Resync,
+    has_snapshot,
     open_resyncs,
     render_dirty,
     render_resyncs,
 )
 from tidewire.pipeline.dead_letters import DEAD_LETTER_TABLE, render_letters
 from tidewire.pipeline.decode import DIFFERING
-from tidewire.pipeline.history_files import RECEIPT_DDL, HistoryFile, HistoryTask, Receipts, parse_receipts
+from tidewire.pipeline.history_files import HistoryFile, Receipts, parse_receipts
 from tidewire.pipeline.known_ids import KnownIds
 from tidewire.pipeline.planning import Plan, find_unknown, note_living, plan_notes, plan_schemas
 from tidewire.pipeline.reading import ReplicaView, fold_view, open_view
@@ -51,8 +53,8 @@ from tidewire.pipeline.tables import (
     file_action,
     load_schemas,
     open_table,
+    peek_table,
     read_file,
-    try_open_table,
 )
 from tidewire.telemetry import counters
 
@@ -78,34 +80,29 @@ class Applier:
         self._epoch = epoch
         self._clock = clock
         self._known = KnownIds(lake)
-        self._schemas: tuple[int, dict[str, str]] = (-1, {})
 
-    def task(self) -> HistoryTask:
-        """What the executors need for the next batch."""
-        floors: dict[str, int] = {}
-        for name in self._lake.names("history"):
-            table = try_open_table(self._lake, name)
-            if table is not None:
-                floors[name.partition("/")[2]] = table.floor
-        row = manifest.newest(self._lake)
-        entities = row.entities if row is not None else {}
-        latest = {entity: state.schemas[-1] for entity, state in entities.items() if state.schemas}
-        return HistoryTask(self._lake, self._load_schemas(), floors, latest)
-
-    def commit(self, task: HistoryTask, receipts: Receipts) -> Span | None:
-        """Commit what the executors did for a task; returns the span applied, None if all of it was there
+    def commit(self, receipts: Receipts) -> Span | None:
+        """Commit what the executors did for a batch; returns the span applied, None if all of it was there
         already.
 
         Raises LogCorrupt if events are missing, WriteConflict if another writer interfered.
         """
+        try:
+            return self._commit(receipts)
+        except BaseException:
+            # Histories that have the batch by now bring no rows of it when it comes again.
+            self._known = KnownIds(self._lake)
+            raise
+
+    def _commit(self, receipts: Receipts) -> Span | None:
         span = receipts.span
-        before = try_open_table(self._lake, manifest.TABLE)
+        before = peek_table(self._lake, manifest.TABLE)
         if span is None or (before is not None and span.through <= before.floor):
             return None
         check_continues(span, before.committed if before is not None else None, manifest.TABLE)
         files = _group(receipts.files)
         changes = {entity: self._read_planned(found) for entity, found in files.items()}
-        plan = self._plan(task, receipts, files, changes)
+        plan = self._plan(load_schemas(self._lake), receipts, files, changes)
         versions: dict[str, int] = {}
         with manifest.lock:
             dead = self._append(DEAD_LETTER_TABLE, DEAD_LETTER, render_letters(plan.dead), span, versions)
@@ -114,7 +111,7 @@ class Applier:
             resyncs = render_resyncs(plan.resyncs, now_ms)
             self._append(RESYNC_TABLE, RESYNC, resyncs, span, versions, key="since")
             crash_point("pipeline.apply.after_control")
-            versions |= self._append_histories(task, files, span)
+            versions |= self._append_histories(files, span)
             crash_point("pipeline.apply.before_manifest")
             count = sum(file.rows for file in receipts.files)
             used = {
@@ -139,20 +136,13 @@ class Applier:
         _log.info("pipeline.batch_applied", extra={"changes": count, "position": span.through})
         return span
 
-    def _load_schemas(self) -> dict[str, str]:
-        table = try_open_table(self._lake, "schemas")
-        version = table.delta.version() if table is not None else -1
-        if version != self._schemas[0]:
-            self._schemas = (version, load_schemas(self._lake))
-        return self._schemas[1]
-
     def _read_planned(self, files: Iterable[HistoryFile]) -> pa.Table:
         paths = [os.path.join(self._lake.table(f"history/{file.entity}"), file.path) for file in files]
         return pa.concat_tables([read_file(path, _PLANNED) for path in paths])
 
     def _plan(
         self,
-        task: HistoryTask,
+        texts: Mapping[str, str],
         receipts: Receipts,
         files: Mapping[str, list[HistoryFile]],
         changes: Mapping[str, pa.Table],
@@ -163,14 +153,17 @@ class Applier:
         for entity, used in receipts.schemas.items():
             state = row.entities.get(entity) if row is not None else None
             before = state.schemas if state is not None else ()
-            found = plan_schemas(entity, before, used, receipts.notes, task.schemas)
+            found = plan_schemas(entity, before, used, receipts.notes, texts)
+            if state is None and has_snapshot(self._lake):
+                # Selected, or renamed, after the snapshot: its older records are in no event.
+                found = Resync(entity, "new", max(used.values()))
             if found is not None:
                 resyncs.setdefault(entity, found)
         being_read = {*open_resyncs(self._lake), *resyncs}
         for entity, rows in changes.items():
             if entity not in being_read:
                 dirty += self._find_unknown(entity, rows)
-        dirty += self._find_misfits(task, receipts, files)
+        dirty += self._find_misfits(texts, receipts, files)
         dirty.sort(key=lambda each: each.replay_id)
         return Plan(tuple(dirty), tuple(resyncs.values()), plan.dead)
 
@@ -182,7 +175,7 @@ class Applier:
         return found
 
     def _find_misfits(
-        self, task: HistoryTask, receipts: Receipts, files: Mapping[str, list[HistoryFile]]
+        self, texts: Mapping[str, str], receipts: Receipts, files: Mapping[str, list[HistoryFile]]
     ) -> list[Dirty]:
         """Records whose text differences do not fit the text that the lake has. Only these are folded."""
         ids: dict[str, set[str]] = {}
@@ -197,7 +190,7 @@ class Applier:
             ]
             rows = pa.concat_tables([HISTORY.empty_table(), *(read_file(path, HISTORY) for path in paths)])
             extra = rows.filter(pc.is_in(rows["record_id"], pa.array(sorted(wanted), pa.string())))
-            view = self._view(entity, receipts.schemas.get(entity, {}), task.schemas)
+            view = self._view(entity, receipts.schemas.get(entity, {}), texts)
             dirty += [
                 Dirty(entity, lost.record_id, lost.replay_id, DIFFERING)
                 for lost in fold_view(view, wanted, extra).lost
@@ -235,14 +228,12 @@ class Applier:
         versions[name] = table.delta.version()
         return int(fresh.num_rows)
 
-    def _append_histories(
-        self, task: HistoryTask, files: Mapping[str, list[HistoryFile]], span: Span
-    ) -> dict[str, int]:
+    def _append_histories(self, files: Mapping[str, list[HistoryFile]], span: Span) -> dict[str, int]:
         now_ms = self._clock.now_ms()
 
         def append(entity: str) -> OpenTable:
             table = open_table(self._lake, f"history/{entity}", HISTORY)
-            if table.floor > task.floors.get(entity, -1):
+            if table.floor > min(file.floor for file in files[entity]):
                 raise conflict(table)
             actions = [
                 file_action(file.path, file.size_bytes, file.rows, file.first, file.last, now_ms)
@@ -261,13 +252,13 @@ class Applier:
 
 
 def apply_batch(lake: Lake, epoch: int, clock: Clock) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch` of the apply query. Executors decode and write, the driver commits."""
+    """The function for `foreachBatch` of the apply query, whose rows are the receipts of what its tasks have
+    written (see bronze_source.py).
+    """
     applier = Applier(lake, epoch, clock)
 
     def apply(batch: DataFrame, batch_id: int) -> None:
-        task = applier.task()
-        rows = batch.mapInArrow(task.writer(), RECEIPT_DDL).collect()
-        applier.commit(task, parse_receipts(row.asDict() for row in rows))
+        applier.commit(parse_receipts(row.asDict() for row in batch.collect()))
 
     return apply
 

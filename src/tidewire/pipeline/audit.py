@@ -160,15 +160,19 @@ class _Audit:
         view = self._wait_for(max(page.settled for _, page in pages))
         lo, hi = pages[0][0], pages[-1][1].through
         base, changes = None, READS.empty_table()
-        kinds = self._description.kinds
+        kinds, retyped = self._description.kinds, None
         if view is not None:
             # With the base from before the pages were read: maintenance may have gone past their fences.
-            view = replace(before or whole(view), position=view.position, kinds=view.kinds)
-            base, changes, kinds = _base_within(view, lo, hi), read_changes(view), view.kinds
+            view = replace(
+                before or whole(view), position=view.position, kinds=view.kinds, retyped=view.retyped
+            )
+            base, changes = _base_within(view, lo, hi), read_changes(view)
+            kinds, retyped = view.kinds, view.retyped
         changes = _changes_within(changes, lo, hi)
         for page_lo, page in pages:
             own = _within(base, page_lo, page.through) if base is not None else None
-            rows = fold_records(own, _changes_within(changes, page_lo, page.through), kinds, page.fence).rows
+            within = _changes_within(changes, page_lo, page.through)
+            rows = fold_records(own, within, kinds, page.fence, retyped).rows
             moving = pc.and_(
                 pc.greater(changes["replay_id"], page.fence),
                 pc.less_equal(changes["replay_id"], page.settled),

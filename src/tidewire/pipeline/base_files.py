@@ -45,6 +45,7 @@ class BucketTask:
     base_position: int
     through: int
     kinds: Mapping[str, Kind]
+    retyped: Mapping[str, Mapping[str, Kind]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def write_bucket(task: BucketTask) -> BucketFile:
     schema = replica_schema(task.base_kinds)
     base = pa.concat_tables([schema.empty_table(), *(read_file(path, schema) for path in task.base_paths)])
     base = base.filter(_in_bucket(base[RECORD_ID], task))
-    folded = fold_records(base, _read_changes(task), task.kinds, task.through)
+    folded = fold_records(base, _read_changes(task), task.kinds, task.through, task.retyped)
     lost = tuple(each for each in folded.lost if bucket_of(each.record_id, task.buckets) == task.bucket)
     rows = folded.rows.sort_by(RECORD_ID)
     if not rows.num_rows:

@@ -1,9 +1,10 @@
-"""The Spark data source `tidewire-bronze`: archived events in whole transactions, as the apply query reads
+"""The Spark data source `tidewire-bronze`: archived events in whole transactions, as the apply query takes
 them.
 
-Offsets are positions, as in the bus source, and each one lies between transactions. A partition is one
-bronze file and the part of the batch's span that this file is asked for; the last partition carries the
-mark of the whole span.
+Offsets are positions, as in the bus source, and each one lies between transactions. A partition is some
+neighbouring bronze files and the part of the batch's span that they are asked for; the last partition carries
+the mark of the whole span. Tasks write their events into history, and the source's rows are their receipts (see
+history_files.py).
 """
 
 from __future__ import annotations
@@ -24,10 +25,21 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tidewire.clock import Clock, SystemClock
 from tidewire.pipeline.bus import parse_number
+from tidewire.pipeline.history_files import RECEIPT_DDL, HistoryTask, plan_task
 from tidewire.pipeline.offsets import parse_offset, render_offset
 from tidewire.pipeline.spans import START, Span
-from tidewire.pipeline.tables import BRONZE, Lake, OpenTable, list_files, read_file, try_open_table
+from tidewire.pipeline.status import read_told
+from tidewire.pipeline.tables import (
+    BRONZE,
+    Lake,
+    OpenTable,
+    list_files,
+    list_sized_files,
+    peek_table,
+    read_file,
+)
 from tidewire.pipeline.transactions import TransactionMark, closed_through, closed_through_lasts
 
 EVENTS = pa.schema(
@@ -38,28 +50,44 @@ EVENTS = pa.schema(
         ("entity", pa.string()),
         ("change_type", pa.string()),
         ("record_ids", pa.list_(pa.string())),
+        ("change_origin", pa.string()),
+        ("transaction_key", pa.string()),
+        ("sequence", pa.int64()),
+        ("commit_ms", pa.int64()),
+        ("commit_number", pa.int64()),
+        ("commit_user", pa.string()),
         ("mark_after", pa.int64()),
     ]
-)
-EVENTS_DDL = (
-    "replay_id LONG, schema_id STRING, payload BINARY, entity STRING, change_type STRING, "
-    "record_ids ARRAY<STRING>, mark_after LONG"
 )
 _PLAN_COLUMNS = pa.schema(
     [BRONZE.field(name) for name in ("replay_id", "transaction_last", "transaction_key", "change_type")]
 )
-BATCH_ROWS = 2_000
+BATCH_ROWS = 5_000
+PARTITION_ROWS = 10_000
+"""A task of fewer rows costs more to start than it saves."""
+QUIET_S = 10.0
+"""After so long without an event, though the archive hears the server, the last transaction of one that does not
+tell its end is taken as closed.
+"""
 
 
 @dataclass(frozen=True)
 class FilePartition(InputPartition):
-    """The rows of one file (None for a mark alone) that lie in a span; `has_mark` if the span's mark
+    """The rows of some files (none for a mark alone) that lie in a span; `has_mark` if the span's mark
     follows them.
     """
 
-    path: str | None
+    paths: tuple[str, ...]
     span: Span
     has_mark: bool
+
+
+@dataclass(frozen=True)
+class HistoryPartition(InputPartition):
+    """A partition to write into history."""
+
+    part: FilePartition
+    task: HistoryTask
 
 
 def read_marks(lake: Lake, bronze: OpenTable, span: Span) -> list[TransactionMark]:
@@ -68,9 +96,11 @@ def read_marks(lake: Lake, bronze: OpenTable, span: Span) -> list[TransactionMar
     return _marks_of(pa.concat_tables([_PLAN_COLUMNS.empty_table(), *files]))
 
 
-def plan_end(lake: Lake, bronze: OpenTable, span: Span, max_rows: int | None) -> int | None:
+def plan_end(
+    lake: Lake, bronze: OpenTable, span: Span, max_rows: int | None, *, is_quiet: bool = False
+) -> int | None:
     """Where a batch after the span's start ends so that no transaction is divided, None if none is closed
-    yet.
+    yet. `is_quiet` says that nothing more comes of the newest transaction.
 
     Reads files until one such place is known, not all that wait.
     """
@@ -82,12 +112,12 @@ def plan_end(lake: Lake, bronze: OpenTable, span: Span, max_rows: int | None) ->
             end = _closed_end(rows, pc.max(rows["replay_id"]).as_py(), max_rows)
             if end is not None:
                 return end
-    return _closed_end(rows, span.through, max_rows)
+    return _closed_end(rows, span.through, max_rows, is_quiet=is_quiet)
 
 
-def _closed_end(rows: pa.Table, known: int, max_rows: int | None) -> int | None:
+def _closed_end(rows: pa.Table, known: int, max_rows: int | None, *, is_quiet: bool = False) -> int | None:
     if rows["transaction_last"].null_count:
-        return closed_through(_marks_of(rows), known, max_rows)
+        return closed_through(_marks_of(rows), known, max_rows, is_quiet=is_quiet)
     in_order = rows.select(["replay_id", "transaction_last"]).sort_by("replay_id")
     positions, lasts = (in_order[name].to_numpy() for name in in_order.column_names)
     return closed_through_lasts(positions, lasts, known, max_rows)
@@ -102,24 +132,33 @@ def _marks_of(rows: pa.Table) -> list[TransactionMark]:
         rows[name].to_pylist() for name in ("replay_id", "transaction_last", "transaction_key", "change_type")
     )
     marks = [
-        TransactionMark(replay_id, last, key, (change_type or "").startswith("GAP_"))
+        TransactionMark(
+            replay_id, last, key, (change_type or "").startswith("GAP_"), change_type == "GAP_OVERFLOW"
+        )
         for replay_id, last, key, change_type in zip(*columns, strict=True)
     ]
     return sorted(marks, key=lambda mark: mark.replay_id)
 
 
 def plan_partitions(bronze: OpenTable, span: Span) -> list[FilePartition]:
-    """One partition per file; the last one has the mark."""
+    """Partitions of at least `PARTITION_ROWS` rows where there are as many; the last one has the mark."""
     if span.through <= span.after:
         return []
-    paths: list[str | None] = [*list_files(bronze, span)] or [None]
-    return [FilePartition(path, span, i + 1 == len(paths)) for i, path in enumerate(paths)]
+    groups: list[list[str]] = [[]]
+    rows = 0
+    for path, count in list_sized_files(bronze, span):
+        if rows >= PARTITION_ROWS:
+            groups.append([])
+            rows = 0
+        groups[-1].append(path)
+        rows += count
+    return [FilePartition(tuple(paths), span, i + 1 == len(groups)) for i, paths in enumerate(groups)]
 
 
 def read_partition(lake: Lake, part: FilePartition) -> Iterator[pa.RecordBatch]:
     """The rows of a partition, then perhaps the mark. Runs on an executor."""
-    if part.path is not None:
-        rows = read_file(os.path.join(lake.table("bronze"), part.path), EVENTS)
+    for path in part.paths:
+        rows = read_file(os.path.join(lake.table("bronze"), path), EVENTS)
         yield from _rows_in(rows, part.span).to_batches(BATCH_ROWS)
     if part.has_mark:
         mark = {"replay_id": part.span.through, "mark_after": part.span.after}
@@ -136,13 +175,15 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     trigger interval.
     """
 
-    def __init__(self, lake: Lake, starting: int, max_rows: int) -> None:
+    def __init__(self, lake: Lake, starting: int, max_rows: int, clock: Clock | None = None) -> None:
         self._lake = lake
+        self._clock = clock or SystemClock()
         self._starting = starting
         self._max_rows = max_rows
         # in the driver only
         self._target: int | None = None
         self._planned: tuple[tuple[int, int, int | None], int] | None = None
+        self._quiet_since: tuple[int, float] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without checkpoint starts."""
@@ -154,13 +195,13 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Called once at the start of such a query."""
-        bronze = try_open_table(self._lake, "bronze")
+        bronze = peek_table(self._lake, "bronze")
         self._target = START if bronze is None or bronze.committed is None else bronze.committed
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Called at each trigger."""
         after = parse_offset(start).position
-        bronze = try_open_table(self._lake, "bronze")
+        bronze = peek_table(self._lake, "bronze")
         if bronze is None or bronze.committed is None:
             return start
         known = bronze.committed if self._target is None else min(bronze.committed, self._target)
@@ -169,17 +210,20 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark compares offsets as texts: one that has not moved must not change its form either.
         return start if end <= after else render_offset(end)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[FilePartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[HistoryPartition]:
         """Called for each batch."""
-        bronze = try_open_table(self._lake, "bronze")
+        bronze = peek_table(self._lake, "bronze")
         span = Span(parse_offset(start).position, parse_offset(end).position)
-        return [] if bronze is None else plan_partitions(bronze, span)
+        if bronze is None:
+            return []
+        task = plan_task(self._lake)
+        return [HistoryPartition(part, task) for part in plan_partitions(bronze, span)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Called on an executor."""
-        if not isinstance(partition, FilePartition):
+        if not isinstance(partition, HistoryPartition):
             raise TypeError(f"not a partition of this source: {partition!r}")
-        return read_partition(self._lake, partition)
+        return partition.task.write(read_partition(self._lake, partition.part))
 
     def _plan(self, bronze: OpenTable, after: int, known: int, max_rows: int | None) -> int:
         if known <= after:
@@ -188,7 +232,25 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planned is None or self._planned[0] != question:
             end = plan_end(self._lake, bronze, Span(after, known), max_rows)
             self._planned = (question, after if end is None else end)
+        if self._planned[1] <= after and self._is_quiet(known):
+            end = plan_end(self._lake, bronze, Span(after, known), max_rows, is_quiet=True)
+            self._planned = (question, after if end is None else end)
         return self._planned[1]
+
+    def _is_quiet(self, known: int) -> bool:
+        """Whether nothing more comes of the newest transaction. An archive that stood still, or stands still now,
+        says nothing of that: only while it hears the server and has all that it heard, time counts. A bounded
+        query comes after an archive that has taken all there was.
+        """
+        if self._target is not None:
+            return True
+        told = read_told(self._lake, self._clock.now_ms())
+        now_s = self._clock.monotonic_s()
+        if told is None or told.get("unread") != 0:
+            self._quiet_since = None
+        elif self._quiet_since is None or self._quiet_since[0] != known:
+            self._quiet_since = (known, now_s)
+        return self._quiet_since is not None and now_s - self._quiet_since[1] >= QUIET_S
 
 
 class BronzeSource(DataSource):
@@ -201,7 +263,7 @@ class BronzeSource(DataSource):
 
     def schema(self) -> str:
         """The columns of the DataFrame."""
-        return EVENTS_DDL
+        return RECEIPT_DDL
 
     def streamReader(self, schema: StructType) -> BronzeStreamReader:
         """Called for `spark.readStream`, by keyword."""

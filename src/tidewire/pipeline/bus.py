@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
@@ -25,6 +25,7 @@ from tidewire.errors import (
     ReplayIdExpired,
     ReplayIdInvalid,
     SessionInvalid,
+    StoreClosed,
 )
 from tidewire.pipeline.spans import START
 
@@ -144,9 +145,15 @@ class Bus:
                 self._session = self._sign_in()
             return self._session
 
-    def stream(self, after: int, ended: threading.Event) -> Iterator[Fetched]:
+    def stream(
+        self,
+        after: int,
+        ended: threading.Event,
+        watch: Callable[[BlockingPubSubClient | None], None] | None = None,
+    ) -> Iterator[Fetched]:
         """Every response after a position, for ever, until `ended` is set or the caller stops. Blocks
-        between responses.
+        between responses. `watch` is told of the connection whenever a subscription begins on one, and None
+        when it has broken.
         """
         position = after
         retry = Retry(self, ended)
@@ -161,13 +168,19 @@ class Bus:
                         keepalive_ms=KEEPALIVE_MS,
                     ) as responses,
                 ):
+                    if watch is not None:
+                        watch(client)
                     for fetched in responses:
                         retry.succeeded()
                         position = position_after(fetched, position)
                         yield fetched
                         if ended.is_set():
                             return
+                if not ended.is_set():
+                    raise StoreClosed("the server has ended the subscription")
             except PlatformError as error:
+                if watch is not None:
+                    watch(None)
                 retry.failed(error, position)
 
     def tip(self) -> int | None:
@@ -268,6 +281,11 @@ class Retry:
             ) from error
         if now_s - self._failing_since >= self._bus.settings.retry_s:
             raise error
+        if isinstance(error, AuthHeaderInvalid) and not self._bus.session().instance_url:
+            raise ConfigInvalid(
+                f"give 'login_url' with 'token', the URL of the instance that it is for: {error.message}",
+                setting="login_url",
+            ) from error
         if isinstance(error, SessionInvalid | AuthHeaderInvalid):
             if self._has_renewed or not self._bus.settings.username:
                 raise error

@@ -18,6 +18,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -85,12 +86,13 @@ _EXACT = frozenset(
         (Kind.WHOLE, Kind.DOUBLE),
         (Kind.WHOLE, Kind.TEXT),
         (Kind.DOUBLE, Kind.TEXT),
-        (Kind.TRUTH, Kind.TEXT),
-        (Kind.DATE, Kind.TIMESTAMP),
     }
 )
+# A checkbox or a date loses its values whatever it is converted to, though they could be told.
 _PARTIAL = frozenset(
     {
+        (Kind.TRUTH, Kind.TEXT),
+        (Kind.DATE, Kind.TIMESTAMP),
         (Kind.TEXT, Kind.WHOLE),
         (Kind.TEXT, Kind.DOUBLE),
         (Kind.TEXT, Kind.TRUTH),
@@ -183,11 +185,16 @@ def merge_kinds(schemas: Iterable[tuple[str, Mapping[str, Kind]]]) -> dict[str, 
     for schema_id, columns in schemas:
         for name, kind in columns.items():
             present = kinds.get(name)
-            if present is not None and present is not kind and (present, kind) not in _EXACT:
+            if present is not None and loses_values(present, kind):
                 kinds[old_column(name, sources[name])] = present
             kinds[name] = kind
             sources[name] = schema_id
     return kinds
+
+
+def loses_values(old: Kind, new: Kind) -> bool:
+    """Whether a field that changes from one type to another may lose its values."""
+    return old is not new and (old, new) not in _EXACT
 
 
 def old_column(name: str, schema_id: str) -> str:
@@ -272,7 +279,8 @@ def _to_text(value: Native) -> str | None:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(int(value)) if float(value).is_integer() else repr(value)
+    # As a person writes it, and as the server keeps a number that becomes text: without an exponent.
+    return str(int(value)) if float(value).is_integer() else format(Decimal(repr(value)), "f")
 
 
 def _to_number(value: Native) -> int | float | None:

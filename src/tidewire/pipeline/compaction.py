@@ -55,8 +55,9 @@ _ORDER = {"manifest": "number"}
 """By which column files of a table follow each other; others have a replay id or no order."""
 _BASE_CAUSES = pa.array(["maintain", "purge"])
 """Of rows of the manifest that name another base than the row before."""
-
-
+_LOG_KEPT = "delta.logRetentionDuration"
+_LOG_KEPT_S = 30 * 24 * _HOUR_S
+"""How long Delta keeps what tells of older versions, unless a table says otherwise."""
 _MOMENTS = pa.schema([MANIFEST.field(name) for name in ("number", "cause", "entities", "table_versions")])
 
 
@@ -155,6 +156,7 @@ class Compactor:
     def delete_unnamed(self) -> list[CompactionReport]:
         """Delete files that no readable moment needs, and those that no commit ever named."""
         hours = max(1, int(self._rules.readable_s // _HOUR_S) + 1)
+        self._keep_logs(hours)
         kept = self._named_versions()
         reports: list[CompactionReport] = []
         for name in [*self.names(), *self._lake.names("replica")]:
@@ -171,6 +173,14 @@ class Compactor:
             if gone:
                 reports.append(CompactionReport(name, deleted=len(gone)))
         return reports
+
+    def _keep_logs(self, hours: int) -> None:
+        """See that Delta does not forget versions of bases that moments name."""
+        wanted = f"interval {hours // 24 + 1} days"
+        for name in self._lake.names("replica") if hours * _HOUR_S > _LOG_KEPT_S else ():
+            table = try_open_table(self._lake, name)
+            if table is not None and table.delta.metadata().configuration.get(_LOG_KEPT) != wanted:
+                table.delta.alter.set_table_properties({_LOG_KEPT: wanted})
 
     def forget_done(self) -> CompactionReport | None:
         """Drop the rows of records that were dirty and have been read, once an hour has passed. Those that could

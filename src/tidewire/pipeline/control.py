@@ -22,8 +22,8 @@ from tidewire.pipeline.tables import (
     Lake,
     OpenTable,
     arrow_schema,
+    peek_table,
     read_file,
-    try_open_table,
 )
 
 DIRTY_TABLE = "control/dirty"
@@ -66,18 +66,17 @@ def read_control(table: OpenTable) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *rows.values()])
 
 
-_dirty: dict[str, tuple[int, dict[str, dict[str, Dirty]]]] = {}
+_dirty: dict[str, tuple[OpenTable, dict[str, dict[str, Dirty]]]] = {}
 
 
 def open_dirty(lake: Lake) -> dict[str, dict[str, Dirty]]:
     """The open records of each object. Parsed once per version: every batch asks, and few change it."""
-    table = try_open_table(lake, DIRTY_TABLE)
+    table = peek_table(lake, DIRTY_TABLE)
     if table is None:
         return {}
-    version = table.delta.version()
     known = _dirty.get(lake.path)
-    if known is None or known[0] != version:
-        known = _dirty[lake.path] = (version, parse_dirty(read_control(table)))
+    if known is None or known[0] is not table:
+        known = _dirty[lake.path] = (table, parse_dirty(read_control(table)))
     return known[1]
 
 
@@ -101,16 +100,33 @@ def parse_dirty(rows: pa.Table) -> dict[str, dict[str, Dirty]]:
     return found
 
 
+_resyncs: dict[str, tuple[OpenTable, tuple[dict[str, Resync], dict[str, Resync]]]] = {}
+
+
 def open_resyncs(lake: Lake) -> dict[str, Resync]:
     """The newest open request of each object that must be read again as a whole."""
-    table = try_open_table(lake, RESYNC_TABLE)
-    return {} if table is None else parse_resyncs(read_control(table))[0]
+    return dict(_load_resyncs(lake)[0])
 
 
 def failed_resyncs(lake: Lake) -> dict[str, Resync]:
     """The objects whose reading was given up last, and that nothing asks for any more."""
-    table = try_open_table(lake, RESYNC_TABLE)
-    return {} if table is None else parse_resyncs(read_control(table))[1]
+    return dict(_load_resyncs(lake)[1])
+
+
+def has_snapshot(lake: Lake) -> bool:
+    """Whether records from before the lake's first event were ever asked for."""
+    table = peek_table(lake, RESYNC_TABLE)
+    return table is not None and pc.any(pc.equal(read_control(table)["cause"], "snapshot")).as_py() is True
+
+
+def _load_resyncs(lake: Lake) -> tuple[dict[str, Resync], dict[str, Resync]]:
+    table = peek_table(lake, RESYNC_TABLE)
+    if table is None:
+        return {}, {}
+    known = _resyncs.get(lake.path)
+    if known is None or known[0] is not table:
+        known = _resyncs[lake.path] = (table, parse_resyncs(read_control(table)))
+    return known[1]
 
 
 def parse_resyncs(rows: pa.Table) -> tuple[dict[str, Resync], dict[str, Resync]]:

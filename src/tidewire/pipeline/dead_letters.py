@@ -28,8 +28,9 @@ from tidewire.pipeline.control import (
     render_dirty,
     render_resyncs,
 )
-from tidewire.pipeline.decode import UNDECODED, Decoded, Decoder, Note
-from tidewire.pipeline.planning import plan_notes
+from tidewire.pipeline.decode import Decoded, Decoder, Note
+from tidewire.pipeline.fold import UNDECODED
+from tidewire.pipeline.planning import plan_notes, plan_schemas
 from tidewire.pipeline.spans import Span
 from tidewire.pipeline.tables import (
     BRONZE,
@@ -122,18 +123,22 @@ def retry(lake: Lake, epoch: int, clock: Clock, *, replay_ids: Iterable[int] | N
     if not letters:
         return RetryReport(0, 0, 0)
     positions = sorted({letter.replay_id for letter in letters})
-    decoder = Decoder(load_schemas(lake))
-    for batch in _read_events(lake, positions).to_batches():
+    texts = load_schemas(lake)
+    decoder = Decoder(texts)
+    events = _read_events(lake, positions)
+    for batch in events.to_batches():
         decoder.add(batch)
     decoded = decoder.decoded
     still_dead = {note.replay_id for note in decoded.notes if note.reason in UNDECODED}
+    # The archive may have dropped them by now.
+    still_dead.update(set(positions).difference(events["replay_id"].to_pylist()))
     applied = [letter for letter in letters if letter.replay_id not in still_dead]
     with manifest.lock:
         before = manifest.newest(lake)
         versions = _append_histories(lake, epoch, decoded, still_dead)
         crash_point("pipeline.retry.after_history")
         now_ms = clock.now_ms()
-        dirty, resyncs = _plan_reads(decoded, still_dead, before)
+        dirty, resyncs = _plan_reads(decoded, still_dead, before, texts)
         if dirty:
             table = open_table(lake, DIRTY_TABLE, DIRTY)
             append_rows(table, render_dirty(dirty, now_ms), None, epoch, WRITER)
@@ -204,15 +209,19 @@ def _good_keys(lake: Lake, table: OpenTable, rows: pa.Table) -> set[tuple[int, s
 
 
 def _plan_reads(
-    decoded: Decoded, still_dead: set[int], row: manifest.ManifestRow | None
+    decoded: Decoded, still_dead: set[int], row: manifest.ManifestRow | None, texts: Mapping[str, str]
 ) -> tuple[list[Dirty], list[Resync]]:
-    """What must be read again: what the events themselves call for, and what they come too late for, since the
-    base has passed them.
+    """What must be read again: what the events themselves and their schemas call for, and what they come too
+    late for, since the base has passed them.
     """
     notes = [note for note in decoded.notes if note.replay_id not in still_dead]
     plan = plan_notes(notes)
     dirty, resyncs = list(plan.dirty), list(plan.resyncs)
     entities: Mapping[str, manifest.EntityState] = row.entities if row is not None else {}
+    for entity, used in decoded.schemas.items():
+        before = entities.get(entity, manifest.EntityState()).schemas
+        found = plan_schemas(entity, before, used, notes, texts)
+        resyncs += [found] if found is not None else []
     for entity, rows in decoded.rows.items():
         base_position = entities.get(entity, manifest.EntityState()).base_position
         for record_id, replay_id in zip(rows.columns[0], rows.columns[1], strict=True):

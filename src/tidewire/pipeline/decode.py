@@ -10,17 +10,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidewire.errors import PayloadInvalid, PlatformError
 from tidewire.ids import EMPTY_ID
-from tidewire.pipeline.columns import Kind, Native, component_column, parse_columns, parse_kinds
-from tidewire.pipeline.fold import DELETES, DIFFERENCE
+from tidewire.names import entity_of_change_event
+from tidewire.pipeline.columns import (
+    Kind,
+    Native,
+    component_column,
+    loses_values,
+    parse_columns,
+    parse_kinds,
+)
+from tidewire.pipeline.fold import DELETES, DIFFERENCE, PAYLOAD_INVALID, SCHEMA_UNKNOWN, TYPE_UNKNOWN
 from tidewire.pipeline.tables import HISTORY
 from tidewire.schema.bitmap import decode_bitmap
 from tidewire.schema.codec import EventSchema
@@ -28,13 +37,10 @@ from tidewire.schema.codec import EventSchema
 HEADER = "ChangeEventHeader"
 GAPS = frozenset({"GAP_CREATE", "GAP_UPDATE", "GAP_UNDELETE"})
 GAP, OVERFLOW, WILDCARD, WILDCARD_UNKNOWN = "gap", "overflow", "wildcard", "wildcard_unknown"
-SCHEMA_UNKNOWN, PAYLOAD_INVALID, TYPE_UNKNOWN = "schema_unknown", "payload_invalid", "change_type_unknown"
 DIFFERING = "difference"
-UNDECODED = frozenset({SCHEMA_UNKNOWN, PAYLOAD_INVALID, TYPE_UNKNOWN})
-"""Problems that only a retry, or reading the record again, can solve."""
-_ENTITY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,79}")
+ENTITY = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,79}")
 _MAX_PLANS = 4096
-_CREATES = frozenset({"CREATE", "UNDELETE"})
+CREATES = frozenset({"CREATE", "UNDELETE"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ class Envelope:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bits:
+class FieldBits:
     """What the bitmaps of a header stand for: columns changed, and those told by a difference."""
 
     changed: tuple[str, ...]
@@ -78,7 +84,7 @@ class ChangeSchema:
     def __init__(self, schema_json: str) -> None:
         self.event = EventSchema(schema_json)
         self._schema_json = schema_json
-        self._bits: dict[tuple[tuple[str, ...], ...], _Bits] = {}
+        self._bits: dict[tuple[tuple[str, ...], ...], FieldBits] = {}
         self._parts: dict[tuple[str, str], str] = {}
 
     @cached_property
@@ -127,14 +133,14 @@ class ChangeSchema:
                 flat[name] = value
         return flat
 
-    def bits(self, header: Mapping[str, Any]) -> _Bits:
+    def bits(self, header: Mapping[str, Any]) -> FieldBits:
         """What a header's bitmaps say. Raises PayloadInvalid."""
         key = (tuple(header["changedFields"]), tuple(header["nulledFields"]), tuple(header["diffFields"]))
         found = self._bits.get(key)
         if found is None:
             changed, nulled, differing = (self.columns_of(decode_bitmap(self.event, part)) for part in key)
             changed += [name for name in nulled if name not in changed]
-            found = _Bits(tuple(changed), frozenset(differing))
+            found = FieldBits(tuple(changed), frozenset(differing))
             # Updates of one kind of record are mostly of the same few fields; more than this is an attack.
             if len(self._bits) < _MAX_PLANS:
                 self._bits[key] = found
@@ -148,31 +154,43 @@ def _compile(schema_json: str) -> ChangeSchema:
 
 
 class Rows:
-    """Rows of one history table in the making: a list per column."""
+    """Rows of one history table in the making: a list per column, and tables of rows."""
 
     def __init__(self) -> None:
         self.columns: tuple[list[Any], ...] = tuple([] for _ in HISTORY.names)
+        self.tables: list[pa.Table] = []
         self.first = 0
         self.last = 0
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self.columns[0])
+        return self._count
 
     def add(self, record_id: str, replay_id: int, rest: tuple[Any, ...]) -> None:
         """Add one row; `rest` are the values of all columns but the first two."""
         columns = self.columns
-        if not columns[0]:
-            self.first = self.last = replay_id
-        self.first, self.last = min(self.first, replay_id), max(self.last, replay_id)
+        self._note(replay_id, replay_id, 1)
         columns[0].append(record_id)
         columns[1].append(replay_id)
         for column, value in zip(columns[2:], rest, strict=True):
             column.append(value)
 
+    def add_table(self, rows: pa.Table) -> None:
+        """Add rows that are columns already."""
+        if rows.num_rows:
+            ends = pc.min_max(rows["replay_id"])
+            self._note(ends["min"].as_py(), ends["max"].as_py(), rows.num_rows)
+            self.tables.append(rows)
+
     def render(self) -> pa.Table:
         """The rows as Arrow."""
         arrays = [pa.array(column, f.type) for column, f in zip(self.columns, HISTORY, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=HISTORY)
+        return pa.concat_tables([*self.tables, pa.Table.from_arrays(arrays, schema=HISTORY)])
+
+    def _note(self, first: int, last: int, count: int) -> None:
+        self.first = min(self.first, first) if self._count else first
+        self.last = max(self.last, last)
+        self._count += count
 
 
 @dataclass
@@ -199,7 +217,7 @@ class Decoder:
         self.decoded = Decoded()
         self._schemas = schemas
         self._floors = floors or {}
-        self._latest = dict(latest or {})
+        self._latest = latest or {}
         self._known: dict[str, ChangeSchema] = {}
         self._entities: set[str] = set()
         self._at = -1
@@ -218,7 +236,22 @@ class Decoder:
                 if schema.is_change:  # a platform event is archived, but no change of a record
                     self._add_event(replay_id, schema_id, schema, schema.event.decode_set(payload))
             except PlatformError as error:
-                self._add_undecoded(read_envelope(batch, i), PAYLOAD_INVALID, error.message)
+                envelope = self._with_entity(read_envelope(batch, i))
+                self._add_undecoded(envelope, PAYLOAD_INVALID, error.message)
+
+    def add_rows(self, entity: str, schema_id: str, rows: pa.Table) -> None:
+        """Add rows of history that events of a schema were decoded into elsewhere, and that nothing has to be
+        noted of. Raises PayloadInvalid if the object's name cannot be one.
+        """
+        self._check_entity(entity)
+        present = self.decoded.rows.setdefault(entity, Rows())
+        self._note_schema(entity, schema_id, pc.max(rows["replay_id"]).as_py())
+        floor = self._floors.get(entity, -1)
+        present.add_table(rows.filter(pc.greater(rows["replay_id"], floor)) if floor >= 0 else rows)
+
+    def try_schema(self, schema_id: str) -> ChangeSchema | None:
+        """A schema of the events, or None if it is not known. Raises PayloadInvalid if it cannot be read."""
+        return self._schema(schema_id) if schema_id in self._schemas else None
 
     def _schema(self, schema_id: str) -> ChangeSchema:
         schema = self._known.get(schema_id)
@@ -231,9 +264,7 @@ class Decoder:
     ) -> None:
         header = event[HEADER]
         entity, ids, change_type = header["entityName"], header["recordIds"], header["changeType"]
-        if entity not in self._entities:
-            check_entity(entity)
-            self._entities.add(entity)
+        self._check_entity(entity)
         if not ids:
             raise PayloadInvalid("the event names no record")
         bits = schema.bits(header)
@@ -241,7 +272,7 @@ class Decoder:
         present = schema.flatten(event)
         values: dict[str, Any] = {}
         enriched: dict[str, Native] | None = None
-        if change_type in _CREATES:
+        if change_type in CREATES:
             values = present
         elif change_type == "UPDATE":
             for name in changed:
@@ -269,9 +300,7 @@ class Decoder:
             problem,
         )
         fresh = self._put(entity, (EMPTY_ID,) if problem == OVERFLOW else ids, replay_id, rest)
-        self._latest[entity] = schema_id
-        used = self.decoded.schemas.setdefault(entity, {})
-        used[schema_id] = max(replay_id, used.get(schema_id, -1))
+        self._note_schema(entity, schema_id, replay_id)
         reason = problem or (DIFFERING if differing and change_type == "UPDATE" else None)
         if reason is not None:
             columns = tuple(changed) if problem == WILDCARD else ()
@@ -280,13 +309,26 @@ class Decoder:
                 for record_id in fresh
             ]
 
+    def _check_entity(self, entity: str) -> None:
+        if entity not in self._entities:
+            check_entity(entity)
+            self._entities.add(entity)
+
+    def _note_schema(self, entity: str, schema_id: str, replay_id: int) -> None:
+        used = self.decoded.schemas.setdefault(entity, {})
+        used[schema_id] = max(replay_id, used.get(schema_id, -1))
+
     def _retyped(self, entity: str, schema: ChangeSchema) -> tuple[str, ...]:
-        """The columns whose type is another one by this schema than by the one before."""
-        before = self._latest.get(entity)
+        """The column that has lost its values by having another type than by the schema before; nothing if
+        that cannot be told, since such an event is about one field.
+        """
+        used = self.decoded.schemas.get(entity)
+        before = max(used, key=used.__getitem__) if used else self._latest.get(entity)
         if before is None or before not in self._schemas:
             return ()
         kinds = self._schema(before).kinds
-        return tuple(name for name, kind in schema.kinds.items() if kinds.get(name, kind) is not kind)
+        found = [name for name, kind in schema.kinds.items() if loses_values(kinds.get(name, kind), kind)]
+        return tuple(found) if len(found) == 1 else ()
 
     def _put(self, entity: str, ids: Iterable[str], replay_id: int, rest: tuple[Any, ...]) -> list[str]:
         """Add a row per record; returns those records. An event that stands in the log twice is taken once."""
@@ -307,9 +349,17 @@ class Decoder:
                 rows.add(record_id, replay_id, rest)
         return fresh
 
+    def _with_entity(self, envelope: Envelope) -> Envelope:
+        """If not even the header of an event can be read: it may be about any record of its schema's object."""
+        schema = self._known.get(envelope.schema_id)
+        if schema is None or not schema.is_change or envelope.entity or envelope.record_ids:
+            return envelope
+        entity = entity_of_change_event(schema.event.name) or ""
+        return replace(envelope, entity=entity, record_ids=(EMPTY_ID,))
+
     def _add_undecoded(self, envelope: Envelope, reason: str, detail: str) -> None:
         ids: Sequence[str] = envelope.record_ids
-        entity = envelope.entity if _ENTITY.fullmatch(envelope.entity) else ""
+        entity = envelope.entity if ENTITY.fullmatch(envelope.entity) else ""
         replay_id, change_type, schema_id = envelope.replay_id, envelope.change_type, envelope.schema_id
         if entity and ids:
             nothing = (0, change_type, None, None, None, None, None, schema_id, (), None, None)
@@ -331,7 +381,7 @@ def read_envelope(batch: pa.RecordBatch, i: int) -> Envelope:
 
 def check_entity(entity: str) -> None:
     """Raises PayloadInvalid unless the name can be that of an object: it becomes the name of a directory."""
-    if _ENTITY.fullmatch(entity) is None:
+    if ENTITY.fullmatch(entity) is None:
         raise PayloadInvalid(f"not the name of an object: {entity[:80]!r}")
 
 
@@ -342,6 +392,6 @@ def _problem_of(change_type: str, ids: Iterable[str]) -> tuple[str | None, str]:
         return WILDCARD, "the event speaks of every record of the object"
     if change_type in GAPS:
         return GAP, "the event tells that the record changed, not how"
-    if change_type not in _CREATES and change_type not in DELETES and change_type != "UPDATE":
+    if change_type not in CREATES and change_type not in DELETES and change_type != "UPDATE":
         return TYPE_UNKNOWN, f"change type {change_type} has no meaning for a replica"
     return None, ""

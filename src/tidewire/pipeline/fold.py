@@ -4,8 +4,8 @@ Changes of a record are ordered by position, then by their number in the transac
 the records API at a position comes after the events there. Create, undelete and a read give the whole row;
 update sets what it names; delete, gap delete and a read that found nothing delete, which leaves the row with
 its last values, marked. Any other gap, and an event that did not decode, make the row stale: it is known to
-be behind until a whole row comes. An overflow makes every row of the object stale, a wildcard event sets its
-columns to null in every row, both in their place in the order. No event is left out, whatever was read when:
+be behind until a whole row comes. An overflow makes every row of the object stale, a wildcard event empties
+its columns in every row, both in their place in the order. No event is left out, whatever was read when:
 a read finds its place by its position.
 
 An update of a record without a living row makes no row, since its other columns are unknown. It is told in
@@ -52,6 +52,15 @@ DELETES = frozenset({"DELETE", "GAP_DELETE", MISSING})
 """A gap delete says all there is to say: the record is gone."""
 READS = frozenset({READ, MISSING})
 DIFFERENCE = "diff"
+UNKNOWN = "unknown"
+SCHEMA_UNKNOWN, PAYLOAD_INVALID, TYPE_UNKNOWN = "schema_unknown", "payload_invalid", "change_type_unknown"
+UNDECODED = frozenset({SCHEMA_UNKNOWN, PAYLOAD_INVALID, TYPE_UNKNOWN})
+"""Problems that only a retry, or reading the record again, can solve."""
+
+
+def is_about_all(record_id: str) -> bool:
+    """Whether what stands in place of an id means every record of the object: a wildcard or the empty id."""
+    return record_id.endswith("*") or record_id == EMPTY_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +103,7 @@ class Step:
     @property
     def is_general(self) -> bool:
         """Whether it speaks of all records of the object."""
-        return self.record_id.endswith("*") or self.record_id == EMPTY_ID
+        return is_about_all(self.record_id)
 
 
 class RecordState:
@@ -125,10 +134,13 @@ class RecordState:
 
 
 class Folder:
-    """Folds changes into records whose columns have the given types."""
+    """Folds changes into records whose columns have the given types; `retyped` are the types that columns with
+    old columns have by each schema.
+    """
 
-    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, kinds: Mapping[str, Kind], retyped: Mapping[str, Mapping[str, Kind]]) -> None:
         self._kinds = kinds
+        self._retyped = retyped
         self._old = old_columns(kinds)
 
     def fold(self, state: RecordState, step: Step) -> None:
@@ -136,25 +148,25 @@ class Folder:
         if step.is_general:
             self._fold_general(state, step)
         elif step.change_type in DELETES:
+            state.lost.clear()
             if step.change_type != MISSING or state.exists:
                 state.exists = state.is_deleted = True
                 state.is_stale = False
-                state.lost.clear()
                 self._move(state, step)
         elif step.problem is not None:
             state.is_stale = True
         elif step.change_type in FULL_ROWS:
             state.exists, state.is_deleted, state.is_stale = True, False, False
-            state.values = {}
+            state.values = {} if step.change_type == "CREATE" else self._old_values(state, step.schema_id)
             state.lost.clear()
             self._move(state, step)
             self._set_all(state, step, orjson.loads(step.values_json or "{}"))
         elif step.change_type != "UPDATE":
             state.is_stale = True
         elif not state.exists:
-            self._lose(state, step, "unknown", "an update of a record whose creation was never seen")
+            self._lose(state, step, UNKNOWN, "an update of a record whose creation was never seen")
         elif state.is_deleted:
-            self._lose(state, step, "unknown", "an update of a record that is deleted")
+            self._lose(state, step, UNKNOWN, "an update of a record that is deleted")
         else:
             self._move(state, step)
             self._set_all(state, step, orjson.loads(step.values_json or "{}"))
@@ -177,6 +189,8 @@ class Folder:
             for name in step.changed:
                 state.values.pop(name, None)
                 state.lost.pop(name, None)
+                if self._kinds.get(name) is Kind.TRUTH:
+                    state.values[name] = False
         else:
             state.is_stale = True
 
@@ -200,19 +214,45 @@ class Folder:
                 continue
             elif isinstance(value, dict):
                 self._patch(state, step, name, value.get(DIFFERENCE))
+            elif name in self._old and (old := self._old_kind(name, step.schema_id)) is not None:
+                self._set_converted(state, name, value, old, kind, step.replay_id, step.schema_id)
             elif fits(value, kind):
                 state.values[name] = value
                 state.lost.pop(name, None)
             else:
                 self._set_converted(state, name, value, None, kind, step.replay_id, step.schema_id)
 
+    def _old_kind(self, name: str, schema_id: str) -> Kind | None:
+        """The type that a column had by a schema, if it is an old one: a time and a number look the same as Avro
+        sends them. An old column is named for one schema, and others before it may have had its type.
+        """
+        wanted = old_column(name, schema_id)
+        named = next((kind for old_name, kind in self._old[name] if old_name == wanted), None)
+        if named is not None:
+            return named
+        kind = self._retyped.get(schema_id, {}).get(name)
+        return None if kind is self._kinds[name] else kind
+
     def _clear_old(self, state: RecordState, name: str, schema_id: str) -> None:
         """A column was set to null; if its type was still the old one then, so was its old column."""
-        for old_name, _ in self._old.get(name, ()):
-            if schema_id and (
-                state.sources.get(old_name) == schema_id or old_column(name, schema_id) == old_name
-            ):
+        for old_name, old_kind in self._old.get(name, ()):
+            if self._is_of(state, name, old_name, old_kind, schema_id):
                 state.values.pop(old_name, None)
+
+    def _old_values(self, state: RecordState, schema_id: str) -> dict[str, Native]:
+        """What a record had before types changed, and keeps when its whole row comes by a later schema."""
+        return {
+            old_name: state.values[old_name]
+            for name, columns in self._old.items()
+            for old_name, old_kind in columns
+            if old_name in state.values and not self._is_of(state, name, old_name, old_kind, schema_id)
+        }
+
+    def _is_of(self, state: RecordState, name: str, old_name: str, old_kind: Kind, schema_id: str) -> bool:
+        """Whether a column's type by this schema was the one that its old column has."""
+        return bool(schema_id) and (
+            state.sources.get(old_name) == schema_id or self._old_kind(name, schema_id) is old_kind
+        )
 
     def _patch(self, state: RecordState, step: Step, name: str, difference: object) -> None:
         old = state.values.get(name)
@@ -255,7 +295,13 @@ class Folder:
         state.lost[name] = Lost(state.record_id, replay_id, "value_lost", detail)
 
 
-def fold_records(base: pa.Table | None, changes: pa.Table, kinds: Mapping[str, Kind], through: int) -> Folded:
+def fold_records(
+    base: pa.Table | None,
+    changes: pa.Table,
+    kinds: Mapping[str, Kind],
+    through: int,
+    retyped: Mapping[str, Mapping[str, Kind]] | None = None,
+) -> Folded:
     """The rows of all records in `base` and `changes` as of a position.
 
     `base` holds rows of the replica; `changes` rows of HISTORY or READS of some of the records and of others,
@@ -266,7 +312,7 @@ def fold_records(base: pa.Table | None, changes: pa.Table, kinds: Mapping[str, K
     rows: list[pa.Table] = []
     states: dict[str, RecordState] = {}
     lost: list[Lost] = []
-    folder = Folder(kinds)
+    folder = Folder(kinds, retyped or {})
     if base is not None and base.num_rows:
         is_touched = pc.is_in(base[RECORD_ID], pa.array(sorted(by_record), pa.string()))
         touched = base.filter(is_touched)
@@ -344,15 +390,28 @@ def _sort_steps(steps: Iterable[Step]) -> tuple[list[Step], dict[str, list[Step]
     for found in (generals, *by_record.values()):
         if len(found) > 1:
             found.sort(key=attrgetter("order"))
-            _drop_retried(found)
+            retried = find_retried(found)
+            if retried:
+                found[:] = [step for i, step in enumerate(found) if i not in retried]
     return generals, by_record
 
 
-def _drop_retried(steps: list[Step]) -> None:
-    """Take out events that did not decode at first and later did: both rows have the same place."""
-    if any(step.problem is not None for step in steps):
-        good = {step.order for step in steps if step.problem is None}
-        steps[:] = [step for step in steps if step.problem is None or step.order not in good]
+def find_retried(steps: Sequence[Step]) -> set[int]:
+    """Where the rows stand of events that did not decode at first and later did: such an event has two rows
+    about a record, and the one that did not decode does not know its number in the transaction.
+    """
+    if all(step.problem is None for step in steps):
+        return set()
+    good = {
+        (step.record_id, step.replay_id)
+        for step in steps
+        if step.problem not in UNDECODED and step.change_type not in READS
+    }
+    return {
+        i
+        for i, step in enumerate(steps)
+        if step.problem in UNDECODED and (step.record_id, step.replay_id) in good
+    }
 
 
 def _pass(rows: pa.Table, kinds: Mapping[str, Kind], generals: Sequence[Step]) -> pa.Table:
@@ -363,15 +422,20 @@ def _pass(rows: pa.Table, kinds: Mapping[str, Kind], generals: Sequence[Step]) -
     columns: list[pa.ChunkedArray | pa.Array] = []
     schema = replica_schema(kinds)
     for field in schema:
-        if field.name not in rows.schema.names:
-            columns.append(pa.nulls(rows.num_rows, field.type))
-        elif field.name in nulled:
-            columns.append(pc.if_else(living, pa.scalar(None, field.type), rows[field.name]))
+        present = field.name in rows.schema.names
+        column = rows[field.name] if present else pa.nulls(rows.num_rows, field.type)
+        if field.name in nulled:
+            columns.append(pc.if_else(living, emptied(field.type), column))
         elif field.name == STALE and is_stale:
             columns.append(pc.or_(rows[STALE], living))
         else:
-            columns.append(rows[field.name])
+            columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def emptied(kind: pa.DataType) -> pa.Scalar:
+    """What a column holds whose values were all lost: a checkbox is then not checked."""
+    return pa.scalar(False if pa.types.is_boolean(kind) else None, kind)
 
 
 def _load_states(rows: pa.Table, folder: Folder) -> dict[str, RecordState]:

@@ -69,7 +69,7 @@ class HeaderReader:
         self._entity_name = ""
         if schema["fields"] and schema["fields"][0]["name"] == _HEADER:
             header = schema["fields"][0]
-            self._symbols = _try_symbols(header["type"])
+            self._symbols = try_symbols(header["type"])
             if self._symbols:
                 # Nobody asks here for the bitmaps behind these.
                 header = {
@@ -141,7 +141,7 @@ class HeaderReader:
             return None
 
 
-def _try_symbols(header: Any) -> tuple[str, ...]:
+def try_symbols(header: Any) -> tuple[str, ...]:
     """The names of change types if the header's fields are the usual ones, otherwise nothing."""
     try:
         fields = header["fields"]

@@ -2,14 +2,16 @@
 
 If another archive of the channel has them, they are taken over from there. Otherwise they are lost as events, and
 only what they did can be had: bronze goes on with the oldest event that the server keeps, and every object is read
-again, at fences behind the hole. Readers see such an object marked as resyncing until that is done. Either way the
-archive query starts anew, where bronze then ends, without its old checkpoint.
+again, at fences behind the hole. Readers see such an object marked as resyncing until that is done. Bronze lists its
+holes, so that nobody takes it for whole there. Either way the archive query starts anew, where bronze then ends,
+without its old checkpoint.
 
 A replay id of another log is not healed: positions of two logs cannot stand in one lake.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -21,13 +23,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake.exceptions import CommitFailedError
 
 from tidewire.errors import ReplayIdExpired, ReplayIdInvalid
 from tidewire.faults import crash_point
 from tidewire.pipeline import manifest
 from tidewire.pipeline.archive import append_schemas
 from tidewire.pipeline.control import Resync
-from tidewire.pipeline.hybrid import Archive, try_open_archive
+from tidewire.pipeline.hybrid import HOLES, Archive, read_holes, try_open_archive
 from tidewire.pipeline.log_export import LogExport, find_export
 from tidewire.pipeline.resync import ask
 from tidewire.pipeline.snapshot import read_position
@@ -36,6 +39,8 @@ from tidewire.pipeline.tables import (
     BRONZE,
     Lake,
     append_files,
+    commit_properties,
+    conflict,
     file_action,
     list_files,
     load_schemas,
@@ -55,6 +60,7 @@ _log = logging.getLogger(__name__)
 
 ARCHIVE_QUERY = "archive"
 CAUSE = "expired"
+WRITER = "healing"
 RESUMED, REFILLED, RESYNCED = "resumed", "refilled", "resynced"
 FIRST_EVENT_S = 30.0
 """How long to wait for the oldest event of a server that tells its position by nothing else."""
@@ -87,6 +93,7 @@ def heal_expired(
         action = RESYNCED
         _resync(lake, epoch, reader, clock)
         crash_point("pipeline.healing.after_asking")
+        _note_hole(lake, epoch, Span(_archived(lake), oldest))
         append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, oldest, epoch)
     crash_point("pipeline.healing.before_checkpoint")
     # It names the expired position. A new one begins where bronze ends.
@@ -148,23 +155,40 @@ def _resync(lake: Lake, epoch: int, reader: Records, clock: Clock) -> None:
         ask(lake, epoch, clock.now_ms(), [Resync(entity, CAUSE, position) for entity in entities])
 
 
+def _note_hole(lake: Lake, epoch: int, hole: Span) -> None:
+    """List a hole before bronze goes on behind it; whoever died in between listed the same one."""
+    bronze = open_table(lake, "bronze", BRONZE)
+    holes = [*(each for each in read_holes(bronze) if each.after != hole.after), hole]
+    try:
+        bronze.delta.alter.set_table_properties(
+            {HOLES: json.dumps([[each.after, each.through] for each in holes])},
+            raise_if_not_exists=False,
+            commit_properties=commit_properties(bronze, None, epoch, WRITER),
+        )
+    except CommitFailedError as error:
+        raise conflict(bronze) from error
+
+
 def _refill(lake: Lake, epoch: int, other: Lake, source: Archive, clock: Clock) -> str:
-    """Take over what another archive has of the events that follow bronze."""
+    """Take over what another archive has of the events that follow bronze, up to its next hole."""
     if not source.covers(_archived(lake)):
         return RESUMED
+    through = source.end_after(_archived(lake))
     known = load_schemas(lake)
     missing = {key: (text, START) for key, text in load_schemas(other).items() if key not in known}
     append_schemas(lake, missing, epoch)
-    for name in list_files(source.bronze, Span(_archived(lake), source.through)):
+    for name in list_files(source.bronze, Span(_archived(lake), through)):
         bronze = open_table(lake, "bronze", BRONZE)
         rows = read_file(os.path.join(other.table("bronze"), name), BRONZE)
-        rows = rows.filter(pc.greater(rows["replay_id"], bronze.floor)).sort_by("replay_id")
+        position = rows["replay_id"]
+        is_wanted = pc.and_(pc.greater(position, bronze.floor), pc.less_equal(position, through))
+        rows = rows.filter(is_wanted).sort_by("replay_id")
         if rows.num_rows:
             last = rows["replay_id"][-1].as_py()
             _append_rows(lake, epoch, rows, last, clock.now_ms())
             crash_point("pipeline.healing.after_file")
-    if source.through > _archived(lake):
-        append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, source.through, epoch)
+    if through > _archived(lake):
+        append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, through, epoch)
     return REFILLED
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -19,8 +20,10 @@ from tidewire.pipeline.status import (
     RETRYING,
     STARTING,
     STOPPED,
+    UNREADABLE,
     PipelineStatus,
     StatusReader,
+    describe_damage,
     write_told,
 )
 from tidewire.pipeline.tables import Lake
@@ -28,6 +31,7 @@ from tidewire.telemetry import counters
 
 _log = logging.getLogger(__name__)
 TELL_S = 1.0
+_MOST_HEADS = 600
 
 
 class Health:
@@ -66,6 +70,8 @@ class Health:
         """A status with the word for it."""
         with self._lock:
             problems = dict(self._problems)
+        if status.problem:
+            problems.setdefault("status", status.problem)
         word = self._word
         if word == OK and problems:
             word = RETRYING
@@ -78,8 +84,13 @@ class Health:
 class Teller:
     """A thread that writes the status into the lake each second, and keeps the last one for metrics."""
 
-    def __init__(self, lake: Lake, clock: Clock, health: Health, head: Callable[[], int | None]) -> None:
+    def __init__(
+        self, lake: Lake, clock: Clock, health: Health, head: Callable[[], int | None], epoch: int = 0
+    ) -> None:
         self._lake = lake
+        self._clock = clock
+        self._epoch = epoch
+        self._heads: deque[tuple[float, int]] = deque(maxlen=_MOST_HEADS)
         self._reader = StatusReader(lake, clock)
         self._health = health
         self._head = head
@@ -106,12 +117,28 @@ class Teller:
 
     def _tell(self) -> None:
         try:
-            status = self._reader.read()
-            head = self._head()
-            if head is not None:
-                status = replace(status, unread=max(0, head - status.archived_through))
-            self.last = self._health.tell(status)
+            status = self._measure(self._reader.read())
+        except UNREADABLE as error:
+            # A table being made, or one that is damaged: the positions told last still stand.
+            status = replace(self.last, problem=describe_damage(error), at_ms=self._clock.now_ms())
+        self.last = self._health.tell(replace(status, epoch=self._epoch))
+        try:
             write_told(self._lake, self.last)
-        except Exception as error:  # noqa: BLE001 - a full disk, a table being made: the next second tells more
+        except OSError as error:
             counters["pipeline.status_failed"] += 1
             _log.info("pipeline.status_failed", extra={"reason": str(error)[:500]})
+
+    def _measure(self, status: PipelineStatus) -> PipelineStatus:
+        """A status that counts what the archive lacks: how much, and since when the server has had it."""
+        head = self._head()
+        if head is None:
+            return status
+        now_s = self._clock.monotonic_s()
+        if not self._heads or head > self._heads[-1][1]:
+            self._heads.append((now_s, head))
+        while self._heads and self._heads[0][1] <= status.archived_through:
+            self._heads.popleft()
+        late_ms = round((now_s - self._heads[0][0]) * 1000) if self._heads else 0
+        return replace(
+            status, unread=max(0, head - status.archived_through), lag_ms=max(status.lag_ms, late_ms)
+        )

@@ -1,5 +1,6 @@
 """Writing history files on executors: archived events in, one Parquet file per object and a receipt out.
 
+The source that reads the events calls it (bronze_source.py), so that they never cross into the JVM and back.
 A file that no commit names is invisible, so a task may die, run twice or race its own copy: exactly the
 receipts that reach the driver count. A receipt carries what the driver must know besides: the span read, the
 schemas met, and notes about events that are not plain changes.
@@ -9,7 +10,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,9 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidewire.pipeline import manifest
 from tidewire.pipeline.decode import Decoder, Note, Rows
+from tidewire.pipeline.plain_events import PlainEvents
 from tidewire.pipeline.spans import Span, join_spans
-from tidewire.pipeline.tables import HISTORY, Lake, sync_file
+from tidewire.pipeline.tables import HISTORY, Lake, load_schemas, peek_table, sync_file
 
 RECEIPT = pa.schema(
     [
@@ -30,16 +34,19 @@ RECEIPT = pa.schema(
         ("rows", pa.int64()),
         ("first", pa.int64()),
         ("last", pa.int64()),
+        ("floor", pa.int64()),
         ("schemas", pa.string()),
         ("notes", pa.string()),
         ("span_after", pa.int64()),
         ("span_through", pa.int64()),
     ]
 )
-"""What a task hands back, one row per file, mark or set of schemas and notes (both JSON)."""
+"""What a task hands back, one row per file, mark or set of schemas and notes (both JSON). `floor` is what the
+table held when the task was planned.
+"""
 RECEIPT_DDL = (
     "entity STRING, path STRING, size_bytes LONG, rows LONG, first LONG, last LONG, "
-    "schemas STRING, notes STRING, span_after LONG, span_through LONG"
+    "floor LONG, schemas STRING, notes STRING, span_after LONG, span_through LONG"
 )
 _FLUSH_ROWS = 50_000
 # Columns of few values; for the others a dictionary is only work.
@@ -56,6 +63,7 @@ class HistoryFile:
     rows: int
     first: int
     last: int
+    floor: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,32 +78,33 @@ class Receipts:
 
 @dataclass(frozen=True, slots=True)
 class HistoryTask:
-    """What a task needs: where to write, what is there already, and the schemas."""
+    """What a task needs: where to write, what is there already, the schema that each object was last met with,
+    and which version of the table of schemas has all that the events need.
+    """
 
     lake: Lake
-    schemas: Mapping[str, str]
     floors: Mapping[str, int]
     latest: Mapping[str, str]
+    schemas_version: int = -1
 
-    def writer(self) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """The function for `mapInArrow`."""
-        return self._write
-
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(self.schemas, self.floors, self.latest)
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of the bronze source, and give one batch of receipts. Raises StoreClosed."""
+        decoder = Decoder(load_schemas(self.lake, self.schemas_version), self.floors, self.latest)
+        plain = PlainEvents(decoder)
         files: dict[str, _File] = {}
         receipts: list[dict[str, Any]] = []
         try:
             for batch in batches:
                 events, spans = split_marks(batch)
                 receipts += [{"span_after": span.after, "span_through": span.through} for span in spans]
-                decoder.add(events)
+                plain.add(events)
                 self._flush(decoder, files, _FLUSH_ROWS)
             self._flush(decoder, files, 1)
-        finally:
+            receipts += [file.finish() for file in files.values()]
+        except BaseException:
             for file in files.values():
-                file.writer.close()
-        receipts += [file.receipt() for file in files.values()]
+                file.discard()
+            raise
         decoded = decoder.decoded
         if decoded.schemas or decoded.notes:
             notes = orjson.dumps([asdict(note) for note in decoded.notes]).decode()
@@ -107,22 +116,38 @@ class HistoryTask:
         for entity, rows in decoder.decoded.rows.items():
             if len(rows) >= at_least:
                 if entity not in files:
-                    files[entity] = _File(self.lake, entity)
+                    files[entity] = _File(self.lake, entity, self.floors.get(entity, -1))
                 files[entity].write(rows)
                 decoder.decoded.rows[entity] = Rows()
+
+
+def plan_task(lake: Lake) -> HistoryTask:
+    """What the tasks of the next batch need."""
+    floors: dict[str, int] = {}
+    for name in lake.names("history"):
+        table = peek_table(lake, name)
+        if table is not None:
+            floors[name.partition("/")[2]] = table.floor
+    row = manifest.newest(lake)
+    entities = row.entities if row is not None else {}
+    latest = {entity: state.schemas[-1] for entity, state in entities.items() if state.schemas}
+    # Whoever archives keeps a schema before the first event that needs it.
+    schemas = peek_table(lake, "schemas")
+    return HistoryTask(lake, floors, latest, schemas.delta.version() if schemas is not None else -1)
 
 
 class _File:
     """A history file in the making."""
 
-    def __init__(self, lake: Lake, entity: str) -> None:
+    def __init__(self, lake: Lake, entity: str, floor: int) -> None:
         self._entity = entity
+        self._floor = floor
         self._name = f"part-{uuid.uuid4()}.parquet"
         directory = lake.table(f"history/{entity}")
         os.makedirs(directory, exist_ok=True)
         self._path = os.path.join(directory, self._name)
         self._rows, self._first, self._last = 0, 0, 0
-        self.writer = pq.ParquetWriter(
+        self._writer = pq.ParquetWriter(
             self._path, HISTORY, compression="zstd", compression_level=1, use_dictionary=_DICTIONARY
         )
 
@@ -131,10 +156,11 @@ class _File:
         self._first = rows.first if not self._rows else min(self._first, rows.first)
         self._last = max(self._last, rows.last)
         self._rows += len(rows)
-        self.writer.write_table(rows.render())
+        self._writer.write_table(rows.render())
 
-    def receipt(self) -> dict[str, Any]:
-        """What the driver must know of the closed file."""
+    def finish(self) -> dict[str, Any]:
+        """Make the file whole and durable; what the driver must know of it."""
+        self._writer.close()
         sync_file(self._path)
         return {
             "entity": self._entity,
@@ -143,7 +169,15 @@ class _File:
             "rows": self._rows,
             "first": self._first,
             "last": self._last,
+            "floor": self._floor,
         }
+
+    def discard(self) -> None:
+        """Take the file away, finished or not: no receipt will name it, and a full disk needs the room."""
+        with suppress(OSError):
+            self._writer.close()
+        with suppress(OSError):
+            os.unlink(self._path)
 
 
 def split_marks(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Span]]:

@@ -1,13 +1,15 @@
 """Replay from an archive, then from the bus: one stream of the same rows, whoever still has them.
 
 The archive is the table `bronze` of a lake. It holds every event of the channel after the position that its
-first row follows, up to the position of its last commit; what lies in there is read from its files, also if
-the server has dropped it long ago, and everything else from the server. Payloads are the bytes that came from
-the bus, so a reader cannot tell the two apart.
+first row follows, up to the position of its last commit, but for holes: what the server had dropped before it
+was archived (healing.py). What lies in there is read from its files, also if the server has dropped it long ago,
+and everything else from the server, which refuses what lies in a hole. Payloads are the bytes that came from the
+bus, so a reader cannot tell the two apart.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,21 +24,33 @@ from tidewire.pipeline.source_plans import ArchivePartition, BusPlanner, ExportP
 from tidewire.pipeline.spans import START, Span
 from tidewire.pipeline.tables import Lake, OpenTable, list_files, read_file, try_open_table
 
+HOLES = "tidewire.holes"
+"""The property of bronze that lists its holes, as pairs of the positions before and at their ends."""
 _POSITIONS = pa.schema([("replay_id", pa.int64())])
 _TIMES = pa.schema([("replay_id", pa.int64()), ("commit_ms", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What a lake's bronze holds as of one commit: every event of its channel after `floor`, up to `through`."""
+    """What a lake's bronze holds as of one commit: every event of its channel after `floor`, up to `through`,
+    except in the holes.
+    """
 
     bronze: OpenTable
     floor: int
     through: int
+    holes: tuple[Span, ...] = ()
 
     def covers(self, after: int) -> bool:
         """Whether what follows a position, or the oldest event, begins in here."""
-        return after == START or self.floor <= after < self.through
+        return after == START or self.floor <= after < self.end_after(after)
+
+    def end_after(self, after: int) -> int:
+        """Up to where every event after a position is in here; the position itself if it lies in a hole."""
+        position = max(after, self.floor)
+        if any(hole.after <= position < hole.through for hole in self.holes):
+            return position
+        return min([self.through, *(hole.after for hole in self.holes if hole.after > position)])
 
 
 def try_open_archive(lake: Lake) -> Archive | None:
@@ -47,7 +61,14 @@ def try_open_archive(lake: Lake) -> Archive | None:
     actions = pa.table(bronze.delta.get_add_actions(flatten=True))
     if not actions.num_rows:
         return None
-    return Archive(bronze, pc.min(actions["min.replay_id"]).as_py() - 1, bronze.committed)
+    floor = pc.min(actions["min.replay_id"]).as_py() - 1
+    return Archive(bronze, floor, bronze.committed, read_holes(bronze))
+
+
+def read_holes(bronze: OpenTable) -> tuple[Span, ...]:
+    """The spans that bronze holds no event of, although the channel had some."""
+    found = json.loads(bronze.delta.metadata().configuration.get(HOLES) or "[]")
+    return tuple(Span(after, through) for after, through in found)
 
 
 class HybridPlanner:
@@ -85,7 +106,8 @@ class HybridPlanner:
         archive = try_open_archive(self._lake)
         if archive is None or not archive.covers(after):
             return self._bus.cut(after, max_rows)
-        through = archive.through if self._end is None else max(after, min(archive.through, self._end))
+        end = archive.end_after(after)
+        through = end if self._end is None else max(after, min(end, self._end))
         if max_rows is None or through <= after:
             return through if through > after else self._bus.cut(after, max_rows)
         positions = _positions(self._lake, archive, Span(after, through), max_rows)
@@ -101,7 +123,7 @@ class HybridPlanner:
         archive = try_open_archive(self._lake)
         if archive is None or not archive.covers(span.after):
             return self._bus.divide(span, rows_per_partition)
-        ours = Span(span.after, min(span.through, archive.through))
+        ours = Span(span.after, min(span.through, archive.end_after(span.after)))
         parts: list[Partition] = [*divide_archive(archive, ours)]
         if ours.through < span.through:
             parts += self._bus.divide(Span(ours.through, span.through), rows_per_partition)
@@ -163,10 +185,17 @@ def _positions(lake: Lake, archive: Archive, span: Span, max_rows: int) -> np.nd
 
 
 def _find_time(lake: Lake, archive: Archive, time_ms: int) -> int | None:
-    """The position before the first archived change from that time on, or None if all are older."""
+    """The position before the first archived change from that time on, or before the hole in front of it, which may
+    have had earlier ones; None if all are older.
+    """
+    older = archive.floor
     for path in list_files(archive.bronze, Span(archive.floor, archive.through)):
         rows = read_file(os.path.join(lake.table("bronze"), path), _TIMES)
         newer = rows.filter(pc.greater_equal(rows["commit_ms"], time_ms))
         if newer.num_rows:
-            return int(pc.min(newer["replay_id"]).as_py()) - 1
+            first = int(pc.min(newer["replay_id"]).as_py())
+            older = pc.max(rows.filter(pc.less(rows["replay_id"], first))["replay_id"]).as_py() or older
+            lost = [hole.after for hole in archive.holes if older <= hole.after and hole.through < first]
+            return min([first - 1, *lost])
+        older = pc.max(rows["replay_id"]).as_py()
     return None

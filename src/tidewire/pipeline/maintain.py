@@ -204,6 +204,7 @@ class Maintainer:
                 base_position=view.base_position,
                 through=view.position,
                 kinds=dict(view.kinds),
+                retyped=view.retyped,
             )
             for number in numbers
         )

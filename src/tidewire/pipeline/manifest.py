@@ -16,23 +16,26 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewire.pipeline.columns import Kind, merge_kinds, parse_kinds
+from tidewire.errors import ConfigInvalid
+from tidewire.names import entity_of_change_event
+from tidewire.pipeline.columns import Kind, merge_kinds, old_columns, parse_kinds
 from tidewire.pipeline.control import FAILED, failed_resyncs, open_dirty, open_resyncs
 from tidewire.pipeline.spans import Span
 from tidewire.pipeline.tables import (
     MANIFEST,
     Lake,
+    OpenTable,
     append_rows,
     load_schemas,
     open_table,
+    peek_table,
     read_file,
-    try_open_table,
 )
 
 TABLE = "manifest"
@@ -72,11 +75,43 @@ class ManifestRow:
     cause: str = "apply"
 
 
-def newest(lake: Lake, as_of: int | datetime | None = None) -> ManifestRow | None:
-    """The newest row; or the newest at or before a position, or applied at or before a time."""
-    table = try_open_table(lake, TABLE)
+@dataclass(frozen=True, slots=True)
+class AtNumber:
+    """A moment, named by the number of its row."""
+
+    number: int
+
+
+Moment = int | datetime | AtNumber
+"""What a reader may ask for: a position, a time (UTC unless it says otherwise) or a row."""
+
+
+def newest(lake: Lake, as_of: Moment | None = None) -> ManifestRow | None:
+    """The newest row; or the newest at or before a position or row, or applied at or before a time. Raises
+    ConfigInvalid for anything else.
+    """
+    table = peek_table(lake, TABLE)
     if table is None:
         return None
+    if as_of is not None:
+        return _find(lake, table, as_of)
+    known = _newest.get(lake.path)
+    if known is None or known[0] is not table:
+        known = _newest[lake.path] = (table, _find(lake, table, None))
+    return known[1]
+
+
+_newest: dict[str, tuple[OpenTable, ManifestRow | None]] = {}
+
+
+def try_first_number(lake: Lake) -> int | None:
+    """The number of the oldest row that is kept, or None if there is none."""
+    table = peek_table(lake, TABLE)
+    actions = None if table is None else pa.table(table.delta.get_add_actions(flatten=True))
+    return None if actions is None or not actions.num_rows else pc.min(actions["min.number"]).as_py()
+
+
+def _find(lake: Lake, table: OpenTable, as_of: Moment | None) -> ManifestRow | None:
     column, limit = _limit_of(as_of)
     actions = pa.table(table.delta.get_add_actions(flatten=True))
     if not actions.num_rows:
@@ -100,10 +135,17 @@ def newest(lake: Lake, as_of: int | datetime | None = None) -> ManifestRow | Non
     return _parse_row(rows.sort_by("number").slice(rows.num_rows - 1).to_pylist()[0])
 
 
-def _limit_of(as_of: int | datetime | None) -> tuple[str, int | None]:
-    if isinstance(as_of, datetime):
-        return "applied_ms", int(as_of.timestamp() * 1000)
-    return "position", as_of
+def _limit_of(as_of: Moment | None) -> tuple[str, int | None]:
+    match as_of:
+        case datetime():
+            moment = as_of if as_of.tzinfo else as_of.replace(tzinfo=UTC)
+            return "applied_ms", int(moment.timestamp() * 1000)
+        case AtNumber(number):
+            return "number", number
+        case None | int() if not isinstance(as_of, bool):
+            return "position", as_of
+        case _:
+            raise ConfigInvalid(f"as_of must be a replay id or a datetime, not {as_of!r}", setting="as_of")
 
 
 def _parse_row(row: Mapping[str, object]) -> ManifestRow:
@@ -135,8 +177,9 @@ def append(
     the new base positions of objects whose replica is among `versions`.
     """
     with lock:
-        before = newest(lake) or ManifestRow(0, NO_POSITION, NO_POSITION, 0, epoch)
+        # Opened first: a row that comes in between makes the commit fail, and no number is given out twice.
         table = open_table(lake, TABLE, MANIFEST)
+        before = newest(lake) or ManifestRow(0, NO_POSITION, NO_POSITION, 0, epoch)
         row = ManifestRow(
             number=before.number + 1,
             position=before.position if span is None else span.through,
@@ -222,3 +265,24 @@ def kinds_from(schemas: Sequence[str], texts: Mapping[str, str]) -> dict[str, Ki
     return merge_kinds(
         (schema_id, _kinds_by(texts[schema_id])) for schema_id in schemas if schema_id in texts
     )
+
+
+def retyped_kinds(
+    entity: str, kinds: Mapping[str, Kind], texts: Mapping[str, str]
+) -> dict[str, dict[str, Kind]]:
+    """By each schema of an object: the types of those columns whose type has changed. Also by schemas that an
+    entry of the manifest leaves out because another one makes the same columns.
+    """
+    changed = old_columns(kinds)
+    if not changed:
+        return {}
+    return {
+        schema_id: {name: kind for name, kind in _kinds_by(text).items() if name in changed}
+        for schema_id, text in texts.items()
+        if _entity_of(text) == entity
+    }
+
+
+@lru_cache(maxsize=2048)
+def _entity_of(schema_json: str) -> str | None:
+    return entity_of_change_event(str(json.loads(schema_json).get("name", "")))

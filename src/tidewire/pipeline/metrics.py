@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tidewire.errors import ConfigInvalid
 from tidewire.pipeline.status import BEHIND, FAILED, OK, RETRYING, STARTING, STOPPED, PipelineStatus
-from tidewire.telemetry import counters
+from tidewire.telemetry import counters, render_labels
 
 _HEALTH = (STARTING, OK, BEHIND, RETRYING, FAILED, STOPPED)
 _TIMEOUT_S = 10.0
@@ -51,17 +51,7 @@ def _render(name: str, rows: Sequence[tuple[Mapping[str, str], float]], kind: st
     if not rows:
         return []
     whole = f"tidewire_pipeline_{name}"
-    return [f"# TYPE {whole} {kind}", *(f"{whole}{_labels(labels)} {value}" for labels, value in rows)]
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    escaped = (
-        (name, value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
-        for name, value in labels.items()
-    )
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"
+    return [f"# TYPE {whole} {kind}", *(f"{whole}{render_labels(labels)} {value}" for labels, value in rows)]
 
 
 @contextmanager

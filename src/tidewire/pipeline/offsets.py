@@ -1,8 +1,8 @@
 """How far a query has read, as Spark keeps it in a checkpoint.
 
 Version 2 is `{"v": 2, "replay": "<position>", "incarnation": "<id>"}`. The incarnation names the life of the
-log that the position belongs to, as far as the server tells; it is empty otherwise, and in offsets of version
-1, which had none. Position 0 stands before the oldest event.
+log that the position belongs to; of a server that does not tell, the org (`00D...`). It is empty in offsets of
+version 1, which had none. Position 0 stands before the oldest event.
 """
 
 from __future__ import annotations

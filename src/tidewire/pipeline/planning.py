@@ -3,7 +3,8 @@
 Plain changes need nothing. A gap, an event that did not decode, an update of a record that is not known to
 live, and a text difference that does not fit make their record dirty. An overflow, a wildcard event that
 does not tell its fields, and a change of a column's type that may lose values make the object read again as
-a whole. Events that did not decode are dead letters too: a retry may apply them yet.
+a whole; so do new columns that may have values already, as a renamed one has. Events that did not decode
+are dead letters too: a retry may apply them yet.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewire.pipeline.columns import old_columns
+from tidewire.pipeline.columns import Kind, old_columns
 from tidewire.pipeline.control import Dirty, Resync
-from tidewire.pipeline.decode import GAP, OVERFLOW, UNDECODED, WILDCARD, WILDCARD_UNKNOWN, Note
-from tidewire.pipeline.fold import DELETES, FULL_ROWS
+from tidewire.pipeline.decode import GAP, OVERFLOW, WILDCARD, WILDCARD_UNKNOWN, Note
+from tidewire.pipeline.fold import DELETES, FULL_ROWS, UNDECODED, is_about_all
 from tidewire.pipeline.known_ids import LiveIds
 from tidewire.pipeline.manifest import kinds_from
 
@@ -45,7 +46,9 @@ def plan_notes(notes: Sequence[Note]) -> Plan:
             dirty.append(Dirty(note.entity, note.record_id, note.replay_id, GAP))
         elif note.reason in UNDECODED:
             dead.append(note)
-            if note.entity and note.record_id and note.change_type not in DELETES:
+            if note.entity and is_about_all(note.record_id):
+                resyncs[note.entity] = Resync(note.entity, note.reason, note.replay_id)
+            elif note.entity and note.record_id and note.change_type not in DELETES:
                 dirty.append(Dirty(note.entity, note.record_id, note.replay_id, note.reason))
     return Plan(tuple(dirty), tuple(resyncs.values()), tuple(dead))
 
@@ -58,7 +61,7 @@ def plan_schemas(
     texts: Mapping[str, str],
 ) -> Resync | None:
     """Whether the schemas of a batch (id and last position) take values away from an object's columns that no
-    wildcard event accounts for.
+    wildcard event accounts for, or give its records values that no event tells.
     """
     ordered = sorted(used, key=lambda schema_id: used[schema_id])
     after = [*(schema_id for schema_id in before if schema_id not in used), *ordered]
@@ -66,9 +69,21 @@ def plan_schemas(
     lost -= {
         name for note in notes if note.reason == WILDCARD and note.entity == entity for name in note.columns
     }
-    if not before or not lost:
-        return None
-    return Resync(entity, "schema", max(used.values()))
+    has_untold = any(
+        _has_untold([*before, *ordered[:i]], schema_id, texts) for i, schema_id in enumerate(ordered)
+    )
+    return Resync(entity, "schema", max(used.values())) if lost or has_untold else None
+
+
+def _has_untold(before: Sequence[str], schema_id: str, texts: Mapping[str, str]) -> bool:
+    """Whether records that are there already have values in columns that are new by a schema. A checkbox has
+    one from the beginning; and where a column is gone as others come, it may have been renamed.
+    """
+    known, kinds = kinds_from(before, texts), kinds_from([schema_id], texts)
+    added = [kind for name, kind in kinds.items() if name not in known]
+    if not before or not added:
+        return False
+    return Kind.TRUTH in added or not kinds_from(before[-1:], texts).keys() <= kinds.keys()
 
 
 def find_unknown(entity: str, changes: pa.Table, live: LiveIds) -> list[Dirty]:

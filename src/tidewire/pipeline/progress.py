@@ -1,4 +1,4 @@
-"""How long work shows itself: a bar that moves on a terminal, plain lines anywhere else."""
+"""How long work shows itself: a bar that moves on a terminal, and no more than its headlines anywhere else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from tidewire.clock import Clock
 
 _WIDTH = 30
 _BAR_S = 0.1
-_LINE_S = 5.0
 
 
 class Progress:
@@ -19,7 +18,7 @@ class Progress:
         self._clock = clock
         self._is_terminal = stream.isatty()
         self._label = ""
-        self._shown_s = -_LINE_S
+        self._shown_s = -_BAR_S
         self._has_bar = False
 
     def say(self, line: str) -> None:
@@ -30,16 +29,16 @@ class Progress:
 
     def show(self, label: str, done: int, total: int | None) -> None:
         """Show how far it has come; `total` is None if nobody knows."""
+        if not self._is_terminal:
+            return
         now_s = self._clock.monotonic_s()
         is_last = total is not None and done >= total
-        wait_s = _BAR_S if self._is_terminal else _LINE_S
-        if label == self._label and now_s - self._shown_s < wait_s and not is_last:
+        if label == self._label and now_s - self._shown_s < _BAR_S and not is_last:
             return
         self._label, self._shown_s = label, now_s
-        text = render(label, done, total, has_bar=self._is_terminal)
-        self._stream.write(f"\r\x1b[K{text}" if self._is_terminal else f"{text}\n")
+        self._stream.write(f"\r\x1b[K{render(label, done, total)}")
         self._stream.flush()
-        self._has_bar = self._is_terminal
+        self._has_bar = True
 
     def done(self) -> None:
         """Leave the bar as it is and go to the next line."""
@@ -49,11 +48,10 @@ class Progress:
         self._label = ""
 
 
-def render(label: str, done: int, total: int | None, *, has_bar: bool) -> str:
+def render(label: str, done: int, total: int | None) -> str:
     """One line about a piece of work."""
     if not total:
         return f"{label}: {done:,}"
     part = min(1.0, done / total)
-    text = f"{label}: {done:,} of {total:,} ({part:.0%})"
     full = round(_WIDTH * part)
-    return f"[{'#' * full}{'.' * (_WIDTH - full)}] {text}" if has_bar else text
+    return f"[{'#' * full}{'.' * (_WIDTH - full)}] {label}: {done:,} of {total:,} ({part:.0%})"

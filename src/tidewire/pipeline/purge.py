@@ -88,6 +88,7 @@ def purge(lake: Lake, epoch: int, entity: str, record_id: str, clock: Clock) -> 
     versions: dict[str, int] = {}
     old_files = 0
     with manifest.lock:
+        named = manifest.newest(lake)
         for name, keep in without.items():
             table = try_open_table(lake, name)
             if table is None:
@@ -95,11 +96,18 @@ def purge(lake: Lake, epoch: int, entity: str, record_id: str, clock: Clock) -> 
             lost = _rewrite(lake, table, keep, epoch, clock.now_ms())
             if lost:
                 rows[name] = lost
-                versions[name] = table.delta.version()
+            version = table.delta.version()
+            # Also a version that a purge left behind which died before it could name it.
+            if (
+                named is not None
+                and named.table_versions.get(name, version) != version
+                and (name != f"replica/{entity}" or _is_named(table, named.entities.get(entity)))
+            ):
+                versions[name] = version
             crash_point("pipeline.purge.after_table")
         if versions:
-            versions.pop("bronze", None)
             manifest.append(lake, epoch, clock.now_ms(), cause=WRITER, versions=versions)
+        crash_point("pipeline.purge.after_manifest")
         # Only now: until here the newest row of the manifest may name the old base.
         for name, keep in without.items():
             table = try_open_table(lake, name)
@@ -107,6 +115,13 @@ def purge(lake: Lake, epoch: int, entity: str, record_id: str, clock: Clock) -> 
     counters["pipeline.records_purged"] += 1
     _log.info("pipeline.record_purged", extra={"entity": entity, "rows": sum(rows.values())})
     return PurgeReport(entity, wanted, rows, old_files)
+
+
+def _is_named(base: OpenTable, state: manifest.EntityState | None) -> bool:
+    """Whether a base is the one that the manifest names. Maintenance that died may have left a newer one, with
+    properties that are not its own yet; the next fold makes it anew.
+    """
+    return state is not None and base.committed == state.base_position
 
 
 def _row_filter(column: str, record_id: str) -> Filter:
@@ -126,6 +141,8 @@ def _event_filter(schemas: Mapping[str, str], record_id: str) -> Filter:
         if place < 0:
             return rows
         ids: list[list[str] | None] = rows["record_ids"].to_pylist()
+        for i in _find_unreadable(rows, record_id.encode()):
+            ids[i] = [record_id]
         if not any(record_id in each for each in ids if each):
             return rows
         payloads = rows["payload"].to_pylist()
@@ -146,6 +163,14 @@ def _event_filter(schemas: Mapping[str, str], record_id: str) -> Filter:
         return pa.table(columns, schema=rows.schema).filter(pa.array(stays))
 
     return keep
+
+
+def _find_unreadable(rows: pa.Table, record_id: bytes) -> list[int]:
+    """The events whose header cannot be read and whose bytes name the record: what they say of it must go too."""
+    if rows["header_error"].null_count == rows.num_rows:
+        return []
+    pairs = zip(rows["header_error"].to_pylist(), rows["payload"].to_pylist(), strict=True)
+    return [i for i, (error, payload) in enumerate(pairs) if error is not None and record_id in payload]
 
 
 def _try_without(payload: bytes, schema_json: str, record_id: str) -> bytes | None:

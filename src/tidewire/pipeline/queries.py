@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidewire.errors import DiskFull, InternalError, PlatformError, StoreClosed, leaf_errors
+from tidewire.errors import DiskFull, InternalError, LogCorrupt, PlatformError, StoreClosed, leaf_errors
 from tidewire.pipeline.bus import BusSettings, render_options
+from tidewire.pipeline.checkpoints import check_checkpoint
 from tidewire.pipeline.compaction import CompactionRules
 from tidewire.pipeline.maintain import FoldRules
 from tidewire.pipeline.offsets import parse_offset
@@ -25,7 +26,11 @@ ARCHIVE, APPLY = "archive", "apply"
 POLL_S = 0.2
 BatchFunction = Callable[["DataFrame", int], None]
 _OWN_ERROR = re.compile(r"^tidewire\.errors\.(?P<leaf>\w+): (?P<message>.+)$", re.MULTILINE)
-_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|os error 28\b")
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|os error (28|122)\b")
+_DAMAGED = re.compile(
+    r"ArrowInvalid: .*Parquet.*|OSError: .*(Parquet|deserialize thrift|Unexpected end of stream).*"
+    r"|FileNotFoundError: .*\.parquet.*|Incomplete log file.*"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +41,13 @@ class PipelineConfig:
     ends; otherwise it runs until told to stop. `starting` is where a new lake begins: 0 for the oldest event
     the server keeps, or a replay id to start after. With `snapshot` a new lake begins with a copy of the
     records instead. Records can be read only where `bus` names a login. `metrics` is where to listen for
-    Prometheus, HOST:PORT; `heal_from` a lake with an older archive.
+    Prometheus, HOST:PORT; `spark_settings` are added to our own; `heal_from` a lake with an older archive.
     """
 
     lake: Lake
     bus: BusSettings
     master: str = "local[2]"
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
     available_now: bool = False
     starting: int = START
     max_rows: int = 20_000
@@ -99,6 +105,7 @@ class Gate:
 def start_archive(session: SparkSession, config: PipelineConfig, function: BatchFunction) -> StreamingQuery:
     """Start the query from the bus to bronze."""
     bronze = try_open_table(config.lake, "bronze")
+    check_checkpoint(config.lake, ARCHIVE, bronze.committed if bronze is not None else None)
     # Only for a new or deleted checkpoint: go on where bronze ends.
     starting = config.starting if bronze is None or bronze.committed is None else bronze.committed
     options = render_options(config.bus) | {
@@ -115,6 +122,7 @@ def start_archive(session: SparkSession, config: PipelineConfig, function: Batch
 def start_apply(session: SparkSession, config: PipelineConfig, function: BatchFunction) -> StreamingQuery:
     """Start the query from bronze to history."""
     manifest = try_open_table(config.lake, "manifest")
+    check_checkpoint(config.lake, APPLY, manifest.committed if manifest is not None else None)
     starting = START if manifest is None or manifest.committed is None else manifest.committed
     options = {
         "lake": config.lake.path,
@@ -141,9 +149,13 @@ def _start(
     return writer.trigger(processingTime=f"{config.trigger_ms} milliseconds").start()
 
 
-def drain(query: StreamingQuery, stop: threading.Event) -> None:
-    """Wait until a query has taken what there is, or `stop`. Raises what it failed with."""
+def drain(query: StreamingQuery, stop: threading.Event, show: Callable[[], None] | None = None) -> None:
+    """Wait until a query has taken what there is, or `stop`; `show` is called again and again meanwhile. Raises
+    what it failed with.
+    """
     while query.isActive and not stop.is_set():
+        if show is not None:
+            show()
         stop.wait(POLL_S)
     if query.isActive:
         query.stop()
@@ -171,7 +183,7 @@ def try_head(query: StreamingQuery) -> int | None:
 
 def parse_failure(name: str, text: str) -> PlatformError:
     """The error behind a failed query: ours if the stack that Spark passes on ends in one, DiskFull if there
-    is no room, otherwise InternalError.
+    is no room, LogCorrupt if a file of the lake cannot be read, otherwise InternalError.
     """
     leaves = {leaf.__name__: leaf for leaf in leaf_errors()}
     ours = [found for found in _OWN_ERROR.finditer(text) if found["leaf"] in leaves]
@@ -179,5 +191,12 @@ def parse_failure(name: str, text: str) -> PlatformError:
         return leaves[ours[-1]["leaf"]](f"the query {name} failed: {ours[-1]['message']}", query=name)
     if _NO_SPACE.search(text):
         return DiskFull(f"the query {name} failed: there is no room left on the disk of the lake", query=name)
+    damage = _DAMAGED.search(text)
+    if damage:
+        return LogCorrupt(
+            f"the query {name} failed: a file of the lake is damaged or gone ({damage[0][:300]}); put back a copy of "
+            "it, or start a new lake",
+            query=name,
+        )
     first_line = next((line for line in text.splitlines() if line.strip()), "no reason given")
     return InternalError(f"the query {name} failed: {first_line}", query=name)

@@ -10,19 +10,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake.exceptions import DeltaError
 
-from tidewire.errors import ObjectUnknown, ReplayIdExpired
+from tidewire.errors import ConfigInvalid, LogCorrupt, ObjectUnknown, ReplayIdExpired
 from tidewire.ids import EMPTY_ID
 from tidewire.pipeline.columns import RECORD_ID, Kind, bucket_of, kinds_of, replica_schema
 from tidewire.pipeline.fold import Folded, counting, fold_records
-from tidewire.pipeline.manifest import NO_POSITION, kinds_from, newest
+from tidewire.pipeline.manifest import (
+    NO_POSITION,
+    AtNumber,
+    ManifestRow,
+    Moment,
+    kinds_from,
+    newest,
+    retyped_kinds,
+    try_first_number,
+)
 from tidewire.pipeline.spans import Span
 from tidewire.pipeline.tables import (
     READS,
@@ -31,6 +38,7 @@ from tidewire.pipeline.tables import (
     arrow_schema,
     list_files,
     load_schemas,
+    peek_table,
     read_file,
     read_rows,
     try_open_table,
@@ -48,7 +56,7 @@ IS_GENERAL = f"(record_id LIKE '%*' OR record_id = '{EMPTY_ID}')"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """What is needed to read one object at one row of the manifest."""
+    """What is needed to read one object at one row of the manifest; `retyped` is as `retyped_kinds` gives it."""
 
     lake: Lake
     entity: str
@@ -56,6 +64,7 @@ class ReplicaView:
     base: OpenTable | None
     base_position: int
     kinds: Mapping[str, Kind]
+    retyped: Mapping[str, Mapping[str, Kind]] = field(default_factory=dict)
 
     def history_files(self) -> list[str]:
         """The history files with rows above the base and at or below the position."""
@@ -77,36 +86,60 @@ class ReplicaView:
         return [path for path in paths if os.path.basename(os.path.dirname(path)) in wanted]
 
     def _files(self, group: str, span: Span) -> list[str]:
-        table = try_open_table(self.lake, f"{group}/{self.entity}")
+        table = peek_table(self.lake, f"{group}/{self.entity}")
         if table is None:
             return []
         return [os.path.join(self.lake.table(table.name), path) for path in list_files(table, span)]
 
 
-def open_view(lake: Lake, entity: str, as_of: int | datetime | None = None) -> ReplicaView:
+def open_view(lake: Lake, entity: str, as_of: Moment | None = None) -> ReplicaView:
     """How to read an object at the newest row of the manifest, or at the newest at or before `as_of`.
 
     Raises ObjectUnknown if the lake has nothing of this object there, ReplayIdExpired if it had and
-    maintenance has taken it away.
+    maintenance has taken it away, ConfigInvalid for a row that is not there yet.
     """
-    row = newest(lake, as_of)
-    state = row.entities.get(entity) if row is not None else None
-    if row is None or state is None:
-        raise ObjectUnknown(f"the lake holds nothing of {entity} at that position", entity=entity)
+    row = find_moment(lake, as_of)
+    state = row.entities.get(entity)
+    if state is None:
+        known = ", ".join(row.entities) or "no object"
+        raise ObjectUnknown(
+            f"the lake holds nothing of {entity} at replay id {row.position}; it has {known}", entity=entity
+        )
     name = f"replica/{entity}"
     version = row.table_versions.get(name)
     base = _open_base(lake, name, version) if version is not None else None
-    kinds = kinds_from(state.schemas, load_schemas(lake))
+    texts = load_schemas(lake)
+    kinds = kinds_from(state.schemas, texts)
     if base is not None:
         kinds = {**kinds_of(arrow_schema(base)), **kinds}
     base_position = state.base_position if base is not None else NO_POSITION
-    return ReplicaView(lake, entity, row.position, base, base_position, kinds)
+    retyped = retyped_kinds(entity, kinds, texts)
+    return ReplicaView(lake, entity, row.position, base, base_position, kinds, retyped)
+
+
+def find_moment(lake: Lake, as_of: Moment | None = None) -> ManifestRow:
+    """The row of the manifest that a moment is read at. Raises as `open_view` does."""
+    row = newest(lake, as_of)
+    if row is None:
+        first = try_first_number(lake)
+        if first is None:
+            raise ObjectUnknown(f"nothing has been applied to the lake {lake.path} yet")
+        if first > 1:
+            raise ReplayIdExpired(f"the lake {lake.path} no longer keeps moments as old as that")
+        raise ObjectUnknown(f"that is before the lake {lake.path} begins: its manifest has no row so early")
+    if isinstance(as_of, AtNumber) and row.number != as_of.number:
+        raise ConfigInvalid(
+            f"the manifest has no row {as_of.number}; the newest is {row.number}", setting="manifest"
+        )
+    return row
 
 
 def _open_base(lake: Lake, name: str, version: int) -> OpenTable:
     try:
         base = try_open_table(lake, name, version)
-    except DeltaError:
+    except LogCorrupt:
+        # Its commits may have been cleaned away; a log that cannot be read at all raises here.
+        try_open_table(lake, name)
         base = None
     if base is None or not all(os.path.exists(path) for path in base.delta.file_uris()):
         raise ReplayIdExpired(f"the lake no longer keeps version {version} of {name}", table=name)
@@ -120,7 +153,7 @@ def fold_view(view: ReplicaView, ids: set[str] | None = None, extra: pa.Table | 
     if extra is not None and extra.num_rows:
         changes = pa.concat_tables([changes, extra], promote_options="default")
         through = max(through, pc.max(extra["replay_id"]).as_py())
-    return fold_records(read_base(view, ids), changes, view.kinds, through)
+    return fold_records(read_base(view, ids), changes, view.kinds, through, view.retyped)
 
 
 def read_base(view: ReplicaView, ids: set[str] | None = None) -> pa.Table | None:
@@ -202,7 +235,7 @@ def count_groups(view: ReplicaView) -> int:
     """How many groups to fold a view in, so that each fits an executor's memory with ease."""
     rows = 0
     for name in ("history", "reads"):
-        table = try_open_table(view.lake, f"{name}/{view.entity}")
+        table = peek_table(view.lake, f"{name}/{view.entity}")
         if table is not None:
             actions = pa.table(table.delta.get_add_actions(flatten=True))
             rows += sum(actions["num_records"].to_pylist()) if actions.num_rows else 0
@@ -213,7 +246,7 @@ def fold_limit(lake: Lake, entity: str, position: int) -> int:
     """Up to where a base may reach, at most to `position`: no read may lie across its end, with the fence
     below and settled above, because a base can neither hold such a read nor be read together with it.
     """
-    table = try_open_table(lake, f"reads/{entity}")
+    table = peek_table(lake, f"reads/{entity}")
     if table is None:
         return position
     reads = read_rows(table, ["replay_id", "settled"])

@@ -2,22 +2,27 @@
 
 `history/<Entity>` holds what each event said. Here each of its rows also has the record before and after it
 (all columns that are not null, as JSON), and from when to when that was its state. What was read through the
-records API takes its place in between, so that a change after a gap stands on the true row.
+records API takes its place in between, as a row of its own where it tells something new, so that a change
+after a gap stands on the true row; an event about every record that changes a record has a row for it too.
+So the states of a record join: what it was at any replay id or time is the `after_json` of the newest row
+before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidewire.pipeline.change_origins import own_column
 from tidewire.pipeline.columns import Kind
 from tidewire.pipeline.fold import READS as READ_TYPES
-from tidewire.pipeline.fold import Folder, RecordState, Step, counting, parse_steps
+from tidewire.pipeline.fold import UNKNOWN, Folder, RecordState, Step, counting, find_retried, parse_steps
+from tidewire.pipeline.manifest import Moment
 from tidewire.pipeline.reading import (
     GROUP,
     IS_GENERAL,
@@ -46,42 +51,54 @@ TRACED = pa.schema(
     ]
 )
 """History with states. `before_json` is null where the record was not there, `after_json` where it is gone;
-`valid_to` is null for the newest change of a record.
+`valid_to` is null for the newest change of a record. Change type READ or MISSING: the records API told so.
+Problem `unknown`: an update of a record of which nothing older is known, or kept, so its states are not either.
 """
 
 
 def read_history(
-    lake: Lake, entity: str, *, as_of: int | datetime | None = None, ids: Iterable[str] | None = None
+    lake: Lake, entity: str, *, as_of: Moment | None = None, ids: Iterable[str] | None = None
 ) -> pa.Table:
     """The history of an object (or of some of its records) in the order of the log, read without Spark.
     Raises ObjectUnknown.
     """
     view = whole(open_view(lake, entity, as_of))
     changes = read_changes(view, None if ids is None else set(ids))
-    traced = trace_records(changes, view.kinds, view.position)
+    traced = trace_records(changes, view.kinds, view.position, view.retyped)
     return traced.sort_by([("replay_id", "ascending"), ("sequence", "ascending")])
 
 
 def history(
-    spark: SparkSession, lake: Lake | str, entity: str, as_of: int | datetime | None = None
+    spark: SparkSession,
+    lake: Lake | str,
+    entity: str,
+    as_of: Moment | None = None,
+    *,
+    skip_origins: Iterable[str] = (),
 ) -> DataFrame:
-    """The history of an object up to the newest row of the manifest, or the newest at or before `as_of`.
+    """The history of an object up to the newest row of the manifest, or the newest at or before `as_of`,
+    without changes of some origins: their rows are left out, what they made of the records is not.
     Raises ObjectUnknown.
     """
+    rows = _read_history(spark, Lake(lake) if isinstance(lake, str) else lake, entity, as_of)
+    names = frozenset(skip_origins)
+    return rows.where(~own_column(names)) if names else rows
+
+
+def _read_history(spark: SparkSession, place: Lake, entity: str, as_of: Moment | None) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    place = Lake(lake) if isinstance(lake, str) else lake
     view = whole(open_view(place, entity, as_of))
     schema = from_arrow_schema(TRACED)
     changes = read_spark_changes(spark, view)
     if changes is None:
         return spark.createDataFrame([], schema)
-    kinds, through = view.kinds, view.position
+    kinds, through, retyped = view.kinds, view.position, view.retyped
     generals = read_generals(changes)
 
     def trace(group: pa.Table) -> pa.Table:
         own = group.select(READS.names).cast(READS)
-        traced = trace_records(pa.concat_tables([own, generals]), kinds, through)
+        traced = trace_records(pa.concat_tables([own, generals]), kinds, through, retyped)
         return traced.filter(pc.invert(is_general(traced)))
 
     own = changes.where(f"NOT ({IS_GENERAL})").withColumn(GROUP, group_key("record_id", count_groups(view)))
@@ -91,43 +108,80 @@ def history(
     return traced.unionByName(spark.createDataFrame(trace_records(generals, kinds, through), schema))
 
 
-def trace_records(changes: pa.Table, kinds: Mapping[str, Kind], through: int) -> pa.Table:
-    """Events among `changes` (rows of HISTORY or READS, any order) with the states they make."""
-    folder = Folder(kinds)
-    steps = list(enumerate(parse_steps(changes, through)))
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """A row in the making: which of the changes it is, of which record, and its states."""
+
+    place: int
+    record_id: str
+    before: bytes | None = None
+    after: bytes | None = None
+    from_ms: int | None = None
+    to_ms: int | None = None
+    is_unknown: bool = False
+
+
+def trace_records(
+    changes: pa.Table,
+    kinds: Mapping[str, Kind],
+    through: int,
+    retyped: Mapping[str, Mapping[str, Kind]] | None = None,
+) -> pa.Table:
+    """Events among `changes` (rows of HISTORY or READS, any order) with the states they make; and reads, as far
+    as they change a state.
+    """
+    folder = Folder(kinds, retyped or {})
+    found_steps = list(parse_steps(changes, through))
+    retried = find_retried(found_steps)
+    steps = [(i, step) for i, step in enumerate(found_steps) if i not in retried]
     rows = changes.filter(counting(changes, through)).select(HISTORY.names)
-    before: list[bytes | None] = [None] * len(steps)
-    after: list[bytes | None] = [None] * len(steps)
-    valid_to: list[int | None] = [None] * len(steps)
     generals = [pair for pair in steps if pair[1].is_general]
     by_record: dict[str, list[tuple[int, Step]]] = {}
     for pair in steps:
         if not pair[1].is_general:
             by_record.setdefault(pair[1].record_id, []).append(pair)
+    traced = [_Traced(i, step.record_id, from_ms=step.commit_ms or None) for i, step in generals]
     for record_id, own in by_record.items():
-        state = RecordState(record_id)
-        newest: int | None = None
-        known: bytes | None = None
-        for i, step in sorted([*own, *generals], key=lambda pair: pair[1].order):
-            folder.fold(state, step)
-            then, known = known, _render_state(state)
-            if step.is_general or step.change_type in READ_TYPES:
-                continue
-            before[i], after[i] = then, known
-            if not step.commit_ms:
-                continue  # an event that did not decode: when it happened is not known
-            if newest is not None:
-                valid_to[newest] = step.commit_ms
-            newest = i
+        traced += _trace(folder, record_id, sorted([*own, *generals], key=lambda pair: pair[1].order))
+    found = rows.take(pa.array([each.place for each in traced], pa.int64()))
     columns = {
-        "before_json": pa.array([text and text.decode() for text in before], pa.string()),
-        "after_json": pa.array([text and text.decode() for text in after], pa.string()),
-        "valid_from": _times(rows["commit_ms"].to_pylist()),
-        "valid_to": _times(valid_to),
+        "record_id": pa.array([each.record_id for each in traced], pa.string()),
+        "before_json": pa.array([each.before and each.before.decode() for each in traced], pa.string()),
+        "problem": _mark_unknown(found["problem"], [each.is_unknown for each in traced]),
+        "after_json": pa.array([each.after and each.after.decode() for each in traced], pa.string()),
+        "valid_from": _times([each.from_ms for each in traced]),
+        "valid_to": _times([each.to_ms for each in traced]),
     }
-    arrays = [columns[name] if name in columns else rows[name] for name in TRACED.names]
-    traced = pa.Table.from_arrays(arrays, schema=TRACED)
-    return traced.filter(pc.invert(pc.is_in(traced["change_type"], pa.array(sorted(READ_TYPES)))))
+    arrays = [columns[name] if name in columns else found[name] for name in TRACED.names]
+    return pa.Table.from_arrays(arrays, schema=TRACED)
+
+
+def _trace(folder: Folder, record_id: str, steps: Iterable[tuple[int, Step]]) -> list[_Traced]:
+    """The rows of one record, of its changes in order."""
+    state = RecordState(record_id)
+    traced: list[_Traced] = []
+    newest: int | None = None
+    known: bytes | None = None
+    for i, step in steps:
+        folder.fold(state, step)
+        before, known = known, _render_state(state)
+        is_event = not step.is_general and step.change_type not in READ_TYPES
+        if not is_event and before == known:
+            continue
+        from_ms = step.commit_ms or None  # of an event that did not decode nobody knows when it happened
+        if from_ms is not None and newest is not None:
+            if not is_event:  # a record that was changed unseen may say that it is older than what was seen
+                from_ms = max(from_ms, traced[newest].from_ms or 0)
+            traced[newest] = replace(traced[newest], to_ms=from_ms)
+        if from_ms is not None:
+            newest = len(traced)
+        is_unknown = is_event and step.problem is None and UNKNOWN in state.lost
+        traced.append(_Traced(i, record_id, before, known, from_ms, is_unknown=is_unknown))
+    return traced
+
+
+def _mark_unknown(problems: pa.ChunkedArray, flags: list[bool]) -> pa.ChunkedArray:
+    return pc.if_else(pa.array(flags, pa.bool_()), pa.scalar(UNKNOWN, pa.string()), problems)
 
 
 def _render_state(state: RecordState) -> bytes | None:

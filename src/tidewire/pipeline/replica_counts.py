@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewire.pipeline.columns import DELETED, RECORD_ID, STALE, replica_schema
+from tidewire.pipeline.decode import WILDCARD
 from tidewire.pipeline.fold import counting, fold_records
 from tidewire.pipeline.reading import ReplicaView, is_general
 from tidewire.pipeline.tables import READS, read_file
@@ -34,7 +35,8 @@ def count_replica(view: ReplicaView) -> ReplicaStatus:
     """
     changes = _read_narrow(view)
     touched = pc.unique(changes.filter(pc.invert(is_general(changes)))["record_id"])
-    is_all_stale = bool(pc.any(pc.equal(changes.filter(is_general(changes))["problem"], "overflow")).as_py())
+    generals = changes.filter(is_general(changes))["problem"]
+    is_all_stale = bool(pc.any(pc.not_equal(generals, WILDCARD)).as_py())
     live = deleted = stale = 0
     base = [replica_schema({}).empty_table()]
     for path in view.base_files():

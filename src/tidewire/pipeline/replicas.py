@@ -8,7 +8,6 @@ and not in the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,12 +16,13 @@ import pyarrow.compute as pc
 from tidewire.pipeline.columns import DELETED, RECORD_ID, STALE, Kind, kinds_of, replica_schema
 from tidewire.pipeline.decode import WILDCARD
 from tidewire.pipeline.fold import fold_records
-from tidewire.pipeline.manifest import newest
+from tidewire.pipeline.manifest import AtNumber, Moment, newest
 from tidewire.pipeline.reading import (
     GROUP,
     IS_GENERAL,
     ReplicaView,
     count_groups,
+    find_moment,
     fold_view,
     group_key,
     open_view,
@@ -40,7 +40,7 @@ def read_replica(
     lake: Lake,
     entity: str,
     *,
-    as_of: int | datetime | None = None,
+    as_of: Moment | None = None,
     ids: Iterable[str] | None = None,
     with_deleted: bool = False,
 ) -> pa.Table:
@@ -53,7 +53,7 @@ def replica(
     spark: SparkSession,
     lake: Lake | str,
     entity: str,
-    as_of: int | datetime | None = None,
+    as_of: Moment | None = None,
     *,
     with_deleted: bool = False,
 ) -> DataFrame:
@@ -65,17 +65,17 @@ def replica(
     return rows if with_deleted else rows.where(f"NOT `{DELETED}`")
 
 
-def create_views(spark: SparkSession, lake: Lake | str, as_of: int | datetime | None = None) -> list[str]:
+def create_views(spark: SparkSession, lake: Lake | str, as_of: Moment | None = None) -> list[str]:
     """A temporary view `<Entity>` and `<Entity>_history` for each object, all at one row of the manifest;
     returns their names. Calling it again moves them on.
     """
     place = Lake(lake) if isinstance(lake, str) else lake
-    row = newest(place, as_of)
+    row = newest(place) if as_of is None else find_moment(place, as_of)
     names: list[str] = []
     for entity in row.entities if row is not None else ():
-        position = row.position if row is not None else None
-        replica(spark, place, entity, position).createOrReplaceTempView(entity)
-        history(spark, place, entity, position).createOrReplaceTempView(f"{entity}_history")
+        moment = AtNumber(row.number) if row is not None else None
+        replica(spark, place, entity, moment).createOrReplaceTempView(entity)
+        history(spark, place, entity, moment).createOrReplaceTempView(f"{entity}_history")
         names += [entity, f"{entity}_history"]
     return names
 
@@ -91,14 +91,16 @@ def _read_rows(spark: SparkSession, view: ReplicaView) -> DataFrame:
     if changes is None:
         return _project(base, view.kinds, []) if base is not None else spark.createDataFrame([], wanted)
     generals = read_generals(changes)
-    own = changes.where(f"NOT {IS_GENERAL}").withColumn(GROUP, group_key("record_id", count_groups(view)))
-    fold = _folder(view.kinds, generals, view.position)
+    # Counted once for both sides: the tables may have grown by the next count.
+    groups = count_groups(view)
+    own = changes.where(f"NOT {IS_GENERAL}").withColumn(GROUP, group_key("record_id", groups))
+    fold = _folder(view, generals)
     if base is None:
         return own.groupBy(GROUP).applyInArrow(lambda group: fold(None, group), wanted)
     touched = own.select(f.col("record_id").alias("_touched")).distinct()
     match = base[RECORD_ID] == touched["_touched"]
     concerned = base if _is_retyped(view) else base.join(touched, match, "left_semi")
-    keyed = concerned.withColumn(GROUP, group_key(RECORD_ID, count_groups(view)))
+    keyed = concerned.withColumn(GROUP, group_key(RECORD_ID, groups))
     folded = keyed.groupBy(GROUP).cogroup(own.groupBy(GROUP)).applyInArrow(fold, wanted)
     if _is_retyped(view):
         return folded
@@ -140,21 +142,22 @@ def _project(
     for field in from_arrow_schema(replica_schema(kinds)):
         column = f.col(field.name) if field.name in rows.columns else f.lit(None).cast(field.dataType)
         if field.name in nulled:
-            column = f.when(f.col(DELETED), column)
+            is_checkbox = kinds.get(field.name) is Kind.TRUTH
+            column = f.when(f.col(DELETED), column).otherwise(f.lit(False if is_checkbox else None))
         elif field.name == STALE and is_stale:
             column = column | ~f.col(DELETED)
         columns.append(column.alias(field.name))
     return rows.select(columns)
 
 
-def _folder(
-    kinds: Mapping[str, Kind], generals: pa.Table, through: int
-) -> Callable[[pa.Table | None, pa.Table], pa.Table]:
+def _folder(view: ReplicaView, generals: pa.Table) -> Callable[[pa.Table | None, pa.Table], pa.Table]:
     """The function for `applyInArrow`: folds the records of one group, on an executor."""
+    # Not the view itself: an open table does not go to executors.
+    kinds, through, retyped = view.kinds, view.position, view.retyped
 
     def fold(base: pa.Table | None, changes: pa.Table) -> pa.Table:
         own = changes.select(READS.names).cast(READS)
         present = None if base is None else base.drop_columns([GROUP])
-        return fold_records(present, pa.concat_tables([own, generals]), kinds, through).rows
+        return fold_records(present, pa.concat_tables([own, generals]), kinds, through, retyped).rows
 
     return fold

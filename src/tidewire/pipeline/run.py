@@ -1,8 +1,9 @@
 """Running the pipeline: one lease, one Spark session, the archive and apply queries, one worker.
 
 A query that fails in a way that time can mend (a dead source, a full disk, a lost executor) is started again,
-soon at first, then less and less often; meanwhile the status says why. One whose position has expired at the
-server is healed first (healing.py). Anything else ends the pipeline with its error.
+soon at first, then less and less often; meanwhile the status says why. A run that ends by itself tries a few
+times. One whose position has expired at the server is healed first (healing.py). Anything else ends the pipeline
+with its error.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from typing import TYPE_CHECKING
 from tidewire.clock import Clock, SystemClock
 from tidewire.errors import (
     InternalError,
-    LoginFailed,
     PlatformError,
     ReplayIdExpired,
     SessionError,
-    WriteConflict,
 )
 from tidewire.pipeline import healing, manifest, snapshot
 from tidewire.pipeline.apply import apply_batch
 from tidewire.pipeline.archive import archive_batch
 from tidewire.pipeline.backoff import Backoff
 from tidewire.pipeline.bus import Bus
+from tidewire.pipeline.checkpoints import drop_checkpoint
 from tidewire.pipeline.control import open_resyncs
 from tidewire.pipeline.health import Health, Teller
-from tidewire.pipeline.lease import hold_lease
+from tidewire.pipeline.lease import check_lease, hold_lease
 from tidewire.pipeline.metrics import serve_metrics
+from tidewire.pipeline.origin import check_origin
 from tidewire.pipeline.queries import (
     APPLY,
     ARCHIVE,
@@ -43,13 +44,13 @@ from tidewire.pipeline.queries import (
     parse_failure,
     start_apply,
     start_archive,
-    try_failure,
     try_head,
 )
 from tidewire.pipeline.reads import has_waiting_reads
 from tidewire.pipeline.records_reading import RecordsReader
-from tidewire.pipeline.spark import start_session
+from tidewire.pipeline.session_start import open_session
 from tidewire.pipeline.status import PipelineStatus
+from tidewire.pipeline.supervision import Supervised, can_mend
 from tidewire.pipeline.tables import Lake, try_open_table
 from tidewire.pipeline.worker import Worker
 
@@ -61,13 +62,17 @@ __all__ = ["PipelineConfig", "parse_failure", "run_pipeline"]
 
 _log = logging.getLogger(__name__)
 _LONGEST_S = 60.0
-_WELL_S = 10.0
-"""A query that has run for so long is well again."""
 _MAX_ROUNDS = 50
-_LEASE_LOST = "no longer holds the lease"
+_MAX_TRIES = 4
+"""How often a run that ends by itself tries what time may mend."""
+_MAX_STARTS = 12
+"""How often it tries what Spark fails with: on a busy machine its workers are often too late for it."""
+_PATIENCE_S = 10.0
 
 Report = Callable[[str], None]
 """Told in a line what a run that ends by itself is doing."""
+Show = Callable[[str, int, int | None], None]
+"""Told how far that has come: what, how many, and of how many if it is known."""
 
 
 def run_pipeline(
@@ -77,6 +82,7 @@ def run_pipeline(
     spark: SparkSession | None = None,
     clock: Clock | None = None,
     report: Report | None = None,
+    show: Show | None = None,
 ) -> PipelineStatus:
     """Run until `stop` is set, or until everything available is applied. Blocks; returns the final status.
 
@@ -87,18 +93,21 @@ def run_pipeline(
     clock = clock or SystemClock()
     health = Health()
     with hold_lease(config.lake.path) as epoch:
-        run = _Run(config, epoch, clock, health, stop, report or _quiet)
-        teller = Teller(config.lake, clock, health, run.head)
+        run = _Run(config, epoch, clock, health, stop, report or _quiet, show or _quiet)
+        teller = run.teller
         teller.start()
         try:
-            with serve_metrics(config.metrics, lambda: teller.last), _session(config, spark) as session:
-                run.run(session)
+            with (
+                serve_metrics(config.metrics, lambda: teller.last),
+                open_session(config.master, config.spark_settings, spark, stop) as session,
+            ):
+                if session is not None:
+                    run.run(session)
         except PlatformError as error:
             health.has_stopped(error)
             raise
         except Exception as error:
-            # A JVM that is gone, above all: whatever its bridge raises then is no error of ours.
-            failure = InternalError(f"the pipeline has failed: {type(error).__name__}: {error}")
+            failure = _describe_crash(error)
             health.has_stopped(failure)
             raise failure from error
         else:
@@ -108,7 +117,17 @@ def run_pipeline(
     return status
 
 
-def _quiet(line: str) -> None:
+def _describe_crash(error: Exception) -> InternalError:
+    """An error that is none of ours: a JVM that is gone, above all, whatever its bridge raises then."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, ConnectionError | EOFError) or type(error).__name__.startswith("Py4J"):
+        return InternalError(
+            f"Spark's Java process is gone ({text}); start the pipeline again, it goes on where it was"
+        )
+    return InternalError(f"the pipeline has failed: {text}")
+
+
+def _quiet(*_: object) -> None:
     """Nobody is there to be told."""
 
 
@@ -123,14 +142,17 @@ class _Run:
         health: Health,
         stop: threading.Event,
         report: Report,
+        show: Show,
     ) -> None:
+        self.teller = Teller(config.lake, clock, health, self.head, epoch)
         self._config = config
         self._epoch = epoch
         self._clock = clock
         self._health = health
         self._stop = stop
         self._report = report
-        self._archive: _Supervised | None = None
+        self._show = show
+        self._archive: Supervised | None = None
 
     def head(self) -> int | None:
         """Where the server's log stands, as far as the archive query has seen."""
@@ -144,36 +166,98 @@ class _Run:
             worker = Worker(config, self._epoch, self._clock, self._health, session, reader)
             archive = archive_batch(config.lake, self._epoch, self._clock)
             apply = apply_batch(config.lake, self._epoch, self._clock)
-            if reader is not None and config.snapshot and _is_new(config):
-                self._report("asking for a copy of all records")
-                snapshot.start(config.lake, self._epoch, reader, self._clock)
+            if _is_new(config) or config.available_now:
+                self._attempt("start", lambda: self._begin(bus, reader))
+            if self._stop.is_set():
+                return
             if config.available_now:
-                self._run_once(session, worker, archive, apply)
+                self._run_once(session, worker, bus, archive, apply)
             else:
                 self._follow(session, worker, bus, archive, apply)
 
+    def _begin(self, bus: Bus, reader: RecordsReader | None) -> None:
+        config = self._config
+        check_origin(config.lake, bus)
+        if reader is not None and config.snapshot and _is_new(config):
+            self._report("asking for a copy of all records")
+            snapshot.start(config.lake, self._epoch, reader, self._clock)
+
+    def _attempt(self, part: str, work: Callable[[], None]) -> None:
+        """Do something at once, again while time may mend what it fails with: without end if the pipeline is to
+        run on, otherwise a few times.
+        """
+        is_brief = self._config.available_now
+        backoff = Backoff(self._clock, longest_s=_PATIENCE_S if is_brief else _LONGEST_S)
+        while not self._stop.is_set():
+            if not backoff.is_due(part):
+                self._stop.wait(POLL_S)
+                continue
+            check_lease(self._config.lake.path, self._epoch)
+            try:
+                work()
+            except PlatformError as error:
+                tries = backoff.failed(part)
+                most = _MAX_STARTS if isinstance(error, InternalError) else _MAX_TRIES
+                if not self._can_mend(error) or (is_brief and tries >= most):
+                    raise
+                if tries > 1 and isinstance(error, InternalError):
+                    drop_checkpoint(self._config.lake, part, "the query keeps failing")
+                self._health.fails(part, error)
+                self._report(f"trying again: {error.message}")
+            else:
+                self._health.works(part)
+                return
+
+    def _can_mend(self, error: PlatformError) -> bool:
+        """Whether time may mend it. A session that has ended cannot be renewed without a password."""
+        return can_mend(error) and not (isinstance(error, SessionError) and not self._config.bus.username)
+
     def _run_once(
-        self, session: SparkSession, worker: Worker, archive: BatchFunction, apply: BatchFunction
+        self,
+        session: SparkSession,
+        worker: Worker,
+        bus: Bus,
+        archive: BatchFunction,
+        apply: BatchFunction,
     ) -> None:
+        config = self._config
         self._health.is_running()
         for _ in range(_MAX_ROUNDS):
             self._report("archiving what the server has")
-            drain(start_archive(session, self._config, archive), self._stop)
+            self._attempt(ARCHIVE, lambda: self._archive_once(session, bus, archive))
             # Starting a query takes seconds, so one that would find nothing is not started.
-            if not self._stop.is_set() and _is_behind(self._config.lake):
+            if not self._stop.is_set() and _is_behind(config.lake):
                 self._report("applying what is archived")
-                drain(start_apply(session, self._config, apply), self._stop)
+                self._attempt(
+                    APPLY, lambda: drain(start_apply(session, config, apply), self._stop, self._show_applied)
+                )
             if self._stop.is_set() or not self._read_records(worker):
                 break
         if not self._stop.is_set():
             self._report("folding replicas")
-            worker.fold_all()
+            worker.fold_all(self._show)
+
+    def _archive_once(self, session: SparkSession, bus: Bus, archive: BatchFunction) -> None:
+        try:
+            drain(start_archive(session, self._config, archive), self._stop, self._show_archived)
+        except ReplayIdExpired as error:
+            self._health.fails(ARCHIVE, error)
+            self._report("the server has dropped events that come next; making up for them")
+            self._heal(bus)
+            drain(start_archive(session, self._config, archive), self._stop, self._show_archived)
+
+    def _show_archived(self) -> None:
+        self._show("archived events", self.teller.last.archived, None)
+
+    def _show_applied(self) -> None:
+        status = self.teller.last
+        self._show("applied events", status.archived - status.waiting, status.archived)
 
     def _read_records(self, worker: Worker) -> bool:
         """Read what must be read; returns whether anything was that apply has to pass."""
         has_read = False
         worker.refresh()
-        while not self._stop.is_set() and (worker.reconcile() or worker.resync()):
+        while not self._stop.is_set() and (worker.reconcile() or worker.resync(self._show)):
             if not has_read:
                 self._report("reading records")
             has_read = True
@@ -192,28 +276,39 @@ class _Run:
         def heal() -> None:
             self._heal(bus)
 
+        def start(gate: Gate) -> StreamingQuery:
+            check_origin(config.lake, bus)
+            return start_archive(session, config, gate.guard(archive))
+
         queries = [
-            _Supervised(
-                ARCHIVE, lambda gate: start_archive(session, config, gate.guard(archive)), self._clock, heal
+            Supervised(config.lake, ARCHIVE, start, self._clock, self._can_mend, heal),
+            Supervised(
+                config.lake,
+                APPLY,
+                lambda gate: start_apply(session, config, gate.guard(apply)),
+                self._clock,
+                self._can_mend,
             ),
-            _Supervised(APPLY, lambda gate: start_apply(session, config, gate.guard(apply)), self._clock),
         ]
         self._archive = queries[0]
-        thread = threading.Thread(target=worker.run, args=(self._stop,), name="pipeline-worker")
+        # Not the event of a signal: that begins a time within which the process ends as one that was told to.
+        halt = threading.Event()
+        thread = threading.Thread(target=worker.run, args=(halt,), name="pipeline-worker")
         self._health.is_running()
         try:
             self._check(queries)
             thread.start()
             while not self._stop.wait(POLL_S):
+                check_lease(config.lake.path, self._epoch)
                 self._check(queries)
         finally:
-            self._stop.set()
+            halt.set()
             for each in queries:
                 each.stop()
             if thread.is_alive():
                 thread.join()
 
-    def _check(self, queries: Sequence[_Supervised]) -> None:
+    def _check(self, queries: Sequence[Supervised]) -> None:
         """Look after each query. Starting one takes seconds, so a stop may come in between."""
         for each in queries:
             if self._stop.is_set():
@@ -238,75 +333,6 @@ class _Run:
         _log.warning("pipeline.healed", extra={"action": healed.action, "position": healed.position})
 
 
-class _Supervised:
-    """A query that is started again when it fails."""
-
-    def __init__(
-        self,
-        name: str,
-        start: Callable[[Gate], StreamingQuery],
-        clock: Clock,
-        heal: Callable[[], None] | None = None,
-    ) -> None:
-        self.query: StreamingQuery | None = None
-        self._name = name
-        self._start = start
-        self._clock = clock
-        self._heal = heal
-        self._gate = Gate()
-        self._backoff = Backoff(clock, longest_s=_LONGEST_S)
-        self._started_s = 0.0
-        self._must_heal = False
-
-    def check(self, health: Health) -> None:
-        """Start the query if it is due; see whether it still runs. Raises what nothing can mend."""
-        if self.query is None:
-            if self._backoff.is_due(self._name):
-                self._try_start(health)
-            return
-        if self.query.isActive:
-            if self._clock.monotonic_s() - self._started_s >= _WELL_S:
-                self._backoff.succeeded(self._name)
-                health.works(self._name)
-            return
-        error = try_failure(self.query) or InternalError(f"the query {self._name} has ended by itself")
-        self.query = None
-        self._fail(error, health)
-
-    def stop(self) -> None:
-        """Stop the query between batches, if it runs."""
-        if self.query is not None:
-            self._gate.stop(self.query)
-
-    def _try_start(self, health: Health) -> None:
-        try:
-            if self._must_heal and self._heal is not None:
-                self._heal()
-                self._must_heal = False
-            self._gate = Gate()
-            self._started_s = self._clock.monotonic_s()
-            self.query = self._start(self._gate)
-        except PlatformError as error:
-            self._fail(error, health)
-
-    def _fail(self, error: PlatformError, health: Health) -> None:
-        if isinstance(error, ReplayIdExpired) and self._heal is not None and not self._must_heal:
-            self._must_heal = True
-        elif not can_mend(error):
-            raise error
-        health.fails(self._name, error)
-        self._backoff.failed(self._name)
-
-
-def can_mend(error: PlatformError) -> bool:
-    """Whether time may mend what a query failed with."""
-    if isinstance(error, WriteConflict):
-        return _LEASE_LOST not in error.message
-    if isinstance(error, LoginFailed):
-        return False
-    return error.retryable or isinstance(error, InternalError | SessionError)
-
-
 def _is_new(config: PipelineConfig) -> bool:
     bronze = try_open_table(config.lake, "bronze")
     return bronze is None or bronze.committed is None
@@ -318,19 +344,6 @@ def _is_behind(lake: Lake) -> bool:
     if bronze is None or bronze.committed is None:
         return False
     return applied is None or applied.committed is None or bronze.committed > applied.committed
-
-
-@contextmanager
-def _session(config: PipelineConfig, spark: SparkSession | None) -> Iterator[SparkSession]:
-    """The caller's session, or one of our own that ends with us."""
-    if spark is not None:
-        yield spark
-        return
-    session = start_session(config.master)
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 @contextmanager

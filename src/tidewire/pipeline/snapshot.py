@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tidewire.errors import ConfigInvalid
 from tidewire.faults import crash_point
 from tidewire.pipeline import manifest
-from tidewire.pipeline.control import Resync
+from tidewire.pipeline.control import Resync, open_resyncs
 from tidewire.pipeline.resync import ask
 from tidewire.pipeline.spans import START, Span
 from tidewire.pipeline.tables import BRONZE, Lake, append_files, open_table, try_open_table
@@ -29,7 +29,8 @@ def start(
     lake: Lake, epoch: int, reader: Records, clock: Clock, entities: Sequence[str] | None = None
 ) -> int:
     """Ask for every record of these objects, or of all that the channel carries, to be read. Returns the position
-    that the log had; an empty lake begins there. The lease must be held. Resync does the reading.
+    that the log had; an empty lake begins there. The lease must be held. Resync does the reading, and goes on
+    with what an earlier snapshot of a lake that has begun has left open.
 
     Raises ConfigInvalid if there are no objects, ObjectUnknown if one is none.
     """
@@ -41,11 +42,21 @@ def start(
     for entity in wanted:
         reader.describe(entity)
     position = read_position(reader, wanted[0])
+    interrupted = _find_interrupted(lake)
     # In this order, so that no crash leaves a lake that begins here and lacks the records from before.
-    ask(lake, epoch, clock.now_ms(), [Resync(entity, CAUSE, position) for entity in wanted])
+    asked = [Resync(entity, CAUSE, position) for entity in wanted if entity not in interrupted]
+    ask(lake, epoch, clock.now_ms(), asked)
     crash_point("pipeline.snapshot.after_asking")
     begin(lake, epoch, position, clock)
     return position
+
+
+def _find_interrupted(lake: Lake) -> set[str]:
+    """The objects whose snapshot is open, none in a lake that has not begun: it begins at a later position."""
+    bronze = try_open_table(lake, "bronze")
+    if bronze is None or bronze.committed is None:
+        return set()
+    return {entity for entity, each in open_resyncs(lake).items() if each.cause == CAUSE}
 
 
 def read_position(reader: Records, entity: str) -> int:

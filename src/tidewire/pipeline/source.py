@@ -6,8 +6,9 @@
 Options: endpoint, topic; token and org_id, or username, password, login_url and perhaps client_id,
 client_secret; tls_ca (path) or tls; export (see log_export.py); archive (a lake, see hybrid.py); starting
 (`earliest`, `latest`, a replay id to read after, or a time), max_rows per batch, rows_per_partition,
-settle_s, retry_s, marks; bronze (a lake) for the archive query: tasks then write the events into that lake's
-directory `bronze`, and rows are their receipts (see bronze.py), so that events never cross into the JVM.
+settle_s, retry_s, marks, skip_origins (see change_origins.py); bronze (a lake) for the archive query: tasks
+then write the events into that lake's directory `bronze`, and rows are their receipts (see bronze.py), so
+that events never cross into the JVM.
 
 Offsets are positions (see offsets.py). A partition is a span of positions, and reading it is a pure function
 of the span. With `marks`, each partition ends with a mark: a row without payload whose replay_id is the end
@@ -17,7 +18,7 @@ of the span and whose transaction_last is its start (see spans.py).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -44,6 +45,7 @@ from tidewire.pipeline.bus import (
     parse_settings,
     position_after,
 )
+from tidewire.pipeline.change_origins import OriginFilter, parse_origins
 from tidewire.pipeline.hybrid import HybridPlanner, read_archive
 from tidewire.pipeline.log_export import LogExport
 from tidewire.pipeline.offsets import parse_offset, render_offset
@@ -56,7 +58,7 @@ from tidewire.pipeline.source_plans import (
     open_planner,
 )
 from tidewire.pipeline.spans import Span
-from tidewire.pipeline.tables import Lake, try_open_table
+from tidewire.pipeline.tables import Lake, peek_table
 
 ROWS = pa.schema(
     [
@@ -82,7 +84,7 @@ class ReadSettings:
 
     `starting` is `earliest`, `latest`, a position or `@` and a time in milliseconds. `rows_per_partition` 0
     lets the source choose. `archive` is a lake to read from first and `bronze` one to write into; empty for
-    none.
+    none. Changes of `skip_origins` are left out of the rows, though never out of bronze.
     """
 
     starting: int | str = EARLIEST
@@ -93,6 +95,7 @@ class ReadSettings:
     archive: str = ""
     archive_pipeline: str = "main"
     bronze: str = ""
+    skip_origins: frozenset[str] = frozenset()
 
 
 def parse_read_settings(options: Mapping[str, str]) -> ReadSettings:
@@ -107,6 +110,7 @@ def parse_read_settings(options: Mapping[str, str]) -> ReadSettings:
         archive=options.get("archive", ""),
         archive_pipeline=options.get("archive_pipeline", "") or defaults.archive_pipeline,
         bronze=options.get("bronze", ""),
+        skip_origins=parse_origins(options.get("skip_origins", "")),
     )
 
 
@@ -129,14 +133,13 @@ def read_partition(
     settings: BusSettings, read_settings: ReadSettings, part: Partition
 ) -> Iterator[pa.RecordBatch]:
     """The events of a partition as Arrow batches, then perhaps its mark. Runs on an executor; blocks."""
-    match part:
-        case SpanPartition():
-            yield from read_span(settings, part)
-        case ExportPartition():
-            yield from _read_export(settings, part)
-        case ArchivePartition():
-            lake = Lake(read_settings.archive, read_settings.archive_pipeline)
-            yield from read_archive(lake, part, ROWS, BATCH_ROWS)
+    rows = _read_rows(settings, read_settings, part)
+    if read_settings.skip_origins and not read_settings.bronze:
+        yield from OriginFilter(
+            read_settings.skip_origins, _schema_loader(settings, read_settings, part)
+        ).sift(rows)
+    else:
+        yield from rows
     if read_settings.with_marks:
         mark = {
             "replay_id": part.span.through,
@@ -144,6 +147,29 @@ def read_partition(
             "topic": settings.topic,
         }
         yield pa.RecordBatch.from_pylist([mark], schema=ROWS)
+
+
+def _read_rows(
+    settings: BusSettings, read_settings: ReadSettings, part: Partition
+) -> Iterator[pa.RecordBatch]:
+    match part:
+        case SpanPartition():
+            return read_span(settings, part)
+        case ExportPartition():
+            return _read_export(settings, part)
+        case ArchivePartition():
+            lake = Lake(read_settings.archive, read_settings.archive_pipeline)
+            return read_archive(lake, part, ROWS, BATCH_ROWS)
+
+
+def _schema_loader(
+    settings: BusSettings, read_settings: ReadSettings, part: Partition
+) -> Callable[[str], str]:
+    """Where a partition's schemas are: archived ones in the lake, since the server may have forgotten them."""
+    session = None if isinstance(part, ArchivePartition) else part.session
+    bus = Bus(settings, SystemClock(), session)
+    archived = LakeSchemas(Lake(read_settings.archive)) if isinstance(part, ArchivePartition) else {}
+    return lambda schema_id: archived.get(schema_id) or bus.schema_json(schema_id)
 
 
 def _read_export(settings: BusSettings, part: ExportPartition) -> Iterator[pa.RecordBatch]:
@@ -250,10 +276,10 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark compares offsets as texts: one that has not moved must not change its form either.
         return start if end <= offset.position else render_offset(end, planner.incarnation_of(end))
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For progress reports only."""
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """For progress reports only. Empty if it is not known: for None Spark would go on reporting the last one."""
         newest = None if self._planner is None else self._planner.newest()
-        return None if newest is None else render_offset(newest)
+        return {} if newest is None else render_offset(newest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Called for each batch, also for one that a restart repeats."""
@@ -268,9 +294,7 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = planner.divide(span, self._read_settings.rows_per_partition)
         if not self._read_settings.bronze:
             return parts
-        bronze = try_open_table(
-            Lake(self._read_settings.bronze, self._read_settings.archive_pipeline), "bronze"
-        )
+        bronze = peek_table(Lake(self._read_settings.bronze, self._read_settings.archive_pipeline), "bronze")
         return [BronzePartition(part, -1 if bronze is None else bronze.floor) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -318,6 +342,7 @@ class TidewireBatchReader(DataSourceReader):
             parts: list[Partition] = []
             while (end := planner.cut(start, None)) > start:
                 parts += planner.divide(Span(start, end), self._read_settings.rows_per_partition)
+                planner.forget(end)
                 start = end
             return parts
         finally:

@@ -7,6 +7,7 @@ all that is needed to read it, so a partition that is read twice gives the same 
 
 from __future__ import annotations
 
+import re
 import threading
 from array import array
 from collections.abc import Sequence
@@ -17,9 +18,9 @@ from pyspark.sql.datasource import InputPartition
 
 from tidewire.client.login import Login
 from tidewire.clock import Clock
-from tidewire.errors import ConfigInvalid, PlatformError, StoreClosed
+from tidewire.errors import ConfigInvalid, PlatformError, ReplayIdInvalid, StoreClosed
 from tidewire.pipeline.bus import Bus
-from tidewire.pipeline.index import PositionIndex
+from tidewire.pipeline.index import ANSWER_S, PositionIndex
 from tidewire.pipeline.log_export import MAX_ROWS, LogExport, LogPlan, find_export
 from tidewire.pipeline.offsets import Offset
 from tidewire.pipeline.spans import START, Span
@@ -27,6 +28,7 @@ from tidewire.pipeline.spans import START, Span
 _LEAST_ROWS = 5_000
 _MOST_PARTITIONS = 8
 _MOST_PARTS = 5_000  # of one plan: a server makes them larger rather than more
+_ORG_ID = re.compile(r"00D[A-Za-z0-9]{12}([A-Za-z0-9]{3})?")
 _ASK_EVERY_S = 0.025  # Spark asks for the latest offset up to a hundred times a second
 
 
@@ -99,6 +101,24 @@ def open_planner(bus: Bus, clock: Clock, settle_s: float) -> BusPlanner | Export
     return BusPlanner(bus, clock, settle_s) if url is None else ExportPlanner(bus, url, clock)
 
 
+def is_org_id(incarnation: str) -> bool:
+    """Whether an offset names only the org that it belongs to."""
+    return _ORG_ID.fullmatch(incarnation) is not None
+
+
+def check_org(offset: Offset, bus: Bus) -> None:
+    """Raises ReplayIdInvalid if the offset names another org than the login led to, by itself or as the beginning of
+    an incarnation's name.
+    """
+    named, present = _ORG_ID.match(offset.incarnation), bus.session().org_id
+    if named is not None and present and named[0][:15] != present[:15]:
+        raise ReplayIdInvalid(
+            f"replay id {offset.position} belongs to org {named[0]}, and the login leads to org {present}: "
+            "a checkpoint goes on in the org that it began with",
+            replay_id=offset.position,
+        )
+
+
 def partition_rows(rows: int, asked: int) -> int:
     """Rows of one partition: what was asked for, or enough to keep a few tasks busy and no more of them."""
     return asked or max(_LEAST_ROWS, -(-rows // _MOST_PARTITIONS))
@@ -135,7 +155,8 @@ class BusPlanner:
         self._settle_s = settle_s
         self._index: PositionIndex | None = None
         self._is_bounded = False
-        self._target: int | None = None
+        self._tip: int | None = None
+        self._end: int | None = None
 
     def starting(self, at: int | str) -> int:
         if isinstance(at, int):
@@ -150,7 +171,8 @@ class BusPlanner:
         )
 
     def check(self, offset: Offset) -> None:
-        """The server refuses what it does not know."""
+        """Positions that the server does not know it refuses itself; those of another org it might know."""
+        check_org(offset, self._bus)
 
     def bound(self) -> None:
         self._is_bounded = True
@@ -163,16 +185,16 @@ class BusPlanner:
         return max(after, self._bounded_cut(index, after, max_rows))
 
     def newest(self) -> int | None:
-        return None if self._index is None else self._index.cut(self._index.after, None)
+        if self._index is None or not self._index.is_heard():
+            return None  # what was heard before a break may be long past
+        return self._index.cut(self._index.after, None)
 
     def incarnation_of(self, position: int) -> str:
-        return ""
+        return self._bus.session().org_id  # the server tells no more
 
     def divide(self, span: Span, rows_per_partition: int) -> list[Partition]:
         index = self._index_from(span.after)
-        retry_s = self._bus.settings.retry_s
-        if not index.wait_for(span.through, retry_s):
-            raise StoreClosed(f"the server did not send the events up to {span.through} in {retry_s} s")
+        self._wait_for(index, span.through)
         positions: array[int] = index.positions_in(span.after, span.through)
         rows = partition_rows(len(positions), rows_per_partition)
         return [*divide_span(span, positions, rows, self._bus.session())]
@@ -190,27 +212,37 @@ class BusPlanner:
             if self._index is not None:
                 self._index.close()
             self._index = PositionIndex(self._bus, after, self._clock)
+            if self._tip is not None:
+                self._index.aim(self._tip)
         return self._index
 
     def _bounded_cut(self, index: PositionIndex, after: int, max_rows: int | None) -> int:
-        while True:
-            if self._target is None:
-                wanted = max_rows if max_rows is not None else 1 << 62
-                if index.wait_for_rows(after, wanted, self._settle_s):
-                    return index.cut(after, max_rows)
-                if self._target is None:
-                    self._target = index.cut(after, None)
-            if index.wait_for(self._target, self._settle_s):
-                return min(self._target, index.cut(after, max_rows))
+        if self._end is None:
+            wanted = max_rows if max_rows is not None else 1 << 62
+            if index.wait_for_rows(after, wanted, self._settle_s):
+                found = index.cut(after, max_rows)
+                return found if self._tip is None else min(found, self._tip)
+            reached = index.cut(after, None)
+            self._end = reached if self._tip is None else min(reached, self._tip)
+        self._wait_for(index, self._end)
+        return min(self._end, index.cut(after, max_rows))
+
+    def _wait_for(self, index: PositionIndex, position: int) -> None:
+        limit_s = max(self._bus.settings.retry_s, ANSWER_S)
+        if not index.wait_for(position, limit_s):
+            raise StoreClosed(f"the server did not send the events up to {position} in {limit_s:.0f} s")
 
     def _watch_tip(self) -> None:
-        """Learn where the log stands from the server, for a log so busy that it never falls quiet."""
+        """Learn where the log stands from the server, for one that tells it at once, and for a log so busy that it
+        never falls quiet.
+        """
         try:
             tip = self._bus.tip()
         except PlatformError:
             return  # the index meets the same trouble and reports it
-        if self._target is None:
-            self._target = tip
+        self._tip = tip
+        if tip is not None and self._index is not None:
+            self._index.aim(tip)
 
 
 class ExportPlanner:
@@ -234,6 +266,9 @@ class ExportPlanner:
         return state.head if at == "latest" else state.after
 
     def check(self, offset: Offset) -> None:
+        if is_org_id(offset.incarnation):
+            check_org(offset, self._bus)
+            return
         state = self._newest or self._noted(self._export.plan(START, limit=0))
         state.check(offset)
 

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidewire.errors import ConfigInvalid
@@ -42,11 +44,19 @@ def check_java() -> None:
         )
 
 
-def start_session(master: str = "local[2]") -> SparkSession:
-    """The process's Spark session, started with our settings if there is none. Takes some seconds the first
-    time.
+def _worker_python(packages: str) -> str:
+    """What Spark starts as Python: our script, if the PySpark in use is among this Python's own packages."""
+    script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "worker-python")
+    is_installed = packages in {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    return script if is_installed and os.access(script, os.X_OK) else sys.executable
+
+
+def start_session(master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The process's Spark session, started with our settings and then the given ones if there is none. Takes some
+    seconds the first time.
     """
     check_java()
+    import pyspark
     from pyspark.sql import SparkSession
 
     from tidewire.pipeline.bronze_source import BronzeSource
@@ -57,10 +67,13 @@ def start_session(master: str = "local[2]") -> SparkSession:
     source_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     paths = [source_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     # The runner of Python sources takes python3 from the PATH otherwise, which need not be ours.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    packages = os.path.dirname(os.path.dirname(os.path.realpath(pyspark.__file__)))
+    os.environ["PYSPARK_PYTHON"] = _worker_python(packages)
+    os.environ["TIDEWIRE_PYTHON"] = sys.executable
+    os.environ["TIDEWIRE_PACKAGES"] = packages
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     log_settings = os.path.join(os.path.dirname(__file__), "log4j2.properties")
-    session = (
+    builder = (
         SparkSession.builder.master(master)
         .appName("tidewire")
         .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{log_settings}")
@@ -72,9 +85,15 @@ def start_session(master: str = "local[2]") -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
         .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_MANAGER)
+        # So that an idle archive says soon that it hears its server, or no longer does (see bronze_source.py).
+        .config("spark.sql.streaming.noDataProgressEventInterval", "1000")
         .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
-        .getOrCreate()
+        .config("spark.executorEnv.TIDEWIRE_PYTHON", os.environ["TIDEWIRE_PYTHON"])
+        .config("spark.executorEnv.TIDEWIRE_PACKAGES", os.environ["TIDEWIRE_PACKAGES"])
     )
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
     session.dataSource.register(TidewireSource)
     session.dataSource.register(BronzeSource)
     session.dataSource.register(RecordsSource)

@@ -4,28 +4,34 @@ the pipeline is dead; a running one adds what only it knows and writes all of it
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
 
 from tidewire.clock import Clock, SystemClock
-from tidewire.errors import ObjectUnknown
+from tidewire.errors import ObjectUnknown, PlatformError
 from tidewire.pipeline import manifest
 from tidewire.pipeline.dead_letters import open_letters
+from tidewire.pipeline.lease import is_held
 from tidewire.pipeline.reading import open_view
 from tidewire.pipeline.replica_counts import ReplicaStatus, count_replica
 from tidewire.pipeline.spans import START, Span
-from tidewire.pipeline.tables import Lake, OpenTable, list_files, read_file, try_open_table
+from tidewire.pipeline.tables import Lake, OpenTable, list_files, peek_table, read_file
 
 STATUS_FILE = "status.json"
 SILENT_MS = 15_000
 """A running pipeline tells of itself every second; one that has been silent for so long is not running."""
 STARTING, OK, BEHIND, RETRYING, FAILED, STOPPED = "starting", "ok", "behind", "retrying", "failed", "stopped"
 BEHIND_MS = 30_000
+UNREADABLE = (PlatformError, DeltaError, pa.ArrowException, OSError)
+"""What reading a damaged lake ends with."""
+_PAGE_BYTES = 8_192
 _WAITING = pa.schema(
     [
         ("replay_id", pa.int64()),
@@ -44,7 +50,7 @@ class PipelineStatus:
     has been committed, `open_transaction_ms` the same for events that wait for the rest of their transaction.
     `resyncing` are the objects that are being read as a whole, `failed` those that cannot be. `unread` is how
     many positions the server is ahead of the archive, None if that is not known. `problem` says what a
-    pipeline that is not well is up against.
+    pipeline that is not well is up against. `epoch` is that of the driver that told it.
     """
 
     archived_through: int = START
@@ -63,26 +69,63 @@ class PipelineStatus:
     problem: str = ""
     unread: int | None = None
     at_ms: int = 0
+    epoch: int = 0
 
 
 def read_status(lake: Lake, clock: Clock | None = None) -> PipelineStatus:
-    """Read the state of a lake; an empty one has zeros. The words of a running pipeline are taken over."""
+    """Read the state of a lake; an empty one has zeros. The words of a running pipeline are taken over, and the
+    last ones of one that has ended by itself.
+    """
     clock = clock or SystemClock()
-    status = StatusReader(lake, clock).read()
-    told = read_told(lake, clock.now_ms())
+    now_ms = clock.now_ms()
+    try:
+        status = StatusReader(lake, clock).read()
+    except UNREADABLE as error:
+        status = PipelineStatus(health=FAILED, problem=describe_damage(error), at_ms=now_ms)
+    told = _load_told(lake)
     if told is None:
         return status
-    unread = told.get("unread")
+    words, silent_ms = told
+    problem = str(words.get("problem", ""))
+    unread, epoch = words.get("unread"), words.get("epoch")
+    health = str(words.get("health", STOPPED))
+    if silent_ms(now_ms) > SILENT_MS:
+        unread = None
+        if health not in (FAILED, STOPPED):
+            health, problem = _describe_silence(lake, silent_ms(now_ms))
     return replace(
         status,
-        health=str(told.get("health", STOPPED)),
-        problem=str(told.get("problem", "")),
+        health=FAILED if status.health == FAILED else health,
+        problem="; ".join(dict.fromkeys(filter(None, (status.problem, problem)))),
         unread=unread if isinstance(unread, int) else None,
+        epoch=epoch if isinstance(epoch, int) else 0,
     )
+
+
+def describe_damage(error: Exception) -> str:
+    """Why a lake cannot be read, in one line."""
+    if isinstance(error, PlatformError):
+        return f"{error.code}: {error.message}"
+    text = str(error).strip() or type(error).__name__
+    return f"the lake cannot be read: {text.splitlines()[0][:300]}"
+
+
+def _describe_silence(lake: Lake, silent_ms: int) -> tuple[str, str]:
+    """What it means that a pipeline which has not ended by itself says nothing any more."""
+    silent_s = silent_ms // 1000
+    if is_held(lake.path):
+        return FAILED, f"the pipeline runs but has told nothing for {silent_s} s: end it and start another"
+    return STOPPED, f"the pipeline was killed {silent_s} s ago; start it again, it goes on where it was"
 
 
 def read_told(lake: Lake, now_ms: int) -> Mapping[str, object] | None:
     """What a running pipeline said last, or None if none is running."""
+    told = _load_told(lake)
+    return told[0] if told is not None and told[1](now_ms) <= SILENT_MS else None
+
+
+def _load_told(lake: Lake) -> tuple[Mapping[str, object], Callable[[int], int]] | None:
+    """What a pipeline said last, and for how long it has been silent at a time."""
     path = os.path.join(lake.path, STATUS_FILE)
     try:
         written_ms = os.stat(path).st_mtime_ns // 1_000_000
@@ -90,16 +133,31 @@ def read_told(lake: Lake, now_ms: int) -> Mapping[str, object] | None:
             told = json.load(file)
     except (OSError, ValueError):
         return None
-    is_fresh = isinstance(told, dict) and now_ms - written_ms <= SILENT_MS
-    return told if is_fresh else None
+    return (told, lambda now_ms: now_ms - written_ms) if isinstance(told, dict) else None
 
 
 def write_told(lake: Lake, status: PipelineStatus) -> None:
-    """Say how the pipeline does. Whoever reads the file sees the old text or the new one."""
+    """Say how the pipeline does, unless a newer driver already does. Whoever reads the file sees the old text
+    or the new one.
+    """
     path = os.path.join(lake.path, STATUS_FILE)
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump(asdict(status), file)
-    os.replace(f"{path}.new", path)
+    before = _load_told(lake)
+    last_epoch = before[0].get("epoch") if before is not None else None
+    if isinstance(last_epoch, int) and last_epoch > status.epoch:
+        return
+    text = json.dumps(asdict(status)).encode()
+    # Filled up to whole pages, so that there is room for the words that tell of a full disk.
+    text += b" " * (-len(text) % _PAGE_BYTES)
+    try:
+        with open(f"{path}.new", "wb") as file:
+            file.write(text)
+        os.replace(f"{path}.new", path)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        with open(path, "r+b") as file:
+            file.write(text)
+            file.truncate()
 
 
 class StatusReader:
@@ -117,9 +175,9 @@ class StatusReader:
     def read(self) -> PipelineStatus:
         """The state as the tables tell it."""
         lake, now_ms = self._lake, self._clock.now_ms()
-        bronze = try_open_table(lake, "bronze")
+        bronze = peek_table(lake, "bronze")
         row = manifest.newest(lake)
-        applied_table = try_open_table(lake, manifest.TABLE)
+        applied_table = peek_table(lake, manifest.TABLE)
         applied = _committed(applied_table)
         waiting = _read_waiting(lake, bronze, applied)
         oldest_ms: int | None = pc.min(waiting["commit_ms"]).as_py()
@@ -127,6 +185,11 @@ class StatusReader:
         reasons: dict[str, int] = {}
         for letter in open_letters(lake):
             reasons[letter.reason] = reasons.get(letter.reason, 0) + 1
+        damage = ""
+        try:
+            self._count(row)
+        except UNREADABLE as error:
+            damage = describe_damage(error)
         return PipelineStatus(
             archived_through=_committed(bronze),
             applied_through=applied,
@@ -138,15 +201,17 @@ class StatusReader:
             resyncing=_in_state(entities, (manifest.SNAPSHOT, manifest.RESYNC)),
             failed=_in_state(entities, (FAILED,)),
             dead_letters=reasons,
-            replicas=self._count(row),
+            replicas=self._replicas,
             table_versions=self._versions(row, bronze, applied_table),
+            health=FAILED if damage else STOPPED,
+            problem=damage,
             at_ms=now_ms,
         )
 
-    def _count(self, row: manifest.ManifestRow | None) -> tuple[ReplicaStatus, ...]:
+    def _count(self, row: manifest.ManifestRow | None) -> None:
         started_s = self._clock.monotonic_s()
         if row is None or row.number == self._counted_number or started_s < self._count_at_s:
-            return self._replicas
+            return
         found: list[ReplicaStatus] = []
         for entity in sorted(row.entities):
             try:
@@ -156,7 +221,6 @@ class StatusReader:
         self._replicas, self._counted_number = tuple(found), row.number
         now_s = self._clock.monotonic_s()
         self._count_at_s = now_s + 10 * (now_s - started_s)
-        return self._replicas
 
     def _versions(
         self, row: manifest.ManifestRow | None, bronze: OpenTable | None, applied: OpenTable | None

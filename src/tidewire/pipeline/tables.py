@@ -20,16 +20,17 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from tidewire.errors import WriteConflict
+from tidewire.errors import LogCorrupt, StoreClosed, WriteConflict
 from tidewire.pipeline.spans import Span
 
 BRONZE = pa.schema(
@@ -182,6 +183,10 @@ MANIFEST = pa.schema(
 lake is read at `position`. See manifest.py.
 """
 
+CHECKPOINT_COMMITS = 10
+"""Whoever opens a table reads the commits since its last checkpoint: few must stay few."""
+_MAX_PEEKED = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Lake:
@@ -233,14 +238,61 @@ class OpenTable:
 
 
 def try_open_table(lake: Lake, name: str, version: int | None = None) -> OpenTable | None:
-    """Open a table at its newest or a given version, or None if it does not exist."""
+    """Open a table at its newest or a given version, or None if it does not exist. Raises LogCorrupt."""
+    if not os.path.isdir(os.path.join(lake.table(name), "_delta_log")):
+        return None
     try:
         delta = DeltaTable(lake.table(name), version=version)
     except TableNotFoundError:
         return None
+    except DeltaError as error:
+        raise LogCorrupt(
+            f"the log of table {name} in {lake.path} cannot be read ({str(error).splitlines()[0][:200]}); put back "
+            "a copy of its directory, or start a new lake"
+        ) from error
     app_id, epoch_id = lake.app_id(name), lake.app_id("epoch")
     committed, epoch = delta.transaction_version(app_id), delta.transaction_version(epoch_id)
     return OpenTable(name, app_id, delta, committed, epoch_id, epoch or 0)
+
+
+_peeked: dict[tuple[str, str], tuple[OpenTable, int, tuple[int, ...]]] = {}
+_peeked_lock = threading.Lock()
+
+
+def peek_table(lake: Lake, name: str) -> OpenTable | None:
+    """The newest state of a table, or None if it does not exist: for reading only. Raises LogCorrupt.
+
+    All who ask share it until the table has another commit, which one look at its directory tells, where opening
+    it would read every commit since the last checkpoint. So nobody commits, alters or moves on through it.
+    """
+    key = (lake.table(name), lake.pipeline)
+    log = os.path.join(key[0], "_delta_log")
+    known = _peeked.get(key)
+    if known is not None:
+        table, version, mark = known
+        is_newest = not os.path.exists(os.path.join(log, f"{version + 1:020}.json"))
+        if is_newest and mark and _commit_mark(log, version) == mark:
+            return table
+    found = try_open_table(lake, name)
+    with _peeked_lock:
+        _peeked.pop(key, None)
+        if found is not None:
+            version = found.delta.version()
+            while len(_peeked) >= _MAX_PEEKED:
+                _peeked.pop(next(iter(_peeked)))
+            _peeked[key] = (found, version, _commit_mark(log, version))
+    return found
+
+
+def _commit_mark(log: str, version: int) -> tuple[int, ...]:
+    """What tells a commit from one of a table that was made anew in the same place; nothing for one that is
+    gone.
+    """
+    try:
+        found = os.stat(os.path.join(log, f"{version:020}.json"))
+    except FileNotFoundError:
+        return ()
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def open_table(
@@ -251,7 +303,13 @@ def open_table(
     if found is None:
         os.makedirs(lake.table(name), exist_ok=True)
         columns = list(partition_by) if partition_by else None
-        DeltaTable.create(lake.table(name), schema=schema, mode="ignore", partition_by=columns)
+        DeltaTable.create(
+            lake.table(name),
+            schema=schema,
+            mode="ignore",
+            partition_by=columns,
+            configuration={"delta.checkpointInterval": str(CHECKPOINT_COMMITS)},
+        )
         found = try_open_table(lake, name)
         if found is None:
             raise WriteConflict(f"table {name} disappeared while it was being created", table=name)
@@ -350,16 +408,21 @@ def arrow_schema(table: OpenTable) -> pa.Schema:
 
 def list_files(table: OpenTable, span: Span) -> list[str]:
     """Names of the files of a table with replay ids that may have rows in a span, oldest first."""
+    return [path for path, _ in list_sized_files(table, span)]
+
+
+def list_sized_files(table: OpenTable, span: Span) -> list[tuple[str, int]]:
+    """The same with the number of rows of each."""
     actions = pa.table(table.delta.get_add_actions(flatten=True))
     if not actions.num_rows:
         return []
-    columns = (actions[name].to_pylist() for name in ("min.replay_id", "max.replay_id", "path"))
+    names = ("min.replay_id", "max.replay_id", "path", "num_records")
     found = [
-        (first, path)
-        for first, last, path in zip(*columns, strict=True)
+        (first, path, rows)
+        for first, last, path, rows in zip(*(actions[name].to_pylist() for name in names), strict=True)
         if last > span.after and first <= span.through
     ]
-    return [path for _, path in sorted(found)]
+    return [(path, rows) for _, path, rows in sorted(found)]
 
 
 def read_file(path: str, schema: pa.Schema) -> pa.Table:
@@ -393,10 +456,23 @@ def read_rows(table: OpenTable, columns: Sequence[str] | None = None) -> pa.Tabl
     return pa.concat_tables([wanted.empty_table(), *iter_rows(table, columns)])
 
 
-def load_schemas(lake: Lake) -> dict[str, str]:
-    """All archived Avro schemas by id."""
-    table = try_open_table(lake, "schemas")
+_schemas: dict[str, tuple[OpenTable, dict[str, str]]] = {}
+
+
+def load_schemas(lake: Lake, at_least: int = -1) -> dict[str, str]:
+    """All archived Avro schemas by id. Read once per version of the table: every batch asks.
+
+    Raises StoreClosed if the table does not show at a version that somebody else has seen: a file system that
+    several machines share may take a moment.
+    """
+    table = peek_table(lake, "schemas")
+    if at_least > (table.delta.version() if table is not None else -1):
+        raise StoreClosed(f"version {at_least} of the table schemas does not show here yet")
     if table is None:
         return {}
-    rows = read_rows(table)
-    return dict(zip(rows["schema_id"].to_pylist(), rows["schema_json"].to_pylist(), strict=True))
+    known = _schemas.get(lake.path)
+    if known is None or known[0] is not table:
+        rows = read_rows(table)
+        texts = dict(zip(rows["schema_id"].to_pylist(), rows["schema_json"].to_pylist(), strict=True))
+        known = _schemas[lake.path] = (table, texts)
+    return dict(known[1])

@@ -2,9 +2,10 @@
 
 A transaction is closed once everything up to its last event has been read. Our server names that last event
 in each event (`transaction_last`). Other servers do not: there a transaction is closed when a change event
-with another key follows it, or when the server says that the log has moved past it. Gap events neither join
-nor close a transaction, because their key may be made up. Transactions of one org do not interleave, and
-this module does not rely on it.
+with another key follows it, when an overflow event does, which ends what is told of its transaction, or when
+the server says that the log has moved past the newest event. Gap events neither join nor close a transaction,
+because their key may be made up. On a quiet log none of this happens; then the caller may say that it has
+been quiet for long enough. Transactions of one org do not interleave, and this module does not rely on it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ class TransactionMark:
     transaction_last: int | None
     transaction_key: str | None
     is_gap: bool = False
+    is_overflow: bool = False
 
 
-def closed_through(marks: Sequence[TransactionMark], known: int, max_rows: int | None = None) -> int | None:
+def closed_through(
+    marks: Sequence[TransactionMark], known: int, max_rows: int | None = None, *, is_quiet: bool = False
+) -> int | None:
     """The last position up to which whole transactions can be taken, or None if not even one is closed.
 
-    `marks` are all events after a closed position, in log order; `known` is how far the log has been read.
+    `marks` are all events after a closed position, in log order; `known` is how far the log has been read,
+    and `is_quiet` whether nothing has come after it for so long that nothing of the same transaction will.
     With `max_rows`, the cut is the last one within that many events, or the first one if a transaction is
     larger.
     """
@@ -36,7 +41,7 @@ def closed_through(marks: Sequence[TransactionMark], known: int, max_rows: int |
         return known
     best: int | None = None
     reach = 0
-    for i, (mark, end) in enumerate(zip(marks, _transaction_ends(marks, known), strict=True)):
+    for i, (mark, end) in enumerate(zip(marks, _transaction_ends(marks, known, is_quiet), strict=True)):
         if 0 < reach < mark.replay_id:
             if best is not None and _is_over(i, max_rows):
                 return best
@@ -73,15 +78,19 @@ def _is_over(rows: int, max_rows: int | None) -> bool:
     return max_rows is not None and rows > max_rows
 
 
-def _transaction_ends(marks: Sequence[TransactionMark], known: int) -> list[int | None]:
+def _transaction_ends(marks: Sequence[TransactionMark], known: int, is_quiet: bool) -> list[int | None]:
     """For each event the position its transaction ends at, or None if that is not known to have been read."""
     last_of_key: dict[str, int] = {}
-    last_change: TransactionMark | None = None
+    newest_key: str | None = None
+    overflow = -1
     for mark in marks:
-        if mark.is_gap or mark.transaction_key is None:
-            continue
-        last_of_key[mark.transaction_key] = mark.replay_id
-        last_change = mark
+        if mark.is_overflow:
+            overflow = max(overflow, mark.replay_id)
+        if not mark.is_gap and mark.transaction_key is not None:
+            last_of_key[mark.transaction_key] = mark.replay_id
+            newest_key = mark.transaction_key
+    # Of the newest event only the server's word about a later position can say that nothing follows.
+    has_moved_on = is_quiet or known > marks[-1].replay_id
     ends: list[int | None] = []
     for mark in marks:
         if mark.transaction_last is not None:
@@ -90,6 +99,6 @@ def _transaction_ends(marks: Sequence[TransactionMark], known: int) -> list[int 
             ends.append(mark.replay_id)
         else:
             last = last_of_key[mark.transaction_key]
-            is_followed = last_change is not None and last_change.transaction_key != mark.transaction_key
-            ends.append(last if is_followed or known > last else None)
+            is_followed = newest_key != mark.transaction_key or overflow > last
+            ends.append(last if is_followed or has_moved_on else None)
     return ends

@@ -2,7 +2,8 @@
 
 Our server tells each full hour of the last thirty days; other servers only what PlatformEventUsageMetric has,
 which is days. Both are taken over under the metric's names. A value that is known already is not written again,
-so a rollup may run at any time and any number of times; if one has changed, its newest row counts.
+so a rollup may run at any time and any number of times; if one has changed, its newest row counts. What was not
+used at all has no row.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _append(
     lake: Lake, epoch: int, clock: Clock, name: str, schema: pa.Schema, told: Values, known: Mapping[Any, int]
 ) -> int:
     at_ms = clock.now_ms()
-    fresh = sorted((key, value) for key, value in told.items() if known.get(key) != value)
+    fresh = sorted((key, value) for key, value in told.items() if known.get(key, 0) != value)
     if not fresh:
         return 0
     rows = [

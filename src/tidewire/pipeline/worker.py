@@ -97,21 +97,30 @@ class Worker:
         """Read dirty records again."""
         return self._reconciler is not None and self._reconciler.once(RECORDS_AT_ONCE) > 0
 
-    def resync(self) -> bool:
-        """Go on reading objects as a whole."""
+    def resync(self, show: Callable[[str, int, int | None], None] | None = None) -> bool:
+        """Go on reading objects as a whole; `show` is told how far each has come."""
         if self._resyncer is None:
             return False
-        return any(each.state == "reading" for each in self._resyncer.advance(PAGES_AT_ONCE))
+        found = self._resyncer.advance(PAGES_AT_ONCE)
+        for each in found:
+            if show is not None and each.state == "reading":
+                show(f"records of {each.entity}", each.rows, each.expected)
+        return any(each.state == "reading" for each in found)
 
     def fold(self) -> bool:
         """Fold one object if it is due."""
         return self._maintainer.step() is not None
 
-    def fold_all(self) -> int:
-        """Bring every base up to the manifest; returns how many moved."""
+    def fold_all(self, show: Callable[[str, int, int | None], None] | None = None) -> int:
+        """Bring every base up to the manifest; returns how many moved. `show` is told how far that has come."""
         row = manifest.newest(self._lake)
         entities = sorted(row.entities) if row is not None else []
-        return sum(self._maintainer.fold(entity) is not None for entity in entities)
+        moved = 0
+        for number, entity in enumerate(entities, 1):
+            moved += self._maintainer.fold(entity) is not None
+            if show is not None:
+                show("replicas folded", number, len(entities))
+        return moved
 
     def join(self) -> bool:
         """Join small files where there are many."""

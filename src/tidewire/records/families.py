@@ -1,7 +1,7 @@
 """The two families of accounts, business and person, and the way from one to the other: by the record type.
 
-A business account takes in its only contact; a person account lets it go again. Plans only: reading, checking,
-never writing.
+A new account is a person's by its record type or its last name. A business account takes in its only contact; a
+person account lets it go again. Plans only: reading, checking, never writing.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidewire.errors import FieldNotWriteable, FieldsInconsistent
+from tidewire.errors import FieldNotWriteable, FieldsInconsistent, RequiredFieldMissing
 from tidewire.events import Value
 from tidewire.records import persons
 from tidewire.records.cascade import RowEdit
+from tidewire.records.given import not_writeable
 from tidewire.records.table import read_all_rows, read_rows, try_read_row
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import FieldType, ObjectType
@@ -42,6 +43,32 @@ def try_person_type(tx: Transaction, catalog: Catalog) -> str | None:
         if is_usable and row.get("IsPersonType") and row.get("SobjectType") == "Account":
             return str(row["Id"])
     return None
+
+
+def make_person(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, given: Row, row: dict[str, Value]
+) -> bool:
+    """Turn a new account that is given a last name instead of a name into a person's; returns whether it is one."""
+    if not persons.has_person_accounts(obj):
+        return False
+    is_person = given.get("LastName") is not None
+    if row.get("RecordTypeId") is not None:
+        is_person = is_person_type(tx, catalog, row["RecordTypeId"])
+    elif is_person:
+        row["RecordTypeId"] = try_person_type(tx, catalog)
+    if is_person and given.get("LastName") is None:
+        raise RequiredFieldMissing("Required fields are missing: [LastName]", fields=["LastName"])
+    names = [name for name, value in given.items() if value is not None and value is not False]
+    if is_person:
+        refused = persons.fixed_fields(obj, names)
+    else:
+        refused = persons.person_only_fields(obj, catalog.object("Contact"), names)
+    if refused:
+        raise not_writeable(refused)
+    if is_person:
+        row["IsPersonAccount"] = True
+        row["Name"] = persons.account_name(row)
+    return is_person
 
 
 def plan_switch(

@@ -9,11 +9,9 @@ has to check before it writes its first row, so one that fails leaves nothing be
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
 
 from tidewire.errors import (
     ExternalIdAmbiguous,
-    FieldNotWriteable,
     FieldUnknown,
     LeadConverted,
     RecordDeleted,
@@ -29,15 +27,24 @@ from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete, plan_unde
 from tidewire.records.checks import KeyChecks, ReferenceWatch
 from tidewire.records.copies import copied_values
 from tidewire.records.derived import compute_derived, default_name
-from tidewire.records.families import is_person_type, plan_switch, try_person_type
+from tidewire.records.families import make_person, plan_switch
+from tidewire.records.given import (
+    ID_NAMES,
+    auto_numbers,
+    defaults,
+    not_writeable,
+    parse_given,
+    required_names,
+    stamp_names,
+)
 from tidewire.records.large_delete import LargeDelete
 from tidewire.records.numbers import auto_number_key, render_auto_number, take_number, take_record_id
-from tidewire.records.references import IsSeen, find_referenced, parse_reference, try_lookup
+from tidewire.records.references import IsSeen
 from tidewire.records.rules import check_rules, ignored_fields, plan_rivals
 from tidewire.records.table import find_by_value, insert_row, try_read_row, update_row, update_rows
 from tidewire.records.touched import Touched, TouchedRecords, Written
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.model import FieldType, ObjectType
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 
@@ -75,9 +82,9 @@ class UnitOfWork:
                 "The Id field should not be specified in the sobject data.", field="Id", entity=obj.name
             )
         given = self._parse(obj, values, is_create=True)
-        row = _defaults(obj) | given
-        is_person = self._make_person(obj, given, row)
-        missing = [name for name in _required(obj) if row[name] is None]
+        row = defaults(obj) | given
+        is_person = make_person(self.tx, self.catalog, obj, given, row)
+        missing = [name for name in required_names(obj) if row[name] is None]
         if missing:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(missing)}]", fields=missing)
         record_id = row["Id"] = take_record_id(self.tx, obj.key_prefix)
@@ -95,7 +102,7 @@ class UnitOfWork:
             contact = self.catalog.object("Contact")
             row["PersonContactId"] = take_record_id(self.tx, contact.key_prefix)
             self._insert(obj, row)
-            self._insert(contact, _defaults(contact) | persons.contact_values(self.catalog, row))
+            self._insert(contact, defaults(contact) | persons.contact_values(self.catalog, row))
         for edit in rivals:
             self.store(edit.obj, edit.row, edit.values)
         return record_id
@@ -368,12 +375,12 @@ class UnitOfWork:
     def _insert(self, obj: ObjectType, row: dict[str, Value]) -> None:
         if row.get("OwnerId") is None and "ownerid" in obj.by_name:
             row["OwnerId"] = self.user_id
-        dates, people = _stamp_names(obj, True, True)
+        dates, people = stamp_names(obj, True, True)
         for name in dates:
             row[name] = self._second_ms
         for name in people:
             row[name] = self.user_id
-        for field in _auto_numbers(obj):
+        for field in auto_numbers(obj):
             number = take_number(self.tx, auto_number_key(obj.name, field.name), field.start_number)
             row[field.name] = render_auto_number(field.display_format or "{0}", number, self.now_ms)
         row |= default_name(obj, row)
@@ -382,29 +389,6 @@ class UnitOfWork:
         insert_row(self.tx, obj, row)
         record_id = str(row["Id"])
         self._note(obj, record_id, None, row)
-
-    def _make_person(self, obj: ObjectType, given: Mapping[str, Value], row: dict[str, Value]) -> bool:
-        """Turn an account that is given a last name instead of a name into a person's."""
-        if not persons.has_person_accounts(obj):
-            return False
-        is_person = given.get("LastName") is not None
-        if row.get("RecordTypeId") is not None:
-            is_person = is_person_type(self.tx, self.catalog, row["RecordTypeId"])
-        elif is_person:
-            row["RecordTypeId"] = try_person_type(self.tx, self.catalog)
-        if is_person and given.get("LastName") is None:
-            raise RequiredFieldMissing("Required fields are missing: [LastName]", fields=["LastName"])
-        names = [name for name, value in given.items() if value is not None and value is not False]
-        if is_person:
-            refused = persons.fixed_fields(obj, names)
-        else:
-            refused = persons.person_only_fields(obj, self.catalog.object("Contact"), names)
-        if refused:
-            raise not_writeable(refused)
-        if is_person:
-            row["IsPersonAccount"] = True
-            row["Name"] = persons.account_name(row)
-        return is_person
 
     def _update_person(self, obj: ObjectType, before: dict[str, Value], changed: dict[str, Value]) -> None:
         refused = persons.fixed_fields(obj, changed)
@@ -445,55 +429,19 @@ class UnitOfWork:
         self._keys.note(obj, record_id, after)
 
     def _parse(self, obj: ObjectType, values: Mapping[str, object], *, is_create: bool) -> dict[str, Value]:
-        parsed: dict[str, Value] = {}
-        refused: list[str] = []
-        settable = _settable(obj, is_create)
-        for name, raw in values.items():
-            if name in settable:
-                parsed[name] = parse_value(settable[name], raw)
-                continue
-            if name.lower() == "attributes":  # the record's own label, which clients send back to us
-                continue
-            field = obj.try_field(name)
-            lookup = None if field is not None else try_lookup(obj, name)
-            known = field or lookup
-            if known is None:
-                raise FieldUnknown(
-                    f"No such column '{name}' on sobject of type {obj.name}", field=name, entity=obj.name
-                )
-            if not (known.createable if is_create else known.updateable) or not known.column:
-                refused.append(known.name)
-            elif lookup is not None and raw is not None:
-                reference = parse_reference(self.catalog, lookup, name, raw)
-                parsed[lookup.name] = find_referenced(self.tx, reference, lookup, self._is_seen)
-            else:
-                parsed[known.name] = parse_value(known, raw)
-        if refused:
-            raise not_writeable(refused)
-        return parsed
+        return parse_given(self.tx, self.catalog, obj, values, is_create=is_create, is_seen=self._is_seen)
 
     def _stamps(self, obj: ObjectType, *, is_edit: bool) -> dict[str, Value]:
-        dates, people = _stamp_names(obj, is_edit, False)
+        dates, people = stamp_names(obj, is_edit, False)
         stamps: dict[str, Value] = dict.fromkeys(dates, self._second_ms)
         for name in people:
             stamps[name] = self.user_id
         return stamps
 
 
-ID_NAMES = frozenset({"Id", "id", "ID", "iD"})
-"""The id's name in any letter case."""
 _MAX_SHOWN_HOLDERS = 10
 _MOST_PLANNED = 2000  # records that a delete may concern to be planned in memory
 _FLAG = "IsPersonAccount"
-
-
-def not_writeable(names: list[str]) -> FieldNotWriteable:
-    """The refusal of a write to fields that the call or the user cannot set."""
-    return FieldNotWriteable(
-        f"Unable to create/update fields: {', '.join(names)}. Please check the security settings of this"
-        " field and verify that it is read/write for your profile or permission set.",
-        fields=names,
-    )
 
 
 def living(row: dict[str, Value] | None, record_id: str) -> dict[str, Value]:
@@ -503,45 +451,3 @@ def living(row: dict[str, Value] | None, record_id: str) -> dict[str, Value]:
     if row.get("IsDeleted"):
         raise RecordDeleted("entity is deleted", record_id=record_id)
     return row
-
-
-@lru_cache(maxsize=1024)
-def _defaults(obj: ObjectType) -> dict[str, Value]:
-    """A new record's values before anybody sets one. Shared: copy before changing."""
-    row: dict[str, Value] = {}
-    for field in obj.stored_fields:
-        if field.default is not None:
-            row[field.name] = field.default
-        else:
-            row[field.name] = False if field.type is FieldType.CHECKBOX else None
-    return row
-
-
-@lru_cache(maxsize=1024)
-def _required(obj: ObjectType) -> tuple[str, ...]:
-    """The fields that whoever makes a record must give a value."""
-    return tuple(f.name for f in obj.stored_fields if f.required and f.type is not FieldType.AUTO_NUMBER)
-
-
-@lru_cache(maxsize=2048)
-def _settable(obj: ObjectType, is_create: bool) -> dict[str, Field]:
-    """The fields that a create, or an update, may set by their own names."""
-    return {f.name: f for f in obj.stored_fields if (f.createable if is_create else f.updateable)}
-
-
-@lru_cache(maxsize=1024)
-def _stamp_names(obj: ObjectType, is_edit: bool, is_create: bool) -> tuple[list[str], list[str]]:
-    """The object's own fields for when, and by whom, a record was made or changed."""
-    dates, people = ["SystemModstamp"], []
-    if is_edit:
-        dates.append("LastModifiedDate")
-        people.append("LastModifiedById")
-    if is_create:
-        dates.append("CreatedDate")
-        people.append("CreatedById")
-    return [n for n in dates if obj.try_field(n)], [n for n in people if obj.try_field(n)]
-
-
-@lru_cache(maxsize=1024)
-def _auto_numbers(obj: ObjectType) -> tuple[Field, ...]:
-    return tuple(f for f in obj.fields if f.type is FieldType.AUTO_NUMBER)

@@ -249,7 +249,11 @@ def check_limits(new: Selection, old: Selection, limits: CaptureLimits) -> None:
     )
     for what, count, before, limit in counted:
         if limit is not None and count > max(limit, before):
-            raise LimitExceeded(f"The maximum number of {what}, {limit}, has been reached", limit=limit)
+            raise LimitExceeded(
+                f"The maximum number of {what}, {limit}, has been reached",
+                limit=limit,
+                status_code="LIMIT_EXCEEDED",
+            )
 
 
 def member_name(channel: str, event: str) -> str:

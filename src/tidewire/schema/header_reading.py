@@ -41,6 +41,21 @@ is not looked at.
 """
 
 
+def header_pattern(entity: bytes, kind: bytes, bitmaps: bytes) -> bytes:
+    """What finds headers that have these groups of `match_header` in common: a pattern with a group for each of the
+    others.
+    """
+    return (
+        re.escape(entity)
+        + rb"\x02\x24([0-9A-Za-z]{18})\x00"
+        + re.escape(kind)
+        + rb"\x48([0-9a-f-]{36})"
+        + _NUMBER * 3
+        + rb"\x24([0-9A-Za-z]{18})"
+        + re.escape(bitmaps)
+    )
+
+
 class SharedPart(NamedTuple):
     """What the headers of many events have in common."""
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from tidewire.access.allocations import Allocations, find_allocation
@@ -135,10 +136,13 @@ class Core:
             await self._flush(self.allocations.flush)
 
     async def _flush(self, flush: Callable[[], Awaitable[None]]) -> None:
+        # Also where the org's files have been moved away: its store must still be let go of.
         try:
             await flush()
         except PlatformError as error:
             log.warning("access.flush_failed", extra={"code": error.code})
+        except self.store.driver_errors as error:
+            log.warning("access.flush_failed", extra={"code": type(error).__name__})
 
     async def _empty_old_bin(self, clock: Clock) -> None:
         """Purge what has been in the recycle bin for too long, a bounded piece of work at a time."""
@@ -181,7 +185,7 @@ class CommitFeed:
     def on_commit(self, transactions: list[Transaction], progress: Progress) -> None:
         """The writer's listener. Called on the writer thread."""
         batch = CommittedBatch(
-            events=tuple(event for tx in transactions for event in tx.events),
+            events=tuple(chain.from_iterable(tx.events for tx in transactions)),
             head=progress.next_position - 1,
             access_generation=progress.access_generation,
             ended_sessions=tuple(s for tx in transactions for s in tx.ended_sessions),

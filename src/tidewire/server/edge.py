@@ -7,7 +7,6 @@ core says so, and at once when the core is gone: clients come back to whoever li
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import re
@@ -29,13 +28,13 @@ from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
 from tidewire.server.forwarding import Forwarding
 from tidewire.server.front import pubsub_settings
-from tidewire.server.memory import return_free_memory, return_large_blocks
+from tidewire.server.memory import return_large_blocks, settle_memory
 from tidewire.server.refusals import render_refusal
 from tidewire.server.wire_link import CoreWire, Message, Wire
 from tidewire.telemetry import configure_logging, take_snapshot
 from tidewire.tracing import configure_tracing, end_tracing
 from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http_on
-from tidewire.transport.tls import ensure_certificates, server_ssl_context
+from tidewire.transport.tls import server_ssl_context, tls_files
 
 log = logging.getLogger(__name__)
 
@@ -100,11 +99,7 @@ class Edge:
         except PlatformError as error:
             self._core.send(kinds.REFUSED, error.message, str(error.details.get("setting", "")))
             return
-        # As in the core: types and code stay for good.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(10_000, 20, 50)
-        return_free_memory()
+        settle_memory()
         self._core.send(kinds.READY)
 
     async def _listen(
@@ -131,8 +126,7 @@ class Edge:
             ],
             render_refusal,
         )
-        hosts = [h.strip() for h in settings.tls_host.split(",") if h.strip()]
-        files = ensure_certificates(Path(settings.data) / "tls", hosts, self._clock.now_ms())
+        files = tls_files(Path(settings.data) / "tls")  # which the core has made
         for fd, ssl in zip(listening, (None, server_ssl_context(files)), strict=True):
             self._listeners.append(
                 await serve_http_on(router, socket.socket(fileno=fd), clock=self._clock, ssl=ssl)

@@ -16,6 +16,7 @@ from tidewire.server.orgs import OpenOrg, Orgs
 from tidewire.server.wire_link import PIECES_AHEAD, Message, Wire, frame
 from tidewire.server.wire_values import CALLS, pack_batch, pack_error
 from tidewire.telemetry import Snapshot
+from tidewire.tracing import follow_trace
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.routes import AsyncHandler
 from tidewire.transport.uploads import Upload
@@ -124,10 +125,12 @@ class EdgeSession:
     def _find(self, number: int, token: str) -> None:
         self._spawn_call(number, self._orgs.of_token, token)
 
-    def _call(self, number: int, org_id: str, name: str, arguments: Message) -> None:
-        self._spawn_call(number, self._ask, org_id, name, arguments)
+    def _call(self, number: int, org_id: str, name: str, arguments: Message, trace: str) -> None:
+        self._spawn_call(number, self._ask, org_id, name, arguments, trace)
 
-    async def _ask(self, org_id: str, name: str, arguments: Message) -> Any:
+    async def _ask(self, org_id: str, name: str, arguments: Message, trace: str) -> Any:
+        if trace:
+            follow_trace(trace)
         hold = self._held.get(org_id)
         if hold is None:
             raise StoreClosed("the org is not to be had now; try again later")

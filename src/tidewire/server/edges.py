@@ -109,6 +109,7 @@ class Edges:
         with theirs:
             process = self._processes[index] = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # whatever lies in the working directory is no part of it
                 "-m",
                 "tidewire.server.edge",
                 str(theirs.fileno()),

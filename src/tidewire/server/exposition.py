@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
-from tidewire.telemetry import BOUNDS_S, Histogram
+from tidewire.telemetry import BOUNDS_S, Histogram, render_labels
 
 Rows = Iterable[tuple[Mapping[str, str], float]]
 
@@ -19,12 +19,12 @@ class Exposition:
     def gauge(self, name: str, help_text: str, rows: Rows) -> None:
         """What may rise and fall."""
         self._begin(name, help_text, "gauge")
-        self._lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in rows]
+        self._lines += [f"{name}{render_labels(labels)} {_number(value)}" for labels, value in rows]
 
     def counter(self, name: str, help_text: str, rows: Rows) -> None:
         """What only rises, until the process is started again."""
         self._begin(name, help_text, "counter")
-        self._lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in rows]
+        self._lines += [f"{name}{render_labels(labels)} {_number(value)}" for labels, value in rows]
 
     def histogram(
         self, name: str, help_text: str, rows: Iterable[tuple[Mapping[str, str], Histogram]]
@@ -35,11 +35,11 @@ class Exposition:
             below = list(accumulate(seen.buckets))
             bounds = [*(f"{bound:g}" for bound in BOUNDS_S), "+Inf"]
             self._lines += [
-                f"{name}_bucket{_labels({**labels, 'le': bound})} {count}"
+                f"{name}_bucket{render_labels({**labels, 'le': bound})} {count}"
                 for bound, count in zip(bounds, below, strict=True)
             ]
-            self._lines.append(f"{name}_sum{_labels(labels)} {seen.total_s:.6f}")
-            self._lines.append(f"{name}_count{_labels(labels)} {below[-1]}")
+            self._lines.append(f"{name}_sum{render_labels(labels)} {seen.total_s:.6f}")
+            self._lines.append(f"{name}_count{render_labels(labels)} {below[-1]}")
 
     def text(self) -> str:
         """All of it."""
@@ -47,16 +47,6 @@ class Exposition:
 
     def _begin(self, name: str, help_text: str, kind: str) -> None:
         self._lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    escaped = (
-        (name, value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
-        for name, value in labels.items()
-    )
-    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"
 
 
 def _number(value: float) -> str:

@@ -84,6 +84,8 @@ def _read_tables(directory: Path) -> Mapping[str, object]:
         # question tries again.
         counters["server.lake_reads_failed"] += 1
         return _told("unreadable", f"The lake in {directory} cannot be read: {error}"[:500])
+    if found["health"] == "failed":
+        return _told("unreadable", f"The lake in {directory} cannot be read: {found['problem']}"[:500])
     message = f"The pipeline has written no {STATUS_FILE}; this is read from its tables."
     return {"state": "stopped", "message": message, "status": json.loads(json.dumps(found, default=str))}
 

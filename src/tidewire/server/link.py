@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 
 from tidewire.access.metadata.registry import managed_id
 from tidewire.access.principal import Principal
-from tidewire.access.publishing import Submitted
 from tidewire.access.streaming import Delivered, KeptClient, StreamState
 from tidewire.capture.enrichment import enrich_events
 from tidewire.capture.generic import CHANNEL_OBJECT
@@ -18,7 +16,8 @@ from tidewire.delivery.link import (
     LogPage,
     ManagedStart,
     PublishDraft,
-    PublishOutcome,
+    PublishOutcomes,
+    Refusal,
     TopicDescription,
 )
 from tidewire.errors import (
@@ -30,6 +29,7 @@ from tidewire.errors import (
     TopicUnknown,
 )
 from tidewire.events import CommittedBatch, Family
+from tidewire.ids import random_uuid
 from tidewire.matching.channels import ChannelView, channel_filters, view_channel, view_push_topic
 from tidewire.matching.generic import FIRST_VERSION
 from tidewire.names import ALL_CHANGES, ChannelKind, ChannelName, parse_channel
@@ -300,29 +300,25 @@ class LocalLink:
 
     async def publish(
         self, principal: Principal, topic: str, drafts: Sequence[PublishDraft]
-    ) -> list[PublishOutcome]:
+    ) -> PublishOutcomes:
         name = _topic_name(topic)
         if name.kind is not ChannelKind.PLATFORM_EVENT:
             raise AccessDenied(f"{topic} cannot be published to", topic=topic)
-        submitted = [Submitted._make(draft) for draft in drafts]
         allocations = self._core.allocations
-        admitted = allocations.admit_published(len(submitted))
+        admitted = allocations.admit_published(len(drafts))
         try:
             publisher = self._core.gate.publisher
-            outcomes = await publisher.publish_avro(principal, name.name, submitted[:admitted])
+            outcomes = await publisher.publish_avro(principal, name.name, drafts[:admitted])
         finally:
             allocations.settle_published(admitted)
         event = self._core.gate.catalog.try_any_event(name.name)
         schema = None if event is None else self._core.records.types.schemas.get(event.name)
         schema_id = "" if schema is None else schema.schema_id
-        published = [
-            PublishOutcome(o.event_uuid, o.position, schema_id=schema_id)
-            if o.error is None
-            else PublishOutcome(o.event_uuid, 0, o.error.code, o.error.message)
-            for o in outcomes
-        ]
-        refused = [d.event_uuid or str(uuid.uuid4()) for d in drafts[admitted:]]
-        return published + [PublishOutcome(each, 0, LimitExceeded.code, _PUBLISH_LIMIT) for each in refused]
+        refused = [(place, Refusal(e.code, e.message)) for place, e in outcomes.refused.items()]
+        beyond = tuple(draft.event_uuid or random_uuid() for draft in drafts[admitted:])
+        limit = Refusal(LimitExceeded.code, _PUBLISH_LIMIT)
+        refused += [(place, limit) for place in range(admitted, len(drafts))]
+        return PublishOutcomes(outcomes.event_uuids + beyond, outcomes.first, tuple(refused), schema_id)
 
     def watch_commits(self, deliver: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         return self._core.commits.watch(deliver)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -20,7 +19,7 @@ from tidewire.frontends.pubsub.listener import PubSubListener
 from tidewire.frontends.rest.bulk.jobs import UPLOAD_PATHS
 from tidewire.server.edges import Edges
 from tidewire.server.front import pubsub_settings
-from tidewire.server.memory import allow_many_connections, return_free_memory, return_large_blocks
+from tidewire.server.memory import allow_many_connections, return_large_blocks, settle_memory
 from tidewire.server.orgs import Orgs
 from tidewire.server.probes import Probes
 from tidewire.server.refusals import render_refusal
@@ -28,7 +27,7 @@ from tidewire.server.routing import OrgRouter
 from tidewire.telemetry import Snapshot
 from tidewire.tracing import configure_tracing, end_tracing
 from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http
-from tidewire.transport.tls import TlsFiles, ensure_certificates, server_ssl_context
+from tidewire.transport.tls import TlsFiles, ensure_certificates_apart, server_ssl_context
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +74,7 @@ class Server:
         router = self.router = self._router_type(
             self.orgs, Probes(settings, self.orgs, self._clock, self._counted, self._why_unready)
         )
-        hosts = [h.strip() for h in settings.tls_host.split(",") if h.strip()]
-        files = ensure_certificates(Path(settings.data) / "tls", hosts, self._clock.now_ms())
+        files = await self._ensure_certificates()
         if settings.edges:
             edges = self._edges = Edges(settings, self.orgs, router.answer)
             at = await edges.start()
@@ -91,6 +89,11 @@ class Server:
             "org_id": self.orgs.first_id,
             "data": settings.data,
         }
+
+    async def _ensure_certificates(self) -> TlsFiles:
+        hosts = [h.strip() for h in self._settings.tls_host.split(",") if h.strip()]
+        directory = Path(self._settings.data) / "tls"
+        return await asyncio.to_thread(ensure_certificates_apart, directory, hosts, self._clock.now_ms())
 
     async def _listen_here(self, org_router: OrgRouter, files: TlsFiles) -> dict[str, tuple[str, int]]:
         """Open the listeners in this process; returns their addresses by setting."""
@@ -135,9 +138,16 @@ class Server:
         host, port = parse_address(address, setting)
         try:
             listener = await serve_http(router, host, port, clock=self._clock, ssl=ssl)
-        except OSError as error:
+        except UnicodeError as error:
             raise ConfigInvalid(
-                f"{setting}: cannot listen on {address}: {error.strerror}", setting=setting
+                f"{setting}: cannot listen on {address}: that is no name of a host", setting=setting
+            ) from error
+        except OSError as error:
+            # Names that do not resolve have numbers below zero, which only their own words explain.
+            is_known = error.errno is not None and error.errno > 0
+            reason = os.strerror(error.errno or 0) if is_known else error.strerror or str(error)
+            raise ConfigInvalid(
+                f"{setting}: cannot listen on {address}: {reason}", setting=setting
             ) from error
         self._listeners.append(listener)
         return listener
@@ -156,12 +166,7 @@ async def serve(settings: Settings) -> int:
     server = Server(settings)
     try:
         await server.start()
-        # Types and code stay for good, and a request leaves hardly any cycles: looking through all of it after each
-        # few hundred new objects would take a tenth of the time.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(10_000, 20, 50)
-        return_free_memory()
+        settle_memory()
         sys.stdout.write(json.dumps(server.ready) + "\n")
         sys.stdout.flush()
         waits = [asyncio.create_task(event.wait()) for event in (stop, server.failed)]

@@ -23,12 +23,13 @@ from tidewire.delivery.link import (
     LogPage,
     ManagedStart,
     PublishDraft,
-    PublishOutcome,
+    PublishOutcomes,
     TopicDescription,
 )
 from tidewire.errors import InternalError, PlatformError, StoreClosed
 from tidewire.events import CommittedBatch, Family
 from tidewire.server.wire_values import CALLS, ErrorForm, dump, load, unpack_batch, unpack_error
+from tidewire.tracing import current_trace
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 log = logging.getLogger(__name__)
@@ -442,8 +443,8 @@ class RemoteLink:
 
     async def publish(
         self, principal: Principal, topic: str, drafts: Sequence[PublishDraft]
-    ) -> list[PublishOutcome]:
-        outcomes: list[PublishOutcome] = await self._call("publish", principal, topic, drafts)
+    ) -> PublishOutcomes:
+        outcomes: PublishOutcomes = await self._call("publish", principal, topic, drafts)
         return outcomes
 
     def watch_commits(self, deliver: Callable[[CommittedBatch], None]) -> Callable[[], None]:
@@ -458,7 +459,8 @@ class RemoteLink:
 
     async def _call(self, name: str, *arguments: Any) -> Any:
         form = CALLS[name]
-        result = await self._core.ask(CALL, self.org_id, name, form.pack_arguments(arguments))
+        trace = str(current_trace() or "")
+        result = await self._core.ask(CALL, self.org_id, name, form.pack_arguments(arguments), trace)
         unpack = form.result.unpack
         return result if unpack is None else unpack(result)
 

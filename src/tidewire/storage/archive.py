@@ -11,6 +11,7 @@ A file of the final name is either empty (the backup was cut short) or whole and
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import io
 import json
@@ -20,7 +21,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -80,6 +81,15 @@ def reserve_file(path: Path) -> Iterator[Path]:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
+
+
+def written_bytes(path: Path) -> int:
+    """How much has been written so far of what goes into a name that `reserve_file` took."""
+    total_bytes = 0
+    with suppress(OSError):  # such as what has just been renamed or removed; the next look is another
+        for part in path.parent.glob(f".{glob.escape(path.name)}.*/*"):
+            total_bytes += part.stat().st_size
+    return total_bytes
 
 
 def measure_file(path: Path) -> Member:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -62,7 +63,7 @@ class SqliteConnection:
             if len(left) >= count and (statement := _try_widen(sql, count)) is not None:
                 done = len(left) - len(left) % count
                 for start in range(0, done, count):
-                    self._db.execute(statement, [v for row in left[start : start + count] for v in row])
+                    self._db.execute(statement, list(chain.from_iterable(left[start : start + count])))
                 del left[:done]
         self._db.executemany(sql, left)
 

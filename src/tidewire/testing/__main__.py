@@ -22,15 +22,13 @@ from tidewire.config import Settings, load_settings
 from tidewire.errors import ConfigInvalid
 from tidewire.telemetry import configure_logging
 from tidewire.testing.controlled import ControlledServer
-from tidewire.testing.fresh import make_fresh_org
+from tidewire.testing.fresh import FreshOrg, ensure_fresh_org
 
 _MARK = "tidewire-test-server"
 
 
-async def serve(settings: Settings) -> int:
+async def serve(settings: Settings, fresh: FreshOrg) -> int:
     """Run until SIGTERM or SIGINT; returns the process's exit status."""
-    _clear(Path(settings.data))
-    fresh = await make_fresh_org(Path(settings.data) / "fresh")
     server = ControlledServer(settings, fresh)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -72,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The same wherever and by whomever it is started: neither environment nor file has a say.
         settings = load_settings(flags, environment={}, directory=Path(__file__).parent)
         configure_logging(settings.log_level, form=settings.log_format)
-        return uvloop.run(serve(settings))
+        _clear(Path(settings.data))
+        return uvloop.run(serve(settings, ensure_fresh_org()))
     except ConfigInvalid as error:
         parser.exit(2, f"{parser.prog}: {error.message}\n")
 

@@ -44,8 +44,18 @@ from tidewire.testing.faults import FailingRouter, make_fault
 from tidewire.testing.fresh import FreshOrg
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.http_server import HttpListener, Route, Router, serve_http
+from tidewire.transport.tls import TlsFiles, tls_files
 
 _DRAIN_S = 1.0
+
+
+class _Server(Server):
+    """One whose certificates came with the fresh org, which is of today: looking at them takes a process."""
+
+    async def _ensure_certificates(self) -> TlsFiles:
+        if self._settings.tls_host:
+            return await super()._ensure_certificates()
+        return tls_files(Path(self._settings.data) / "tls")
 
 
 class ControlledServer:
@@ -61,7 +71,7 @@ class ControlledServer:
         self._directory = Path(settings.data)
         self._settings = replace(settings, data=str(self._directory / "run-0"))
         self._clock = AdjustableClock()
-        self._server = Server(self._settings, self._clock, FailingRouter)
+        self._server = _Server(self._settings, self._clock, FailingRouter)
         self._resets = 0
         self._is_paused = False
         self._turn = asyncio.Lock()
@@ -78,9 +88,12 @@ class ControlledServer:
 
     async def start(self) -> dict[str, str]:
         """Open every listener; returns the ready line, with `control` and the administrator's `token`."""
-        await asyncio.to_thread(self._fresh.copy_to, Path(self._settings.data))
+        # A copy of its own to return to: a server may run for longer than a cache keeps the org.
+        own = FreshOrg(self._directory / "fresh", self._fresh.token)
+        await asyncio.to_thread(self._fresh.copy_to, own.directory)
+        self._fresh = own
+        await asyncio.to_thread(own.copy_to, Path(self._settings.data))
         await self._server.start()
-        await self._renew_sessions()
         router = Router([Route("/", handle=self._answer)])
         self._listener = await serve_http(router, "127.0.0.1", 0, clock=SystemClock())
         control = f"http://127.0.0.1:{self._listener.port}/{self._secret}"
@@ -104,7 +117,6 @@ class ControlledServer:
         before = self._directory / f"run-{self._resets - 1}"
         await asyncio.to_thread(self._fresh.copy_to, copy)
         await self._server.orgs.replace_first(replace(self._settings, data=str(copy)))
-        await self._renew_sessions()
         if self._resets > 1:  # the first has the certificates in use
             await asyncio.to_thread(shutil.rmtree, before, ignore_errors=True)
 
@@ -247,13 +259,6 @@ class ControlledServer:
             raise ObjectUnknown(f"there is no object {entity!r}", entity=entity)
         if obj.name not in catalog.captured:
             raise ObjectUnknown(f"{obj.name} is not selected for change data capture", entity=entity)
-
-    async def _renew_sessions(self) -> None:
-        """Sessions of the fresh org begin now, however long ago it was made."""
-        now_ms = self._clock.now_ms()
-        await self._core.records.write_plain(
-            lambda tx: tx.execute("UPDATE login_sessions SET started_ms = ?, used_ms = ?", (now_ms, now_ms))
-        )
 
     async def _catch_up(self) -> None:
         # Whoever is connected would have kept the login alive all the while.

@@ -35,6 +35,7 @@ READER_USERNAME = "reader@tidewire.local"
 
 _LISTENERS = ("http", "https", "grpc", "grpc_tls")
 _FIRST_PORT = 15_000
+_STRIPES = 32
 
 
 def choose_ports(count: int) -> list[int]:
@@ -42,7 +43,7 @@ def choose_ports(count: int) -> list[int]:
 
     A client that keeps dialling a port of that range while nobody listens there sooner or later meets itself:
     TCP lets a socket connect to its own address. It would then sit on the port and the server could not come
-    back.
+    back. Processes beside each other look at different ports: one that was chosen is free until a server listens.
     """
     first_ephemeral = 32_768
     text = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -50,7 +51,8 @@ def choose_ports(count: int) -> list[int]:
         first_ephemeral = int(text.read_text().split()[0])
     last = max(first_ephemeral - 1, _FIRST_PORT + 1_000)
     chosen: list[int] = []
-    for port in random.SystemRandom().sample(range(_FIRST_PORT, last), 1_000):
+    own = range(_FIRST_PORT + os.getpid() % _STRIPES, last, _STRIPES)
+    for port in random.SystemRandom().sample(own, len(own)):
         if len(chosen) == count:
             break
         with socket.socket() as probe:

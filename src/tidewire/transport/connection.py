@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.request_reader import HttpLimits, RequestReader
@@ -24,7 +24,9 @@ from tidewire.transport.responses import (
     render_stream_head,
 )
 from tidewire.transport.routes import AsyncHandler, Exchange, Route, Router
-from tidewire.transport.websocket import CloseReason, WebSocket, is_upgrade, try_render_upgrade
+
+if TYPE_CHECKING:
+    from tidewire.transport.websocket import WebSocket
 
 _NEVER = math.inf
 _PAUSE_AT_READY = 8  # complete requests waiting behind the open one before we stop reading
@@ -261,7 +263,7 @@ class Connection(asyncio.Protocol):
         """Close as soon as the request under way, if any, has been answered."""
         self._is_winding_down = True
         if self._websocket is not None:
-            self._websocket.close(CloseReason.GOING_AWAY)
+            self._websocket.close()
         reader = self._reader
         if (
             self._exchange is None
@@ -279,7 +281,7 @@ class Connection(asyncio.Protocol):
         if self._is_deaf or self._is_write_paused or transport.is_closing():
             transport.abort()
         elif self._websocket is not None:
-            self._websocket.close(CloseReason.GOING_AWAY)
+            self._websocket.close()
         elif self._reader.is_reading:
             self._reader.refusal = (408, "Request took too long")
             self._pump()
@@ -409,7 +411,7 @@ class Connection(asyncio.Protocol):
                 and self._transport is not None
             ):
                 route, request, tail = reader.ready.pop(0)
-                if route.websocket is not None and is_upgrade(request) and self._upgrade(route, request):
+                if route.websocket is not None and self._upgrade(route, request):
                     return
                 exchange = self._exchange = ConnectionExchange(self, request.method == "HEAD", tail)
                 self.deadline_s = _NEVER
@@ -431,8 +433,11 @@ class Connection(asyncio.Protocol):
             self._pace_reading()
 
     def _upgrade(self, route: Route, request: HttpRequest) -> bool:
-        """Become a WebSocket; says whether that was possible. If not, the request's handler answers it."""
-        answer = try_render_upgrade(request)
+        """Become a WebSocket; says whether that was asked for and possible. If not, the request's handler answers."""
+        # Servers that offer none, which is usual, start sooner without it.
+        from tidewire.transport.websocket import WebSocket, is_upgrade, try_render_upgrade
+
+        answer = try_render_upgrade(request) if is_upgrade(request) else None
         if answer is None or self._transport is None:
             return False
         self._reader.drop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 
 from tidewire.errors import BodyMalformed, BodyTooLarge, InternalError
@@ -27,7 +28,13 @@ STATUS_LINES: dict[int, bytes] = {
 
 def render_date_line(now_ms: int) -> bytes:
     """The Date header of a moment, ready to send."""
-    return f"Date: {formatdate(now_ms / 1000, usegmt=True)}\r\n".encode()
+    return _date_line(now_ms // 1000)
+
+
+@lru_cache(maxsize=2)
+def _date_line(now_s: int) -> bytes:
+    """Asked for several times a second."""
+    return f"Date: {formatdate(now_s, usegmt=True)}\r\n".encode()
 
 
 def render_response(

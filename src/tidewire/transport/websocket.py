@@ -23,8 +23,6 @@ from tidewire.transport.http import HttpRequest
 from tidewire.transport.passed_exchange import PassedExchange
 from tidewire.transport.routes import Route
 
-__all__ = ["CloseReason", "WebSocket", "is_upgrade", "try_render_upgrade"]
-
 _MAX_OPEN = 32  # messages of one socket that wait for their answers
 _MAX_EMPTY = 1_000  # pieces of one message that bring nothing and are not its last
 _OVERTAKEN = 408  # what an exchange is told of that nobody waits for any more
@@ -87,7 +85,7 @@ class WebSocket:
         except LocalProtocolError:
             return  # both sides have said goodbye; what follows is nothing
 
-    def close(self, reason: CloseReason) -> None:
+    def close(self, reason: CloseReason = CloseReason.GOING_AWAY) -> None:
         """Say why, and hang up. Idempotent."""
         if self._is_closing:
             return

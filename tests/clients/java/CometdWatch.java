@@ -59,6 +59,11 @@ public class CometdWatch {
                     print("subscribed", Map.of("channel", channel, "successful", reply.isSuccessful())));
             }
         });
+        client.getChannel(Channel.META_CONNECT).addListener((ClientSessionChannel.MessageListener) (source, connect) -> {
+            if (!connect.isSuccessful()) {
+                print("connect", Map.of("successful", false, "error", String.valueOf(connect.get("error"))));
+            }
+        });
         client.handshake();
         System.in.read();
         client.disconnect(1000);

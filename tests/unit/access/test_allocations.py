@@ -221,8 +221,6 @@ async def test_event_beyond_the_hourly_allocation_fails_alone(org: TestOrg) -> N
     assert enterprise is not None
     org.core.allocations.limits = replace(enterprise, published_events=2)
     outcomes = await org.link.publish(org.admin, "/event/Few__e", drafts)
-    assert [(o.event_uuid, o.error_code) for o in outcomes] == [
-        ("e0", ""),
-        ("e1", ""),
-        ("e2", LimitExceeded.code),
-    ]
+    assert outcomes.event_uuids == ("e0", "e1", "e2")
+    assert [(place, refusal.code) for place, refusal in outcomes.refused] == [(2, LimitExceeded.code)]
+    assert outcomes.first + 1 == await org.link.log_head()

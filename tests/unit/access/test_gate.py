@@ -9,7 +9,6 @@ import pytest
 
 from tests.orgs import TestOrg
 from tidewire.access.gate import Call, Gate, Write
-from tidewire.access.publishing import Submitted
 from tidewire.errors import (
     AccessDenied,
     FieldNotWriteable,
@@ -154,20 +153,21 @@ async def test_platform_event_is_published_by_values_and_by_avro(org: TestOrg) -
     assert len(published.event_uuid) == 36
     schema = org.gate.latest_schema("Order__e")
     payload = schema.encode({"CreatedDate": 1, "CreatedById": "u", "Number__c": "8"})
-    bad, good, foreign = await org.gate.publisher.publish_avro(
+    outcomes = await org.gate.publisher.publish_avro(
         org.admin,
         "Order__e",
         [
-            Submitted(schema.schema_id, b"\xff", "a"),
-            Submitted(schema.schema_id, payload, ""),
-            Submitted("nope", payload, "c"),
+            (schema.schema_id, b"\xff", "a"),
+            (schema.schema_id, payload, ""),
+            ("nope", payload, "c"),
         ],
     )
-    assert isinstance(bad.error, PayloadInvalid)
-    assert isinstance(foreign.error, SchemaUnknown)
-    assert good.error is None
-    assert good.position == await org.link.log_head()
-    assert len(good.event_uuid) == 36
+    assert {place: type(error) for place, error in outcomes.refused.items()} == {
+        0: PayloadInvalid,
+        2: SchemaUnknown,
+    }
+    assert outcomes.first == await org.link.log_head()
+    assert [len(each) for each in outcomes.event_uuids] == [1, 36, 1]
 
 
 async def test_platform_event_needs_a_grant_to_publish(org: TestOrg) -> None:

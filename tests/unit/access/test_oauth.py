@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.orgs import TestOrg
-from tidewire.access.apps import DEVICE, WEB_SERVER, ConnectedApp, store_app
+from tidewire.access.apps import DEVICE, JWT_BEARER, WEB_SERVER, ConnectedApp, store_app
 from tidewire.access.codes import is_verifier
 from tidewire.access.devices import normalise_user_code
-from tidewire.access.jwt import ensure_signing_key
+from tidewire.access.jwt import encode_part
 from tidewire.access.oauth import Issued
 from tidewire.access.passwords import hash_token
 from tidewire.access.scopes import granted_scopes, parse_scopes, still_allowed
-from tidewire.errors import GrantInvalid
+from tidewire.access.signatures import ensure_signing_key
+from tidewire.errors import DefinitionInvalid, GrantInvalid
 
 URL = "https://app.example.org/cb"
 SCOPES = parse_scopes("api refresh_token")
@@ -113,6 +116,44 @@ async def test_nothing_handed_out_is_stored_readably(org: TestOrg, app: Connecte
         content = path.read_bytes() if path.is_file() else b""
         for secret in (code, issued.refresh_token, issued.login.token, device_code):
             assert secret.encode() not in content
+
+
+class Loading:
+    """Stands before Python's own finders and notes which threads load a module anew."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self.threads: list[threading.Thread] = []
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Find nothing."""
+        if name == self._module:
+            self.threads.append(threading.current_thread())
+
+
+@pytest.fixture
+def loading(monkeypatch: pytest.MonkeyPatch) -> Loading:
+    watch = Loading("tidewire.access.signatures")
+    monkeypatch.delitem(sys.modules, "tidewire.access.signatures")
+    monkeypatch.setattr(sys, "meta_path", [watch, *sys.meta_path])
+    return watch
+
+
+async def test_first_signing_key_loads_cryptography_beside_the_loop(org: TestOrg, loading: Loading) -> None:
+    await org.core.oauth.signing_key()
+    assert loading.threads
+    assert threading.current_thread() not in loading.threads
+
+
+async def test_first_assertion_loads_cryptography_beside_the_loop(org: TestOrg, loading: Loading) -> None:
+    app = ConnectedApp("app-3", "App", scopes=SCOPES, flows=frozenset({JWT_BEARER}), certificate="none")
+    await org.core.records.write_plain(lambda tx: store_app(tx, app))
+    parts = (b'{"alg": "RS256"}', b'{"iss": "app-3", "sub": "a", "exp": 1}', b"signed")
+    text = ".".join(encode_part(part) for part in parts)
+    with pytest.raises(DefinitionInvalid):
+        await org.core.oauth.grant_for_assertion(text, frozenset(), "", "")
+    assert loading.threads
+    assert threading.current_thread() not in loading.threads
 
 
 def test_signing_key_is_kept_and_private(tmp_path: Path) -> None:

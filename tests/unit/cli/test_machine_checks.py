@@ -16,7 +16,7 @@ from tidewire.cli.machine_checks import (
     check_ports,
 )
 from tidewire.config import Settings, load_settings
-from tidewire.transport.tls import ensure_certificates
+from tidewire.transport.certificates import ensure_certificates
 
 DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000

@@ -91,3 +91,11 @@ def test_reference_that_is_not_current_is_told(tmp_path: Path, monkeypatch: pyte
     assert write_reference(["--check"]) == 0
     path.write_text(path.read_text().replace("tidewire query", "tidewire ask"))
     assert write_reference(["--check"]) == 1
+
+
+def test_bench_without_a_name_lists_the_benchmarks_of_a_checkout() -> None:
+    told = CliRunner().invoke(cli, ["bench"])
+    assert told.exit_code == 0
+    rows = dict(line.split(maxsplit=1) for line in told.output.splitlines())
+    assert {"path", "pubsub", "fanout"} <= rows.keys()
+    assert all(rows.values())

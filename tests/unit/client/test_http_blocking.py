@@ -45,7 +45,7 @@ def server() -> Iterator[ThreadingHTTPServer]:
 
 @pytest.fixture
 def http(server: ThreadingHTTPServer) -> Iterator[BlockingHttp]:
-    made = BlockingHttp(f"http://127.0.0.1:{server.server_address[1]}", timeout_s=20)
+    made = BlockingHttp(f"http://127.0.0.1:{server.server_address[1]}", timeout_s=120)
     yield made
     made.close()
 

@@ -62,14 +62,16 @@ def test_what_is_left_out_of_a_ring_that_began_later_leaves_its_beginning_in_for
     wanted=st.sets(st.sampled_from("ABC"), min_size=1),
     after=st.integers(0, 60),
     limit=st.integers(1, 10),
+    at_once=st.integers(1, 30),
 )
 def test_covered_reads_equal_the_whole_history(
-    topics: list[str], budget: int, wanted: set[str], after: int, limit: int
+    topics: list[str], budget: int, wanted: set[str], after: int, limit: int, at_once: int
 ) -> None:
     ring = EventRing(budget * 300, 0)
     history = [event(p, t) for p, t in enumerate(topics, 1)]
-    for one in history:
-        ring.append((one,))
+    for start in range(0, len(history), at_once):
+        batch = tuple(history[start : start + at_once])
+        assert ring.append(batch) == {each.topic for each in batch}
     names = frozenset(wanted)
     if ring.covers(names, after):
         expected = [e for e in history if e.topic in wanted and e.position > after][:limit]

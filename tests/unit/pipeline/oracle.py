@@ -16,7 +16,7 @@ from tests.pipeline.histories import PREFIXES, SCHEMAS, BusEvent, History, schem
 from tidewire.capture.text_differences import try_difference
 from tidewire.ids import EMPTY_ID
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.fields import date, double, text
+from tidewire.schema.fields import checkbox, date, double, text
 from tidewire.schema.layout import add_fields, custom_object
 from tidewire.schema.model import Field
 
@@ -27,21 +27,34 @@ def _bill(amount: Field, size: Field, *more: Field) -> EventSchema:
 
 
 _AMOUNTS = text("Amount__c", "Amount", 80), double("Amount__c", "Amount", 18, 2)
-_SIZES = double("Size__c", "Size", 18, 2), text("Size__c", "Size", 80)
+_SIZES = double("Size__c", "Size", 18, 2), text("Size__c", "Size", 80), text("Bulk__c", "Bulk", 80)
+_DUE, _PAID = date("Due__c", "Due"), checkbox("Paid__c", "Paid")
 SCHEMAS["Bill__c"] = [
     _bill(_AMOUNTS[0], _SIZES[0]),
     _bill(_AMOUNTS[1], _SIZES[0]),
-    _bill(_AMOUNTS[1], _SIZES[0], date("Due__c", "Due")),
-    _bill(_AMOUNTS[1], _SIZES[1], date("Due__c", "Due")),
+    _bill(_AMOUNTS[1], _SIZES[0], _DUE),
+    _bill(_AMOUNTS[1], _SIZES[1], _DUE),
+    _bill(_AMOUNTS[1], _SIZES[2], _DUE),
+    _bill(_AMOUNTS[1], _SIZES[2], _DUE, _PAID),
 ]
 """An amount that is text, then a number (values are lost); then one field more; then a size that was a number
-and becomes text (values are kept).
+and becomes text (values are kept); then the size is renamed; then there is a checkbox, which every record has.
 """
+RENAMED, CHECKED = 4, 5
 PREFIXES["Bill__c"] = "a01"
 ENTITIES = ("Account", "Contact", "Invoice__c", "Bill__c")
 COLUMNS = {
-    "Account": ("Name", "Phone", "BillingAddress.City", "AnnualRevenue", "Description", "LastModifiedDate"),
-    "Contact": ("Name.LastName", "Email"),
+    "Account": (
+        "Name",
+        "Phone",
+        "BillingAddress.Street",
+        "BillingAddress.City",
+        "BillingAddress.Latitude",
+        "AnnualRevenue",
+        "Description",
+        "LastModifiedDate",
+    ),
+    "Contact": ("Name.LastName", "Name.FirstName", "Email"),
     "Invoice__c": ("Name", "Total__c"),
     "Bill__c": ("Name", "Amount__c", "Size__c"),
 }
@@ -63,6 +76,7 @@ class Told:
     ids: tuple[str, ...]
     values: Mapping[str, Any] = field(default_factory=dict)
     settled: int = 0
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,7 @@ class Oracle:
                 continue
             for record_id in told.ids:
                 state = states.setdefault((told.entity, record_id), State())
+                _retype({(told.entity, record_id): state}, "Bill__c", told.version)
                 states[told.entity, record_id] = _apply(state, told)
         return {key: state for key, state in states.items() if state.exists}
 
@@ -123,13 +138,17 @@ def _apply_to_all(state: State, told: Told) -> None:
 def _apply(state: State, told: Told) -> State:
     match told.kind:
         case "full" | "read":
-            return State({k: v for k, v in told.values.items() if v is not None}, exists=True)
+            # What an older type held is no field of the record any more, so no later row tells of it.
+            kept = {k: v for k, v in state.values.items() if k == OLD_TEXT and told.version}
+            return State({**kept, **{k: v for k, v in told.values.items() if v is not None}}, exists=True)
         case "delete":
             return replace(state, exists=True, is_deleted=True, is_stale=False)
         case "missing":
             return replace(state, is_deleted=True, is_stale=False)
         case "update" if state.exists and not state.is_deleted:
             values, is_stale = dict(state.values), state.is_stale
+            if not told.version and "Amount__c" in told.values:
+                values.pop(OLD_TEXT, None)
             for name, value in told.values.items():
                 if isinstance(value, TextChange):
                     if values.get(name) in (value.old, value.new):
@@ -168,15 +187,20 @@ def text_of(number: float) -> str:
 
 
 class Org:
-    """The records of an org, its log, and what the log tells."""
+    """The records of an org, its log, and what the log tells. One that `conceals` makes some records without an
+    event. Some orgs are on a server that does not tell where transactions end.
+    """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, conceals: bool = False) -> None:
         self.random = random.Random(seed)
+        self.conceals = conceals
+        self.tells_ends = self.random.random() < 0.7
         self.history = History()
         self.oracle = Oracle()
         self.live: dict[str, dict[str, Values]] = {entity: {} for entity in ENTITIES}
         self.bin: dict[str, dict[str, Values]] = {entity: {} for entity in ENTITIES}
         self.version = {"Bill__c": 0, "Invoice__c": 0}
+        self.versions: list[tuple[int, int]] = []
         self.past: list[tuple[int, dict[str, dict[str, Values]]]] = []
         self.corrupt: set[int] = set()
         self._sequence = 0
@@ -189,29 +213,47 @@ class Org:
         for _ in range(self.random.randint(1, 5)):
             entity = self.random.choice(ENTITIES)
             operation = self.random.choices(
-                [self.create, self.update, self.delete, self.undelete, self.overflow, self.convert],
-                [6, 8, 2, 2, 1, 1],
+                [
+                    self.create,
+                    self.update,
+                    self.delete,
+                    self.undelete,
+                    self.overflow,
+                    self.convert,
+                    self.conceal,
+                ],
+                [6, 8, 2, 2, 1, 1, 1],
             )[0]
             operation(entity)
         first = len(self.history.events)
-        self.history.commit(hidden=self.random.randint(0, 2))
+        hidden = self.random.randint(0, 2) if self.tells_ends else 1
+        self.history.commit(hidden=hidden, has_last=self.tells_ends)
         self._spoil(self.history.events[first:])
+        self.versions.append((self.history.position, self.version["Bill__c"]))
         self.past.append((self.history.position, {e: dict(rows) for e, rows in self.live.items()}))
 
     def create(self, entity: str) -> None:
         """A new record; sometimes only its gap is told."""
         record_id = self.history.new_id(entity)
-        values = self._values(entity, COLUMNS[entity])
+        values = self._values(entity, self._columns(entity))
         self.live[entity][record_id] = _flat(values)
         self._touched.add(record_id)
         self._tell_full(entity, record_id, values, "CREATE")
+
+    def conceal(self, entity: str) -> None:
+        """A new record that no event tells of."""
+        if self.conceals:
+            record_id = self.history.new_id(entity)
+            self.live[entity][record_id] = _flat(self._values(entity, self._columns(entity)))
+            self._touched.add(record_id)
 
     def update(self, entity: str) -> None:
         """New values for one record or several alike."""
         ids = self._some(self.live[entity], 3)
         if not ids:
             return
-        names = self.random.sample(COLUMNS[entity], self.random.randint(1, len(COLUMNS[entity])))
+        columns = self._columns(entity)
+        names = self.random.sample(columns, self.random.randint(1, len(columns)))
         values = self._values(entity, names)
         texts = {i: self.live[entity][i].get("Description") for i in ids}
         for record_id in ids:
@@ -229,7 +271,10 @@ class Org:
         if difference is not None:
             told["Description"], diff = difference, ["Description"]
         enriched = {"Site": "enriched"} if entity == "Account" and self.random.random() < 0.3 else {}
-        self._add(entity, "UPDATE", ids, {**told, **enriched}, changed=list(values), diff=diff)
+        # Enriched events of several records are told one by one, under one replay id.
+        for i, part in enumerate([[each] for each in ids] if enriched else [ids]):
+            more = {"changed": list(values), "diff": diff, "is_ungrouped": i > 0}
+            self._add(entity, "UPDATE", part, {**told, **enriched}, **more)
         seen: Values = {column(name): value for name, value in values.items()}
         if diff and old:
             seen["Description"] = TextChange(old, str(new))
@@ -250,16 +295,16 @@ class Org:
         ids = self._some(self.bin[entity], 1)
         if ids:
             del self.bin[entity][ids[0]]
-            values = self._values(entity, COLUMNS[entity])
+            values = self._values(entity, self._columns(entity))
             self.live[entity][ids[0]] = _flat(values)
             self._tell_full(entity, ids[0], values, "UNDELETE")
 
     def overflow(self, entity: str) -> None:
         """Changes too many to be told one by one."""
         for record_id in self._some(self.live[entity], 3):
-            self.live[entity][record_id] = _flat(self._values(entity, COLUMNS[entity]))
+            self.live[entity][record_id] = _flat(self._values(entity, self._columns(entity)))
         record_id = self.history.new_id(entity)
-        self.live[entity][record_id] = _flat(self._values(entity, COLUMNS[entity]))
+        self.live[entity][record_id] = _flat(self._values(entity, self._columns(entity)))
         self._touched.add(record_id)
         self._add(entity, "GAP_OVERFLOW", [EMPTY_ID], {})
         self._note("overflow", entity, [], {})
@@ -279,12 +324,18 @@ class Org:
                     rows[record_id] = {name: value for name, value in row.items() if name != "Amount__c"}
                 elif version == 3 and "Size__c" in row:
                     rows[record_id] = {**row, "Size__c": text_of(row["Size__c"])}
+                elif version == RENAMED:
+                    rows[record_id] = {
+                        "Bulk__c" if name == "Size__c" else name: value for name, value in row.items()
+                    }
+                elif version == CHECKED:
+                    rows[record_id] = {**row, "Paid__c": False}
         if version == 1:
             self._add("Bill__c", "UPDATE", ["a01*"], {}, changed=["Amount__c"])
             self._note("wildcard", "Bill__c", [], {"Amount__c": None})
         # An event by the new schema, so that everybody knows of it from here on.
         record_id = self.history.new_id("Bill__c")
-        values = self._values("Bill__c", COLUMNS["Bill__c"])
+        values = self._values("Bill__c", self._columns("Bill__c"))
         self.live["Bill__c"][record_id] = _flat(values)
         self._touched.add(record_id)
         self._add("Bill__c", "CREATE", [record_id], values)
@@ -294,9 +345,9 @@ class Org:
         """Tell the oracle what a read of a record finds; `now` lies between the two."""
         rows = self.rows_at(entity, now)
         kind = "read" if record_id in rows else "missing"
-        self.oracle.told.append(
-            Told(fence, 0, kind, entity, (record_id,), rows.get(record_id, {}), settled=settled)
-        )
+        version = SCHEMAS[entity].index(self.schema_at(entity, now)) if entity == "Bill__c" else 0
+        values = rows.get(record_id, {})
+        self.oracle.told.append(Told(fence, 0, kind, entity, (record_id,), values, settled, version))
 
     def rows_at(self, entity: str, position: int) -> dict[str, Values]:
         """The living records of an object as they really were at a position."""
@@ -306,6 +357,20 @@ class Org:
                 found = rows[entity]
         return found
 
+    def schema_at(self, entity: str, position: int) -> EventSchema:
+        """The schema by which a record is read at a position."""
+        version = -1 if entity != "Bill__c" else 0
+        for at, then in self.versions if entity == "Bill__c" else ():
+            if at <= position:
+                version = then
+        return SCHEMAS[entity][version]
+
+    def _columns(self, entity: str) -> tuple[str, ...]:
+        version = self.version["Bill__c"]
+        if entity != "Bill__c" or version < RENAMED:
+            return COLUMNS[entity]
+        return ("Name", "Amount__c", "Bulk__c", "Paid__c")[: 3 if version < CHECKED else 4]
+
     def _tell_full(self, entity: str, record_id: str, values: Values, change_type: str) -> None:
         if self.random.random() < 0.1:
             self._tell_gap(entity, f"GAP_{change_type}", [record_id])
@@ -314,11 +379,12 @@ class Org:
         self._note("full", entity, [record_id], _flat(values))
 
     def _tell_gap(self, entity: str, change_type: str, ids: list[str]) -> None:
-        self._add(entity, change_type, ids, {})
+        key = f"{self.random.getrandbits(128):036d}"[:36] if self.random.random() < 0.5 else None
+        self._add(entity, change_type, ids, {}, key=key)
         self._note("gap", entity, ids, {})
 
     def _add(self, entity: str, change_type: str, ids: list[str], values: Values, **more: Any) -> None:
-        self._sequence += 1
+        self._sequence += not more.get("is_ungrouped")
         version = self.version.get(entity, -1)
         if entity == "Invoice__c":  # both of its schemas, in any order
             version = self.random.randint(0, 1)
@@ -329,11 +395,16 @@ class Org:
             )
 
     def _note(self, kind: str, entity: str, ids: Iterable[str], values: Values) -> None:
-        self.oracle.told.append(Told(self.history.position, self._sequence, kind, entity, tuple(ids), values))
+        version = self.version["Bill__c"] if entity == "Bill__c" else 0
+        told = Told(self.history.position, self._sequence, kind, entity, tuple(ids), values, version=version)
+        self.oracle.told.append(told)
 
     def _spoil(self, events: list[BusEvent]) -> None:
         """Damage the end of some payloads."""
+        positions = [event.replay_id for event in events]
         for event in events:
+            if positions.count(event.replay_id) > 1:
+                continue
             notes = [t for t in self.oracle.told if t.position == event.replay_id and t.kind != "version"]
             if (
                 self.random.random() < 0.04
@@ -358,7 +429,7 @@ class Org:
     def _value(self, entity: str, name: str) -> Any:
         pick = self.random
         match name:
-            case "AnnualRevenue" | "Total__c":
+            case "AnnualRevenue" | "Total__c" | "BillingAddress.Latitude":
                 return pick.choice([None, pick.randint(0, 9) / 4])
             case "LastModifiedDate":
                 return 1_700_000_000_000 + pick.randint(0, 9) * 1000
@@ -371,6 +442,10 @@ class Org:
                 )
             case "Size__c":
                 return pick.choice([None, 4.0, 0.5] if self.version["Bill__c"] < 3 else [None, "wide", "4"])
+            case "Bulk__c" | "Name.FirstName" | "BillingAddress.Street":
+                return pick.choice([None, "wide", "4"])
+            case "Paid__c":
+                return pick.choice([False, True])
             case _:
                 return pick.choice([f"{name} {pick.randint(0, 9)}", "é" * 3])
 

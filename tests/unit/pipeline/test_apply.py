@@ -188,6 +188,34 @@ def test_records_known_from_reads_and_from_an_earlier_driver_are_known(lake: Lak
     assert dirty(lake) == {}
 
 
+def test_records_of_a_batch_that_was_half_committed_are_known_when_it_comes_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(point: str) -> None:
+        if point == "pipeline.apply.before_manifest":
+            raise WriteConflict("another writer has changed manifest")
+
+    history, applier = History(), Applier(lake, 1, ManualClock())
+    gone = history.create("Account", {"Name": "a"})
+    history.commit()
+    first = history.position
+    record_id = history.create("Account", {"Name": "b"})
+    history.delete("Account", [gone])
+    history.commit()
+    second = history.position
+    history.add("Account", "UPDATE", [record_id, gone], {"Phone": "1"}, changed=["Phone"])
+    history.commit()
+    write_bronze(lake, history.events, history.position)
+    apply_span(lake, Span(0, first), applier)
+    with monkeypatch.context() as patch:
+        patch.setattr("tidewire.pipeline.apply.crash_point", refuse)
+        with pytest.raises(WriteConflict):
+            apply_span(lake, Span(first, second), applier)
+    apply_span(lake, Span(first, second), applier)
+    apply_span(lake, Span(second, history.position), applier)
+    assert dirty(lake) == {gone: "unknown"}
+
+
 @pytest.mark.parametrize(
     "change_type,diff,reason",
     [

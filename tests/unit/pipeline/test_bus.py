@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -12,12 +14,12 @@ from tests.pipeline.history_bus import TOKEN, HistoryBus
 from tests.unit.client.test_login import OAUTH, LoginServer
 from tidewire.client.login import Login
 from tidewire.client.pubsub_messages import Fetched, Received
-from tidewire.clock import SystemClock
-from tidewire.errors import ConfigInvalid, ReplayIdInvalid, SessionInvalid
+from tidewire.clock import ManualClock, SystemClock
+from tidewire.errors import ConfigInvalid, ReplayIdInvalid, SessionInvalid, StoreClosed
 from tidewire.pipeline.bus import Bus, BusSettings, parse_settings, position_after, render_options
 from tidewire.pipeline.index import PositionIndex
 from tidewire.pipeline.source import ReadSettings, read_partition
-from tidewire.pipeline.source_plans import SpanPartition
+from tidewire.pipeline.source_plans import BusPlanner, SpanPartition
 from tidewire.pipeline.spans import Span
 
 
@@ -108,6 +110,136 @@ def test_index_passes_on_what_its_reading_met(server: HistoryBus, history: Histo
             index.wait_for(history.position + 10, 120)
     finally:
         index.close()
+
+
+@pytest.fixture
+def one_page() -> Iterator[HistoryBus]:
+    """A server whose whole log is one response."""
+    made = History()
+    for i in range(20):
+        made.create("Contact", {"Name.LastName": f"n{i}"})
+        made.commit()
+    with HistoryBus(made.events, made.position) as bus:
+        yield bus
+
+
+def run_aside(call: Callable[[], object]) -> Future[object]:
+    """A call in a thread of its own."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(call)
+    pool.shutdown(wait=False)
+    return future
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    for _ in range(12_000):
+        if is_so():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it has not happened")
+
+
+def test_bounded_read_of_a_slow_server_counts_silence_from_its_first_answer(one_page: HistoryBus) -> None:
+    one_page.may_answer.clear()
+    planner = BusPlanner(Bus(settings_for(one_page), SystemClock()), SystemClock(), settle_s=0)
+    planner.bound()
+    cut = run_aside(lambda: planner.cut(0, None))
+    wait_until(lambda: one_page.subscriptions == 2)
+    assert not cut.done()
+    one_page.may_answer.set()
+    assert cut.result(120) == one_page.head
+    (part,) = planner.divide(Span(0, one_page.head), 0)
+    assert isinstance(part, SpanPartition)
+    assert part.last_row == one_page.events[-1].replay_id
+    planner.close()
+
+
+def test_bounded_read_of_a_server_that_never_answers_fails(one_page: HistoryBus) -> None:
+    one_page.may_answer.clear()
+    bus = Bus(settings_for(one_page), SystemClock())
+    index = PositionIndex(bus, 0, SystemClock(), answer_s=0.2)
+    try:
+        with pytest.raises(StoreClosed, match="has not answered the subscription"):
+            index.wait_for_rows(0, 1, settle_s=0)
+    finally:
+        index.close()
+
+
+def test_bounded_read_at_the_end_of_a_silent_log_ends_once_the_server_has_answered_anything(
+    one_page: HistoryBus,
+) -> None:
+    one_page.may_answer.clear()
+    last = one_page.events[-1].replay_id
+    one_page.head = last
+    index = PositionIndex(Bus(settings_for(one_page), SystemClock()), last, SystemClock())
+    try:
+        waiting = run_aside(lambda: index.wait_for_rows(last, 1, settle_s=0))
+        wait_until(lambda: one_page.subscriptions == 2)  # its own, and the one that asks for the oldest event
+        assert not waiting.done()
+        one_page.may_answer.set()
+        assert waiting.result(120) is False
+        assert index.cut(last, None) == last
+    finally:
+        index.close()
+
+
+def test_bounded_read_over_a_broken_connection_does_not_take_the_break_for_the_end(
+    server: HistoryBus, history: History
+) -> None:
+    clock = ManualClock()
+    server.drop_every, server.holds_after_drop = 1, True
+    index = PositionIndex(Bus(settings_for(server), SystemClock()), 0, clock)
+    try:
+        wait_until(lambda: server.subscriptions == 2)
+        server.drop_every = 0
+        clock.advance(60)
+        waiting = run_aside(lambda: index.wait_for_rows(0, len(history.events), settle_s=30))
+        server.may_answer.set()
+        assert waiting.result(120) is True
+    finally:
+        index.close()
+
+
+def test_planner_of_a_broken_connection_tells_no_newest_position_until_the_server_is_heard_again(
+    server: HistoryBus, history: History
+) -> None:
+    server.drop_every, server.holds_after_drop = 1, True
+    planner = BusPlanner(Bus(settings_for(server), SystemClock()), SystemClock(), settle_s=0)
+    try:
+        planner.cut(0, None)
+        wait_until(lambda: server.subscriptions == 2)
+        assert planner.newest() is None
+        server.drop_every = 0
+        server.may_answer.set()
+        wait_until(lambda: planner.newest() == history.position)
+    finally:
+        planner.close()
+
+
+def test_index_that_is_full_hands_out_what_it_has_and_goes_on(server: HistoryBus, history: History) -> None:
+    index = PositionIndex(Bus(settings_for(server), SystemClock()), 0, SystemClock(), max_ahead=50)
+    try:
+        seen: list[int] = []
+        after = 0
+        index.aim(history.position)
+        while index.wait_for_rows(after, 1_000, settle_s=120):
+            through = index.cut(after, None)
+            seen += index.positions_in(after, through)
+            index.forget(through)
+            after = through
+        seen += index.positions_in(after, index.cut(after, None))
+    finally:
+        index.close()
+    assert seen == [event.replay_id for event in history.events]
+
+
+def test_stream_that_the_server_ends_is_opened_again_and_not_for_ever(server: HistoryBus) -> None:
+    server.end_every = True
+    bus = Bus(replace(settings_for(server), retry_s=0.3), SystemClock())
+    with pytest.raises(StoreClosed, match="ended the subscription"):
+        next(bus.stream(0, threading.Event()))
+    assert 2 <= server.subscriptions < 20
 
 
 def event_at(replay_id: int, headers: dict[str, bytes]) -> Received:

@@ -15,9 +15,14 @@ from tidewire.clock import ManualClock
 from tidewire.errors import PayloadInvalid
 from tidewire.ids import EMPTY_ID
 from tidewire.pipeline import manifest
+from tidewire.pipeline.compaction import CompactionRules, Compactor
 from tidewire.pipeline.control import Dirty, Resync, open_dirty, open_resyncs
 from tidewire.pipeline.dead_letters import RetryReport, open_letters, retry
 from tidewire.pipeline.headers import Header, HeaderReader
+from tidewire.pipeline.reading import open_view
+from tidewire.pipeline.record_history import read_history
+from tidewire.pipeline.replica_counts import count_replica
+from tidewire.pipeline.replicas import read_replica
 from tidewire.pipeline.tables import Lake
 
 
@@ -39,9 +44,9 @@ def history(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> History:
     write_bronze(lake, history.events, history.position)
     with monkeypatch.context() as patch:
         late = SCHEMAS["Invoice__c"][1].schema_id
-        found = "tidewire.pipeline.apply.load_schemas"
+        found = "tidewire.pipeline.history_files.load_schemas"
         patch.setattr(
-            found, lambda _: {s.schema_id: s.json for s in SCHEMAS["Invoice__c"] if s.schema_id != late}
+            found, lambda *_: {s.schema_id: s.json for s in SCHEMAS["Invoice__c"] if s.schema_id != late}
         )
         apply_all(lake, 1)
     return history
@@ -51,8 +56,11 @@ def test_event_tried_again_with_its_schema_is_applied_in_its_place(lake: Lake, h
     (letter,) = open_letters(lake)
     assert (letter.reason, letter.entity) == ("schema_unknown", "Invoice__c")
     assert read_replicas(lake) != history.truth
+    assert read_replica(lake, "Invoice__c")["_stale"].to_pylist() == [True]
     assert retry(lake, 1, ManualClock()) == RetryReport(1, 0, 0)
     assert read_replicas(lake) == history.truth
+    assert read_replica(lake, "Invoice__c")["_stale"].to_pylist() == [False]
+    assert [row["problem"] for row in read_history(lake, "Invoice__c").to_pylist()] == [None] * 3
     assert open_letters(lake) == []
     row = manifest.newest(lake)
     assert row is not None
@@ -96,6 +104,47 @@ def test_event_that_still_does_not_decode_stays_a_dead_letter(lake: Lake) -> Non
     assert retry(lake, 1, ManualClock(), replay_ids=[1]) == RetryReport(0, 0, 0)
 
 
+def test_event_that_the_archive_has_dropped_stays_a_dead_letter(lake: Lake, history: History) -> None:
+    clock = ManualClock(10 * 86_400_000)
+    assert Compactor(lake, 1, clock, CompactionRules(keep_bronze_days=1)).drop_old()
+    assert retry(lake, 1, clock) == RetryReport(0, 0, 1)
+    assert len(open_letters(lake)) == 1
+
+
+@pytest.mark.parametrize("change_type,record_id", [("GAP_OVERFLOW", EMPTY_ID), ("UPDATE", "001*")])
+def test_event_about_every_record_that_does_not_decode_has_its_object_read_again(
+    lake: Lake, change_type: str, record_id: str
+) -> None:
+    history = History()
+    history.create("Account", {"Name": "a"})
+    history.commit()
+    history.add("Account", change_type, [record_id], {})
+    history.commit()
+    history.events[-1].payload = history.events[-1].payload[:-1]
+    write_bronze(lake, history.events, history.position)
+    apply_all(lake)
+    assert open_dirty(lake) == {}
+    assert {(r.entity, r.since) for r in open_resyncs(lake).values()} == {("Account", history.position)}
+    assert read_replica(lake, "Account")["_stale"].to_pylist() == [True]
+    (counted,) = (count_replica(open_view(lake, entity)) for entity in ("Account",))
+    assert (counted.live, counted.stale) == (1, 1)
+
+
+def test_event_whose_header_cannot_be_read_has_the_object_of_its_schema_read_again(lake: Lake) -> None:
+    history = History()
+    account = history.create("Account", {"Name": "a"})
+    history.create("Contact", {"Name.LastName": "Lee"})
+    history.commit()
+    history.update("Account", [account], {"Phone": "1"})
+    history.commit()
+    history.events[-1].payload = b"\xff"
+    write_bronze(lake, history.events, history.position)
+    apply_all(lake)
+    assert {(r.entity, r.since) for r in open_resyncs(lake).values()} == {("Account", history.position)}
+    assert [read_replica(lake, e)["_stale"].to_pylist() for e in ("Account", "Contact")] == [[True], [False]]
+    assert [letter.entity for letter in open_letters(lake)] == ["Account"]
+
+
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Neither the header nor the payload of any event can be read, until undone."""
@@ -105,7 +154,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
     with monkeypatch.context() as patch:
         patch.setattr(HeaderReader, "read", refuse)
-        patch.setattr("tidewire.pipeline.apply.load_schemas", lambda _: {})
+        patch.setattr("tidewire.pipeline.history_files.load_schemas", lambda *_: {})
         yield patch
 
 

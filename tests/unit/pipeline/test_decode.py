@@ -166,17 +166,17 @@ def test_event_whose_schema_is_missing_keeps_what_its_header_said() -> None:
     assert [note.reason for note in decoder.decoded.notes] == ["schema_unknown"]
 
 
-def test_event_of_which_nothing_is_known_leaves_only_a_note() -> None:
+def test_event_of_which_nothing_is_known_may_be_about_any_record_of_its_schemas_object() -> None:
     history = History()
     history.create("Account", {"Name": "a"})
     history.commit()
     history.events[0].payload = b"\xff"
     decoded = decode(history)
-    assert decoded.rows == {}
+    (row,) = rows_of(decoded)
+    assert (row["record_id"], row["problem"]) == (EMPTY_ID, "payload_invalid")
     (note,) = decoded.notes
-    assert note == Note(
-        "", "", history.position, "payload_invalid", "", SCHEMAS["Account"][0].schema_id, note.detail
-    )
+    schema_id = SCHEMAS["Account"][0].schema_id
+    assert note == Note("Account", EMPTY_ID, history.position, "payload_invalid", "", schema_id, note.detail)
 
 
 @pytest.mark.parametrize("entity", ["../../etc", "", "a b", "x" * 81, "1Account"])

@@ -146,7 +146,7 @@ def test_update_of_a_deleted_record_is_told_and_leaves_it_deleted() -> None:
 
 
 def test_row_that_did_not_decode_gives_way_to_its_retry() -> None:
-    dead = change("UPDATE", 2) | {"problem": "payload_invalid", "values_json": None}
+    dead = change("UPDATE", 2) | {"problem": "payload_invalid", "values_json": None, "sequence": 0}
     created = change("CREATE", 1, Name="a")
     assert fold(created, dead)[0] == {"001": row("001", 1, stale=True, Name="a")}
     assert fold(created, dead, change("UPDATE", 2, Name="b"))[0] == {"001": row("001", 2, Name="b")}
@@ -241,6 +241,66 @@ def test_time_that_no_calendar_has_is_lost_and_harms_no_other_row() -> None:
     assert (rows["001"]["At"], rows["001"]["On"]) == (None, None)
     assert rows["002"]["At"] is not None
     assert [each.reason for each in lost] == ["value_lost", "value_lost"]
+
+
+@pytest.mark.parametrize("has_base", [True, False])
+@pytest.mark.parametrize("change_type", ["READ", "UNDELETE"])
+def test_whole_row_by_a_later_schema_keeps_what_the_old_type_held(change_type: str, has_base: bool) -> None:
+    created = change("CREATE", 1, Size="big") | {"schema_id": "schema-1-rest"}
+    base = fold_records(None, pa.Table.from_pylist([created], schema=READS), TEXT_KINDS, 1).rows
+    whole = change(change_type, 3, Size=3.0) | {"schema_id": "schema-2-rest"}
+    rows, lost = fold(*([] if has_base else [created]), whole, base=base if has_base else None, kinds=RETYPED)
+    assert (rows["001"]["Size"], rows["001"]["Size__old_schema-1"], lost) == (3.0, "big", [])
+    early = change(change_type, 2) | {"schema_id": "schema-1-rest"}
+    rows, _ = fold(*([] if has_base else [created]), early, base=base if has_base else None, kinds=RETYPED)
+    assert (rows["001"]["Size"], rows["001"]["Size__old_schema-1"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "old,new,value,expected",
+    [
+        (Kind.DOUBLE, Kind.TEXT, 2.0, "2"),
+        (Kind.WHOLE, Kind.DOUBLE, 2, 2.0),
+        (Kind.WHOLE, Kind.TEXT, 2, "2"),
+    ],
+)
+def test_conversion_that_keeps_values_needs_no_old_column(
+    old: Kind, new: Kind, value: Any, expected: Any
+) -> None:
+    kinds = merge_kinds([("one", {"Size": old}), ("two", {"Size": new})])
+    assert kinds == {"Size": new}
+    rows, lost = fold(change("CREATE", 1, Size=value), kinds=kinds)
+    assert (rows["001"]["Size"], lost) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    "old,new",
+    [
+        (Kind.DATE, Kind.TIMESTAMP),
+        (Kind.TIMESTAMP, Kind.DATE),
+        (Kind.TIMESTAMP, Kind.TEXT),
+        (Kind.TEXT, Kind.DATE),
+        (Kind.TRUTH, Kind.TEXT),
+        (Kind.TRUTH, Kind.DOUBLE),
+        (Kind.TEXT, Kind.DOUBLE),
+        (Kind.TEXT, Kind.TRUTH),
+    ],
+)
+def test_conversion_that_the_guide_calls_incompatible_keeps_the_values_in_an_old_column(
+    old: Kind, new: Kind
+) -> None:
+    kinds = merge_kinds([("schema-1-rest", {"At": old}), ("schema-2-rest", {"At": new})])
+    assert kinds == {"At": new, "At__old_schema-1": old}
+    value = {Kind.TEXT: "x", Kind.TRUTH: True}.get(old, 86_400_000)
+    created = change("CREATE", 1, At=value) | {"schema_id": "schema-1-rest"}
+    base = fold_records(None, pa.Table.from_pylist([created], schema=READS), {"At": old}, 1).rows
+    rows, _ = fold(wildcard(2, "At"), base=base, kinds=kinds)
+    assert rows["001"]["At"] is (False if new is Kind.TRUTH else None)
+    assert rows["001"]["At__old_schema-1"] == base["At"][0].as_py()
+
+
+def test_record_that_was_never_seen_and_is_not_there_lacks_nothing() -> None:
+    assert fold(change("UPDATE", 5, Name="b"), change("MISSING", 6)) == ({}, [])
 
 
 def test_difference_that_does_not_fit_keeps_the_text_and_makes_the_row_stale() -> None:

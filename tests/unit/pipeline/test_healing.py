@@ -10,8 +10,11 @@ from tests.unit.pipeline.oracle import ENTITIES, Org
 from tests.unit.pipeline.test_resync import Mirror
 from tidewire.clock import ManualClock, SystemClock
 from tidewire.pipeline.bus import Bus, BusSettings
+from tidewire.pipeline.compaction import Compactor
 from tidewire.pipeline.control import open_resyncs
 from tidewire.pipeline.healing import Healing, heal_expired
+from tidewire.pipeline.hybrid import read_holes
+from tidewire.pipeline.spans import Span
 from tidewire.pipeline.tables import Lake, try_open_table
 
 EPOCH = 1
@@ -90,6 +93,30 @@ def test_archive_that_does_not_begin_where_the_lake_ends_is_not_used(tmp_path: P
     last = mirror.org.history.events[-1]
     write_bronze(other, [last], last.replay_id)
     assert heal(mirror, first_kept, other).action == "resynced"
+
+
+def test_archive_with_a_hole_of_its_own_is_taken_over_up_to_there_and_no_further(tmp_path: Path) -> None:
+    mirror, first_kept = mirror_with_a_hole(tmp_path)
+    events = mirror.org.history.events
+    after = [event.replay_id for event in events if event.replay_id > mirror.archived]
+    other = Mirror(mirror.org, tmp_path)
+    before_hole, last_lost = after[1], after[3]
+    write_bronze(other.lake, [event for event in events if event.replay_id <= before_hole], before_hole)
+    heal(other, last_lost + 1)
+    rest = [event for event in events if event.replay_id > last_lost]
+    write_bronze(other.lake, rest, mirror.org.history.position)
+    Compactor(other.lake, EPOCH, ManualClock()).join("bronze", at_least=2)
+    assert last_lost < first_kept
+    healed = heal(mirror, first_kept, other.lake)
+    assert healed == Healing("resynced", first_kept - 1)
+    bronze = try_open_table(mirror.lake, "bronze")
+    assert bronze is not None
+    assert read_holes(bronze) == (Span(before_hole, first_kept - 1),)
+    kept = bronze.delta.to_pyarrow_table(columns=["replay_id"])["replay_id"].to_pylist()
+    assert sorted(kept) == [event.replay_id for event in events if event.replay_id <= before_hole]
+    mirror.archived = healed.position
+    mirror.settle()
+    assert mirror.living() == mirror.truth()
 
 
 def test_lake_that_lacks_nothing_just_goes_on(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +14,11 @@ from tests.pipeline.history_bus import TOKEN, HistoryBus
 from tidewire.clock import SystemClock
 from tidewire.errors import ConfigInvalid, ReplayIdInvalid
 from tidewire.pipeline.bus import Bus, BusSettings
-from tidewire.pipeline.hybrid import HybridPlanner, try_open_archive
+from tidewire.pipeline.hybrid import HOLES, HybridPlanner, try_open_archive
 from tidewire.pipeline.source import ROWS, ReadSettings, read_partition
 from tidewire.pipeline.source_plans import ArchivePartition, BusPlanner, Partition, SpanPartition
-from tidewire.pipeline.spans import Span, join_spans
-from tidewire.pipeline.tables import Lake, read_rows
+from tidewire.pipeline.spans import START, Span, join_spans
+from tidewire.pipeline.tables import BRONZE, Lake, open_table, read_rows
 
 TRANSACTIONS = 60
 ARCHIVED = 40
@@ -119,6 +120,38 @@ def test_position_before_the_archive_is_the_servers_to_refuse(
     assert not archive.covers(before)
     with pytest.raises(ReplayIdInvalid):
         planner.divide(Span(before, history.position), 10)
+
+
+def test_hole_of_the_archive_is_the_servers_to_refuse_and_what_lies_around_it_is_read(
+    tmp_path: Path, bus: Bus, history: History
+) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    hole, end = Span(history.truths[9][0], history.truths[19][0]), history.truths[ARCHIVED - 1][0]
+    write_bronze(lake, [e for e in history.events if e.replay_id <= hole.after], hole.after)
+    write_bronze(lake, [], hole.through)
+    write_bronze(lake, [e for e in history.events if hole.through < e.replay_id <= end], end)
+    open_table(lake, "bronze", BRONZE).delta.alter.set_table_properties(
+        {HOLES: json.dumps([[hole.after, hole.through]])}, raise_if_not_exists=False
+    )
+    archive = try_open_archive(lake)
+    assert archive is not None
+    assert (archive.end_after(START), archive.end_after(hole.through)) == (hole.after, archive.through)
+    assert not any(archive.covers(position) for position in (hole.after, hole.through - 1))
+    assert archive.covers(hole.through)
+    planner = HybridPlanner(lake, BusPlanner(bus, SystemClock(), 60.0))
+    planner.bound()
+    assert planner.cut(archive.floor, None) == hole.after
+    rows = read_all(bus, lake, planner.divide(Span(archive.floor, hole.after), 100))
+    assert rows["replay_id"].to_pylist() == [e.replay_id for e in history.events if e.replay_id <= hole.after]
+    with pytest.raises(ReplayIdInvalid):
+        planner.divide(Span(hole.after, history.position), 10)
+    with pytest.raises(ReplayIdInvalid):
+        planner.divide(Span(archive.floor, history.position), 10)
+    behind = [e for e in history.events if e.replay_id > hole.through]
+    first_ms, next_ms = sorted({e.header["commitTimestamp"] for e in behind})[:2]
+    assert planner.starting(f"@{first_ms}") == hole.after  # a lost change may be of that time
+    assert planner.starting(f"@{next_ms}") > hole.through
+    planner.close()
 
 
 def test_empty_archive_leaves_all_to_the_bus(tmp_path: Path, bus: Bus, history: History) -> None:

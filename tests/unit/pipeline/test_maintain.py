@@ -22,7 +22,7 @@ from tests.pipeline.verdict import (
     manifest_positions,
 )
 from tidewire.clock import ManualClock
-from tidewire.errors import ObjectUnknown, WriteConflict
+from tidewire.errors import ReplayIdExpired, WriteConflict
 from tidewire.pipeline import manifest
 from tidewire.pipeline.compaction import CompactionRules, Compactor
 from tidewire.pipeline.control import open_dirty
@@ -210,7 +210,7 @@ def test_old_moments_events_and_files_go_and_the_newest_stays_readable(
     compactor.delete_unnamed()
     assert read_replicas(lake) == history.truth
     assert files_of(lake, "history/Account") == []
-    with pytest.raises(ObjectUnknown):
+    with pytest.raises(ReplayIdExpired, match="no longer keeps moments"):
         read_replica(lake, "Account", as_of=first)
 
 
@@ -253,3 +253,31 @@ def test_statistics_of_a_joined_file_let_readers_skip_it(filled: tuple[Lake, His
     positions = [e.replay_id for e in history.events]
     assert actions[0]["min.replay_id"] == positions[0]
     assert actions[0]["max.replay_id"] <= positions[-1]
+
+
+def test_versions_of_a_base_that_long_readable_moments_name_are_not_forgotten_by_delta(
+    filled: tuple[Lake, History],
+) -> None:
+    lake, history = filled
+    maintain_all(lake)
+    kept = "delta.logRetentionDuration"
+    Compactor(lake, 1, ManualClock(), CompactionRules()).delete_unnamed()
+    assert kept not in DeltaTable(lake.table("replica/Account")).metadata().configuration
+    patient = Compactor(lake, 1, ManualClock(), CompactionRules(readable_s=60 * DAY_S))
+    patient.delete_unnamed()
+    table = DeltaTable(lake.table("replica/Account"))
+    assert table.metadata().configuration[kept] == "interval 61 days"
+    patient.delete_unnamed()
+    version = DeltaTable(lake.table("replica/Account")).version()
+    assert version == table.version()
+    account = next(i for (entity, i) in history.truth.live if entity == "Account")
+    history.update("Account", [account], {"Phone": "+3"})
+    history.commit()
+    write_bronze(lake, [e for e in history.events if e.replay_id > bronze_floor(lake)], history.position)
+    apply_all(lake)
+    assert maintain_all(lake) == 1
+    patient.delete_unnamed()
+    after = DeltaTable(lake.table("replica/Account"))
+    assert after.metadata().configuration[kept] == "interval 61 days"
+    assert after.version() > version
+    assert_replicas_true_at_every_batch(lake, history)

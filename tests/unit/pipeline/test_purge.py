@@ -16,6 +16,7 @@ from tidewire.clock import ManualClock
 from tidewire.errors import IdMalformed, ObjectUnknown
 from tidewire.pipeline.control import OPEN, Dirty
 from tidewire.pipeline.dirty import mark, open_records
+from tidewire.pipeline.maintain import FoldRules, Maintainer
 from tidewire.pipeline.purge import purge
 from tidewire.pipeline.tables import Lake
 
@@ -85,6 +86,64 @@ def test_events_left_after_a_purge_can_be_applied_to_a_new_lake(tmp_path: Path) 
     live = read_replicas(lake).live
     assert set(live) == {("Account", kept)}
     assert live["Account", kept]["Phone"] == "9"
+
+
+def test_event_whose_header_cannot_be_read_goes_with_the_record_that_its_bytes_name(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    history = History()
+    gone, kept = (history.create("Account", {"Name": f"n{i}"}) for i in range(2))
+    for record_id in (gone, kept):
+        history.update("Account", [record_id], {"Phone": f"of {record_id}"})
+    history.commit()
+    for event in history.events[2:]:  # a length that is below zero, and then what was there
+        event.payload = b"\x01" + event.payload
+    write_bronze(lake, history.events, history.position)
+    apply_all(lake)
+    assert len(files_with(lake, f"of {gone}".encode())) == 1
+    purge(lake, EPOCH, "Account", gone, ManualClock())
+    assert files_with(lake, gone.encode()) == []
+    assert files_with(lake, f"of {kept}".encode())
+
+
+class Died(BaseException):
+    """Stands for the death of the process."""
+
+
+def test_purge_after_maintenance_died_on_new_buckets_leaves_the_base_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    history = History()
+    ids = [history.create("Account", {"Name": f"n{i}"}) for i in range(12)]
+    history.commit()
+    write_bronze(lake, history.events, history.position)
+    apply_all(lake)
+    Maintainer(lake, EPOCH, ManualClock(), FoldRules(rows_per_bucket=100)).fold("Account")
+
+    def say(phone: str) -> None:
+        after = history.position
+        history.update("Account", ids, {"Phone": phone})
+        history.commit()
+        write_bronze(lake, [e for e in history.events if e.replay_id > after], history.position)
+        apply_all(lake)
+
+    def die(point: str) -> None:
+        if point == "pipeline.maintain.after_base":
+            raise Died
+
+    say("1")
+    with monkeypatch.context() as patch:
+        patch.setattr("tidewire.pipeline.maintain.crash_point", die)
+        with pytest.raises(Died):
+            Maintainer(lake, EPOCH, ManualClock(), FoldRules(rows_per_bucket=6)).fold("Account")
+    purge(lake, EPOCH, "Account", ids[0], ManualClock())
+    assert files_with(lake, ids[0].encode()) == []
+    say("2")
+    Maintainer(lake, EPOCH, ManualClock(), FoldRules(rows_per_bucket=100)).fold("Account")
+    history.truth.live.pop(("Account", ids[0]))
+    found = read_replicas(lake).live
+    found.pop(("Account", ids[0]), None)  # the update after the purge names it again
+    assert found == history.truth.live
 
 
 def test_purge_of_what_is_no_record_is_refused(tmp_path: Path) -> None:

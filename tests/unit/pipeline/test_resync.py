@@ -162,6 +162,25 @@ def test_snapshot_again_reads_everything_again_though_the_log_has_not_moved(scra
     assert mirror.living() == mirror.truth()
 
 
+def test_snapshot_that_was_interrupted_goes_on_with_the_chunks_it_has(scratch: Path) -> None:
+    mirror = Mirror(Org(9), scratch)
+    while len(mirror.org.live["Account"]) < 7:
+        mirror.org.transact()
+    mirror.archived = snapshot.start(mirror.lake, EPOCH, mirror.reader, mirror.clock)
+    asked = open_resyncs(mirror.lake)
+    while not resync.read_chunks(mirror.lake, asked["Account"]):
+        mirror.resyncer.advance(1)
+    read = {entity: resync.read_chunks(mirror.lake, each) for entity, each in asked.items()}
+    mirror.clock.advance(1)
+    mirror.org.transact()
+    snapshot.start(mirror.lake, EPOCH, mirror.reader, mirror.clock)
+    still = open_resyncs(mirror.lake)
+    assert "Account" in still
+    assert {entity: resync.read_chunks(mirror.lake, each) for entity, each in still.items()} == read
+    mirror.settle()
+    assert mirror.living() == mirror.truth()
+
+
 def test_resync_that_apply_has_not_reached_waits_and_then_is_done(scratch: Path) -> None:
     mirror = Mirror(Org(3), scratch)
     mirror.org.transact()

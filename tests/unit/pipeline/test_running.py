@@ -36,8 +36,9 @@ from tidewire.pipeline.health import Health, Teller
 from tidewire.pipeline.metrics import render_metrics, serve_metrics
 from tidewire.pipeline.progress import Progress, render
 from tidewire.pipeline.queries import Gate, PipelineConfig, parse_failure
-from tidewire.pipeline.run import can_mend, run_pipeline
+from tidewire.pipeline.run import run_pipeline
 from tidewire.pipeline.status import PipelineStatus, StatusReader, read_status, read_told, write_told
+from tidewire.pipeline.supervision import can_mend
 from tidewire.pipeline.tables import Lake
 from tidewire.pipeline.worker import Job, Worker, as_platform_error
 
@@ -156,8 +157,8 @@ def test_progress_is_a_bar_on_a_terminal_and_rare_lines_elsewhere() -> None:
         clock.advance(0.25)
     bar.done()
     assert "\r\x1b[K[" + "#" * 30 + "] reading Account: 100 of 100 (100%)\n" in screen.getvalue()
-    assert len(file.getvalue().splitlines()) == 6
-    assert render("reading", 1234, None, has_bar=True) == "reading: 1,234"
+    assert file.getvalue() == ""
+    assert render("reading", 1234, None) == "reading: 1,234"
 
 
 def test_job_that_fails_is_put_off_and_does_not_hold_up_others(lake: Lake) -> None:
@@ -243,7 +244,7 @@ def test_query_is_stopped_once_its_batch_has_ended() -> None:
 
     def work(_batch: DataFrame, _id: int) -> None:
         has_begun.set()
-        may_end.wait(30)
+        may_end.wait(120)
         done.append("batch")
 
     def nothing() -> None:
@@ -251,12 +252,12 @@ def test_query_is_stopped_once_its_batch_has_ended() -> None:
 
     batch = threading.Thread(target=gate.guard(work), args=(None, 1))
     batch.start()
-    assert has_begun.wait(30)
+    assert has_begun.wait(120)
     stopping = threading.Thread(target=gate.stop, args=(LateQuery(nothing),))
     stopping.start()
     may_end.set()
-    stopping.join(30)
-    batch.join(30)
+    stopping.join(120)
+    batch.join(120)
     assert done == ["batch", "stop"]
 
 
@@ -274,10 +275,97 @@ def test_pipeline_told_to_stop_while_a_query_starts_begins_no_other(
     monkeypatch.setattr("tidewire.pipeline.run.start_archive", lambda *_: start("archive"))
     monkeypatch.setattr("tidewire.pipeline.run.start_apply", lambda *_: start("apply"))
     os.makedirs(lake.path)
-    config = PipelineConfig(lake, BusSettings("localhost:1", "/data/ChangeEvents"))
+    bus = BusSettings("localhost:1", "/data/ChangeEvents", org_id="00D000000000001", token="given")
+    config = PipelineConfig(lake, bus)
     status = run_pipeline(config, stop, spark=cast("SparkSession", object()), clock=ManualClock())
     assert begun == ["archive", "stopped"]
     assert status.health == "stopped"
+
+
+class ActiveQuery:
+    """A query that runs until it is stopped."""
+
+    isActive = True
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+class EndedQuery:
+    """A query that has ended, with an error or without."""
+
+    name = "archive"
+    isActive = False
+
+    def __init__(self, failure: str = "") -> None:
+        self._failure = failure
+
+    def exception(self) -> Exception | None:
+        return Exception(self._failure) if self._failure else None
+
+
+class PassingClock(ManualClock):
+    """Time goes on whenever it is asked for."""
+
+    def monotonic_s(self) -> float:
+        self.advance(1)
+        return super().monotonic_s()
+
+
+def run_once(lake: Lake, monkeypatch: pytest.MonkeyPatch, failures: list[str]) -> tuple[PipelineStatus, int]:
+    """A run that ends by itself, whose archive query fails with these one after the other; the status, and how often
+    it was started.
+    """
+    starts: list[int] = []
+
+    def start(*_: object) -> EndedQuery:
+        starts.append(1)
+        return EndedQuery(failures.pop(0) if failures else "")
+
+    monkeypatch.setattr("tidewire.pipeline.run.start_archive", start)
+    bus = BusSettings("localhost:1", "/data/ChangeEvents", org_id="00D000000000001", token="given")
+    config = PipelineConfig(lake, bus, available_now=True)
+    spark = cast("SparkSession", object())
+    try:
+        return run_pipeline(config, threading.Event(), spark=spark, clock=PassingClock()), len(starts)
+    except InternalError:
+        return read_status(lake), len(starts)
+
+
+def test_pipeline_that_fails_for_good_is_not_taken_for_one_that_was_told_to_stop(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = "trace\ntidewire.errors.ReplayIdInvalid: of another log\n"
+    monkeypatch.setattr("tidewire.pipeline.run.start_archive", lambda *_: EndedQuery(failure))
+    monkeypatch.setattr("tidewire.pipeline.run.start_apply", lambda *_: ActiveQuery())
+    bus = BusSettings("localhost:1", "/data/ChangeEvents", org_id="00D000000000001", token="given")
+    stop = threading.Event()
+    with pytest.raises(ReplayIdInvalid):
+        run_pipeline(
+            PipelineConfig(lake, bus), stop, spark=cast("SparkSession", object()), clock=ManualClock()
+        )
+    assert not stop.is_set()
+    assert not any(thread.name == "pipeline-worker" for thread in threading.enumerate())
+    assert read_status(lake).health == "failed"
+
+
+def test_run_that_ends_by_itself_tries_again_what_time_may_mend(
+    filled: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = "org.apache.spark.SparkException: Python worker failed to connect back."
+    status, starts = run_once(
+        filled, monkeypatch, [late, "java.io.IOException: No space left on device", late]
+    )
+    assert (status.health, status.problem, starts) == ("stopped", "", 4)
+
+
+def test_run_that_ends_by_itself_gives_up_in_the_end_and_says_why(
+    filled: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, starts = run_once(filled, monkeypatch, ["Python worker failed to connect back."] * 100)
+    assert status.health == "failed"
+    assert "Python worker failed to connect back" in status.problem
+    assert 1 < starts < 20
 
 
 def test_failures_are_told_apart_by_whether_time_can_mend_them() -> None:

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidewire.errors import ConfigInvalid, LogCorrupt, ReplayIdExpired
+from tidewire.pipeline.bus import BusSettings
 from tidewire.pipeline.offsets import Offset, parse_offset, render_offset
 from tidewire.pipeline.run import parse_failure
-from tidewire.pipeline.source import parse_read_settings
+from tidewire.pipeline.source import ReadSettings, TidewireStreamReader, parse_read_settings
 from tidewire.pipeline.source_plans import divide_span
 from tidewire.pipeline.spans import Span, check_continues, join_spans
 
@@ -29,6 +30,12 @@ def test_offset_of_the_first_version_is_read() -> None:
 def test_offset_that_cannot_be_read_is_refused(offset: dict[str, object]) -> None:
     with pytest.raises(ConfigInvalid, match="the checkpoint holds an offset"):
         parse_offset(offset)
+
+
+def test_reader_that_does_not_know_how_far_the_log_goes_reports_an_offset_that_is_none() -> None:
+    reader = TidewireStreamReader(BusSettings("localhost:1", "/data/ChangeEvents"), ReadSettings())
+    with pytest.raises(ConfigInvalid):
+        parse_offset(reader.reportLatestOffset())
 
 
 @pytest.mark.parametrize(

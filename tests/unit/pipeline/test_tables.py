@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.pipeline.histories import SCHEMAS, History, write_bronze
 from tidewire.clock import ManualClock
-from tidewire.errors import ConfigInvalid, LogCorrupt, StoreLocked, WriteConflict
+from tidewire.errors import ConfigInvalid, LogCorrupt, StoreClosed, StoreLocked, WriteConflict
 from tidewire.pipeline.archive import parse_receipts
 from tidewire.pipeline.bronze import BronzeTask
 from tidewire.pipeline.bus import BusSettings
@@ -23,7 +24,17 @@ from tidewire.pipeline.source import ROWS
 from tidewire.pipeline.spans import Span
 from tidewire.pipeline.spark import check_java
 from tidewire.pipeline.status import read_status
-from tidewire.pipeline.tables import BRONZE, Lake, append_files, append_rows, open_table, read_rows
+from tidewire.pipeline.tables import (
+    BRONZE,
+    CHECKPOINT_COMMITS,
+    Lake,
+    append_files,
+    append_rows,
+    load_schemas,
+    open_table,
+    peek_table,
+    read_rows,
+)
 from tidewire.pipeline.tables import SCHEMAS as SCHEMA_ROWS
 
 ROW = pa.Table.from_pylist([{"schema_id": "a", "schema_json": "{}"}], schema=SCHEMA_ROWS)
@@ -52,6 +63,44 @@ def test_table_that_files_were_appended_to_is_at_the_version_of_that_commit(lake
     table = open_table(lake, "t", SCHEMA_ROWS)
     append_files(table, [], SCHEMA_ROWS, 7, epoch=1)
     assert table.delta.version() == open_table(lake, "t", SCHEMA_ROWS).delta.version() == 1
+
+
+def test_peeked_table_is_shared_until_the_next_commit(lake: Lake) -> None:
+    assert peek_table(lake, "t") is None
+    append_rows(open_table(lake, "t", SCHEMA_ROWS), ROW, 10, epoch=1)
+    first = peek_table(lake, "t")
+    assert first is not None
+    assert (first.committed, peek_table(lake, "t")) == (10, first)
+    append_rows(open_table(lake, "t", SCHEMA_ROWS), ROW, 11, epoch=2)
+    second = peek_table(lake, "t")
+    assert second is not None
+    assert (first.committed, first.delta.version()) == (10, 1)
+    assert (second.committed, second.epoch, second.delta.version()) == (11, 2, 2)
+
+
+def test_peeked_table_that_was_made_anew_in_its_place_is_opened_again(lake: Lake) -> None:
+    append_rows(open_table(lake, "t", SCHEMA_ROWS), ROW, 10, epoch=1)
+    assert peek_table(lake, "t") is not None
+    shutil.rmtree(lake.table("t"))
+    assert peek_table(lake, "t") is None
+    append_rows(open_table(lake, "t", SCHEMA_ROWS), ROW, 7, epoch=1)
+    found = peek_table(lake, "t")
+    assert found is not None
+    assert (found.committed, found.delta.version()) == (7, 1)
+
+
+def test_table_has_a_checkpoint_after_a_few_commits(lake: Lake) -> None:
+    for position in range(1, CHECKPOINT_COMMITS + 1):
+        append_rows(open_table(lake, "t", SCHEMA_ROWS), ROW, position, epoch=1)
+    assert [*Path(lake.table("t"), "_delta_log").glob("*.checkpoint.parquet")] != []
+    assert open_table(lake, "t", SCHEMA_ROWS).committed == CHECKPOINT_COMMITS
+
+
+def test_schemas_of_a_version_that_does_not_show_yet_are_refused(lake: Lake) -> None:
+    with pytest.raises(StoreClosed, match="version 1 "):
+        load_schemas(lake, 1)
+    append_rows(open_table(lake, "schemas", SCHEMA_ROWS), ROW, None, epoch=1, writer="archive")
+    assert load_schemas(lake, 1) == load_schemas(lake) == {"a": "{}"}
 
 
 def test_lease_is_refused_while_held_and_its_epoch_rises(lake: Lake) -> None:

@@ -13,8 +13,8 @@ def ours(replay_id: int, last: int) -> TransactionMark:
     return TransactionMark(replay_id, last, f"key-{last}")
 
 
-def foreign(replay_id: int, key: str, *, is_gap: bool = False) -> TransactionMark:
-    return TransactionMark(replay_id, None, key, is_gap)
+def foreign(replay_id: int, key: str, *, is_gap: bool = False, is_overflow: bool = False) -> TransactionMark:
+    return TransactionMark(replay_id, None, key, is_gap or is_overflow, is_overflow)
 
 
 def test_no_events_are_closed_as_far_as_the_log_is_known() -> None:
@@ -60,7 +60,28 @@ def test_foreign_transaction_at_the_end_is_closed_when_the_log_moves_on() -> Non
 
 
 def test_foreign_gap_event_closes_no_transaction() -> None:
-    assert closed_through([foreign(10, "a"), foreign(11, "x", is_gap=True)], 10) is None
+    marks = [foreign(10, "a"), foreign(11, "x", is_gap=True)]
+    assert closed_through(marks, 11) is None
+    assert closed_through([*marks, foreign(12, "a")], 12) is None
+    assert closed_through([*marks, foreign(12, "a"), foreign(13, "b")], 13) == 12
+    assert closed_through([*marks, foreign(12, "a")], 13) == 13
+
+
+def test_foreign_gap_events_alone_need_nothing_to_close_them() -> None:
+    assert closed_through([foreign(10, "x", is_gap=True), foreign(11, "y", is_gap=True)], 11) == 11
+
+
+def test_foreign_overflow_event_closes_the_transaction_before_it() -> None:
+    marks = [foreign(10, "a"), foreign(11, "a"), foreign(12, "a", is_overflow=True)]
+    assert closed_through(marks, 12) == 12
+    assert closed_through([*marks, foreign(13, "a", is_overflow=True), foreign(14, "b")], 14) == 13
+
+
+def test_foreign_transaction_of_a_quiet_log_is_closed() -> None:
+    marks = [foreign(10, "a"), foreign(11, "b"), foreign(12, "b"), foreign(12, "b")]
+    assert closed_through(marks, 12) == 10
+    assert closed_through(marks, 12, is_quiet=True) == 12
+    assert closed_through([ours(10, 12)], 11, is_quiet=True) is None
 
 
 @st.composite

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.orgs import TestOrg
+from tests.unit.frontends.rest.data_caller import Caller
+from tidewire.access.streaming import Delivered
 from tidewire.clock import ManualClock
+from tidewire.events import Family
 from tidewire.pipeline.tables import Lake, read_rows, try_open_table
 from tidewire.pipeline.usage import read_daily, read_hourly, roll_up
 
@@ -97,3 +104,51 @@ def test_server_that_is_not_ours_gives_its_days(lake: Lake) -> None:
 )
 def test_answers_that_make_no_sense_are_left_out(lake: Lake, status: Any, metrics: Any) -> None:
     assert roll_up(lake, EPOCH, Answers(status, metrics), ManualClock()) == 0
+
+
+async def test_hours_and_days_of_a_real_org_equal_a_recount(lake: Lake, org: TestOrg) -> None:
+    await org.apply(events={"Few__e": {"fields": {}}}, capture=["Account"])
+    chance = random.Random(5)
+    recount: Counter[tuple[int, str]] = Counter()
+    org.clock.advance((DAY_MS - org.clock.now_ms() % DAY_MS) / 1000)
+    first_ms = org.clock.now_ms()
+    for _ in range(60):
+        hour_ms = org.clock.now_ms() // HOUR_MS * HOUR_MS
+        for _ in range(chance.choice([0, 0, 1, 3])):
+            await org.make_account()
+            await org.gate.publisher.publish(org.call, "Few__e", {})
+            # Two subscribed clients are two deliveries.
+            org.core.allocations.count_delivered([Delivered(chance.random() < 0.5, Family.CHANGE, 2)])
+            for name, count in ((PUBLISHED, 1), (DELIVERED, 2), ("PLATFORM_EVENTS_PUBLISHED", 1)):
+                recount[hour_ms, name] += count
+        org.clock.advance(3600)
+        await org.core.allocations.flush()
+        if chance.random() < 0.2:
+            await roll_up_from(org, lake)
+    await roll_up_from(org, lake)
+    assert read_hourly(lake) == recount
+    days: Counter[tuple[int, str]] = Counter()
+    for (hour_ms, name), value in recount.items():
+        days[hour_ms // DAY_MS * DAY_MS, name] += value
+    assert read_daily(lake) == {
+        key: value for key, value in days.items() if key[0] + DAY_MS <= org.clock.now_ms()
+    }
+    assert {day_ms for day_ms, _ in read_daily(lake)} == {first_ms, first_ms + DAY_MS}
+    assert await roll_up_from(org, lake) == 0
+
+
+async def roll_up_from(org: TestOrg, lake: Lake) -> int:
+    """Take over what the org tells by its two resources."""
+    query = "SELECT+Name,StartDate,EndDate,Value+FROM+PlatformEventUsageMetric"
+    _, metrics = await Caller(org).send("GET", f"query?q={query}")
+    status = {"usage": [asdict(each) for each in org.core.allocations.hourly_usage()]}
+    return roll_up(lake, EPOCH, Answers(status, metrics), org.clock)
+
+
+def test_hour_without_use_is_not_written_and_one_that_lost_its_use_is(lake: Lake) -> None:
+    clock = ManualClock(MIDNIGHT_MS + HOUR_MS)
+    assert roll_up(lake, EPOCH, Answers(hours((MIDNIGHT_MS, PUBLISHED, 0))), clock) == 0
+    assert roll_up(lake, EPOCH, Answers(hours((MIDNIGHT_MS, PUBLISHED, 3))), clock) == 1
+    clock.advance(1)
+    assert roll_up(lake, EPOCH, Answers(hours((MIDNIGHT_MS, PUBLISHED, 0))), clock) == 1
+    assert read_hourly(lake) == {(MIDNIGHT_MS, PUBLISHED): 0}

@@ -1,8 +1,11 @@
-"""The guide's own walk-throughs of gap and overflow events, step by step, with the race that its steps have."""
+"""The guide's own walk-throughs of gap and overflow events, step by step, with the race that its steps have; its lead
+conversion, and its rules for buffering transactions.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,26 @@ import pyarrow as pa
 import pytest
 
 from tests.pipeline.applying import apply_all
-from tests.pipeline.histories import History, write_bronze
+from tests.pipeline.histories import PREFIXES, SCHEMAS, History, read_replicas, schema_of, write_bronze
 from tidewire.ids import EMPTY_ID
-from tidewire.pipeline import manifest
-from tidewire.pipeline.control import open_dirty, open_resyncs
+from tidewire.pipeline import manifest, resync
+from tidewire.pipeline.control import Resync, open_dirty, open_resyncs
 from tidewire.pipeline.record_history import read_history
 from tidewire.pipeline.replicas import read_replica
 from tidewire.pipeline.tables import READS, Lake, append_rows, open_table
+from tidewire.schema.standard.sales import LEAD, OPPORTUNITY
+
+CONVERTED = {"Account", "Contact", "Opportunity", "Lead"}
+
+
+@pytest.fixture
+def sales() -> Iterator[None]:
+    """Leads and opportunities, for this test alone."""
+    SCHEMAS["Lead"], SCHEMAS["Opportunity"] = [schema_of(LEAD)], [schema_of(OPPORTUNITY)]
+    PREFIXES["Lead"], PREFIXES["Opportunity"] = "00Q", "006"
+    yield
+    for name in ("Lead", "Opportunity"):
+        del SCHEMAS[name], PREFIXES[name]
 
 
 @pytest.fixture
@@ -135,3 +151,153 @@ def test_overflow_of_one_entity_while_another_flows(lake: Lake) -> None:
         kept: ("kept", None, False),
         changed: ("told by none", "9", False),
     }
+
+
+def convert_lead(history: History, lead: str) -> None:
+    """The four changes that the guide shows, in their order."""
+    account = history.create("Account", {"Name": "Acme"})
+    contact = history.create("Contact", {"Name.FirstName": "Ada", "Name.LastName": "Lee"})
+    opportunity = history.create("Opportunity", {"Name": "Acme-"})
+    history.update(
+        "Lead",
+        [lead],
+        {
+            "Status": "Closed - Converted",
+            "IsConverted": True,
+            "ConvertedDate": 1_620_000_000_000 // 86_400_000 * 86_400_000,
+            "ConvertedAccountId": account,
+            "ConvertedContactId": contact,
+            "ConvertedOpportunityId": opportunity,
+        },
+    )
+
+
+@pytest.mark.usefixtures("sales")
+@pytest.mark.parametrize("has_last", [True, False])
+def test_lead_conversion_archived_event_by_event_is_seen_as_a_whole_or_not_at_all(
+    lake: Lake, has_last: bool
+) -> None:
+    history = History()
+    lead = history.create("Lead", {"Name.LastName": "Lee", "Company": "Acme", "IsConverted": False})
+    history.commit(has_last=has_last)
+    convert_lead(history, lead)
+    # Its key and number are its own, so it neither belongs to the conversion nor ends it.
+    history.add("Contact", "GAP_UPDATE", [history.new_id("Contact")], {}, key="of the database".ljust(36))
+    history.commit(has_last=has_last)
+    history.create("Contact", {"Name.LastName": "Next"})
+    history.commit(has_last=has_last)
+    before, after = history.truths[0][1], history.truths[1][1]
+    seen = []
+    for event in history.events:
+        write_bronze(lake, [event], event.replay_id)
+        apply_all(lake, 1)
+        found = read_replicas(lake)
+        seen.append({entity for entity, _ in found.live})
+        assert found in (before, after, history.truth) or not found.live
+    assert CONVERTED in seen
+    assert {"Lead"} in seen
+    row = read_replica(lake, "Lead").to_pylist()[0]
+    assert (row["IsConverted"], row["Company"], str(row["ConvertedDate"])) == (True, "Acme", "2021-05-03")
+    told = read_history(lake, "Lead").to_pylist()[-1]
+    assert (told["sequence"], told["user_id"], told["origin"]) == (
+        4,
+        "005TW0000000001AAA",
+        "com/example/test",
+    )
+    assert json.loads(told["before_json"])["IsConverted"] is False
+    keys = {
+        row["transaction_key"]
+        for entity in CONVERTED
+        for row in read_history(lake, entity).to_pylist()
+        if row["commit_ms"] == told["commit_ms"] and row["change_type"] != "GAP_UPDATE"
+    }
+    assert keys == {told["transaction_key"]}
+
+
+@pytest.mark.parametrize("change_type", ["GAP_CREATE", "GAP_UNDELETE"])
+def test_gap_of_a_record_that_comes_shows_nothing_until_it_is_read(lake: Lake, change_type: str) -> None:
+    history = History()
+    record_id = history.new_id("Account")
+    if change_type == "GAP_UNDELETE":
+        history.add("Account", "CREATE", [record_id], {"Name": "a"})
+        history.commit()
+        history.add("Account", "DELETE", [record_id], {})
+        history.commit()
+    history.add("Account", change_type, [record_id], {})
+    history.commit()
+    gap = history.position
+    history.add("Account", "UPDATE", [record_id], {"Phone": "2"}, changed=["Phone"])
+    history.commit()
+    archive(lake, history)
+    assert state(lake, "Account") == {}
+    assert open_dirty(lake)["Account"][record_id].replay_id == history.position
+    read(lake, "Account", gap, **{record_id: {"Name": "b", "Phone": "1"}})
+    assert state(lake, "Account", "Name", "Phone") == {record_id: ("b", "2", False)}
+    told = read_history(lake, "Account").to_pylist()
+    assert [row["change_type"] for row in told[-3:]] == [change_type, "READ", "UPDATE"]
+    assert told[-2]["after_json"] == told[-1]["before_json"] == '{"Name":"b","Phone":"1"}'
+
+
+def test_second_overflow_before_the_first_is_read_asks_for_reads_after_both(lake: Lake) -> None:
+    history = History()
+    account = history.create("Account", {"Name": "a"})
+    history.commit()
+    for _ in range(2):
+        history.add("Account", "GAP_OVERFLOW", [EMPTY_ID], {})
+        history.commit()
+        archive(lake, history)
+        assert open_resyncs(lake)["Account"].since == history.position
+    read(lake, "Account", history.position - 1, **{account: {"Name": "between the two"}})
+    assert state(lake, "Account", "Name") == {account: ("between the two", True)}
+    read(lake, "Account", history.position, **{account: {"Name": "after both"}})
+    assert state(lake, "Account", "Name") == {account: ("after both", False)}
+
+
+def test_enriched_fields_are_kept_apart_and_events_that_share_a_replay_id_all_count(lake: Lake) -> None:
+    history = History()
+    ids = [history.create("Account", {"Name": "a", "Site": "true"}) for _ in range(3)]
+    history.commit()
+    for i, record_id in enumerate(ids):
+        values = {"Fax": "9", "Site": "later"}
+        history.add("Account", "UPDATE", [record_id], values, changed=["Fax"], is_ungrouped=i > 0)
+    history.commit()
+    history.add("Account", "DELETE", ids[:1], {"Site": "later"})
+    history.commit()
+    archive(lake, history)
+    assert state(lake, "Account", "Fax", "Site") == dict.fromkeys(ids[1:], ("9", "true", False))
+    told = [row for row in read_history(lake, "Account").to_pylist() if row["change_type"] != "CREATE"]
+    assert [json.loads(row["enriched_json"]) for row in told] == [{"Site": "later"}] * 4
+    assert [row["changed"] for row in told] == [["Fax"]] * 3 + [[]]
+
+
+def test_object_first_met_after_the_snapshot_is_read_as_a_whole(lake: Lake) -> None:
+    resync.ask(lake, 1, 0, [Resync("Account", "snapshot", 1000)])
+    history = History()
+    history.update("Contact", [history.create("Contact", {"Name.LastName": "Lee"})], {"Email": None})
+    history.create("Account", {"Name": "a"})
+    history.commit()
+    archive(lake, history)
+    assert {e: r.cause for e, r in open_resyncs(lake).items()} == {"Account": "snapshot", "Contact": "new"}
+
+
+def test_update_of_a_record_of_which_nothing_is_known_says_so_in_history_until_it_is_read(lake: Lake) -> None:
+    history = History()
+    record_id = history.new_id("Account")
+    for phone in ("1", "2"):
+        history.add("Account", "UPDATE", [record_id], {"Phone": phone}, changed=["Phone"])
+        history.commit()
+    archive(lake, history)
+    assert open_dirty(lake)["Account"][record_id].reason == "unknown"
+    told = read_history(lake, "Account").to_pylist()
+    assert [(row["problem"], row["before_json"], row["after_json"]) for row in told] == [
+        ("unknown", None, None),
+        ("unknown", None, None),
+    ]
+    read(lake, "Account", history.position - 1, **{record_id: {"Name": "a", "Phone": "1"}})
+    told = read_history(lake, "Account").to_pylist()
+    assert [(row["change_type"], row["problem"]) for row in told] == [
+        ("UPDATE", "unknown"),
+        ("READ", None),
+        ("UPDATE", None),
+    ]
+    assert json.loads(told[-1]["after_json"]) == {"Name": "a", "Phone": "2"}

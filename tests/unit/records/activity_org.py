@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from tests.stores import OpenStore
-from tests.unit.records.small_org import USER, Org, open_records
+from tests.unit.records.small_org import USER, Org, make_user, open_records
 from tidewire.events import ChangeType, Value
 from tidewire.records.settings import OrgSettings
 from tidewire.records.table import read_rows
@@ -27,23 +27,6 @@ async def open_activities(place: OpenStore, *, is_shared: bool = False) -> Async
             settings = OrgSettings(shared_activities=True)
             await opened.records.write_plain(lambda tx: opened.types.change_settings(tx, settings))
         yield opened
-
-
-async def make_user(org: Org, name: str, profile: str) -> str:
-    """Another user."""
-    return await org.make(
-        "User",
-        Username=f"{name}@example.com",
-        LastName=name,
-        Alias=name,
-        Email=f"{name}@example.com",
-        CommunityNickname=name,
-        ProfileId=profile,
-        TimeZoneSidKey="GMT",
-        LocaleSidKey="en_US",
-        EmailEncodingKey="UTF-8",
-        LanguageLocaleKey="en_US",
-    )
 
 
 async def make_guest(org: Org) -> str:

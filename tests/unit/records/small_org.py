@@ -91,3 +91,20 @@ async def open_records(place: OpenStore) -> AsyncIterator[Org]:
         yield opened
     finally:
         opened.close()
+
+
+async def make_user(org: Org, name: str, profile: str) -> str:
+    """A user of a profile."""
+    return await org.make(
+        "User",
+        Username=f"{name}@example.com",
+        LastName=name,
+        Alias=name,
+        Email=f"{name}@example.com",
+        CommunityNickname=name,
+        ProfileId=profile,
+        TimeZoneSidKey="GMT",
+        LocaleSidKey="en_US",
+        EmailEncodingKey="UTF-8",
+        LanguageLocaleKey="en_US",
+    )

@@ -17,7 +17,6 @@ from tests.unit.records.activity_org import (
     make_guest,
     make_recurring_task,
     make_series,
-    make_user,
     moment,
     occurrences,
     open_activities,
@@ -25,7 +24,7 @@ from tests.unit.records.activity_org import (
     told,
     update,
 )
-from tests.unit.records.small_org import NOW_MS, USER, Org
+from tests.unit.records.small_org import NOW_MS, USER, Org, make_user
 from tidewire.capture.change_events import change_events
 from tidewire.errors import (
     DuplicateValue,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.stores import OpenStore
-from tests.unit.records.small_org import USER, Org, open_records
+from tests.unit.records.small_org import USER, Org, make_user, open_records
 from tidewire.errors import (
     ExternalIdAmbiguous,
     FieldUnknown,
@@ -40,20 +40,7 @@ async def org(place: OpenStore) -> AsyncIterator[Org]:
         )
         await opened.add(custom_object("Part__c", "Part", "Parts", "a01", 1001, None, (code, number)))
         profile = await opened.make("Profile", Name="Standard")
-        user = await opened.make(
-            "User",
-            Username="u@example.com",
-            LastName="U",
-            Alias="u",
-            Email="u@example.com",
-            CommunityNickname="u",
-            ProfileId=profile,
-            TimeZoneSidKey="GMT",
-            LocaleSidKey="en_US",
-            EmailEncodingKey="UTF-8",
-            LanguageLocaleKey="en_US",
-        )
-        assert user == USER
+        assert await make_user(opened, "u", profile) == USER
         yield opened
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.stores import OpenStore
-from tests.unit.records.small_org import USER, Org, open_records
+from tests.unit.records.small_org import USER, Org, make_user, open_records
 from tidewire.errors import (
     DeleteRestricted,
     FieldNotWriteable,
@@ -41,19 +41,7 @@ async def org(place: OpenStore) -> AsyncIterator[Org]:
     async with open_records(place) as opened:
         await opened.write(lambda unit: switch_on(unit, opened.types))
         profile = await opened.make("Profile", Name="Standard")
-        user = await opened.make(
-            "User",
-            Username="u@example.com",
-            LastName="U",
-            Alias="u",
-            Email="u@example.com",
-            ProfileId=profile,
-            TimeZoneSidKey="GMT",
-            LocaleSidKey="en_US",
-            EmailEncodingKey="UTF-8",
-            LanguageLocaleKey="en_US",
-        )
-        assert user == USER
+        assert await make_user(opened, "u", profile) == USER
         yield opened
 
 

@@ -75,6 +75,52 @@ def test_check_of_single_values_agrees_with_decoding(name: str, payload: bytes) 
     assert is_accepted(SINGLE[name], payload) == is_decodable(SINGLE[name], payload)
 
 
+FLAT = EventSchema(
+    json.dumps(
+        {
+            "type": "record",
+            "name": "Flat",
+            "fields": [
+                {"name": "at", "type": "long"},
+                {"name": "text", "type": ["null", "string"]},
+                {"name": "count", "type": ["int", "null", "boolean"]},
+                {"name": "size", "type": ["null", "double", "float"]},
+                {"name": "last", "type": "string"},
+            ],
+        }
+    )
+)
+FLAT_VALUES = st.fixed_dictionaries(
+    {
+        "at": st.integers(-(2**63), 2**63 - 1),
+        "text": st.none() | st.text(max_size=70),
+        "count": st.none() | st.booleans() | st.integers(-(2**31), 2**31 - 1),
+        "size": st.none() | st.floats(allow_nan=False),
+        "last": st.text(max_size=70) | st.text(st.characters(max_codepoint=127), max_size=63),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def busy() -> EventSchema:
+    """A schema that so many payloads were checked by that one look says of most that they fit."""
+    schema = EventSchema(FLAT.json)
+    payload = FLAT.encode({"at": 1, "last": ""})
+    for _ in range(5000):
+        schema.check(payload)
+    return schema
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_busy_schema_checks_as_one_that_was_never_used(busy: EventSchema, data: st.DataObject) -> None:
+    payload = FLAT.encode(data.draw(FLAT_VALUES))
+    assert is_accepted(busy, payload)
+    place = data.draw(st.integers(0, len(payload)))
+    damaged = payload[:place] + data.draw(st.binary(max_size=2)) + payload[place + 1 :]
+    assert is_accepted(busy, damaged) == is_decodable(FLAT, damaged)
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_check_of_a_damaged_event_agrees_with_decoding(data: st.DataObject) -> None:

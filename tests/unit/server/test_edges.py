@@ -33,7 +33,7 @@ class Edge:
         self.wire = Wire(self._heard.put_nowait, lambda: None)
 
     async def hear(self) -> Message:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             return await self._heard.get()
 
 

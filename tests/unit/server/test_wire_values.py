@@ -8,7 +8,15 @@ import pytest
 
 from tidewire import errors
 from tidewire.access.principal import Principal
-from tidewire.delivery.link import ChannelGrant, CoreLink, LogBounds, LogPage, PublishDraft, PublishOutcome
+from tidewire.delivery.link import (
+    ChannelGrant,
+    CoreLink,
+    LogBounds,
+    LogPage,
+    PublishDraft,
+    PublishOutcomes,
+    Refusal,
+)
 from tidewire.errors import InternalError, PlatformError, ReplayIdExpired
 from tidewire.events import CommittedBatch, Event, Family
 from tidewire.server.wire_link import RemoteLink
@@ -53,7 +61,7 @@ def test_batch_comes_out_as_it_went_in() -> None:
         ("visible_record_ids", frozenset({"001", "002"})),
         ("log_bounds", LogBounds(1, 1 << 62)),
         ("read_log", LogPage((EVENT,), 9)),
-        ("publish", [PublishOutcome("uuid", 7), PublishOutcome("uuid", 0, "code", "text")]),
+        ("publish", PublishOutcomes(("a", "b"), 7, ((1, Refusal("code", "text")),), "sid")),
     ],
 )
 def test_result_comes_out_as_it_went_in(name: str, result: Any) -> None:

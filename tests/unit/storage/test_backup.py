@@ -25,6 +25,7 @@ from tidewire.storage.archive import (
     measure_file,
     open_archive,
     write_archive,
+    written_bytes,
 )
 from tidewire.storage.migrations import LAYOUT_VERSION
 from tidewire.storage.store import Reader
@@ -335,3 +336,7 @@ async def test_backup_of_one_kind_of_store_is_refused_by_the_other(
 ) -> None:
     with pytest.raises(ConfigInvalid, match="same kind of store"):
         restore_backup(backup, settings_of(tmp_path / "new", postgres.make_url()), org.clock)
+
+
+def test_what_is_written_to_a_place_that_no_disk_can_hold_is_nothing(tmp_path: Path) -> None:
+    assert written_bytes(tmp_path / ("x" * 300) / "monday.backup") == 0

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
+import tidewire
 from tidewire.clock import SystemClock
 from tidewire.errors import ConfigInvalid
+from tidewire.transport.certificates import ensure_certificates
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.http_server import Route, Router, serve_http
-from tidewire.transport.tls import ensure_certificates, server_ssl_context
+from tidewire.transport.tls import ensure_certificates_apart, server_ssl_context
 
 DAY_MS = 86_400_000
 NOW_MS = 1_794_700_000_000
@@ -74,6 +79,51 @@ def test_server_key_of_another_authority_is_replaced(tmp_path: Path) -> None:
 def test_impossible_host_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid):
         ensure_certificates(tmp_path, ["bücher" + "ü" * 80], NOW_MS)
+
+
+def test_certificates_made_by_a_process_of_their_own_are_found_good_here(tmp_path: Path) -> None:
+    made = ensure_certificates_apart(tmp_path, ["wire.example"], NOW_MS)
+    before = made.server.read_bytes()
+    assert ensure_certificates(tmp_path, ["wire.example"], NOW_MS) == made
+    assert made.server.read_bytes() == before
+
+
+def test_certificates_are_made_whatever_lies_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tidewire").mkdir()
+    (tmp_path / "tidewire" / "__init__.py").write_text("raise SystemExit('another tidewire')")
+    monkeypatch.chdir(tmp_path)
+    assert ensure_certificates_apart(tmp_path / "tls", [], NOW_MS).server.exists()
+
+
+def test_certificates_are_made_by_the_very_package_that_asks_for_them(tmp_path: Path) -> None:
+    package = Path(tidewire.__file__).parent
+    for name in ("__init__.py", "errors.py", "transport/__init__.py", "transport/tls.py"):
+        copy = tmp_path / "other" / "tidewire" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(package / name, copy)
+    (tmp_path / "other" / "tidewire" / "transport" / "certificates.py").write_text(
+        "raise SystemExit('other')"
+    )
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'other')!r})\n"
+        "from pathlib import Path; from tidewire.transport.tls import ensure_certificates_apart\n"
+        f"ensure_certificates_apart(Path({str(tmp_path / 'tls')!r}), [], {NOW_MS})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.endswith("ConfigInvalid: other\n")
+
+
+def test_impossible_host_name_is_refused_by_a_process_of_its_own_in_the_same_words(tmp_path: Path) -> None:
+    host = "bücher" + "ü" * 80
+    with pytest.raises(ConfigInvalid, match="is not a host name"):
+        ensure_certificates_apart(tmp_path, [host], NOW_MS)
+
+
+def test_server_does_not_load_what_makes_certificates() -> None:
+    code = "import sys, tidewire.server.run; sys.exit('cryptography' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_client_that_trusts_the_authority_is_served_over_tls(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.running import Json, Rest
 from tidewire.testing import ServerProcess
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 OBJECT = "ClassicThing__c"
 ASYNC = "/services/async/52.0"
 NS = "{http://www.force.com/2009/06/asyncapi/dataload}"

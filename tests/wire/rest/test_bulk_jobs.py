@@ -17,7 +17,7 @@ import pytest
 from tests.running import API, Json, Rest
 from tidewire.testing import READER_USERNAME, ServerProcess
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 OBJECT = "BulkThing__c"
 
 

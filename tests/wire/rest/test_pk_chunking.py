@@ -12,7 +12,7 @@ import requests
 from tests.running import Json, Rest
 from tidewire.testing import ServerProcess
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 OBJECT = "ChunkedThing__c"
 HEADER = "Sforce-Enable-PKChunking"
 

@@ -5,7 +5,8 @@ import { useEffect, useState } from "preact/hooks";
 import type { Api } from "../api";
 import { useConsole } from "../console";
 import { addMember, entityOf, readMembers, readSelectable, removeMember, STANDARD_CHANNEL } from "../selection";
-import { Done, Field, Page, Problem, TextField, useLoad, useWork } from "../ui";
+import { useStore } from "../store";
+import { Done, Field, NotTold, Page, Problem, TextField, useLoad, useWork } from "../ui";
 
 interface Choice {
   event: string;
@@ -47,7 +48,8 @@ async function saveSelection(api: Api, wanted: readonly string[]): Promise<strin
 }
 
 export function Capture(): JSX.Element {
-  const { api } = useConsole();
+  const { api, known } = useConsole();
+  const now = useStore(known);
   const loaded = useLoad(() => readSelection(api), [api]);
   const [selected, setSelected] = useState<readonly string[]>([]);
   const [filter, setFilter] = useState("");
@@ -68,6 +70,13 @@ export function Capture(): JSX.Element {
         loaded.again();
       }
     });
+  if (now.statusRefused !== "") {
+    return (
+      <Page title="Change Data Capture">
+        <NotTold reason="what is selected needs the permission View Setup" />
+      </Page>
+    );
+  }
   return (
     <Page
       title="Change Data Capture"
@@ -95,14 +104,14 @@ export function Capture(): JSX.Element {
           Save
         </button>
         <button type="button" disabled={!isChanged} onClick={() => setSelected(saved)}>
-          Undo
+          Cancel
         </button>
       </div>
     </Page>
   );
 }
 
-/** A list from which several can be taken at once, by mouse, keyboard or double click. */
+/** A list from which several can be taken at once, by button, Enter or double click. */
 function Picker(props: {
   label: string;
   action: string;
@@ -112,19 +121,23 @@ function Picker(props: {
   const [marked, setMarked] = useState<string[]>([]);
   const here = marked.filter((event) => props.choices.some((choice) => choice.event === event));
   const move = (): void => {
+    if (here.length === 0) {
+      return;
+    }
     props.onMove(here);
     setMarked([]);
   };
   return (
     <div>
       <Field label={props.label}>
-        {(id) => (
+        {(ties) => (
           <select
-            id={id}
+            {...ties}
             multiple
             size={12}
             onChange={(event) => setMarked([...event.currentTarget.selectedOptions].map((option) => option.value))}
             onDblClick={move}
+            onKeyDown={(event) => event.key === "Enter" && move()}
           >
             {props.choices.map((choice) => (
               <option key={choice.event} value={choice.event} selected={here.includes(choice.event)}>

@@ -7,12 +7,14 @@ import { useConsole } from "../console";
 import {
   DeleteButton,
   Done,
+  OpenForm,
   Page,
   Problem,
   SaveButtons,
   Section,
   Table,
   TextField,
+  WatchLink,
   emptyText,
   useLoad,
   useWork,
@@ -58,6 +60,10 @@ function GenericChannels(): JSX.Element {
       loaded.again();
       return `${String(row["Name"])} is deleted.`;
     });
+  const open = (opened: GenericDraft | null): void => {
+    work.forget();
+    setDraft(opened);
+  };
   const columns: readonly Column<SObject>[] = [
     { name: "Name", cell: (row) => <code>{String(row["Name"])}</code> },
     { name: "Description", cell: (row) => String(row["Description"] ?? "") },
@@ -68,7 +74,7 @@ function GenericChannels(): JSX.Element {
           <button
             type="button"
             onClick={() =>
-              setDraft({
+              open({
                 id: String(row["Id"]),
                 name: String(row["Name"]),
                 description: String(row["Description"] ?? ""),
@@ -77,20 +83,15 @@ function GenericChannels(): JSX.Element {
           >
             Edit<span class="unseen"> {String(row["Name"])}</span>
           </button>
+          <WatchLink channel={String(row["Name"])} />
           <DeleteButton what={String(row["Name"])} isBusy={work.isBusy} onDelete={() => void remove(row)} />
         </span>
       ),
     },
   ];
-  const submit = (event: Event): void => {
-    event.preventDefault();
-    if (draft !== null) {
-      void save(draft);
-    }
-  };
   return (
     <Section title="Generic streaming channels">
-      <Problem text={loaded.problem || work.problem} />
+      <Problem text={loaded.problem || (draft === null ? work.problem : "")} />
       <Done text={work.done} />
       <Table
         label="Generic streaming channels"
@@ -99,12 +100,18 @@ function GenericChannels(): JSX.Element {
         empty={emptyText(loaded, "There is no generic channel yet.")}
         keyOf={(row) => String(row["Id"])}
       />
-      {draft === null ? (
-        <button type="button" onClick={() => setDraft({ id: "", name: "/u/", description: "" })}>
+      <p>
+        <button type="button" onClick={() => open({ id: "", name: "/u/", description: "" })}>
           New generic channel
         </button>
-      ) : (
-        <form class="card" onSubmit={submit}>
+      </p>
+      {draft !== null && (
+        <OpenForm
+          key={draft.id}
+          label="Generic channel"
+          onSubmit={() => void save(draft)}
+          onCancel={() => open(null)}
+        >
           <TextField
             label="Channel name"
             value={draft.name}
@@ -117,8 +124,9 @@ function GenericChannels(): JSX.Element {
             value={draft.description}
             onChange={(description) => setDraft({ ...draft, description })}
           />
-          <SaveButtons isBusy={work.isBusy} onCancel={() => setDraft(null)} />
-        </form>
+          <Problem text={work.problem} />
+          <SaveButtons isBusy={work.isBusy} onCancel={() => open(null)} />
+        </OpenForm>
       )}
     </Section>
   );

@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { explain, type Api } from "../api";
-import { REPLAY_NEW } from "../client";
+import { REPLAY_ALL } from "../client";
 import { useConsole } from "../console";
 import { Done, Page, Problem, TextField, useWork } from "../ui";
 import { DATA } from "../version";
@@ -30,7 +30,7 @@ export function GenericDemo(): JSX.Element {
     ensureChannel(api).then(
       (id) => {
         setChannelId(id);
-        stream.subscribe(CHANNEL, REPLAY_NEW);
+        stream.subscribe(CHANNEL, REPLAY_ALL);
       },
       (error: unknown) => setProblem(explain(error)),
     );
@@ -40,8 +40,7 @@ export function GenericDemo(): JSX.Element {
     const wanted = Math.min(MAX_EVENTS, Math.max(1, Math.trunc(Number(count)) || 1));
     setCount(String(wanted));
     void work.run(async () => {
-      const numbers = Array.from({ length: wanted }, (_, index) => index + 1);
-      const pushEvents = numbers.map((number) => ({ payload: `${message} ${number}`, userIds: [] }));
+      const pushEvents = Array.from({ length: wanted }, () => ({ payload: message, userIds: [] }));
       await api.call("POST", `${DATA}/sobjects/StreamingChannel/${channelId}/push`, { pushEvents });
       return `${wanted} events were pushed.`;
     });
@@ -53,9 +52,9 @@ export function GenericDemo(): JSX.Element {
     >
       <Problem text={problem} />
       <div class="side">
-        <ReplaySettings stream={stream} channel={CHANNEL} action="Update Subscription" />
+        <ReplaySettings stream={stream} channel={CHANNEL} channelId={channelId} action="Update Subscription" />
         <form class="card" onSubmit={act}>
-          <h2>Generate events</h2>
+          <h2>Generate new events</h2>
           <TextField label="Message" value={message} onChange={setMessage} required />
           <TextField
             label="Number of Events"

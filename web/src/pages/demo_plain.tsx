@@ -6,7 +6,7 @@ import { useRoute } from "../route";
 import { useStore } from "../store";
 import { parseReplayFrom } from "../stream";
 import { Page, Problem, TextField } from "../ui";
-import { MetaLog, Notifications, useStream } from "../watching";
+import { MetaLog, NO_REPLAY_ID, Notifications, ReplayField, Subscribed, useStream } from "../watching";
 
 export function PlainDemo(): JSX.Element {
   const [, , given] = useRoute();
@@ -15,16 +15,13 @@ export function PlainDemo(): JSX.Element {
   const [from, setFrom] = useState("-1");
   const [problem, setProblem] = useState("");
   const subscribed = useStore(stream.channel);
-  const state = useStore(stream.state);
   const subscribe = (event: Event): void => {
     event.preventDefault();
     const replayFrom = parseReplayFrom(from);
-    if (replayFrom === null) {
-      setProblem("Replay From Id must be -2, -1 or the replay id of an event.");
-      return;
+    setProblem(replayFrom === null ? NO_REPLAY_ID : "");
+    if (replayFrom !== null) {
+      stream.subscribe(channel.trim(), replayFrom);
     }
-    setProblem("");
-    stream.subscribe(channel.trim(), replayFrom);
   };
   return (
     <Page title="Any channel" intro="Push topics, generic channels, change events and platform events alike.">
@@ -36,22 +33,14 @@ export function PlainDemo(): JSX.Element {
           onChange={setChannel}
           required
         />
-        <TextField
-          label="Replay From Id"
-          value={from}
-          hint="-2 = earliest, -1 = no replay, or the id of the event to read after"
-          onChange={setFrom}
-        />
+        <ReplayField value={from} onChange={setFrom} />
         <Problem text={problem} />
         <div class="buttons">
           <button type="submit">Subscribe</button>
           <button type="button" disabled={subscribed === ""} onClick={() => stream.unsubscribe()}>
             Unsubscribe
           </button>
-          <span role="status" data-channel={subscribed}>
-            {state === "connected" ? "Connected" : "Not connected"}
-            {subscribed === "" ? ", not subscribed" : `, subscribed to ${subscribed}`}
-          </span>
+          <Subscribed stream={stream} />
         </div>
       </form>
       <Notifications stream={stream} />

@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { explain, type Api } from "../api";
-import { REPLAY_NEW } from "../client";
+import { REPLAY_ALL } from "../client";
 import { useConsole } from "../console";
 import { Done, Page, Problem, TextField, useWork } from "../ui";
 import { MetaLog, Notifications, ReplaySettings, useStream } from "../watching";
@@ -36,7 +36,7 @@ export function TopicDemo(): JSX.Element {
   const work = useWork();
   useEffect(() => {
     ensureTopic(api).then(
-      () => stream.subscribe(CHANNEL, REPLAY_NEW),
+      () => stream.subscribe(CHANNEL, REPLAY_ALL),
       (error: unknown) => setProblem(explain(error)),
     );
   }, [api, stream]);
@@ -58,7 +58,7 @@ export function TopicDemo(): JSX.Element {
       <div class="side">
         <ReplaySettings stream={stream} channel={CHANNEL} action="Update Subscription" />
         <form class="card" onSubmit={act}>
-          <h2>Generate events</h2>
+          <h2>Generate DML events</h2>
           <TextField label="New Account Name" value={name} onChange={setName} required />
           <Problem text={work.problem} />
           <Done text={work.done} />

@@ -12,7 +12,7 @@ import {
   type EventChannelSetup,
   type Member,
 } from "../selection";
-import { DeleteButton, Problem, SelectField, Table, TextField, useWork, type Column } from "../ui";
+import { DeleteButton, Problem, SelectField, Table, TextField, useWork, WatchLink, type Column } from "../ui";
 
 interface MemberDraft {
   /** Empty for a new member. */
@@ -36,6 +36,7 @@ export function EventChannel(props: {
   const { channel, setup } = props;
   const [draft, setDraft] = useState(NEW_MEMBER);
   const opening = useWork();
+  const path = `/${channel.type === "data" ? "data" : "event"}/${channel.name}`;
   const members = setup.members.filter((member) => member.channel === channel.id);
   const edit = (member: Member): Promise<void> =>
     opening.run(async () => {
@@ -86,12 +87,13 @@ export function EventChannel(props: {
   return (
     <div class="card">
       <h3>
-        {channel.label} <code>{`/${channel.type === "data" ? "data" : "event"}/${channel.name}`}</code>
+        {channel.label} <code>{path}</code>
       </h3>
       <p class="buttons">
         <button type="button" onClick={props.onEdit}>
           Edit<span class="unseen"> {channel.label}</span>
         </button>
+        <WatchLink channel={path} />
         <DeleteButton what={channel.label} isBusy={props.isBusy} onDelete={props.onRemove} />
       </p>
       <Table

@@ -5,8 +5,20 @@ import { useState } from "preact/hooks";
 import type { Api, Json } from "../api";
 import { useConsole } from "../console";
 import { readChannels, readMembers, readSelectable, type Channel, type EventChannelSetup } from "../selection";
+import { useStore } from "../store";
 import { DATA } from "../version";
-import { Done, Problem, SaveButtons, Section, SelectField, TextField, useLoad, useWork } from "../ui";
+import {
+  Done,
+  NotTold,
+  OpenForm,
+  Problem,
+  SaveButtons,
+  Section,
+  SelectField,
+  TextField,
+  useLoad,
+  useWork,
+} from "../ui";
 import { EventChannel } from "./event_channel";
 
 async function readSetup(api: Api): Promise<EventChannelSetup> {
@@ -22,7 +34,8 @@ interface ChannelDraft {
 }
 
 export function EventChannels(): JSX.Element {
-  const { api } = useConsole();
+  const { api, known } = useConsole();
+  const now = useStore(known);
   const [draft, setDraft] = useState<ChannelDraft | null>(null);
   const work = useWork();
   const loaded = useLoad(() => readSetup(api), [api]);
@@ -52,11 +65,9 @@ export function EventChannels(): JSX.Element {
       await api.remove("tooling/sobjects/PlatformEventChannel", channel.id);
       return `${channel.name} is deleted.`;
     });
-  const submit = (event: Event): void => {
-    event.preventDefault();
-    if (draft !== null) {
-      void save(draft);
-    }
+  const open = (opened: ChannelDraft | null): void => {
+    work.forget();
+    setDraft(opened);
   };
   return (
     <Section title="Event channels">
@@ -64,9 +75,12 @@ export function EventChannels(): JSX.Element {
         A channel of your own carries the change events or the platform events that are its members, filtered if you
         like.
       </p>
-      <Problem text={loaded.problem || work.problem} />
+      {now.statusRefused !== "" && <NotTold reason="the channels of an org need the permission View Setup" />}
+      <Problem text={loaded.problem || (draft === null ? work.problem : "")} />
       <Done text={work.done} />
-      {loaded.value?.channels.length === 0 && <p class="quiet">There is no event channel yet.</p>}
+      {loaded.value?.channels.length === 0 && now.statusRefused === "" && (
+        <p class="quiet">There is no event channel yet.</p>
+      )}
       {loaded.value?.channels.map((channel) => (
         <EventChannel
           key={channel.id}
@@ -74,16 +88,17 @@ export function EventChannels(): JSX.Element {
           setup={loaded.value as EventChannelSetup}
           isBusy={work.isBusy}
           onChange={(what) => void change(what)}
-          onEdit={() => setDraft(channel)}
+          onEdit={() => open(channel)}
           onRemove={() => void remove(channel)}
         />
       ))}
-      {draft === null ? (
-        <button type="button" onClick={() => setDraft({ id: "", name: "", label: "", type: "data" })}>
+      <p>
+        <button type="button" onClick={() => open({ id: "", name: "", label: "", type: "data" })}>
           New event channel
         </button>
-      ) : (
-        <form class="card" onSubmit={submit}>
+      </p>
+      {draft !== null && (
+        <OpenForm key={draft.id} label="Event channel" onSubmit={() => void save(draft)} onCancel={() => open(null)}>
           <TextField
             label="Full name"
             value={draft.name}
@@ -104,8 +119,9 @@ export function EventChannels(): JSX.Element {
               onChange={(type) => setDraft({ ...draft, type })}
             />
           )}
-          <SaveButtons isBusy={work.isBusy} onCancel={() => setDraft(null)} />
-        </form>
+          <Problem text={work.problem} />
+          <SaveButtons isBusy={work.isBusy} onCancel={() => open(null)} />
+        </OpenForm>
       )}
     </Section>
   );

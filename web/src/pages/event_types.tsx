@@ -5,10 +5,13 @@ import { useState } from "preact/hooks";
 import type { Api, Json } from "../api";
 import { useConsole } from "../console";
 import type { EventField, EventType } from "../event_type";
+import { useStore } from "../store";
 import { DATA } from "../version";
 import {
   DeleteButton,
   Done,
+  NotTold,
+  OpenForm,
   Page,
   Problem,
   SaveButtons,
@@ -73,7 +76,8 @@ async function saveEventType(api: Api, draft: EventType): Promise<string> {
 }
 
 export function EventTypes(): JSX.Element {
-  const { api } = useConsole();
+  const { api, known } = useConsole();
+  const now = useStore(known);
   const [draft, setDraft] = useState<EventType | null>(null);
   const [opened, setOpened] = useState("");
   const work = useWork();
@@ -84,16 +88,16 @@ export function EventTypes(): JSX.Element {
       loaded.again();
       return done;
     });
-  const save = (event: Event): void => {
-    event.preventDefault();
-    if (draft !== null) {
-      void change(async () => {
-        const done = await saveEventType(api, draft);
-        setDraft(null);
-        return done;
-      });
-    }
+  const open = (opening: EventType | null): void => {
+    work.forget();
+    setDraft(opening);
   };
+  const save = (saved: EventType): Promise<void> =>
+    change(async () => {
+      const done = await saveEventType(api, saved);
+      setDraft(null);
+      return done;
+    });
   const remove = (event: EventType): Promise<void> =>
     change(async () => {
       await api.remove("tooling/sobjects/CustomObject", event.id);
@@ -115,7 +119,7 @@ export function EventTypes(): JSX.Element {
           <button type="button" onClick={() => setOpened(event.id)}>
             Open<span class="unseen"> {event.label}</span>
           </button>
-          <button type="button" onClick={() => setDraft(event)}>
+          <button type="button" onClick={() => open(event)}>
             Edit<span class="unseen"> {event.label}</span>
           </button>
           <DeleteButton what={event.label} isBusy={work.isBusy} onDelete={() => void remove(event)} />
@@ -126,7 +130,8 @@ export function EventTypes(): JSX.Element {
   const shown = loaded.value?.find((event) => event.id === opened);
   return (
     <Page title="Platform events">
-      <Problem text={loaded.problem || work.problem} />
+      {now.statusRefused !== "" && <NotTold reason="the events of an org need the permission View Setup" />}
+      <Problem text={loaded.problem || (draft === null ? work.problem : "")} />
       <Done text={work.done} />
       <Table
         label="Platform events"
@@ -135,12 +140,13 @@ export function EventTypes(): JSX.Element {
         empty={emptyText(loaded, "There is no platform event yet.")}
         keyOf={(event) => event.id}
       />
-      {draft === null ? (
-        <button type="button" onClick={() => setDraft(NEW_EVENT)}>
+      <p>
+        <button type="button" onClick={() => open(NEW_EVENT)}>
           New platform event
         </button>
-      ) : (
-        <form class="card" onSubmit={save}>
+      </p>
+      {draft !== null && (
+        <OpenForm key={draft.id} label="Platform event" onSubmit={() => void save(draft)} onCancel={() => open(null)}>
           <TextField
             label="API name"
             value={draft.name}
@@ -159,8 +165,9 @@ export function EventTypes(): JSX.Element {
             ]}
             onChange={(publishBehavior) => setDraft({ ...draft, publishBehavior })}
           />
-          <SaveButtons isBusy={work.isBusy} onCancel={() => setDraft(null)} />
-        </form>
+          <Problem text={work.problem} />
+          <SaveButtons isBusy={work.isBusy} onCancel={() => open(null)} />
+        </OpenForm>
       )}
       {shown !== undefined && (
         <OpenEvent key={shown.id} event={shown} isBusy={work.isBusy} onChange={(what) => void change(what)} />

@@ -1,10 +1,10 @@
 // The history of one record, as a lake keeps it.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Refused, type Api } from "../api";
 import { useConsole } from "../console";
-import { formatTime } from "../format";
+import { formatTime, formatValue } from "../format";
 import { useRoute } from "../route";
 import { Problem, Section, SelectField, Table, TextField, useWork, type Column } from "../ui";
 
@@ -26,15 +26,50 @@ interface RecordHistory {
   at_most: number;
 }
 
+// Numbers below count days, or something else.
+const LEAST_MOMENT_MS = 1e11;
+
 const COLUMNS: readonly Column<HistoryRow>[] = [
   { name: "When", cell: (row) => (typeof row.commit_ms === "number" ? formatTime(row.commit_ms) : "") },
   { name: "Change", cell: (row) => <strong>{row.change_type ?? ""}</strong> },
   { name: "Changed", cell: (row) => (row.changed ?? []).join(", ") },
-  { name: "Values", cell: (row) => <code class="wrap">{row.values_json ?? row.problem ?? ""}</code> },
+  { name: "Values", cell: (row) => <Values row={row} /> },
   { name: "By", cell: (row) => row.user_id ?? "" },
   { name: "Origin", cell: (row) => row.origin ?? "" },
   { name: "Replay id", cell: (row) => row.replay_id, isNumber: true },
 ];
+
+/** What a change set, a line for each field. */
+function Values(props: { row: HistoryRow }): JSX.Element {
+  const { values_json: text, problem } = props.row;
+  const values = parseValues(text ?? "{}");
+  if (values === null || problem) {
+    return <code class="wrap">{problem || text}</code>;
+  }
+  return (
+    <ul class="details">
+      {Object.entries(values).map(([name, value]) => (
+        <li key={name}>
+          {name}: <code>{formatStored(name, value) || "empty"}</code>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function parseValues(text: string): Record<string, unknown> | null {
+  try {
+    return JSON.parse(text) as Record<string, unknown>;
+  } catch {
+    return null;
+  }
+}
+
+/** The lake keeps moments as milliseconds since 1970. */
+function formatStored(name: string, value: unknown): string {
+  const isMoment = /(Date|Modstamp|DateTime)(__c)?$/.test(name) && typeof value === "number" && value > LEAST_MOMENT_MS;
+  return isMoment ? formatTime(value) : formatValue(value);
+}
 
 async function readHistory(api: Api, entity: string, id: string): Promise<RecordHistory> {
   try {
@@ -62,9 +97,10 @@ export function History(props: { entities: readonly string[] }): JSX.Element {
       setFound(await readHistory(api, chosen, id.trim()));
       return "";
     });
+  const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
     if (givenId !== "") {
-      void look();
+      void look().then(() => place.current?.scrollIntoView({ block: "nearest" }));
     }
   }, [givenId]);
   const submit = (event: Event): void => {
@@ -87,16 +123,18 @@ export function History(props: { entities: readonly string[] }): JSX.Element {
         </button>
       </form>
       <Problem text={work.problem} />
-      {found !== null && (
-        <Table
-          id="history"
-          label={`History of ${found.id}`}
-          columns={COLUMNS}
-          rows={found.changes}
-          empty="The lake has no change of this record."
-          keyOf={(row) => `${row.replay_id} ${row.change_type ?? ""}`}
-        />
-      )}
+      <div ref={place}>
+        {found !== null && (
+          <Table
+            id="history"
+            label={`History of ${found.id}`}
+            columns={COLUMNS}
+            rows={found.changes}
+            empty="The lake has no change of this record."
+            keyOf={(row) => `${row.replay_id} ${row.change_type ?? ""}`}
+          />
+        )}
+      </div>
     </Section>
   );
 }

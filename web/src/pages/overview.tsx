@@ -11,7 +11,7 @@ import { freshness } from "../lake";
 import { href } from "../route";
 import type { Known, Limits, LogRow, ManagedRow, Sample, StreamRow } from "../sampler";
 import { useStore } from "../store";
-import { Page, Problem, Section, Table, type Column } from "../ui";
+import { NotTold, Page, Problem, Section, Table, type Column } from "../ui";
 
 export function Overview(): JSX.Element {
   const { known } = useConsole();
@@ -19,19 +19,27 @@ export function Overview(): JSX.Element {
   return (
     <Page title="Overview">
       <Problem text={now.problem} />
-      <Figures now={now} />
-      <Charts samples={now.samples} />
+      {now.statusRefused === "" ? (
+        <>
+          <Figures now={now} />
+          <Charts samples={now.samples} />
+        </>
+      ) : (
+        <NotTold reason={now.statusRefused} />
+      )}
       <LiveEvents />
-      <Readers now={now} />
-      <Section title="Event log">
-        <Table
-          label="Event log by family"
-          columns={LOG_COLUMNS}
-          rows={now.status?.log ?? []}
-          empty="Not known yet."
-          keyOf={(row) => row.family}
-        />
-      </Section>
+      {now.statusRefused === "" && <Readers now={now} />}
+      {now.statusRefused === "" && (
+        <Section title="Event log">
+          <Table
+            label="Event log by family"
+            columns={LOG_COLUMNS}
+            rows={now.status?.log ?? []}
+            empty="Not known yet."
+            keyOf={(row) => row.family}
+          />
+        </Section>
+      )}
       <Section title="Allocations">
         <Table
           label="Allocations"

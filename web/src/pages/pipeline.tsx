@@ -5,10 +5,10 @@ import { useMemo } from "preact/hooks";
 import { Chart } from "../chart";
 import { useConsole } from "../console";
 import { formatNumber, formatRate, formatSpan, formatTime, formatValue } from "../format";
-import { countDeadLetters, countStale, failed, freshness, resyncing } from "../lake";
+import { countDeadLetters, countStale, failed, freshness, health, replicaState, resyncing } from "../lake";
 import type { LakeStatus, Pipeline, ReplicaRow, Sample } from "../sampler";
 import { useStore } from "../store";
-import { Page, Problem, Section, Table, type Column } from "../ui";
+import { NotTold, Page, Problem, Section, Table, type Column } from "../ui";
 import { History } from "./history";
 
 const SHOWN_APART = [
@@ -23,6 +23,8 @@ const SHOWN_APART = [
   "health",
   "problem",
   "unread",
+  "table_versions",
+  "epoch",
 ];
 
 // What is larger counts from 1970 and is no span.
@@ -35,7 +37,8 @@ export function PipelinePage(): JSX.Element {
   return (
     <Page title="Pipeline">
       <Problem text={now.problem} />
-      {pipeline === null && now.problem === "" && <p class="quiet">Loading, or not for this user to see.</p>}
+      {now.pipelineRefused !== "" && <NotTold reason={now.pipelineRefused} />}
+      {pipeline === null && now.problem === "" && now.pipelineRefused === "" && <p class="quiet">Loading.</p>}
       {pipeline !== null && pipeline.status === null && <NoLake pipeline={pipeline} />}
       {pipeline !== null && pipeline.status !== null && (
         <Lake pipeline={pipeline} status={pipeline.status} samples={now.samples} />
@@ -65,7 +68,7 @@ function Lake(props: { pipeline: Pipeline; status: LakeStatus; samples: readonly
       </p>
       <Problem text={status.problem ?? ""} />
       <dl class="figures">
-        {status.health !== undefined && <Figure name="Health" value={status.health} />}
+        {status.health !== undefined && <Figure name="Health" value={health(pipeline)} />}
         <Figure name="Freshness" value={freshness(pipeline)} />
         {typeof status.unread === "number" && <Figure name="Not archived yet" value={formatNumber(status.unread)} />}
         <Figure name="Events archived" value={formatNumber(status.archived ?? 0)} />
@@ -78,11 +81,12 @@ function Lake(props: { pipeline: Pipeline; status: LakeStatus; samples: readonly
         <Table
           id="lake-tables"
           label="Replica tables"
-          columns={replicaColumns(replicas)}
+          columns={replicaColumns(status, replicas)}
           rows={replicas}
           empty="No replica has been made yet."
           keyOf={(row) => row.entity}
         />
+        <TableVersions versions={status.table_versions ?? {}} />
       </Section>
       <Section title="Gaps, overflows and resynchronisation">
         <p>
@@ -156,17 +160,51 @@ function formatDetail(name: string, value: unknown): string {
   return formatValue(value) || "none";
 }
 
-/** A column for each thing that the pipeline tells of its tables. */
-function replicaColumns(rows: readonly ReplicaRow[]): Column<ReplicaRow>[] {
-  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
-  return names.map((name) => ({
-    name: inWords(name),
-    cell: (row) => {
-      const value = row[name];
-      return typeof value === "number" ? formatNumber(value) : formatValue(value);
-    },
-    isNumber: rows.every((row) => typeof (row[name] ?? 0) === "number"),
-  }));
+/** The state of each replica, and a column for each thing that the pipeline tells of it. */
+function replicaColumns(status: LakeStatus, rows: readonly ReplicaRow[]): Column<ReplicaRow>[] {
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => name !== "entity");
+  return [
+    { name: "Entity", cell: (row) => row.entity },
+    { name: "State", cell: (row) => replicaState(status, row) },
+    ...names.map((name) => ({
+      name: inWords(name),
+      cell: (row: ReplicaRow) => formatCount(name, row[name]),
+      isNumber: rows.every((row) => typeof (row[name] ?? 0) === "number"),
+    })),
+  ];
+}
+
+/** Positions are ids and keep their digits together; before the first one there is none. */
+function formatCount(name: string, value: unknown): string {
+  if (typeof value !== "number") {
+    return formatValue(value);
+  }
+  if (!name.endsWith("position")) {
+    return formatNumber(value);
+  }
+  return value < 0 ? "none yet" : String(value);
+}
+
+const VERSION_COLUMNS: readonly Column<[string, number]>[] = [
+  { name: "Table", cell: ([name]) => <code>{name}</code> },
+  { name: "Version", cell: ([, version]) => formatNumber(version), isNumber: true },
+];
+
+/** Every Delta table of the lake. */
+function TableVersions(props: { versions: Record<string, number> }): JSX.Element {
+  const versions = Object.entries(props.versions);
+  return (
+    <details>
+      <summary>All tables of the lake ({versions.length})</summary>
+      <Table
+        label="All tables"
+        columns={VERSION_COLUMNS}
+        rows={versions}
+        empty="None yet."
+        keyOf={([name]) => name}
+      />
+    </details>
+  );
 }
 
 const DEAD_COLUMNS: readonly Column<[string, number]>[] = [

@@ -2,16 +2,18 @@
 
 import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { explain, Refused, type QueryPage, type SObject } from "../api";
+import { explain, Refused, type Api, type QueryPage, type SObject } from "../api";
 import { useConsole } from "../console";
 import { formatNumber, formatValue } from "../format";
-import { href } from "../route";
+import { href, useRoute } from "../route";
+import { columnsOfAll, isSubquery, renderCsv, valueAt } from "../rows";
 import { DATA } from "../version";
-import { CheckField, Field, Page, Problem, Table, type Column } from "../ui";
+import { CheckField, Done, Field, Page, Problem, Table, type Column } from "../ui";
 
 const FIRST_QUERY = "SELECT Id, Name, LastModifiedDate\nFROM Account\nORDER BY LastModifiedDate DESC\nLIMIT 20";
 // As few rows a page as the API gives: more make a table slow.
 const PAGE_SIZE = { "Sforce-Query-Options": "batchSize=200" };
+const MAX_CSV_ROWS = 50_000;
 let lastQuery = FIRST_QUERY;
 
 interface Found {
@@ -31,17 +33,21 @@ interface Mistake {
 
 export function QueryPageView(): JSX.Element {
   const { api } = useConsole();
-  const [soql, setSoql] = useState(lastQuery);
+  const [, given] = useRoute();
+  const [soql, setSoql] = useState(given ?? lastQuery);
   const [isAll, setAll] = useState(false);
   const [isTooling, setTooling] = useState(false);
   const [isBusy, setBusy] = useState(false);
   const [found, setFound] = useState<Found | null>(null);
   const [mistake, setMistake] = useState<Mistake | null>(null);
+  /** What is to be known of the file that was saved last. */
+  const [saved, setSaved] = useState("");
   const editor = useRef<HTMLTextAreaElement>(null);
 
   const attempt = async (ask: () => Promise<QueryPage>, before: Found | null): Promise<void> => {
     setBusy(true);
     setMistake(null);
+    setSaved("");
     const beganMs = performance.now();
     try {
       const page = await ask();
@@ -59,6 +65,21 @@ export function QueryPageView(): JSX.Element {
     const resource = isTooling ? "tooling/query" : isAll ? "queryAll" : "query";
     const path = `${DATA}/${resource}?q=${encodeURIComponent(soql)}`;
     void attempt(() => api.call<QueryPage>("GET", path, undefined, PAGE_SIZE), null);
+  };
+  const download = async (shown: Found): Promise<void> => {
+    setBusy(true);
+    setMistake(null);
+    setSaved("");
+    try {
+      const { rows, isWhole } = await readRest(api, shown);
+      saveFile("query.csv", renderCsv(columnsOfAll(rows), rows));
+      if (!isWhole) {
+        setSaved(`The file holds the first ${formatNumber(rows.length)} of ${formatNumber(shown.total)} rows.`);
+      }
+    } catch (error) {
+      setMistake(parseMistake(error));
+    }
+    setBusy(false);
   };
   const more = (): void => {
     if (found !== null) {
@@ -79,9 +100,9 @@ export function QueryPageView(): JSX.Element {
     <Page title="SOQL">
       <form onSubmit={submit}>
         <Field label="Query" hint="Ctrl+Enter runs it">
-          {(id) => (
+          {(ties) => (
             <textarea
-              id={id}
+              {...ties}
               ref={editor}
               class="code"
               rows={6}
@@ -102,13 +123,43 @@ export function QueryPageView(): JSX.Element {
         </div>
       </form>
       {mistake !== null && <MistakeAt mistake={mistake} soql={lastQuery} />}
-      {found !== null && <Results found={found} isBusy={isBusy} onMore={more} />}
+      {found !== null && (
+        <Results found={found} isBusy={isBusy} onMore={more} onDownload={() => void download(found)} />
+      )}
+      <Done text={saved} />
     </Page>
   );
 }
 
-function Results(props: { found: Found; isBusy: boolean; onMore: () => void }): JSX.Element {
+/** All rows of an answer, those not shown yet too, up to as many as a file may hold. */
+async function readRest(api: Api, found: Found): Promise<{ rows: SObject[]; isWhole: boolean }> {
+  const rows = [...found.rows];
+  let next = found.next;
+  while (next !== "" && rows.length < MAX_CSV_ROWS) {
+    const page = await api.call<QueryPage>("GET", next);
+    rows.push(...page.records);
+    next = page.done ? "" : (page.nextRecordsUrl ?? "");
+  }
+  return { rows, isWhole: next === "" };
+}
+
+function saveFile(name: string, text: string): void {
+  const url = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+function Results(props: {
+  found: Found;
+  isBusy: boolean;
+  onMore: () => void;
+  onDownload: () => void;
+}): JSX.Element {
   const { found } = props;
+  const isCount = found.rows.length === 0 && found.total > 0;
   const columns: Column<SObject & { key: number }>[] = found.columns.map((name) => ({
     name,
     cell: (row) => <Cell row={row} name={name} />,
@@ -116,21 +167,33 @@ function Results(props: { found: Found; isBusy: boolean; onMore: () => void }): 
   return (
     <>
       <p role="status" id="query-summary">
-        {formatNumber(found.rows.length)} of {formatNumber(found.total)} rows, {Math.round(found.tookMs)} ms
+        {isCount
+          ? `The count is ${formatNumber(found.total)}`
+          : `${formatNumber(found.rows.length)} of ${formatNumber(found.total)} rows`}
+        , {Math.round(found.tookMs)} ms
       </p>
-      <Table
-        id="query-rows"
-        label="Results"
-        columns={columns}
-        rows={found.rows.map((row, key) => ({ ...row, key }))}
-        empty={found.total > 0 ? `The count is ${formatNumber(found.total)}.` : "No rows."}
-        keyOf={(row) => row.key}
-      />
-      {found.next !== "" && (
-        <button type="button" disabled={props.isBusy} onClick={props.onMore}>
-          Next page
-        </button>
+      {!isCount && (
+        <Table
+          id="query-rows"
+          label="Results"
+          columns={columns}
+          rows={found.rows.map((row, key) => ({ ...row, key }))}
+          empty="No rows."
+          keyOf={(row) => row.key}
+        />
       )}
+      <p class="buttons">
+        {found.next !== "" && (
+          <button type="button" disabled={props.isBusy} onClick={props.onMore}>
+            Next page
+          </button>
+        )}
+        {found.rows.length > 0 && (
+          <button type="button" disabled={props.isBusy} onClick={props.onDownload}>
+            Download CSV
+          </button>
+        )}
+      </p>
     </>
   );
 }
@@ -146,9 +209,44 @@ function Cell(props: { row: SObject; name: string }): JSX.Element {
     );
   }
   if (isSubquery(value)) {
-    return <>{value.records.map((record) => formatValue(record)).join("; ")}</>;
+    return <Nested page={value} />;
   }
   return <>{formatValue(value)}</>;
+}
+
+/** The rows of a subquery, as a table in a cell. */
+function Nested(props: { page: QueryPage }): JSX.Element {
+  const { records, totalSize } = props.page;
+  const columns = columnsOfAll(records);
+  return (
+    <table class="nested">
+      <thead>
+        <tr>
+          {columns.map((name) => (
+            <th scope="col" key={name}>
+              {name}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {records.map((record, index) => (
+          <tr key={index}>
+            {columns.map((name) => (
+              <td key={name}>
+                <Cell row={record} name={name} />
+              </td>
+            ))}
+          </tr>
+        ))}
+        {totalSize > records.length && (
+          <tr>
+            <td colSpan={columns.length}>and {formatNumber(totalSize - records.length)} more</td>
+          </tr>
+        )}
+      </tbody>
+    </table>
+  );
 }
 
 /** The error with the query around it, as the server places it. */
@@ -169,44 +267,15 @@ function MistakeAt(props: { mistake: Mistake; soql: string }): JSX.Element {
   );
 }
 
-function isSubquery(value: unknown): value is QueryPage {
-  return typeof value === "object" && value !== null && Array.isArray((value as QueryPage).records);
-}
-
 function addPage(before: Found | null, page: QueryPage, tookMs: number): Found {
   const rows = [...(before?.rows ?? []), ...page.records];
   return {
-    columns: before?.columns ?? columnsOfAll(page.records),
+    columns: columnsOfAll(rows),
     rows,
     total: page.totalSize,
     next: page.done ? "" : (page.nextRecordsUrl ?? ""),
     tookMs,
   };
-}
-
-/** A row without a parent shows its column, others show the parent's fields: the latter count. */
-function columnsOfAll(rows: readonly SObject[]): string[] {
-  const names = [...new Set(rows.flatMap((row) => columnsOf(row, "")))];
-  return names.filter((name) => !names.some((other) => other.startsWith(`${name}.`)));
-}
-
-/** The columns of a row; the fields of a parent become columns of their own. */
-function columnsOf(row: SObject, prefix: string): string[] {
-  return Object.entries(row).flatMap(([name, value]) => {
-    if (name === "attributes") {
-      return [];
-    }
-    const isParent = typeof value === "object" && value !== null && "attributes" in value;
-    return isParent ? columnsOf(value as SObject, `${prefix}${name}.`) : [`${prefix}${name}`];
-  });
-}
-
-function valueAt(row: SObject, name: string): unknown {
-  let value: unknown = row;
-  for (const part of name.split(".")) {
-    value = typeof value === "object" && value !== null ? (value as SObject)[part] : null;
-  }
-  return value;
 }
 
 function parseMistake(error: unknown): Mistake {

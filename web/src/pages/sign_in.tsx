@@ -3,8 +3,9 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Connection } from "../console";
-import { fetchDevLogin, LoginRefused, signIn, type SignedIn } from "../session";
+import { fetchDevLogin, signIn, type SignedIn } from "../session";
 import { State } from "../shell";
+import { LoginRefused } from "../soap";
 import type { Store } from "../store";
 import { Problem, TextField } from "../ui";
 
@@ -12,21 +13,34 @@ export function SignIn(props: {
   connection: Store<Connection>;
   isAsking: boolean;
   problem: string;
+  /** Who is asked to sign in again; empty if it can be anybody. */
+  username: string;
   onSignedIn: (session: SignedIn) => void;
 }): JSX.Element {
+  const { problem, username, onSignedIn } = props;
   return (
     <>
       <header>
         <span class="brand">Tidewire</span>
         <State connection={props.connection} />
       </header>
-      <main>{props.isAsking ? <Form problem={props.problem} onSignedIn={props.onSignedIn} /> : <h1>Tidewire</h1>}</main>
+      <main>
+        {props.isAsking ? (
+          <Form problem={problem} username={username} onSignedIn={onSignedIn} />
+        ) : (
+          <h1>Tidewire</h1>
+        )}
+      </main>
     </>
   );
 }
 
-function Form(props: { problem: string; onSignedIn: (session: SignedIn) => void }): JSX.Element {
-  const [username, setUsername] = useState("");
+function Form(props: {
+  problem: string;
+  username: string;
+  onSignedIn: (session: SignedIn) => void;
+}): JSX.Element {
+  const [username, setUsername] = useState(props.username);
   const [password, setPassword] = useState("");
   const [clientId, setClientId] = useState("");
   const [clientSecret, setClientSecret] = useState("");
@@ -37,7 +51,7 @@ function Form(props: { problem: string; onSignedIn: (session: SignedIn) => void 
 
   useEffect(() => {
     document.title = "Sign in · Tidewire";
-    form.current?.querySelector("input")?.focus();
+    form.current?.querySelector<HTMLInputElement>(username === "" ? "input" : "input[type=password]")?.focus();
     fetchDevLogin().then(
       (offered) => setHasDevLogin(offered !== null),
       () => undefined,

@@ -1,7 +1,7 @@
 // Push topics: list, make, edit, delete, and try a query on what happened lately before saving it.
 
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { SObject } from "../api";
 import { useConsole } from "../console";
 import { formatTime } from "../format";
@@ -12,12 +12,14 @@ import {
   DeleteButton,
   Done,
   Field,
+  OpenForm,
   Page,
   Problem,
   Section,
   SelectField,
   Table,
   TextField,
+  WatchLink,
   emptyText,
   useLoad,
   useWork,
@@ -95,6 +97,10 @@ export function Topics(): JSX.Element {
       loaded.again();
       return `${saved.name} is saved.`;
     });
+  const open = (opened: Draft | null): void => {
+    work.forget();
+    setDraft(opened);
+  };
   const columns: readonly Column<SObject>[] = [
     { name: "Name", cell: (row) => String(row["Name"]) },
     { name: "Query", cell: (row) => <code class="wrap">{String(row["Query"])}</code> },
@@ -104,9 +110,10 @@ export function Topics(): JSX.Element {
       name: "Actions",
       cell: (row) => (
         <span class="buttons">
-          <button type="button" onClick={() => setDraft(draftOf(row))}>
+          <button type="button" onClick={() => open(draftOf(row))}>
             Edit<span class="unseen"> {String(row["Name"])}</span>
           </button>
+          <WatchLink channel={`/topic/${String(row["Name"])}`} />
           <DeleteButton what={String(row["Name"])} isBusy={work.isBusy} onDelete={() => void remove(row)} />
         </span>
       ),
@@ -117,7 +124,7 @@ export function Topics(): JSX.Element {
       title="Push topics"
       intro="A push topic is a stored query; changes that match it are sent to the subscribers of /topic/ and its name."
     >
-      <Problem text={loaded.problem || work.problem} />
+      <Problem text={loaded.problem || (draft === null ? work.problem : "")} />
       <Done text={work.done} />
       <Table
         label="Push topics"
@@ -126,18 +133,20 @@ export function Topics(): JSX.Element {
         empty={emptyText(loaded, "There is no push topic yet.")}
         keyOf={(row) => String(row["Id"])}
       />
-      {draft === null ? (
-        <button type="button" onClick={() => setDraft(NEW_DRAFT)}>
+      <p>
+        <button type="button" onClick={() => open(NEW_DRAFT)}>
           New push topic
         </button>
-      ) : (
+      </p>
+      {draft !== null && (
         <TopicEditor
           key={draft.id}
           draft={draft}
           isBusy={work.isBusy}
+          problem={work.problem}
           onChange={setDraft}
           onSave={() => void save(draft)}
-          onCancel={() => setDraft(null)}
+          onCancel={() => open(null)}
         />
       )}
     </Page>
@@ -147,6 +156,7 @@ export function Topics(): JSX.Element {
 function TopicEditor(props: {
   draft: Draft;
   isBusy: boolean;
+  problem: string;
   onChange: (draft: Draft) => void;
   onSave: () => void;
   onCancel: () => void;
@@ -161,13 +171,10 @@ function TopicEditor(props: {
       setTest(await testTopic(api, draft));
       return "";
     });
-  const submit = (event: Event): void => {
-    event.preventDefault();
-    props.onSave();
-  };
+  const title = draft.id === "" ? "New push topic" : "Edit push topic";
   return (
-    <Section title={draft.id === "" ? "New push topic" : `Edit ${draft.name}`}>
-      <form class="card" onSubmit={submit}>
+    <Section title={title}>
+      <OpenForm label={title} onSubmit={props.onSave} onCancel={props.onCancel}>
         <TextField
           label="Name"
           value={draft.name}
@@ -176,9 +183,9 @@ function TopicEditor(props: {
           required
         />
         <Field label="Query">
-          {(id) => (
+          {(ties) => (
             <textarea
-              id={id}
+              {...ties}
               class="code"
               rows={3}
               spellcheck={false}
@@ -222,11 +229,11 @@ function TopicEditor(props: {
             Cancel
           </button>
         </div>
-        <Problem text={testing.problem} />
+        <Problem text={props.problem || testing.problem} />
         <p role="status" class="quiet">
           {testing.isBusy ? "Reading recent changes." : ""}
         </p>
-      </form>
+      </OpenForm>
       {test !== null && <TestResult test={test} query={draft.query} />}
     </Section>
   );
@@ -234,6 +241,8 @@ function TopicEditor(props: {
 
 function TestResult(props: { test: TopicTest; query: string }): JSX.Element {
   const { changes, how } = props.test;
+  const place = useRef<HTMLDivElement>(null);
+  useEffect(() => place.current?.scrollIntoView({ block: "nearest" }), [props.test]);
   const matching = changes.filter((change) => change.wouldNotify).length;
   const entity = /from\s+(\w+)/i.exec(props.query)?.[1] ?? "";
   const columns: readonly Column<TestedChange>[] = [
@@ -252,20 +261,22 @@ function TestResult(props: { test: TopicTest; query: string }): JSX.Element {
     { name: "When", cell: (change) => formatTime(change.atMs) },
   ];
   return (
-    <div id="topic-test">
+    <div id="topic-test" ref={place}>
       <p role="status">
         <strong>
           {matching} of {changes.length} recent changes would have been told.
         </strong>{" "}
         {how}
       </p>
-      <Table
-        label="Recent changes"
-        columns={columns}
-        rows={changes}
-        empty="Nothing changed lately."
-        keyOf={(change) => change.key}
-      />
+      <div class="tall">
+        <Table
+          label="Recent changes"
+          columns={columns}
+          rows={changes}
+          empty="Nothing changed lately."
+          keyOf={(change) => change.key}
+        />
+      </div>
     </div>
   );
 }

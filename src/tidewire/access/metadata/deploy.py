@@ -21,13 +21,13 @@ from tidewire.access.metadata.field_parse import Context
 from tidewire.access.metadata.objects import Draft, field_components
 from tidewire.access.metadata.package import MANIFEST, Message, Package, Removed, read_package
 from tidewire.access.metadata.registry import METADATA_TYPES, Source
-from tidewire.access.metadata.requests import KeptRequest, store_request, try_read_request
+from tidewire.access.metadata.requests import KeptRequest, store_request
 from tidewire.access.metadata.service import Metadata
 from tidewire.access.metadata.values import Component, items_of, text_of
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import RecordNotFound, RequestError
-from tidewire.ids import make_id, try_normalise_id
+from tidewire.ids import make_id
 from tidewire.records.numbers import take_number
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.values import render_datetime
@@ -78,7 +78,7 @@ class Deploys:
 
         Raises RecordNotFound if the id is not that of such a check.
         """
-        kept = await self._read(call.principal, request_id)
+        kept = await self._metadata.request(call.principal, "deploy", request_id)
         result = json.loads(kept.result)
         if not (result["checkOnly"] and result["success"] and kept.data):
             raise RecordNotFound(
@@ -94,20 +94,10 @@ class Deploys:
 
     async def result(self, principal: Principal, request_id: str) -> dict[str, object]:
         """A deploy's result with all details. Raises RecordNotFound, AccessDenied."""
-        result: dict[str, object] = json.loads((await self._read(principal, request_id)).result)
-        return result
-
-    async def _read(self, principal: Principal, request_id: str) -> KeptRequest:
-        await self._metadata.check(principal)
-        found = try_normalise_id(request_id)
-        kept = (
-            None
-            if found is None
-            else await self._metadata.gate.records.read(lambda reader: try_read_request(reader, found))
+        result: dict[str, object] = json.loads(
+            (await self._metadata.request(principal, "deploy", request_id)).result
         )
-        if kept is None or kept.kind != "deploy":
-            raise RecordNotFound(f"no deploy {request_id[:18]}", record_id=request_id[:18])
-        return kept
+        return result
 
     def _run(
         self,

@@ -14,12 +14,11 @@ from tidewire.access.metadata.listing import Listed, Makers
 from tidewire.access.metadata.objects import render_event, render_object
 from tidewire.access.metadata.package import MANIFEST, render_manifest, version_number
 from tidewire.access.metadata.registry import METADATA_TYPES, Entry, MetadataType, Source
-from tidewire.access.metadata.requests import KeptRequest, store_request, try_read_request
+from tidewire.access.metadata.requests import KeptRequest, store_request
 from tidewire.access.metadata.service import Metadata
 from tidewire.access.metadata.xml import render_file
 from tidewire.access.principal import Principal
-from tidewire.errors import RecordNotFound
-from tidewire.ids import make_id, try_normalise_id
+from tidewire.ids import make_id
 from tidewire.records.numbers import take_number
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
@@ -70,15 +69,7 @@ class Retrieves:
 
     async def result(self, principal: Principal, request_id: str) -> tuple[dict[str, object], bytes]:
         """A retrieve's result and its archive. Raises RecordNotFound, AccessDenied."""
-        await self._metadata.check(principal)
-        found = try_normalise_id(request_id)
-        kept = (
-            None
-            if found is None
-            else await self._metadata.gate.records.read(lambda reader: try_read_request(reader, found))
-        )
-        if kept is None or kept.kind != "retrieve":
-            raise RecordNotFound(f"no retrieve {request_id[:18]}", record_id=request_id[:18])
+        kept = await self._metadata.request(principal, "retrieve", request_id)
         result: dict[str, object] = json.loads(kept.result)
         return result, kept.data
 

@@ -15,9 +15,11 @@ from tidewire.access.gate import Call, Gate
 from tidewire.access.metadata.changes import Act, create, delete, put, rename, update
 from tidewire.access.metadata.listing import Listed, Makers
 from tidewire.access.metadata.registry import Source, metadata_type
+from tidewire.access.metadata.requests import KeptRequest, try_read_request
 from tidewire.access.metadata.values import Component
 from tidewire.access.principal import Principal
-from tidewire.errors import AccessDenied, RequestError, TooManyRecords
+from tidewire.errors import AccessDenied, RecordNotFound, RequestError, TooManyRecords
+from tidewire.ids import try_normalise_id
 from tidewire.records.work import UnitOfWork
 from tidewire.storage.store import Reader
 
@@ -58,6 +60,19 @@ class Metadata:
             raise AccessDenied(
                 "use of the Metadata API requires a user with the ModifyAllData or CustomizeApplication permission"
             )
+
+    async def request(self, principal: Principal, kind: str, request_id: str) -> KeptRequest:
+        """A deploy or retrieve that was asked for, and what became of it. Raises RecordNotFound, AccessDenied."""
+        await self.check(principal)
+        found = try_normalise_id(request_id)
+        kept = (
+            None
+            if found is None
+            else await self._gate.records.read(lambda reader: try_read_request(reader, found))
+        )
+        if kept is None or kept.kind != kind:
+            raise RecordNotFound(f"no {kind} {request_id[:18]}", record_id=request_id[:18])
+        return kept
 
     async def create(self, call: Call, components: Sequence[Component], *, all_or_none: bool) -> list[Saved]:
         """Make components that are not there yet."""

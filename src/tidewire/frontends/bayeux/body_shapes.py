@@ -1,27 +1,23 @@
 """Bodies of change events that hold the same fields as others before them.
 
 Records are mostly made and updated in the same few ways, and then the bytes of their events differ in the values only:
-so many nulls, a text, so many nulls, a moment. One match of such a shape finds all values at once. Only short texts
-that need no escape in JSON are looked for; a body with any other value is read field by field.
+so many nulls, a text, so many nulls, a moment. One match of such a shape finds all values at once (see `stencils`).
+Only short texts that need no escape in JSON are looked for; a body with any other value is read field by field.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import orjson
 
-from tidewire.schema.compiler import Reader, read_long
-from tidewire.schema.values import render_datetime
+from tidewire.schema.compiler import Reader
 
 TEXT, DOUBLE, MOMENT, COMPOUND, OTHER = range(5)
 """How a field is read: as a text, a double, a moment that is told as such, by its parts, or by the schema's reader."""
-
-Match = Callable[[bytes, int], re.Match[bytes] | None]
 
 _VALUES = {
     TEXT: rb"([\x00-\x7e][ !#-\[\]-~]*)",  # its length, then what stands in a JSON string as it is
@@ -29,7 +25,6 @@ _VALUES = {
     MOMENT: rb"([\x80-\xff]{5}[\x00-\x7f])",  # of our time: six bytes
     COMPOUND: rb"",
 }
-_read_double = struct.Struct("<d").unpack
 count_nulls = re.compile(rb"\0*").match
 
 
@@ -46,34 +41,15 @@ class BodyField(NamedTuple):
     seen: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
 class BodyShape:
-    """Writes bodies that hold values where another one did. Made by `try_shape`."""
+    """Bodies that hold values where another one did: a pattern that has a group for each value and ends with the
+    payload; for each value its kind and what stands before it in JSON, if it is told; and what stands behind the last.
+    """
 
-    __slots__ = ("_labels", "_match", "_tail")
-
-    def __init__(self, match: Match, labels: tuple[tuple[int, bytes], ...], tail: bytes) -> None:
-        self._match = match
-        self._labels = labels
-        self._tail = tail
-
-    def try_write(self, payload: bytes, p: int) -> bytes | None:
-        """The rest of a JSON object, behind its first member, with the values of the body at `p`; None if that has
-        another shape.
-        """
-        found = self._match(payload, p)
-        if found is None:
-            return None
-        body = b""
-        for (kind, label), raw in zip(self._labels, found.groups()):  # noqa: B905  # a group for each label
-            if kind == TEXT:
-                # What looks like the end of a text is one only if the length says so.
-                if raw[0] != 2 * len(raw) - 2:
-                    return None
-                if label:
-                    body += label + raw[1:]
-            elif label:
-                body += label + (_moment_of(raw) if kind == MOMENT else orjson.dumps(_read_double(raw)[0]))
-        return body + self._tail
+    pattern: bytes
+    labels: tuple[tuple[int, bytes], ...]
+    tail: bytes
 
 
 def try_shape(
@@ -86,8 +62,10 @@ def try_shape(
     if not draft.add(fields, payload, p, b",", is_told=True):
         return None
     nulled = b"".join(b",%b:null" % orjson.dumps(name) for name in changed if name not in draft.told)
-    match = _compiled((*draft.gaps, draft.nulls), tuple(draft.kinds))
-    return BodyShape(match, tuple(draft.labels), draft.closing + nulled + b"}")
+    nulls = [rb"\x00{%d}" % gap for gap in (*draft.gaps, draft.nulls)]
+    values = [rb"\x02" + _VALUES[kind] for kind in draft.kinds]
+    pattern = b"".join(gap + value for gap, value in zip(nulls, [*values, rb"\Z"], strict=True))
+    return BodyShape(pattern, tuple(draft.labels), draft.closing + nulled + b"}")
 
 
 class _Draft:
@@ -141,19 +119,3 @@ class _Draft:
                 self.told.add(str(name))
         self._end = p
         return True
-
-
-# Events of one run were mostly made in the same few seconds.
-@lru_cache(maxsize=4096)
-def _moment_of(raw: bytes) -> bytes:
-    """The text of a moment, by the bytes of its milliseconds."""
-    return render_datetime(read_long(raw, 0)[0], "Z").encode()
-
-
-@lru_cache(maxsize=1024)
-def _compiled(gaps: tuple[int, ...], kinds: tuple[int, ...]) -> Match:
-    """What finds the values: for each gap so many nulls, then a value of its kind, but for the last, which ends it."""
-    nulls = [rb"\x00{%d}" % gap for gap in gaps]
-    values = [rb"\x02" + _VALUES[kind] for kind in kinds]
-    pattern = b"".join(gap + value for gap, value in zip(nulls, [*values, rb"\Z"], strict=True))
-    return re.compile(pattern, re.DOTALL).match

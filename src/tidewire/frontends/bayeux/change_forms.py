@@ -27,15 +27,16 @@ from tidewire.frontends.bayeux.body_shapes import (
     OTHER,
     TEXT,
     BodyField,
-    BodyShape,
     count_nulls,
     try_shape,
 )
+from tidewire.frontends.bayeux.stencils import Stencil, make_stencil
 from tidewire.schema.bitmap import decode_bitmap
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.compiler import refuse
 from tidewire.schema.header_reading import (
     has_usual_header,
+    header_pattern,
     match_header,
     number_text,
     read_number,
@@ -61,6 +62,7 @@ _HEADER = "ChangeEventHeader"
 _WITH_BODY = frozenset({"CREATE", "UNDELETE", "UPDATE", "DELETE"})
 _ALL_RECORDS = "*"  # in place of an id: a field lost its values, and no record's own are told
 _SPELLINGS_KEPT = 256  # per writer
+_STENCILS_KEPT = 32  # of them: each takes some kilobytes, and there may be many writers
 _SHAPED_AFTER = (
     64  # bodies that were read field by field: finding out about a shape takes as long as some hundred
 )
@@ -113,15 +115,16 @@ _SET_FIELDS = _Told()
 
 @dataclass(slots=True)
 class _Spelling:
-    """What events of one kind share: pieces of their JSON, what is told of their bodies, if anything, and the shape
-    that those mostly have.
+    """What events of one kind share: what finds their headers, pieces of their JSON, what is told of their bodies, if
+    anything, and what writes those of the shape that most of them have.
     """
 
+    header: bytes
     before_id: bytes
     before_key: bytes
     after_user: bytes
     told: _Told | None
-    shape: BodyShape | None = None
+    stencil: Stencil | None = None
     walks: int = 0
 
 
@@ -138,6 +141,8 @@ class ChangeWriter:
         self._names_changed = names_changed
         self._channel = orjson.dumps(channel)
         self._spellings: dict[tuple[bytes, bytes, bytes], _Spelling] = {}
+        self._stencil: Stencil | None = None  # of the last event that had one: the next is mostly like it
+        self._stencils = 0
         self._read_header = schema.field_readers[0].read
         self._match = match_header if has_usual_header(schema) else _match_none
         self._fields = tuple(
@@ -148,6 +153,9 @@ class ChangeWriter:
     def write(self, event: Event) -> bytes:
         """The whole Bayeux message of an event."""
         payload = event.payload
+        last = self._stencil
+        if last is not None and (written := last(payload, event.position)) is not None:
+            return written
         found = self._match(payload)
         if found is None:
             return self._write_any(event)
@@ -156,8 +164,12 @@ class ChangeWriter:
         spelling = self._spellings.get(shared) or self._try_spell(shared)
         if spelling is None or not (record_id.isalnum() and user.isalnum()):
             return self._write_any(event)
-        shape = spelling.shape
-        body = shape.try_write(payload, found.end()) if shape is not None else None
+        stencil = spelling.stencil
+        if stencil is not None and stencil is not last:
+            written = stencil(payload, event.position)
+            if written is not None:
+                self._stencil = stencil
+                return written
         return b"".join(
             (
                 spelling.before_id,
@@ -171,7 +183,7 @@ class ChangeWriter:
                 b',"commitNumber":%d,"commitUser":"' % read_number(number),
                 user,
                 spelling.after_user,
-                body or self._walk(payload, found.end(), spelling),
+                self._walk(payload, found.end(), spelling),
                 b',"event":{"replayId":%d}},"channel":' % event.position,
                 self._channel,
                 b"}",
@@ -186,8 +198,13 @@ class ChangeWriter:
         spelling.walks += 1
         # Looked for more and more seldom: the shape that was found may not be the usual one.
         is_time = spelling.walks >= _SHAPED_AFTER and not spelling.walks & spelling.walks - 1
-        if is_time and not (told.parts or told.different):
-            spelling.shape = try_shape(self._fields, payload, p, told.changed)
+        if is_time and self._stencils < _STENCILS_KEPT and not (told.parts or told.different):
+            shape = try_shape(self._fields, payload, p, told.changed)
+            if shape is not None:
+                frame = (spelling.before_id, spelling.before_key, spelling.after_user)
+                end = b'}},"channel":%b}' % self._channel
+                self._stencils += spelling.stencil is None
+                spelling.stencil = make_stencil(spelling.header, shape, (*frame, end))
         body = self._read_body(payload, p, told)
         return b"," + orjson.dumps(body)[1:] if body else b"}"
 
@@ -217,6 +234,7 @@ class ChangeWriter:
             (self._schema.schema_id, part.entity_name, part.change_type, part.change_origin, changed),
         )
         spelling = _Spelling(
+            header_pattern(*shared),
             b'{"data":{"schema":%b,"payload":{"ChangeEventHeader":{"entityName":%b,"recordIds":["'
             % (schema_id, entity),
             b'"],"changeType":%b,"changeOrigin":%b,"transactionKey":"' % (kind, origin),
@@ -225,6 +243,7 @@ class ChangeWriter:
         )
         if len(self._spellings) >= _SPELLINGS_KEPT:
             self._spellings.clear()
+            self._stencils = 0
         self._spellings[shared] = spelling
         return spelling
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import string
-from functools import partial
 
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
@@ -90,8 +89,7 @@ class Handshakes:
         session = Session(self._home + _random_text(32), endpoint, principal, browser, self._times, now_s)
         session.credentials = caller.credentials
         session.has_websocket = self._settings.has_websocket
-        session.wake = partial(self._polls.wake, session)
-        session.lost = partial(self._polls.lose, session)
+        self._polls.attend(session)
         if wants_acknowledgements(message):
             session.acks = Acknowledgements()
         try:

@@ -103,8 +103,7 @@ class SessionKeeper:
         session.verified_s = -math.inf
         session.is_fresh = False
         session.has_websocket = settings.has_websocket
-        session.wake = partial(self._polls.wake, session)
-        session.lost = partial(self._polls.lose, session)
+        self._polls.attend(session)
         if kept.batch >= 0:
             session.acks = Acknowledgements(kept.batch)
         try:

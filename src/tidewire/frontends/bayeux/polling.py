@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from types import MethodType
 
 from tidewire.clock import Clock
 from tidewire.errors import ClientUnknown, SessionInvalid
@@ -33,7 +34,7 @@ def _nobody(clients: int) -> None:
 class Polls:
     """The connects of one edge. All calls belong on the loop."""
 
-    __slots__ = ("_clock", "_due", "_sessions", "_settings", "_sweep_timer", "delivered")
+    __slots__ = ("_clock", "_due", "_lose", "_sessions", "_settings", "_sweep_timer", "_wake", "delivered")
 
     def __init__(self, clock: Clock, settings: BayeuxSettings, sessions: SessionRegistry) -> None:
         self._clock = clock
@@ -42,6 +43,13 @@ class Polls:
         self._due: list[Session] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self.delivered: Callable[[int], object] = _nobody
+        self._wake, self._lose = self.wake, self.lose
+
+    def attend(self, session: Session) -> None:
+        """Have a session tell here when it has events, and when the peer of its held connect has gone."""
+        # Two for each session there is: a partial takes four times the memory.
+        session.wake = MethodType(self._wake, session)
+        session.lost = MethodType(self._lose, session)
 
     def connect(self, session: Session, message: Message, exchange: Exchange) -> None:
         """A connect that came alone: answer it with events, or hold it."""

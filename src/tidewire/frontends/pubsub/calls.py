@@ -34,6 +34,7 @@ class Call:
     topic: str = ""
     tenant: str = ""  # as the call names it: a refusal must not tell which orgs there are
     trailers: tuple[tuple[str, str], ...] = ()
+    traceparent: str = ""
 
 
 @dataclass(slots=True)
@@ -79,6 +80,7 @@ class Callers:
         if headers.trace_id:
             call.trailers = (("x-client-trace-id", headers.trace_id),)
             call.context.set_trailing_metadata(call.trailers)
+        call.traceparent = headers.traceparent
         if headers.wants_gzip:
             call.context.set_compression(grpc.Compression.Gzip)
         call.tenant = f"CORE/prod/{headers.org_id}"

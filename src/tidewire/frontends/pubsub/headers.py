@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tidewire.errors import AuthHeaderInvalid, BodyMalformed, DemandInvalid
 from tidewire.ids import try_normalise_id
@@ -19,7 +20,7 @@ _ENCODINGS = {"": False, "identity": False, "gzip": True}
 
 @dataclass(frozen=True, slots=True)
 class CallHeaders:
-    """What a call's metadata says. All after `trace_id` are our own extensions.
+    """What a call's metadata says. All between `trace_id` and `traceparent` are our own extensions.
 
     `from_ms` is a time to replay from. With `takes_nearest`, a replay id that is no longer kept stands for the oldest
     one that is. `wants_gzip` asks for compressed responses.
@@ -33,6 +34,7 @@ class CallHeaders:
     from_ms: int | None = None
     takes_nearest: bool = False
     wants_gzip: bool = False
+    traceparent: str = ""
 
 
 def parse_headers(metadata: Iterable[tuple[str, str | bytes]]) -> CallHeaders:
@@ -57,6 +59,7 @@ def parse_headers(metadata: Iterable[tuple[str, str | bytes]]) -> CallHeaders:
         _number(values, "tidewire-replay-from-ms", _TIME_DIGITS),
         _choice(values, "tidewire-replay-policy", _POLICIES),
         _choice(values, "tidewire-compression", _ENCODINGS),
+        values.get("traceparent", ""),
     )
 
 
@@ -73,6 +76,7 @@ def _required(values: dict[str, str], names: tuple[str, str]) -> str:
     raise AuthHeaderInvalid(f"The metadata header {names[0]} is missing or blank", header=names[0])
 
 
+@lru_cache(maxsize=256)  # a server has few orgs, and every call names one
 def _parse_tenant(text: str) -> str:
     """The org id of `<orgId>` or `core/<name>/<orgId>`, in its 18-character form."""
     segments = text.split("/")

@@ -8,20 +8,22 @@ order in which they were sent. What may be under way is bounded: beyond it, the 
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 from tidewire.access.principal import Principal
-from tidewire.delivery.link import CoreLink, PublishDraft, PublishOutcome
+from tidewire.delivery.link import CoreLink, PublishDraft, PublishOutcomes, Refusal
 from tidewire.errors import BodyTooLarge, ProtocolViolation
 from tidewire.faults import fail_point
 from tidewire.frontends.pubsub import requests as rules
 from tidewire.frontends.pubsub import wire
 from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, note_end
 from tidewire.frontends.pubsub.settings import PubSubSettings
+from tidewire.ids import random_uuid
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.telemetry import counters
+from tidewire.tracing import begin_request, end_request
 
 _GATHERED_EVENTS = 2000
 _GATHERED_BYTES = 4 << 20
@@ -106,24 +108,69 @@ class Publisher:
         self, call: Call, principal: Principal, requests: Sequence[pb.PublishRequest]
     ) -> list[bytes]:
         """Publish the events of some requests to the call's topic in one commit; returns a response for each."""
-        limit = self._settings.max_event_bytes
-        events = [event for request in requests for event in request.events]
+        new = tuple.__new__  # half the time of the usual way, and there is one for every event
         drafts = [
-            PublishDraft(event.schema_id, event.payload, event.id)
-            for event in events
-            if _size(event) <= limit
+            new(PublishDraft, (event.schema_id, event.payload, event.id))
+            for request in requests
+            for event in request.events
         ]
-        published = iter(await self._link.publish(principal, call.topic, drafts))
+        outcomes = await self._publish_traced(call, principal, drafts)
+        refused = dict(outcomes.refused)
+        event_uuids = iter(enumerate(outcomes.event_uuids))
+        position = outcomes.first
         responses: list[bytes] = []
         for request in requests:
-            outcomes = [
-                next(published) if _size(event) <= limit else _oversized(event, limit)
-                for event in request.events
-            ]
-            counters["pubsub.events_published"] += sum(1 for outcome in outcomes if not outcome.error_code)
-            schema_id = next((o.schema_id for o in outcomes if o.schema_id), request.events[0].schema_id)
-            responses.append(wire.render_publish_response(outcomes, schema_id, call.rpc_id))
+            results: list[bytes] = []
+            before = position
+            for place, event_uuid in islice(event_uuids, len(request.events)):
+                if place in refused:
+                    refusal = refused[place]
+                    results.append(wire.render_refused(event_uuid, refusal.message or refusal.code))
+                else:
+                    results.append(wire.render_published(event_uuid, position))
+                    position += 1
+            counters["pubsub.events_published"] += position - before
+            schema_id = outcomes.schema_id if position > before else ""
+            responses.append(
+                wire.render_publish_response(results, schema_id or request.events[0].schema_id, call.rpc_id)
+            )
         return responses
+
+    async def _publish_traced(
+        self, call: Call, principal: Principal, drafts: list[PublishDraft]
+    ) -> PublishOutcomes:
+        span = begin_request(call.traceparent)
+        if span is None:
+            return await self._publish_fitting(principal, call.topic, drafts)
+        is_answered = False
+        try:
+            outcomes = await self._publish_fitting(principal, call.topic, drafts)
+            is_answered = True
+            return outcomes
+        finally:
+            attributes: dict[str, str | int] = {"rpc.system": "grpc", "rpc.method": call.rpc}
+            attributes["tidewire.events"] = len(drafts)
+            end_request(span, "pubsub publish", attributes, is_error=not is_answered)
+
+    async def _publish_fitting(
+        self, principal: Principal, topic: str, drafts: list[PublishDraft]
+    ) -> PublishOutcomes:
+        """Publish what is not too large, and refuse the rest."""
+        limit_bytes = self._settings.max_event_bytes
+        large = {place for place, draft in enumerate(drafts) if _size(draft) > limit_bytes}
+        if not large:
+            return await self._link.publish(principal, topic, drafts)
+        places = [place for place in range(len(drafts)) if place not in large]
+        told = await self._link.publish(principal, topic, [drafts[place] for place in places])
+        refused = {places[place]: refusal for place, refusal in told.refused}
+        event_uuids = [draft.event_uuid or random_uuid() for draft in drafts]
+        for place, event_uuid in zip(places, told.event_uuids, strict=True):
+            event_uuids[place] = event_uuid
+        for place in large:
+            size_bytes = _size(drafts[place])
+            text = f"The event has {size_bytes} bytes; the limit is {limit_bytes}"
+            refused[place] = Refusal(BodyTooLarge.code, text)
+        return PublishOutcomes(tuple(event_uuids), told.first, tuple(refused.items()), told.schema_id)
 
 
 class _Queue:
@@ -169,11 +216,6 @@ class _Queue:
         return taken
 
 
-def _size(event: pb.ProducerEvent) -> int:
+def _size(draft: PublishDraft) -> int:
     """What an event takes up in the log."""
-    return len(event.payload) + len(event.id)
-
-
-def _oversized(event: pb.ProducerEvent, limit_bytes: int) -> PublishOutcome:
-    text = f"The event has {_size(event)} bytes; the limit is {limit_bytes}"
-    return PublishOutcome(event.id or str(uuid.uuid4()), 0, BodyTooLarge.code, text)
+    return len(draft.payload) + len(draft.event_uuid)

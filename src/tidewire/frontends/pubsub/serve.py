@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -36,6 +35,7 @@ from tidewire.frontends.pubsub.publishing import Publisher
 from tidewire.frontends.pubsub.settings import PubSubSettings
 from tidewire.frontends.pubsub.subscribing import Subscriber
 from tidewire.frontends.pubsub.wire_errors import render_failure
+from tidewire.ids import random_uuid
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.telemetry import counters
 
@@ -71,7 +71,7 @@ class PubSubApp:
 
     async def answer_call(self, rpc: str, requests: Requests, context: Any) -> bytes | None:
         """Answer a call of the listener, or abort it."""
-        call = Call(rpc, str(uuid.uuid4()), context)
+        call = Call(rpc, random_uuid(), context)
         counters["pubsub.calls_received"] += 1
         try:
             return await self._answer(call, await self._callers.admit(call), requests)

@@ -8,11 +8,12 @@ any order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from tidewire.delivery.link import PublishOutcome, TopicDescription
+from tidewire.delivery.link import TopicDescription
 from tidewire.errors import BodyMalformed
 from tidewire.events import Event, Family
 from tidewire.schema.codec import EventSchema
@@ -23,6 +24,7 @@ TRANSACTION_LAST = "tidewire-tx-last"
 _EVENTS_TAG = b"\x0a"  # field 1 of FetchResponse, length-delimited
 _REPLAY_ID_PADDING = b"\0\0"
 _MAX_POSITION = 2**63 - 1
+_UUID_LENGTH = 36
 _CARRIED = frozenset({Family.PLATFORM, Family.CHANGE})
 
 Request = TypeVar("Request", bound=Message)
@@ -70,18 +72,29 @@ def _render_entry(event: Event, payload: bytes) -> bytes:
     """A ConsumerEvent as an entry of FetchResponse. Put together by hand: it is made for every event, and the
     messages of the protobuf library take several times as long to fill.
     """
-    last = b"%d" % event.transaction_last
-    header = b"%b\x12%b%b" % (_HEADER_KEY, _length(last), last)
-    produced = b"%b%b\x1a%b%b\x22%b%b" % (
-        _text_field(b"\x0a", event.event_uuid),
-        _text_field(b"\x12", event.schema_id),
+    position, _, _, _, _, schema_id, event_uuid, transaction_last = event
+    last = b"%d" % transaction_last
+    fields = (
+        _text_field(b"\x0a", event_uuid) if event_uuid else b"",
+        _schema_field(schema_id),
+        b"\x1a",
         _length(payload),
         payload,
-        _length(header),
-        header,
+        _HEADER_STARTS[len(last)],
+        last,
     )
-    entry = b"\x0a%b%b\x12\x0a%b" % (_length(produced), produced, render_replay_id(event.position))
-    return b"%b%b%b" % (_EVENTS_TAG, _length(entry), entry)
+    size = sum(map(len, fields))
+    produced = _varint_of(size)
+    replay_id = b"\x12\x0a%b\0\0" % position.to_bytes(8, "big")
+    # The tag of its event, that event's length, and the rest.
+    entry = _varint_of(1 + len(produced) + size + len(replay_id))
+    return b"".join((_EVENTS_TAG, entry, b"\x0a", produced, *fields, replay_id))
+
+
+@lru_cache(maxsize=1024)
+def _schema_field(schema_id: str) -> bytes:
+    """The field that names an event's schema. Kept: most events have one of a few."""
+    return _text_field(b"\x12", schema_id)
 
 
 def _text_field(tag: bytes, text: str) -> bytes:
@@ -91,7 +104,10 @@ def _text_field(tag: bytes, text: str) -> bytes:
 
 
 def _length(content: bytes) -> bytes:
-    size = len(content)
+    return _varint_of(len(content))
+
+
+def _varint_of(size: int) -> bytes:
     return _SHORT_LENGTHS[size] if size < 1024 else _varint(size)
 
 
@@ -133,21 +149,27 @@ def render_schema_info(schema_json: str, schema_id: str, rpc_id: str) -> bytes:
     return pb.SchemaInfo(schema_json=schema_json, schema_id=schema_id, rpc_id=rpc_id).SerializeToString()
 
 
-def render_publish_response(outcomes: Sequence[PublishOutcome], schema_id: str, rpc_id: str) -> bytes:
-    """The answer to one PublishRequest. A refused event has no replay id: clients take one for success."""
+def render_publish_response(results: Sequence[bytes], schema_id: str, rpc_id: str) -> bytes:
+    """The answer to one PublishRequest, of what `render_published` and `render_refused` made."""
     rest = pb.PublishResponse(schema_id=schema_id, rpc_id=rpc_id).SerializeToString()
-    return b"".join((*map(_publish_result, outcomes), rest))
+    return b"".join((*results, rest))
 
 
-def _publish_result(outcome: PublishOutcome) -> bytes:
-    """A PublishResult as a complete entry of field 1 of PublishResponse."""
-    if outcome.error_code:
-        error = pb.Error(code=pb.PUBLISH, msg=outcome.message or outcome.error_code)
-        result = pb.PublishResult(error=error, correlation_key=outcome.event_uuid).SerializeToString()
-    else:
-        # Built like an event's entry, and for the same reason.
-        key = _text_field(b"\x1a", outcome.event_uuid)
-        result = b"\x0a\x0a%b%b" % (render_replay_id(outcome.position), key)
+def render_published(event_uuid: str, position: int) -> bytes:
+    """A PublishResult as a complete entry of field 1 of PublishResponse. Built like an event's entry, and for the same
+    reason.
+    """
+    key = event_uuid.encode()
+    if len(key) == _UUID_LENGTH:
+        return b"\x0a\x32\x0a\x0a%b\0\0\x1a\x24%b" % (position.to_bytes(8, "big"), key)
+    result = b"\x0a\x0a%b%b" % (render_replay_id(position), _text_field(b"\x1a", event_uuid))
+    return b"\x0a%b%b" % (_length(result), result)
+
+
+def render_refused(event_uuid: str, message: str) -> bytes:
+    """The same of an event that was not published. It has no replay id: clients take one for success."""
+    error = pb.Error(code=pb.PUBLISH, msg=message)
+    result = pb.PublishResult(error=error, correlation_key=event_uuid).SerializeToString()
     return b"\x0a%b%b" % (_length(result), result)
 
 
@@ -162,3 +184,8 @@ def _varint(number: int) -> bytes:
 
 _SHORT_LENGTHS = tuple(_varint(size) for size in range(1024))
 _HEADER_KEY = b"\x0a" + _varint(len(TRANSACTION_LAST)) + TRANSACTION_LAST.encode()
+# An event's header up to its value, by the number of the value's digits.
+_HEADER_STARTS = tuple(
+    b"\x22%b%b\x12%b" % (_varint(len(_HEADER_KEY) + 2 + digits), _HEADER_KEY, _varint(digits))
+    for digits in range(20)
+)

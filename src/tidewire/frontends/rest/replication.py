@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from tidewire.access.replication import deleted_in, updated_in
-from tidewire.errors import PlatformError, WindowInvalid
+from tidewire.access.replication import deleted_in, parse_moment, updated_in
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
-from tidewire.schema.model import Field, FieldType
-from tidewire.schema.values import parse_value, render_datetime
+from tidewire.schema.values import render_datetime
 from tidewire.transport.http import HttpResponse
 
 _FIRST_VERSION = 29
 _SUFFIX = "+0000"
-_MOMENT = Field(name="moment", label="moment", type=FieldType.DATETIME)
 
 
 async def list_updated(api: Api, call: ApiCall) -> HttpResponse:
@@ -45,14 +42,7 @@ async def list_deleted(api: Api, call: ApiCall) -> HttpResponse:
 
 def _moment(call: ApiCall, name: str) -> int:
     # A plus that nobody encoded has become a blank: `...T00:00:00 00:00` is what clients mean by `+00:00`.
-    text = call.request.query.get(name, "").strip().replace(" ", "+")
-    try:
-        parsed = parse_value(_MOMENT, text)
-    except PlatformError:
-        parsed = None
-    if not isinstance(parsed, int):
-        raise WindowInvalid(f"{name} must be a date and time")
-    return parsed
+    return parse_moment(name, call.request.query.get(name, "").strip().replace(" ", "+"))
 
 
 ROUTES: tuple[Route[Api], ...] = (

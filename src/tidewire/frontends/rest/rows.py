@@ -37,7 +37,7 @@ from tidewire.frontends.rest.wire import POSITION_HEADER, parse_batch_size, with
 from tidewire.frontends.rest.xml_form import parse_body
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
-from tidewire.records.work import ID_NAMES
+from tidewire.records.given import ID_NAMES
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.values import parse_value
 from tidewire.transport.http import HttpResponse

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from tidewire.access.replication import deleted_in, updated_in
-from tidewire.errors import PlatformError, SessionInvalid, WindowInvalid
+from tidewire.access.replication import deleted_in, parse_moment, updated_in
+from tidewire.errors import SessionInvalid
 from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.wire import render_element, render_elements
 from tidewire.frontends.soap.wire_errors import render_row_error
 from tidewire.ids import normalise_id
-from tidewire.schema.model import Field, FieldType
-from tidewire.schema.values import parse_value, render_datetime
-
-_MOMENT = Field(name="dateTime", label="dateTime", type=FieldType.DATETIME)
+from tidewire.schema.values import render_datetime
 
 
 async def get_server_timestamp(call: SoapCall) -> str:
@@ -67,14 +64,7 @@ def _window(call: SoapCall) -> tuple[int, int]:
 
 
 def _moment(call: SoapCall, name: str) -> int:
-    text = call.request.text(name)
-    try:
-        parsed = parse_value(_MOMENT, text)
-    except PlatformError:
-        parsed = None
-    if not isinstance(parsed, int):
-        raise WindowInvalid(f"{name} must be a date and time")
-    return parsed
+    return parse_moment(name, call.request.text(name))
 
 
 async def set_password(call: SoapCall) -> str:

@@ -118,6 +118,20 @@ def test_text_of_any_kind_in_a_body_of_a_known_shape_is_told_as_it_is(text: str)
     assert (payload["Text"], payload["Owner"]) == (text, "o")
 
 
+def test_events_of_two_known_shapes_in_turn_are_told_as_they_are() -> None:
+    channel = "/data/100%b%d%"
+    writer = ChangeWriter(SCHEMA, channel, frozenset(), names_changed=True)
+    update = USUAL_HEADER | {"changeOrigin": "com/%s;client=%d"}
+    create = USUAL_HEADER | {"changeType": "CREATE"}
+    for number in range(OFTEN):
+        told = f"{number}%b"
+        one = thing_event(update, {"Text": told, "Owner": "o"}, ["Text", "Owner"], [])
+        two = thing_event(create, {"Text": told, "Double": number / 8}, [], [])
+        for event in (one, two):
+            wanted = expected(event, frozenset(), names_changed=True)
+            assert orjson.loads(writer.write(event)) == {**wanted, "channel": channel}
+
+
 def test_text_that_looks_like_a_known_shape_is_told_as_it_is() -> None:
     writer = ChangeWriter(SCHEMA, CHANNEL, frozenset(), names_changed=True)
     header = USUAL_HEADER | {"changeType": "CREATE"}

@@ -49,7 +49,7 @@ async def ask(app: BayeuxApp, headers: dict[str, str], channel: str, **values: A
     exchange = Waiting()
     body = json.dumps([{"channel": channel, **values}]).encode()
     app.handle(HttpRequest("POST", "/cometd/62.0", headers, body), exchange)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         replies: list[dict[str, Any]] = json.loads(await exchange.answer)
     return replies[-1]
 

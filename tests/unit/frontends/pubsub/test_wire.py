@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewire.delivery.link import PublishOutcome, TopicDescription
+from tidewire.delivery.link import TopicDescription
 from tidewire.errors import BodyMalformed
 from tidewire.events import Event, Family
 from tidewire.frontends.pubsub import wire
@@ -157,13 +157,14 @@ def test_form_cuts_hidden_fields_before_encoding() -> None:
 
 
 def test_publish_response_gives_refused_events_no_replay_id() -> None:
-    outcomes = [
-        PublishOutcome("a", 41),
-        PublishOutcome("b", 0, "payload_invalid", "does not decode"),
-        PublishOutcome("c", 42),
+    long_key = "5e1f5f0a-2a7c-4c5e-8f63-2f4f5b0f9a11"
+    results = [
+        wire.render_published("a", 41),
+        wire.render_refused("b", "does not decode"),
+        wire.render_published(long_key, 42),
     ]
-    response = pb.PublishResponse.FromString(wire.render_publish_response(outcomes, "sid", "rpc"))
-    assert [r.correlation_key for r in response.results] == ["a", "b", "c"]
+    response = pb.PublishResponse.FromString(wire.render_publish_response(results, "sid", "rpc"))
+    assert [r.correlation_key for r in response.results] == ["a", "b", long_key]
     assert [int.from_bytes(r.replay_id[:8], "big") if r.replay_id else None for r in response.results] == [
         41,
         None,

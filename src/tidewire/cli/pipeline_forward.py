@@ -1,0 +1,102 @@
+"""`tidewire pipeline forward`: the changes in a lake, handed on through a writer of Spark's."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from tidewire.cli.output import json_option, show
+from tidewire.cli.pipeline_options import (
+    check_master,
+    find_lake,
+    lake_option,
+    needing_extra,
+    parse_settings,
+    stop_on_signals,
+)
+from tidewire.telemetry import configure_logging
+
+_EVERY_S = 1.0
+
+
+def _parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, is_set, value = pair.partition("=")
+        if not is_set or not key:
+            raise click.BadParameter(f"{pair!r} is no option of a sink: give NAME=VALUE")
+        options[key] = value
+    return options
+
+
+@click.command()
+@lake_option
+@click.option("--to", "sink_format", required=True, metavar="FORMAT", help="kafka, delta, parquet, json, ...")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=lambda _ctx, _param, value: _parse_options(value),
+    help="an option of the format; {entity} and {number} are filled in; can be given again",
+)
+@click.option("--name", default="", help="whose progress it is; the format's name if left out")
+@click.option(
+    "--mode",
+    type=click.Choice(["append", "overwrite"]),
+    default="append",
+    show_default=True,
+    help="of writing",
+)
+@click.option(
+    "--master",
+    default="local[1]",
+    show_default=True,
+    callback=lambda _ctx, _param, value: check_master(value),
+    help="Spark master",
+)
+@click.option(
+    "--conf",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=lambda _ctx, _param, value: parse_settings(value),
+    help="a setting of Spark, such as spark.jars; can be given again",
+)
+@click.option("--once", is_flag=True, help="forward what is there now, then end")
+@json_option
+def forward(
+    lake_path: str,
+    sink_format: str,
+    options: dict[str, str],
+    name: str,
+    mode: str,
+    master: str,
+    settings: dict[str, str],
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Hand the changes in a lake on to whatever Spark can write to: each once, whole transactions at a time. What
+    Spark has no writer for comes as jars that --conf names.
+
+    Example: tidewire pipeline forward --once --to json --option path=./changes --lake ./data/lake
+    """
+    configure_logging("WARNING")
+    lake = find_lake(lake_path)
+    with needing_extra():
+        from tidewire.pipeline.forwarding import Sink, load_progress
+        from tidewire.pipeline.forwarding import forward as forward_turn
+        from tidewire.pipeline.spark import start_session
+    sink = Sink(name or sink_format.replace("-", "_"), sink_format, options, mode)
+    stop = stop_on_signals()
+    session = start_session(master, settings)
+    try:
+        while not stop.is_set():
+            turn = forward_turn(session, lake, sink)
+            if turn is None and (once or stop.wait(_EVERY_S)):
+                break
+        done = load_progress(lake, sink.name).done
+        show(asdict(done), as_json=as_json, text=f"forwarded up to {done.through} in {done.number} turns")
+    finally:
+        session.stop()

@@ -1,0 +1,225 @@
+"""What the commands of `tidewire pipeline` share: their options, the lake they work on, and how they are stopped.
+
+Spark, Arrow and Delta are an extra, so each command imports what it needs when it is called.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidewire.cli.client_options import Connection, connection_options
+from tidewire.clock import SystemClock
+from tidewire.errors import ConfigInvalid, RequestRefused, SessionInvalid
+from tidewire.telemetry import configure_logging
+
+if TYPE_CHECKING:
+    from tidewire.pipeline.bus import BusSettings
+    from tidewire.pipeline.progress import Progress
+    from tidewire.pipeline.records_reading import RecordsReader
+    from tidewire.pipeline.tables import Lake
+
+RETRY_S = 20.0
+"""How long one question to the server is tried again before the status says so."""
+_MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|(spark|k8s|yarn)(://\S+)?")
+_MISSING_EXTRA = "pip install 'tidewire[spark]'"
+
+lake_option = click.option(
+    "--lake",
+    "lake_path",
+    default="data/lake",
+    show_default=True,
+    envvar="TIDEWIRE_LAKE",
+    type=click.Path(file_okay=False),
+    help="directory of the Delta tables",
+)
+readable_option = click.option(
+    "--readable-hours",
+    default=168.0,
+    show_default=True,
+    callback=lambda _ctx, _param, value: check_amount(value),
+    help="how long past moments can be read",
+)
+
+
+def check_amount(value: float | None) -> float | None:
+    """A number of hours or days. Raises click.BadParameter."""
+    if value is not None and not (math.isfinite(value) and value >= 0):
+        raise click.BadParameter(f"{value} is not a number of hours or days: 0 or more is needed")
+    return value
+
+
+def check_master(text: str) -> str:
+    """Where Spark runs. Raises click.BadParameter."""
+    if _MASTER.fullmatch(text) is None or text in ("spark", "k8s"):
+        raise click.BadParameter(
+            f"{text!r} is no Spark master: give local[N] or local[*] for threads of this process, spark://HOST:PORT "
+            "for a standalone cluster, or k8s://https://HOST:PORT for Kubernetes"
+        )
+    return text
+
+
+def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Settings of Spark as KEY=VALUE. Raises click.BadParameter."""
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        key, is_set, value = pair.partition("=")
+        if not is_set or not key.startswith("spark."):
+            raise click.BadParameter(f"{pair!r} is no setting of Spark: give spark.NAME=VALUE")
+        settings[key] = value
+    return settings
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds where events and records come from, handed over as one `bus` argument."""
+
+    @wraps(command)
+    def with_bus(
+        endpoint: str, topic: str, tls_ca: str | None, tls: bool, connection: Connection, **others: Any
+    ) -> Any:
+        return command(bus=make_bus(connection, endpoint, topic, tls_ca or "", has_tls=tls), **others)
+
+    wrapped: Callable[..., Any] = connection_options(with_bus)
+    for option in (
+        click.option("--tls", is_flag=True, help="TLS with the usual public certificates"),
+        click.option(
+            "--tls-ca",
+            default=None,
+            type=click.Path(exists=True, dir_okay=False),
+            help="certificate to trust; the connection is then TLS",
+        ),
+        click.option("--topic", default="/data/ChangeEvents", show_default=True, help="the channel to keep"),
+        click.option(
+            "--endpoint",
+            envvar="TIDEWIRE_ENDPOINT",
+            default="",
+            metavar="HOST:PORT",
+            help="the Pub/Sub API; the server's host and port 7011, or 7443 with TLS, if left out",
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def make_bus(connection: Connection, endpoint: str, topic: str, tls_ca: str, *, has_tls: bool) -> BusSettings:
+    """Where events and records come from. A session without a password serves until it ends; its org is asked for
+    if it is not known. Raises ConfigInvalid, SessionInvalid.
+    """
+    with needing_extra():
+        from tidewire.pipeline.bus import BusSettings
+    address, roots = connection.endpoint(endpoint)
+    credentials, session = connection.credentials, connection.session
+    place = {"endpoint": address, "topic": topic, "tls_ca": tls_ca or connection.ca}
+    is_tls = has_tls or roots is not None
+    if session is not None and not credentials.password:
+        try:
+            session = connection.signing_in_with_org()()
+        except RequestRefused as error:
+            raise SessionInvalid(f"the server does not know the session: {error.message}") from error
+        return BusSettings(
+            **place,
+            tls=is_tls,
+            retry_s=RETRY_S,
+            token=session.token,
+            org_id=session.org_id,
+            login_url=session.instance_url or credentials.login_url,
+        )
+    return BusSettings(
+        **place,
+        tls=is_tls,
+        retry_s=RETRY_S,
+        username=credentials.username,
+        password=credentials.password,
+        login_url=credentials.login_url,
+        client_id=credentials.client_id,
+        client_secret=credentials.client_secret,
+    )
+
+
+@contextmanager
+def needing_extra() -> Iterator[None]:
+    """Say what to install if Spark, Arrow or Delta is missing. Raises ConfigInvalid."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigInvalid(
+            f"the pipeline needs {error.name}, which is not installed: {_MISSING_EXTRA}", setting="spark"
+        ) from error
+
+
+def find_lake(path: str) -> Lake:
+    """A lake that is there. Raises ConfigInvalid."""
+    with needing_extra():
+        from tidewire.pipeline.tables import Lake
+    if not os.path.isdir(path):
+        raise ConfigInvalid(
+            f"there is no lake in {path}; `tidewire pipeline run` or `snapshot` makes one", setting="lake"
+        )
+    return Lake(path)
+
+
+@contextmanager
+def holding(path: str, *, is_new: bool = False) -> Iterator[tuple[Lake, int]]:
+    """Hold a lake's lease; yields the lake and the epoch. No Spark is started. Raises ConfigInvalid, StoreLocked."""
+    configure_logging("WARNING")
+    with needing_extra():
+        from tidewire.pipeline.lease import hold_lease
+        from tidewire.pipeline.tables import Lake
+    lake = Lake(path) if is_new else find_lake(path)
+    with hold_lease(path) as epoch:
+        yield lake, epoch
+
+
+@contextmanager
+def reading(
+    path: str, bus: BusSettings, *, is_new: bool = False
+) -> Iterator[tuple[Lake, int, RecordsReader]]:
+    """Hold a lake's lease and read records of the server that the lake is of. Raises ConfigInvalid, StoreLocked,
+    ReplayIdInvalid.
+    """
+    with holding(path, is_new=is_new) as (lake, epoch):
+        from tidewire.pipeline.bus import Bus
+        from tidewire.pipeline.origin import check_origin
+        from tidewire.pipeline.records_reading import RecordsReader
+
+        source = Bus(bus, SystemClock())
+        try:
+            check_origin(lake, source)
+        finally:
+            source.close()
+        reader = RecordsReader(bus)
+        try:
+            yield lake, epoch, reader
+        finally:
+            reader.close()
+
+
+def make_progress() -> Progress:
+    """A bar on standard error."""
+    from tidewire.pipeline.progress import Progress
+
+    return Progress(sys.stderr, SystemClock())
+
+
+def stop_on_signals() -> threading.Event:
+    """Set by the first SIGTERM or SIGINT. A second one ends the process where it stands, which a lake survives."""
+    stop = threading.Event()
+
+    def handle(number: int, _frame: object) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)
+    return stop

@@ -1,0 +1,238 @@
+"""`tidewire pipeline snapshot`, `reconcile`, `audit` and the other work on a lake that needs no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidewire.cli.output import json_option, show, show_table
+from tidewire.cli.pipeline_options import (
+    find_lake,
+    holding,
+    lake_option,
+    make_progress,
+    readable_option,
+    reading,
+    server_options,
+    stop_on_signals,
+)
+from tidewire.clock import SystemClock
+from tidewire.errors import IdMalformed
+from tidewire.ids import try_normalise_id
+
+if TYPE_CHECKING:
+    from tidewire.pipeline.bus import BusSettings
+
+
+@click.command()
+@lake_option
+@click.argument("entities", nargs=-1)
+@json_option
+@server_options
+def snapshot(lake_path: str, entities: tuple[str, ...], as_json: bool, bus: BusSettings) -> None:
+    """Copy all records, or those of some objects, into the lake. What is missing in it is filled in, what is
+    wrong put right, and an interrupted copy goes on where it was; `run` then applies what has changed since.
+
+    Example: tidewire pipeline snapshot Account Contact
+    """
+    with reading(lake_path, bus, is_new=True) as (lake, epoch, reader):
+        from tidewire.pipeline import manifest
+        from tidewire.pipeline import snapshot as snapshots
+        from tidewire.pipeline.resync import Resyncer
+
+        clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
+        position = snapshots.start(lake, epoch, reader, clock, list(entities) or None)
+        manifest.refresh(lake, epoch, clock.now_ms())
+        resyncer = Resyncer(lake, epoch, reader, clock)
+        rows: dict[str, int] = {}
+        last: dict[str, str] = {}
+        while not stop.is_set():
+            found = resyncer.advance()
+            for each in found:
+                rows[each.entity], last[each.entity] = each.rows, each.state
+                progress.show(f"reading {each.entity}", each.rows, each.expected)
+            if not any(each.state == "reading" for each in found):
+                break
+        progress.done()
+        result = {"position": position, "rows": rows, "states": last}
+        text = "\n".join(f"{entity}: {n:,} records, {last[entity]}" for entity, n in sorted(rows.items()))
+        show(result, as_json=as_json, text=text or "nothing to read")
+
+
+@click.command()
+@lake_option
+@json_option
+@server_options
+def reconcile(lake_path: str, as_json: bool, bus: BusSettings) -> None:
+    """Read again the records that gap events and the like have made uncertain. A running pipeline does this
+    by itself.
+    """
+    with reading(lake_path, bus) as (lake, epoch, reader):
+        from tidewire.pipeline.control import open_dirty
+        from tidewire.pipeline.reconcile import Reconciler
+
+        clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
+        total = sum(len(records) for records in open_dirty(lake).values())
+        reconciler = Reconciler(lake, epoch, reader, clock)
+        done = 0
+        while not stop.is_set() and (count := reconciler.once()) > 0:
+            done += count
+            progress.show("reading records", done, max(total, done))
+        progress.done()
+        left = sum(len(records) for records in open_dirty(lake).values())
+        show({"read": done, "left": left}, as_json=as_json, text=f"{done} records read, {left} left")
+
+
+@click.command()
+@lake_option
+@click.argument("entities", nargs=-1)
+@click.option("--heal/--no-heal", default=True, show_default=True, help="read again what differs")
+@json_option
+@server_options
+def audit(lake_path: str, entities: tuple[str, ...], heal: bool, as_json: bool, bus: BusSettings) -> None:
+    """Compare replicas with the server by counts and content, and put right what differs."""
+    with reading(lake_path, bus) as (lake, epoch, reader):
+        from tidewire.pipeline import manifest
+        from tidewire.pipeline.audit import audit as audit_entity
+
+        clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
+        row = manifest.newest(lake)
+        names = list(entities) or sorted(row.entities if row is not None else ())
+        reports: list[dict[str, Any]] = []
+        for number, entity in enumerate(names):
+            if stop.is_set():
+                break
+            progress.show(f"comparing {entity}", number, len(names))
+            reports.append(asdict(audit_entity(lake, epoch, reader, entity, clock, heal=heal)))
+        progress.done()
+        columns = [name for name in reports[0] if not isinstance(reports[0][name], dict)] if reports else []
+        show_table(reports, columns, as_json=as_json)
+
+
+@click.command()
+@lake_option
+@json_option
+@server_options
+def usage(lake_path: str, as_json: bool, bus: BusSettings) -> None:
+    """Take over the server's hourly counts of published and delivered events."""
+    with reading(lake_path, bus) as (lake, epoch, reader):
+        from tidewire.pipeline import usage as usages
+
+        count = usages.roll_up(lake, epoch, reader, SystemClock())
+        show({"rows": count}, as_json=as_json, text=f"{count} rows written to usage/hourly")
+
+
+@click.command()
+@lake_option
+@readable_option
+@json_option
+def compact(lake_path: str, readable_hours: float, as_json: bool) -> None:
+    """Fold all replicas now, join small files, and delete what nothing needs. A running pipeline does this by
+    itself, little by little.
+    """
+    with holding(lake_path) as (lake, epoch):
+        from tidewire.pipeline import manifest
+        from tidewire.pipeline.compaction import CompactionRules, Compactor
+        from tidewire.pipeline.maintain import Maintainer
+
+        clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
+        row = manifest.newest(lake)
+        entities = sorted(row.entities if row is not None else ())
+        maintainer = Maintainer(lake, epoch, clock)
+        compactor = Compactor(lake, epoch, clock, CompactionRules(readable_s=readable_hours * 3600))
+        names = compactor.names()
+        total = len(entities) + len(names) + 1
+        folded = joined = 0
+        for number, entity in enumerate(entities):
+            if stop.is_set():
+                return
+            progress.show(f"folding {entity}", number, total)
+            folded += maintainer.fold(entity) is not None
+        for number, name in enumerate(compactor.names()):
+            if stop.is_set():
+                return
+            progress.show(f"joining {name}", len(entities) + number, total)
+            report = compactor.join(name, at_least=2)
+            joined += report.joined if report is not None else 0
+        progress.show("deleting what nothing needs", total - 1, total)
+        compactor.forget_done()
+        compactor.drop_old()
+        deleted = sum(report.deleted for report in compactor.delete_unnamed())
+        progress.done()
+        result = {"folded": folded, "joined": joined, "deleted": deleted}
+        show(
+            result,
+            as_json=as_json,
+            text=f"{folded} replicas folded, {joined} files joined, {deleted} deleted",
+        )
+
+
+@click.command()
+@lake_option
+@click.argument("entity")
+@click.argument("record_id")
+@click.option("--yes", is_flag=True, help="do not ask")
+@json_option
+def purge(lake_path: str, entity: str, record_id: str, yes: bool, as_json: bool) -> None:
+    """Remove one record from archive, history, reads and replica, for good."""
+    if not yes:
+        click.confirm(f"Remove every trace of {entity} {record_id} from {lake_path}?", abort=True)
+    with holding(lake_path) as (lake, epoch):
+        from tidewire.pipeline import purge as purging
+
+        result = asdict(purging.purge(lake, epoch, entity, record_id, SystemClock()))
+        show(result, as_json=as_json, text=_lines(result))
+
+
+@click.command()
+@lake_option
+@click.argument("replay_ids", nargs=-1, type=int)
+@json_option
+def retry(lake_path: str, replay_ids: tuple[int, ...], as_json: bool) -> None:
+    """Try dead letters again: all of them, or those of the given events."""
+    with holding(lake_path) as (lake, epoch):
+        from tidewire.pipeline import dead_letters
+
+        report = dead_letters.retry(lake, epoch, SystemClock(), replay_ids=replay_ids or None)
+        text = f"{report.applied} applied, {report.dirty} to be read again, {report.failed} still dead"
+        show(asdict(report), as_json=as_json, text=text)
+
+
+@click.command()
+@lake_option
+@click.argument("entity")
+@click.argument("record_id")
+@json_option
+def history(lake_path: str, entity: str, record_id: str, as_json: bool) -> None:
+    """Show every change of one record: when, what, by whom, and what it made of the record. Works while the
+    pipeline runs.
+
+    Example: tidewire pipeline history Account 001000000000001AAA
+    """
+    lake = find_lake(lake_path)
+    from tidewire.pipeline.record_history import read_history
+
+    wanted = try_normalise_id(record_id)
+    if wanted is None:
+        raise IdMalformed(f"{record_id[:40]!r} is not a record id")
+    rows = read_history(lake, entity, ids=[wanted]).to_pylist()
+    changes = [
+        {name: str(value) if isinstance(value, datetime) else value for name, value in row.items()}
+        for row in rows
+        if row["record_id"] == wanted
+    ]
+    if as_json:
+        show(changes, as_json=True, text="")
+        return
+    columns = ["replay_id", "valid_from", "change_type", "user_id", "changed", "after_json"]
+    show_table(changes, columns, as_json=False)
+
+
+def _lines(values: dict[str, Any]) -> str:
+    return "\n".join(f"{name.replace('_', ' ')}: {value}" for name, value in values.items())
+
+
+COMMANDS = (snapshot, reconcile, audit, usage, compact, purge, retry, history)

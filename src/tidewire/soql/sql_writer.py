@@ -1,0 +1,445 @@
+"""The text of one SELECT: its tables and joins, what is selected, compared and sorted by, and its conditions.
+
+SQL has three truth values, our conditions two. Because the tree is in negation normal form, only two shapes
+are needed: a plain comparison, whose NULL counts as false wherever no NOT is above it, and for what is true
+of nulls `(x IS NULL OR ...)`. No NOT is ever written around a comparison.
+
+Fields of related records are read through outer joins, one for each different path, which leave out what is
+not in sight; a query without paths has neither joins nor aliases. Distances are not written as SQL: whoever
+runs a query takes them out first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tidewire.errors import InternalError
+from tidewire.events import Value
+from tidewire.schema.folding import fold_key
+from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.soql.ast import Operator
+from tidewire.soql.bound import (
+    BoundAnd,
+    BoundCompare,
+    BoundCondition,
+    BoundIn,
+    BoundIncludes,
+    BoundLike,
+    BoundNot,
+    BoundOr,
+    BoundOrder,
+    BoundSemiJoin,
+    Column,
+    DatePart,
+    DerivedRows,
+    Distance,
+    Measure,
+    Operand,
+    Sight,
+    Step,
+    columns_of,
+    iter_operands,
+    nesting_depth,
+)
+from tidewire.soql.dates import render_part
+from tidewire.soql.derived_sql import union_rows
+from tidewire.soql.exact_sums import exact_sum
+from tidewire.soql.like import Wildcard, render_sql_pattern, successor, try_exact, try_prefix
+from tidewire.soql.physical_names import column_of, compared_column, identifier
+from tidewire.soql.use_dates import UNUSED, USE_DATES, is_use_date, join_uses
+
+_ARCHIVED = frozenset({"Event", "Task"})  # whose old records only those see who ask for all
+_NO_LIMIT = 2**63 - 1  # SQLite has no OFFSET without LIMIT
+# SQLite refuses expressions more than 1,000 deep, and a chain of n terms is n deep.
+_CHAIN = 64
+_ALWAYS, _NEVER = "1 = 1", "1 = 0"
+
+
+@dataclass(slots=True)
+class Tables:
+    """The tables of one SELECT: its object's own, and one more for each path that was asked for."""
+
+    entity: ObjectType
+    is_joined: bool
+    include_deleted: bool
+    level: int = 0  # of SELECTs inside each other, so that no alias is used twice
+    aliases: dict[tuple[Step, ...], str] = field(default_factory=dict)
+    uses: dict[tuple[Step, ...], str] = field(default_factory=dict)
+    joins: list[str] = field(default_factory=list)
+    join_params: list[Value] = field(default_factory=list)
+    sight: Sight | None = None
+    source: str = ""  # what FROM names: the object's table, or that and its derived rows
+
+    def __post_init__(self) -> None:
+        derived = () if self.sight is None else self.sight.derived(self.entity)
+        if derived:
+            # Nothing was joined yet, so these parameters come before those of every join.
+            self.source = _with_derived(self.entity, derived, self.join_params, self.level)
+        else:
+            self.source = identifier(self.entity.table)
+
+    def alias(self, steps: tuple[Step, ...]) -> str:
+        known = self.aliases.get(steps)
+        if known is not None:
+            return known
+        # The tables on the way come first.
+        lookup = self.column(column_of(steps[-1].lookup), steps[:-1]) if steps else ""
+        alias = f"t{self.level}_{len(self.aliases)}"
+        if steps:
+            target = identifier(steps[-1].target.table)
+            deleted = self.try_deleted(steps[-1].target)
+            alive = f" AND {alias}.{deleted} = 0" if deleted else ""
+            seen = self.try_seen(steps[-1].target, alias)
+            self.joins.append(f"LEFT JOIN {target} AS {alias} ON {alias}.id = {lookup}{alive}{seen}")
+        self.aliases[steps] = alias
+        return alias
+
+    def use_date(self, column: Column) -> str:
+        """When whoever asks used the record last."""
+        if self.sight is None:
+            return UNUSED
+        if column.steps not in self.uses:
+            record = self.column("id", column.steps)
+            alias = self.uses[column.steps] = f"u{self.level}_{len(self.uses)}"
+            self.joins.append(join_uses(alias, record))
+            self.join_params.append(self.sight.user_id)
+        return f"{self.uses[column.steps]}.{USE_DATES[column.field.name]}"
+
+    def try_seen(self, entity: ObjectType, alias: str) -> str:
+        """What keeps a joined record that is out of sight away, or nothing."""
+        rule = None if self.sight is None else self.sight(entity)
+        if rule is None:
+            return ""
+        own = Tables(entity, True, self.include_deleted, self.level, {(): alias})
+        return f" AND {Writer(self.join_params, own).condition(rule)}"
+
+    def try_deleted(self, entity: ObjectType) -> str | None:
+        """The column that says whether a record of this type is deleted, if that matters here."""
+        deleted = entity.try_field("IsDeleted")
+        is_stored = deleted is not None and bool(deleted.column)
+        return column_of(deleted) if deleted is not None and is_stored and not self.include_deleted else None
+
+    def column(self, name: str, steps: tuple[Step, ...] = ()) -> str:
+        return f"{self.alias(steps)}.{name}" if self.is_joined else name
+
+    def words(self) -> list[str]:
+        if self.is_joined:
+            return ["FROM", self.source, "AS", self.alias(()), *self.joins]
+        is_stored = self.source == self.entity.table
+        return ["FROM", self.source] if is_stored else ["FROM", self.source, "AS found_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes text from left to right and collects the parameters in the same order."""
+
+    params: list[Value]
+    tables: Tables
+
+    def put(self, value: Value) -> str:
+        self.params.append(int(value) if isinstance(value, bool) else value)
+        return "?"
+
+    def all_params(self, before_joins: int = 0) -> tuple[Value, ...]:
+        """The parameters in the order of the text, in which those of joins come after the first few."""
+        return (*self.params[:before_joins], *self.tables.join_params, *self.params[before_joins:])
+
+    def page(self, limit: int | None, offset: int | None) -> list[str]:
+        if limit is None and offset is None:
+            return []
+        words = ["LIMIT", self.put(_NO_LIMIT if limit is None else limit)]
+        return words if offset is None else [*words, "OFFSET", self.put(offset)]
+
+    def filters(self, where: BoundCondition | None) -> list[str]:
+        filters = []
+        deleted = self.tables.try_deleted(self.tables.entity)
+        if deleted:
+            filters.append(f"{self.tables.column(deleted)} = 0")
+        archived = self.tables.entity.try_field("IsArchived")
+        if archived is not None and self.tables.entity.name in _ARCHIVED and not self.tables.include_deleted:
+            filters.append(f"{self.tables.column(column_of(archived))} = 0")
+        rule = None if self.tables.sight is None else self.tables.sight(self.tables.entity)
+        if rule is not None:
+            filters.append(self.condition(rule))
+        if where is not None:
+            filters.append(self.condition(where))
+        return filters
+
+    def among(self, id_field: Field, ids: Sequence[str]) -> str:
+        marks = ", ".join(self.put(record_id) for record_id in ids)
+        return f"{self.tables.column(column_of(id_field))} IN ({marks})"
+
+    # operands
+
+    def selected(self, operand: Operand) -> str:
+        """What is read of an operand; NULL for a field that is not stored."""
+        match operand:
+            case Column(field) if not operand.others and is_use_date(field):
+                return self.tables.use_date(operand)
+            case Column(field, steps) if not operand.others:
+                is_stored = bool(field.column) or field.type is FieldType.ID
+                return self.tables.column(column_of(field), steps) if is_stored else "NULL"
+            case Column(field, steps):
+                return f"COALESCE({', '.join(self.selected(each) for each in _alternatives(operand))})"
+            case _:
+                return self.compared(operand)
+
+    def compared(self, operand: Operand) -> str:
+        """What an operand is compared and sorted by."""
+        match operand:
+            case Column():
+                names = [
+                    self.tables.use_date(each)
+                    if is_use_date(each.field)
+                    else self.tables.column(compared_column(each.field), each.steps)
+                    for each in _alternatives(operand)
+                ]
+                return names[0] if len(names) == 1 else f"COALESCE({', '.join(names)})"
+            case DatePart(function, column, _, calendar):
+                return render_part(function, self.compared(column), calendar)
+            case Distance():
+                raise InternalError("a distance was left in what should become SQL")
+
+    # groups
+
+    def group_key(self, operand: Operand) -> str:
+        column = self.compared(operand)
+        return f"COALESCE({column}, 0)" if operand.field.type is FieldType.CHECKBOX else column
+
+    def measure(self, measure: Measure) -> list[str]:
+        field = measure.operand.field
+        column = self.selected(measure.operand)
+        match measure.function:
+            case "COUNT":
+                return [f"COUNT({column})"]
+            case "COUNT_DISTINCT":
+                return [f"COUNT(DISTINCT {self.compared(measure.operand)})"]
+            case "MIN" | "MAX":
+                return [f"{measure.function}({column})"]
+            case _:
+                return exact_sum(field, column)
+
+    # ORDER BY
+
+    def order_by(self, order: tuple[BoundOrder, ...]) -> str:
+        keys: list[str] = []
+        is_by_id = False
+        for item in order:
+            direction = " DESC" if item.is_descending else ""
+            column = self.compared(item.operand)
+            kind = item.operand.field.type
+            if kind is FieldType.CHECKBOX:
+                keys.append(f"COALESCE({column}, 0){direction}")
+                continue
+            is_own_id = item.operand == Column(item.operand.field) and kind is FieldType.ID
+            is_by_id = is_by_id or is_own_id
+            if not is_own_id:
+                # The engines disagree on where nulls go, so a key of its own says it.
+                keys.append(f"({column} IS {'' if item.has_nulls_last else 'NOT '}NULL)")
+            if kind is FieldType.PICKLIST and item.operand.field.picklist:
+                keys.append(self.definition_order(item.operand.field, column) + direction)
+            keys.append(column + direction)
+        if not is_by_id:
+            keys.append(self.tables.column("id"))
+        return ", ".join(keys)
+
+    def definition_order(self, field: Field, column: str) -> str:
+        values = dict.fromkeys(_key(field, choice.value) for choice in field.picklist)
+        cases = " ".join(f"WHEN {self.put(value)} THEN {place}" for place, value in enumerate(values))
+        return f"CASE {column} {cases} ELSE {len(values)} END"
+
+    # WHERE
+
+    def condition(self, where: BoundCondition) -> str:
+        match where:
+            case BoundAnd(items):
+                return self.chain(items, " AND ")
+            case BoundOr(items):
+                return self.chain(items, " OR ")
+            case BoundNot(item):
+                return self.unlike(item) if isinstance(item, BoundLike) else self.unordered(item)
+            case BoundCompare():
+                return self.compare(where)
+            case BoundIn():
+                return self.membership(where)
+            case BoundLike():
+                return self.like(where)
+            case BoundIncludes():
+                return self.includes(where)
+            case BoundSemiJoin():
+                return self.semi_join(where)
+
+    def chain(self, items: tuple[BoundCondition, ...], word: str) -> str:
+        # The deepest operand last and outside of any group: there it adds only one level to the expression,
+        # and the least to the parser's stack.
+        *terms, last = (self.condition(item) for item in sorted(items, key=nesting_depth))
+        while len(terms) > _CHAIN:
+            groups = [terms[start : start + _CHAIN] for start in range(0, len(terms), _CHAIN)]
+            terms = [f"({word.join(group)})" for group in groups]
+        return f"({word.join([*terms, last])})"
+
+    def compare(self, item: BoundCompare) -> str:
+        column = self.compared(item.operand)
+        is_equal = item.operator is Operator.EQ
+        if item.operand.field.type is FieldType.CHECKBOX:
+            return _checkbox_test(column, item.value, is_equal=is_equal)
+        if item.value is None:
+            return f"{column} IS NULL" if is_equal else f"{column} IS NOT NULL"
+        if item.operator is Operator.NE:
+            return f"({column} IS NULL OR {column} <> {self.put(_key(item.operand.field, item.value))})"
+        return self.ordering(item, item.operator)
+
+    def ordering(self, item: BoundCompare, operator: Operator) -> str:
+        return (
+            f"{self.compared(item.operand)} {operator.value} {self.put(_key(item.operand.field, item.value))}"
+        )
+
+    def unordered(self, item: BoundCompare) -> str:
+        column = self.compared(item.operand)
+        return f"({column} IS NULL OR {self.ordering(item, _OPPOSITES[item.operator])})"
+
+    def membership(self, item: BoundIn) -> str:
+        column = self.compared(item.operand)
+        values = dict.fromkeys(_key(item.operand.field, value) for value in item.values)
+        nullness = f"{column} IS {'' if item.has_null is not item.is_negated else 'NOT '}NULL"
+        if not values:
+            return nullness
+        listed = ", ".join(self.put(value) for value in values)
+        if item.is_negated:
+            return f"({nullness} {'AND' if item.has_null else 'OR'} {column} NOT IN ({listed}))"
+        return f"({nullness} OR {column} IN ({listed}))" if item.has_null else f"{column} IN ({listed})"
+
+    def like(self, item: BoundLike) -> str:
+        column = self.compared(item.operand)
+        exact, prefix = try_exact(item.parts), try_prefix(item.parts)
+        if exact is not None:
+            return f"{column} = {self.put(exact)}"
+        if prefix is None:
+            return f"{column} LIKE {self.put(render_sql_pattern(item.parts))} ESCAPE '\\'"
+        if not prefix:
+            return f"{column} IS NOT NULL"
+        # A range can use the index on the key column; LIKE cannot.
+        text = f"{column} >= {self.put(prefix)}"
+        end = successor(prefix)
+        return text if end is None else f"({text} AND {column} < {self.put(end)})"
+
+    def unlike(self, item: BoundLike) -> str:
+        column = self.compared(item.operand)
+        return (
+            f"({column} IS NULL OR {column} NOT LIKE {self.put(render_sql_pattern(item.parts))} ESCAPE '\\')"
+        )
+
+    def includes(self, item: BoundIncludes) -> str:
+        column = self.compared(item.operand)
+        # Values never hold the semicolon that joins them, so each stands between two of them.
+        word, joiner = ("NOT LIKE", " OR ") if item.is_negated else ("LIKE", " AND ")
+        tests = []
+        for choice in item.choices:
+            patterns = [render_sql_pattern((Wildcard.ANY, f";{value};", Wildcard.ANY)) for value in choice]
+            marks = [f"(';' || {column} || ';') {word} {self.put(each)} ESCAPE '\\'" for each in patterns]
+            tests.append(f"({joiner.join(marks)})")
+        if item.is_negated:
+            return f"({column} IS NULL OR ({' AND '.join(tests)}))"
+        return f"({' OR '.join(tests)})"
+
+    def semi_join(self, item: BoundSemiJoin) -> str:
+        column = self.compared(item.operand)
+        inner = item.query
+        has_joins = needs_joins(inner.where, (), ())
+        level = self.tables.level + 1
+        tables = Tables(inner.entity, has_joins, self.tables.include_deleted, level, sight=inner.sight)
+        writer = Writer(self.params, tables)
+        before_joins = len(self.params)
+        filters = writer.filters(inner.where)
+        selected = writer.selected(item.selected)
+        # A null among the ids would make NOT IN unknown for every other one.
+        filters.append(f"{selected} IS NOT NULL")
+        self.params[before_joins:before_joins] = tables.join_params
+        query = " ".join(["SELECT", selected, *tables.words(), *where_words(filters)])
+        if item.is_negated:
+            return f"({column} IS NULL OR {column} NOT IN ({query}))"
+        return f"{column} IN ({query})"
+
+
+_OPPOSITES = {
+    Operator.LT: Operator.GE,
+    Operator.LE: Operator.GT,
+    Operator.GT: Operator.LE,
+    Operator.GE: Operator.LT,
+}
+
+
+def _checkbox_test(column: str, value: Value, *, is_equal: bool) -> str:
+    """A checkbox is never null: a missing one is false."""
+    if value is None:
+        return _NEVER if is_equal else _ALWAYS
+    return f"{column} = 1" if bool(value) is is_equal else f"({column} IS NULL OR {column} = 0)"
+
+
+def _alternatives(column: Column) -> tuple[Column, ...]:
+    return (column, *column.others)
+
+
+def _key(field: Field, value: Value) -> Value:
+    if field.is_text and isinstance(value, str):
+        return fold_key(value, case_sensitive=field.case_sensitive)
+    return value
+
+
+def _with_derived(
+    entity: ObjectType, derived: tuple[DerivedRows, ...], params: list[Value], level: int
+) -> str:
+    """An object's stored and derived rows as a subquery with the columns of its table."""
+    stored = [f for f in entity.stored_fields if f.type is not FieldType.ID]
+    names = ["id"]
+    for each in stored:
+        names += [column_of(each), compared_column(each)] if each.is_text else [column_of(each)]
+    table = f"SELECT {', '.join(names)} FROM {identifier(entity.table)}" if entity.table else ""  # noqa: S608
+    return union_rows(
+        table,
+        names,
+        derived,
+        lambda name: column_of(entity.by_name[name.lower()]),
+        lambda rows: _derived(stored, names, rows, params, level),
+    )
+
+
+def _derived(
+    stored: list[Field], names: list[str], rows: DerivedRows, params: list[Value], level: int
+) -> str:
+    looked_at = [each for each in rows.values.values() if isinstance(each, Column)]
+    has_joins = needs_joins(rows.where, (), [*looked_at, *(rows.apart or ())])
+    tables = Tables(rows.source, has_joins, True, level)
+    writer = Writer(params, tables)
+    own_id = tables.column("id")
+    start, mark = writer.put(rows.id_start), writer.put(rows.id_mark)
+    cells = [f"{start} || substr({own_id}, 9, 7) || {mark} || substr({own_id}, 17, 2)"]
+    for each in stored:
+        value = rows.values.get(each.name)
+        if isinstance(value, Column):
+            cells += (
+                [writer.selected(value), writer.compared(value)] if each.is_text else [writer.selected(value)]
+            )
+        else:
+            texts = [value, _key(each, value)] if each.is_text else [value]
+            cells += ["NULL" if text is None else writer.put(text) for text in texts]
+    filters = [] if rows.where is None else [writer.condition(rows.where)]
+    if rows.apart is not None:
+        filters.append(" <> ".join(writer.selected(each) for each in rows.apart))
+    listed = ", ".join(f"{cell} AS {name}" for cell, name in zip(cells, names, strict=True))
+    return " ".join([f"SELECT {listed}", *tables.words(), *where_words(filters)])
+
+
+def where_words(filters: list[str]) -> list[str]:
+    """WHERE with all these filters, or nothing."""
+    return ["WHERE", " AND ".join(filters)] if filters else []
+
+
+def needs_joins(
+    where: BoundCondition | None, order: tuple[BoundOrder, ...], operands: Iterable[Operand]
+) -> bool:
+    """Whether any of these is a field of another record, or one that stands in another table."""
+    every: list[Operand] = [*iter_operands(where), *(item.operand for item in order), *operands]
+    every_column = [column for operand in every for column in columns_of(operand)]
+    return any(column.steps or is_use_date(column.field) for column in every_column)

@@ -1,0 +1,64 @@
+"""A job of somebody who has Spark and the package as a file, and nothing else of ours.
+
+`python plain_job.py ZIP ENDPOINT URL FOLDER` prints, as JSON, where driver and executors have the package from and what
+they read with it. Neither has it installed; executors have nothing but the shipped file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+
+from pyspark.sql import SparkSession
+
+
+def where(_: Iterable[int]) -> Iterator[str]:
+    """Where an executor has the package from."""
+    import tidewire.pipeline.source
+
+    yield str(tidewire.pipeline.source.__file__)
+
+
+def main(package: str, endpoint: str, url: str, folder: str) -> None:
+    """Read a channel once and as a stream, and the records of an object."""
+    spark = SparkSession.builder.master("local-cluster[2,1,1024]").getOrCreate()
+    context = spark.sparkContext
+    context.addPyFile(package)
+    import tidewire
+    from tidewire.pipeline.records_source import RecordsSource
+    from tidewire.pipeline.source import TidewireSource
+
+    spark.dataSource.register(TidewireSource)
+    spark.dataSource.register(RecordsSource)
+    server = {
+        "endpoint": endpoint,
+        "login_url": url,
+        "username": "admin@tidewire.local",
+        "password": "tidewire",
+    }
+    channel = server | {"topic": "/data/AccountChangeEvent", "rows_per_partition": "4"}
+    by_bus = spark.read.format("tidewire").options(**channel, export="off", settle_s="60").load()
+    events = spark.readStream.format("tidewire").options(**channel).load()
+    query = (
+        events.writeStream.format("parquet")
+        .option("path", f"{folder}/events")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    records = spark.read.format("tidewire-records").options(**server, entity="Account").load()
+    told = {
+        "driver": tidewire.__file__,
+        "executors": context.parallelize(range(4), 4).mapPartitions(where).collect(),
+        "events": by_bus.count(),
+        "streamed": spark.read.parquet(f"{folder}/events").count(),
+        "records": records.count(),
+    }
+    spark.stop()
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
