@@ -14,14 +14,13 @@ from tidewire.cli.output import json_option, show
 from tidewire.cli.pipeline_forward import forward
 from tidewire.cli.pipeline_options import (
     check_amount,
-    check_master,
     find_lake,
     lake_option,
     make_progress,
     needing_extra,
-    parse_settings,
     readable_option,
     server_options,
+    spark_options,
     stop_on_signals,
 )
 from tidewire.telemetry import configure_logging
@@ -45,21 +44,7 @@ for _command in (*pipeline_work.COMMANDS, forward):
 
 @pipeline.command()
 @lake_option
-@click.option(
-    "--master",
-    default="local[2]",
-    show_default=True,
-    callback=lambda _ctx, _param, value: check_master(value),
-    help="Spark master: local[N], local[*], spark://... or k8s://...",
-)
-@click.option(
-    "--conf",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=lambda _ctx, _param, value: parse_settings(value),
-    help="a setting of Spark; can be given again",
-)
+@spark_options("local[2]")
 @click.option("--once", is_flag=True, help="take what is there now, then end")
 @click.option(
     "--snapshot/--no-snapshot",

@@ -8,11 +8,10 @@ import click
 
 from tidewire.cli.output import json_option, show
 from tidewire.cli.pipeline_options import (
-    check_master,
     find_lake,
     lake_option,
     needing_extra,
-    parse_settings,
+    spark_options,
     stop_on_signals,
 )
 from tidewire.telemetry import configure_logging
@@ -49,21 +48,7 @@ def _parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
     show_default=True,
     help="of writing",
 )
-@click.option(
-    "--master",
-    default="local[1]",
-    show_default=True,
-    callback=lambda _ctx, _param, value: check_master(value),
-    help="Spark master",
-)
-@click.option(
-    "--conf",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=lambda _ctx, _param, value: parse_settings(value),
-    help="a setting of Spark, such as spark.jars; can be given again",
-)
+@spark_options("local[1]")
 @click.option("--once", is_flag=True, help="forward what is there now, then end")
 @json_option
 def forward(
@@ -77,8 +62,8 @@ def forward(
     once: bool,
     as_json: bool,
 ) -> None:
-    """Hand the changes in a lake on to whatever Spark can write to: each once, whole transactions at a time. What
-    Spark has no writer for comes as jars that --conf names.
+    """Hand the changes in a lake on to whatever Spark can write to: in the order of the log, whole transactions at
+    a time. What Spark has no writer for comes as jars that --conf names.
 
     Example: tidewire pipeline forward --once --to json --option path=./changes --lake ./data/lake
     """

@@ -59,7 +59,7 @@ def check_amount(value: float | None) -> float | None:
     return value
 
 
-def check_master(text: str) -> str:
+def _check_master(text: str) -> str:
     """Where Spark runs. Raises click.BadParameter."""
     if _MASTER.fullmatch(text) is None or text in ("spark", "k8s"):
         raise click.BadParameter(
@@ -69,7 +69,7 @@ def check_master(text: str) -> str:
     return text
 
 
-def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
+def _parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
     """Settings of Spark as KEY=VALUE. Raises click.BadParameter."""
     settings: dict[str, str] = {}
     for pair in pairs:
@@ -78,6 +78,26 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(f"{pair!r} is no setting of Spark: give spark.NAME=VALUE")
         settings[key] = value
     return settings
+
+
+def spark_options(default_master: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options `--master` and `--conf` of a command that starts Spark."""
+    master = click.option(
+        "--master",
+        default=default_master,
+        show_default=True,
+        callback=lambda _ctx, _param, value: _check_master(value),
+        help="Spark master: local[N], local[*], spark://... or k8s://...",
+    )
+    conf = click.option(
+        "--conf",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=lambda _ctx, _param, value: _parse_settings(value),
+        help="a setting of Spark, such as spark.jars; can be given again",
+    )
+    return lambda command: master(conf(command))
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
