@@ -43,7 +43,8 @@ class HistoryBus:
         self.may_answer.set()
         self._schemas = {s.schema_id: s.json for versions in SCHEMAS.values() for s in versions}
         self._closing = threading.Event()
-        self._server = grpc.server(ThreadPoolExecutor(16))
+        # Or the system may give the same port to a server of another test, and share its callers out.
+        self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
         handlers = {
             "GetSchema": grpc.unary_unary_rpc_method_handler(
                 self._get_schema, pb.SchemaRequest.FromString, pb.SchemaInfo.SerializeToString

@@ -147,7 +147,8 @@ async def scripted(script: Script, sign_in: Callable[[], Login] | None = None) -
         "Subscribe": (streams, script.performing(script.subscribes), pb.FetchRequest),
         "ManagedSubscribe": (streams, script.performing(script.managed), pb.ManagedFetchRequest),
     }
-    server = grpc.aio.server()
+    # Or the system may give the same port to a server of another test, and share its callers out.
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers(
         (
             grpc.method_handlers_generic_handler(

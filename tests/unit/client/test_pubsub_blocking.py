@@ -65,7 +65,8 @@ def peer(**methods: Any) -> Iterator[BlockingPubSubClient]:
         name: kinds[name][0](answer, kinds[name][1].FromString, kinds[name][2].SerializeToString)
         for name, answer in methods.items()
     }
-    server = grpc.server(ThreadPoolExecutor(4))
+    # Or the system may give the same port to a server of another test, and share its callers out.
+    server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("eventbus.v1.PubSub", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
