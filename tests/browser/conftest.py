@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,20 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.chromium import running_chromium
 from tests.running import Rest
 from tidewire.testing import ServerProcess
 
-CHROMIUM_FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 WAIT_MS = 60_000
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 LAKE_RECORD = "001000000000001AAA"
@@ -125,13 +116,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, lake: Lake) -> Iterator[Ser
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One for each module and no longer: while it lives, nothing else in the process can run a loop."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert path is not None, "no Chromium on this machine; scripts/prerequisites installs it"
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, headless=True, args=CHROMIUM_FLAGS)
+    """One for each module and no longer."""
+    with running_chromium() as chromium:
         yield chromium
-        chromium.close()
 
 
 @dataclass(frozen=True, slots=True)

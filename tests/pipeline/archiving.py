@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidewire.clock import SystemClock
+from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.pipeline.archive import append_schemas, parse_receipts
 from tidewire.pipeline.bronze import BronzeTask
 from tidewire.pipeline.bus import Bus, BusSettings
@@ -17,6 +18,14 @@ from tidewire.pipeline.tables import (
     load_schemas,
     open_table,
 )
+from tidewire.testing import ServerProcess
+
+
+def settings_for(server: ServerProcess, topic: str = "/data/ChangeEvents") -> BusSettings:
+    """The server's events, read as its administrator."""
+    return BusSettings(
+        server.grpc, topic, username=DEV_USERNAME, password=DEV_PASSWORD, login_url=server.http, retry_s=60
+    )
 
 
 def archive_all(lake: Lake, settings: BusSettings, epoch: int = 1) -> int:

@@ -83,12 +83,14 @@ export function Table<T>(props: {
   empty: string;
   keyOf: (row: T) => string | number;
   id?: string;
+  /** Long tables scroll by themselves. */
+  isTall?: boolean;
 }): JSX.Element {
   if (props.rows.length === 0) {
     return <p class="quiet">{props.empty}</p>;
   }
   return (
-    <div class="scroll" role="region" aria-label={props.label} tabIndex={0}>
+    <div class={props.isTall === true ? "scroll tall" : "scroll"} role="region" aria-label={props.label} tabIndex={0}>
       <table role="table">
         <thead role="rowgroup">
           <tr role="row">

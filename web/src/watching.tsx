@@ -116,16 +116,15 @@ export function Notifications(props: { stream: Stream }): JSX.Element {
         <output id="arrived">{arrived}</output> received, newest first
         {arrived > arrivals.length && `; the last ${arrivals.length} are shown`}
       </p>
-      <div class="tall">
-        <Table
-          id="notifications"
-          label="Notifications"
-          columns={ARRIVAL_COLUMNS}
-          rows={arrivals}
-          empty="Nothing has arrived."
-          keyOf={(arrival) => arrival.number}
-        />
-      </div>
+      <Table
+        isTall
+        id="notifications"
+        label="Notifications"
+        columns={ARRIVAL_COLUMNS}
+        rows={arrivals}
+        empty="Nothing has arrived."
+        keyOf={(arrival) => arrival.number}
+      />
     </Section>
   );
 }
@@ -150,16 +149,15 @@ export function MetaLog(props: { stream: Stream }): JSX.Element {
   const lines = useStore(props.stream.log);
   return (
     <Section title="Handshake, connect and subscribe log">
-      <div class="tall">
-        <Table
-          id="meta-log"
-          label="Meta channel log"
-          columns={LOG_COLUMNS}
-          rows={lines}
-          empty="Nothing was said yet."
-          keyOf={(line) => line.number}
-        />
-      </div>
+      <Table
+        isTall
+        id="meta-log"
+        label="Meta channel log"
+        columns={LOG_COLUMNS}
+        rows={lines}
+        empty="Nothing was said yet."
+        keyOf={(line) => line.number}
+      />
     </Section>
   );
 }

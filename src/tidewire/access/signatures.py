@@ -42,7 +42,7 @@ def load_public_key(pem: str) -> rsa.RSAPublicKey:
 
 
 def verify(assertion: Assertion, key: rsa.RSAPublicKey, audiences: frozenset[str], now_s: float) -> None:
-    """Raises GrantInvalid unless the key's owner signed it, for us, for now."""
+    """Raises GrantInvalid unless the key's owner signed it, it is meant for us, and it has not expired."""
     try:
         key.verify(assertion.signature, assertion.signed, padding.PKCS1v15(), hashes.SHA256())
     except InvalidSignature:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from tests.pipeline.applying import apply_all
-from tests.pipeline.archiving import archive_all
+from tests.pipeline.archiving import archive_all, settings_for
 from tests.pipeline.histories import native_rows
 from tests.running import Rest
 from tidewire.clock import ManualClock, SystemClock
-from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.pipeline import manifest, snapshot
 from tidewire.pipeline.audit import audit
 from tidewire.pipeline.bus import BusSettings
@@ -44,14 +43,7 @@ def settings(server: ServerProcess, rest: Rest) -> BusSettings:
         for name in (CRATE, PALLET)
     }
     rest.call("POST", "/services/tidewire/v1/apply", {"objects": objects})
-    return BusSettings(
-        server.grpc,
-        "/data/ChangeEvents",
-        username=DEV_USERNAME,
-        password=DEV_PASSWORD,
-        login_url=server.http,
-        retry_s=60,
-    )
+    return settings_for(server)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline import archiving
 from tests.running import Rest
 from tidewire.client.login import Credentials, login
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
@@ -36,16 +37,7 @@ PATIENT = ReadSettings(settle_s=60)
 
 
 def settings_for(server: ServerProcess, **more: Any) -> BusSettings:
-    settings = BusSettings(
-        server.grpc,
-        TOPIC,
-        username=DEV_USERNAME,
-        password=DEV_PASSWORD,
-        login_url=server.http,
-        retry_s=60,
-        export="off",
-    )
-    return replace(settings, **more)
+    return replace(archiving.settings_for(server, TOPIC), **{"export": "off", **more})
 
 
 def read_batch(settings: BusSettings, read: ReadSettings = PATIENT) -> list[dict[str, Any]]:

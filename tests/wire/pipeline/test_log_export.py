@@ -15,8 +15,8 @@ import pytest
 
 from tests.edges import edged
 from tests.orgs import READER
+from tests.pipeline.archiving import settings_for
 from tests.running import Rest
-from tests.wire.pipeline.test_records_reading import settings_for
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD
 from tidewire.errors import ChannelUnknown, ReplayIdExpired, ReplayIdInvalid

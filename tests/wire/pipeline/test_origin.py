@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.pipeline.archiving import settings_for
 from tests.running import Rest
 from tidewire.cli.main import cli
 from tidewire.clock import SystemClock
-from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import ConfigInvalid, PlatformError, ReplayIdInvalid, SessionInvalid
-from tidewire.pipeline.bus import Bus, BusSettings
+from tidewire.pipeline.bus import Bus
 from tidewire.pipeline.lease import hold_lease
 from tidewire.pipeline.origin import FILE, check_origin, load_origin
 from tidewire.pipeline.tables import BRONZE, Lake, append_files, open_table
@@ -30,14 +30,7 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def bus(server: ServerProcess) -> Iterator[Bus]:
-    settings = BusSettings(
-        server.grpc,
-        "/data/ChangeEvents",
-        username=DEV_USERNAME,
-        password=DEV_PASSWORD,
-        login_url=server.http,
-        retry_s=60,
-    )
+    settings = settings_for(server)
     made = Bus(settings, SystemClock())
     yield made
     made.close()

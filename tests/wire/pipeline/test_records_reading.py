@@ -9,21 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline.archiving import settings_for
 from tests.running import Rest, call_metadata, read_topic
-from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import ObjectUnknown
-from tidewire.pipeline.bus import BusSettings
 from tidewire.pipeline.columns import component_column
 from tidewire.pipeline.records_reading import RecordsReader
 from tidewire.testing import ServerProcess
 
 PLACES = "RecordsPlace__c"
-
-
-def settings_for(server: ServerProcess, topic: str = "/data/ChangeEvents") -> BusSettings:
-    return BusSettings(
-        server.grpc, topic, username=DEV_USERNAME, password=DEV_PASSWORD, login_url=server.http, retry_s=60
-    )
 
 
 @pytest.fixture

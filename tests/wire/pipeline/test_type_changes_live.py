@@ -10,11 +10,10 @@ import pytest
 import requests
 
 from tests.pipeline.applying import apply_all
-from tests.pipeline.archiving import archive_all
+from tests.pipeline.archiving import archive_all, settings_for
 from tests.pipeline.histories import native_rows
 from tests.running import Rest
 from tidewire.clock import SystemClock
-from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.pipeline import snapshot
 from tidewire.pipeline.audit import audit
 from tidewire.pipeline.bus import BusSettings
@@ -60,14 +59,7 @@ def settings(server: ServerProcess, rest: Rest) -> BusSettings:
     rest.call(
         "POST", "/services/tidewire/v1/apply", {**document, "channel_members": {"TypeCrates_Crate": member}}
     )
-    return BusSettings(
-        server.grpc,
-        f"/data/{CHANNEL}",
-        username=DEV_USERNAME,
-        password=DEV_PASSWORD,
-        login_url=server.http,
-        retry_s=60,
-    )
+    return settings_for(server, f"/data/{CHANNEL}")
 
 
 @pytest.fixture

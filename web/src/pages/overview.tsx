@@ -160,16 +160,15 @@ function LiveEvents(): JSX.Element {
           Pause
         </button>
       </p>
-      <div class="tall">
-        <Table
-          id="rows"
-          label="Live change events"
-          columns={EVENT_COLUMNS}
-          rows={shown}
-          empty="No events yet. Create or change a record of a selected object."
-          keyOf={(event) => event.replayId}
-        />
-      </div>
+      <Table
+        isTall
+        id="rows"
+        label="Live change events"
+        columns={EVENT_COLUMNS}
+        rows={shown}
+        empty="No events yet. Create or change a record of a selected object."
+        keyOf={(event) => event.replayId}
+      />
     </Section>
   );
 }

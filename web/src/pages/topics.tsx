@@ -268,15 +268,14 @@ function TestResult(props: { test: TopicTest; query: string }): JSX.Element {
         </strong>{" "}
         {how}
       </p>
-      <div class="tall">
-        <Table
-          label="Recent changes"
-          columns={columns}
-          rows={changes}
-          empty="Nothing changed lately."
-          keyOf={(change) => change.key}
-        />
-      </div>
+      <Table
+        isTall
+        label="Recent changes"
+        columns={columns}
+        rows={changes}
+        empty="Nothing changed lately."
+        keyOf={(change) => change.key}
+      />
     </div>
   );
 }
