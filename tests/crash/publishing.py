@@ -19,7 +19,7 @@ import fastavro
 import grpc
 
 from tests.crash.lives import Lives
-from tests.running import call_metadata
+from tests.running import call_metadata, dial
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.testing import ServerProcess
 
@@ -73,7 +73,7 @@ class Publishers:
         self._metadata = call_metadata(server.login(), server.http, server.org_id)
         self._ledger = ledger
         self._lives = Lives()
-        with grpc.insecure_channel(server.grpc) as channel:
+        with dial(server.grpc) as channel:
             self._schema_id, self._schema = self._read_schema(channel)
         self._threads = [
             threading.Thread(
@@ -96,7 +96,7 @@ class Publishers:
 
     def publish_one(self, event_id: str) -> None:
         """Publish one event now; raises grpc.RpcError."""
-        with grpc.insecure_channel(self._server.grpc) as channel:
+        with dial(self._server.grpc) as channel:
             request = self._request([event_id])
             self._ledger.note_sent([event_id])
             self._ledger.note_answer(_unary(channel)(request, metadata=self._metadata, timeout=_ANSWER_S))
@@ -105,8 +105,8 @@ class Publishers:
         count = 0
         while not self._lives.is_stopping:
             life = self._lives.count
-            # A channel of its own for each life: one that failed waits before it dials again.
-            with grpc.insecure_channel(self._server.grpc) as channel:
+            # A channel for each life: one that failed waits before it dials again.
+            with dial(self._server.grpc) as channel:
                 try:
                     while not self._lives.is_stopping:
                         requests = []
