@@ -31,7 +31,7 @@ class Collector:
                 ]
             self._came.notify_all()
 
-    def wait_for(self, is_wanted: Callable[[Span], bool], timeout_s: float = 60.0) -> Span:
+    def wait_for(self, is_wanted: Callable[[Span], bool], timeout_s: float = 120.0) -> Span:
         """The first span of a kind, once it has come."""
         with self._came:
             found: list[Span] = []

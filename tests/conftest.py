@@ -16,6 +16,7 @@ from tests.orgs import Template, TestOrg, make_template, open_copy
 from tests.postgres import PostgresServer, running_postgres
 from tests.running import Rest
 from tests.scratch import QUICK_JVM, scratch_root
+from tidewire.delivery.hub import Hub
 from tidewire.testing import ServerProcess
 
 # The same examples in every run, so that a change alone can break one; `--hypothesis-profile search` tries new ones.
@@ -131,3 +132,12 @@ async def org(tmp_path: Path, template: Template) -> AsyncIterator[TestOrg]:
     """A development org of this test's own, without sockets."""
     async with open_copy(template, tmp_path / "org") as opened:
         yield opened
+
+
+@pytest.fixture
+async def hub(org: TestOrg) -> AsyncIterator[Hub]:
+    """A hub that follows `org`."""
+    opened = Hub(org.link)
+    await opened.start()
+    yield opened
+    await opened.close()

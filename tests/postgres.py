@@ -42,7 +42,7 @@ class PostgresServer:
         """End one session from outside, as a broken network would, and wait until it is gone."""
         with self.connect() as connection:
             ((is_gone,),) = connection.execute(
-                "SELECT pg_terminate_backend(%s, 10000)", (backend_pid,)
+                "SELECT pg_terminate_backend(%s, 120000)", (backend_pid,)
             ).fetchall()
         assert is_gone
 

@@ -127,7 +127,7 @@ def read_topic(
     is_last: Callable[[SeenEvent], bool],
     *,
     after: int | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: float = 120.0,
 ) -> list[SeenEvent]:
     """Every event of a topic from the earliest on (or after a replay id), up to and including the one for
     which `is_last` holds."""

@@ -11,7 +11,7 @@ from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import Store
 
 STORES = ("sqlite", "postgres")
-LOCK_WAIT_S = 0.3  # long enough for a session that has just been closed, short enough to wait for a refusal
+LOCK_WAIT_S = 5.0  # long enough for a session that has just been closed, on a busy machine too
 
 OpenStore = Callable[[int], Store]
 """Opens the same, at first empty, database again and again; takes the first position of its log."""

@@ -1,8 +1,7 @@
 """Settings of the server: defaults < `tidewire.toml` < `TIDEWIRE_*` environment < flags.
 
-Each setting is declared once, here: its name gives the file key, the environment variable and the flag;
-`help` is what `tidewire serve --help`
-and docs/configuration.md say.
+Each setting is declared once, here: its name gives the file key, the environment variable and the flag; `help` is
+what `tidewire serve --help` and docs/configuration.md say.
 """
 
 from __future__ import annotations

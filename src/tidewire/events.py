@@ -28,9 +28,11 @@ class ChangeType(Enum):
     DELETE = "DELETE"
     UNDELETE = "UNDELETE"
 
+    # Looked up for every change; Enum's own hash is Python code.
+    __hash__ = object.__hash__
 
-@dataclass(frozen=True, slots=True)
-class Change:
+
+class Change(NamedTuple):
     """One record's before and after in one transaction: the first operation, the final data.
 
     `before` and `after` map field API names (components, not compounds) to stored values; `before` is None
@@ -39,6 +41,7 @@ class Change:
     order.
     `sequence` counts the changes of the transaction from 1, over all objects. Of a change with `is_quiet` push
     topics are not told. One that `stands_alone` followed from another record's change: it has an event of its own.
+    A tuple for the reason that Event is one.
     """
 
     entity: str
@@ -67,9 +70,8 @@ class Aside:
     transaction_key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitContext:
-    """What all changes of a transaction share."""
+class CommitContext(NamedTuple):
+    """What all changes of a transaction share. A tuple for the reason that Event is one."""
 
     transaction_key: str
     commit_number: int

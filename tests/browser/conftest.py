@@ -90,7 +90,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
                 "change_type": "UPDATE",
                 "commit_ms": 1_700_000_060_000,
                 "changed": ["Phone"],
-                "values_json": '{"Phone": "555"}',
+                "values_json": '{"Phone": "555", "LastActivityDate": 1806624000000}',
             },
             base
             | {

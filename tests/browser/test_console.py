@@ -83,6 +83,9 @@ def test_next_user_is_not_shown_what_the_last_one_saw(console: ConsolePage, admi
     expect(tab.get_by_role("alert").filter(visible=True)).to_have_count(0)
     tab.goto(f"{console.url}/#/capture")
     expect(tab.get_by_text("Not shown: what is selected needs the permission View Setup.")).to_be_visible()
+    tab.goto(f"{console.url}/#/events")
+    expect(tab.get_by_text("Not shown: the events of an org need the permission View Setup.")).to_be_visible()
+    expect(tab.get_by_text("There is no platform event yet.")).to_have_count(0)
     tab.goto(f"{console.url}/#/pipeline")
     expect(tab.get_by_text("Not shown: the pipeline needs the permission View All Data.")).to_be_visible()
 
@@ -321,7 +324,7 @@ def test_page_that_has_nothing_to_show_says_why(console: ConsolePage, lake: Lake
     lake.tell(archived=0)
     for route, words in (
         (("nowhere",), "There is nothing here."),
-        (("objects", "Nope"), "The requested resource does not exist"),
+        (("objects", "Nope"), "Nope does not exist here, or is not for this user to see."),
         (("objects", "Account", "001000000000000AAA"), "deleted for good, or was never here"),
         (("pipeline", "Account", "001000000000000AAA"), "The lake has no change of this record."),
     ):

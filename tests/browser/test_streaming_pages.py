@@ -124,6 +124,10 @@ def test_any_channel_is_subscribed_to_and_left(console: ConsolePage, admin: Rest
     tab.get_by_role("button", name="Subscribe", exact=True).click()
     expect_subscribed(tab, "/data/ContactChangeEvent")
     expect(tab.locator("#notifications tr", has_text=unseen)).to_have_count(0)
+
+    tab.reload()
+    expect(tab.get_by_label("Channel", exact=True)).to_have_value("/data/ContactChangeEvent")
+    expect_subscribed(tab, "")
     console.assert_behaved()
 
 
@@ -144,6 +148,7 @@ def test_pipeline_page_shows_tables_freshness_and_history(
         waiting=7,
         lag_ms=4_000,
         dirty=3,
+        given_up=1,
         resyncing=["Contact"],
         dead_letters={"unknown schema": 2},
         replicas=[
@@ -157,6 +162,7 @@ def test_pipeline_page_shows_tables_freshness_and_history(
     expect(tab.locator("#lake-tables")).to_contain_text("Account")
     expect(tab.locator("#lake-tables")).to_contain_text("41")
     expect(tab.locator(".figures")).to_contain_text("4 s behind")
+    expect(tab.get_by_text("3 records are stale")).to_contain_text("1 stay stale: the server refuses to give")
     expect(tab.get_by_text("3 records are stale")).to_contain_text("Being read again as a whole: Contact.")
     expect(tab.get_by_role("region", name="Dead letters")).to_contain_text("unknown schema")
     expect(tab.locator(".chart canvas")).to_have_count(2)
@@ -167,6 +173,8 @@ def test_pipeline_page_shows_tables_freshness_and_history(
     expect(tab.locator("#history tr")).to_have_count(2)
     expect(tab.locator("#history tr").first).to_contain_text("UPDATE")
     expect(tab.locator("#history tr").first).to_contain_text("Phone: 555")
+    # A day is the same day in every zone.
+    expect(tab.locator("#history tr").first).to_contain_text("LastActivityDate: 2027-04-02")
     tables = tab.locator("#lake-tables")
     expect(tables.locator("tr", has_text="Account")).to_contain_text("has stale records")
     expect(tables.locator("tr", has_text="Contact")).to_contain_text("being read again")

@@ -67,7 +67,7 @@ def shipments(server: ServerProcess) -> str:
         f"{server.http}/services/tidewire/v1/apply",
         json={"objects": {name: {**definition, "fields": fields}}},
         headers={"Authorization": f"Bearer {server.login()}"},
-        timeout=30,
+        timeout=120,
     )
     assert answer.status_code == 200, answer.text
     return name

@@ -17,11 +17,11 @@ from tests.clients.watcher import Watcher
 from tests.running import Rest
 from tidewire.testing import ServerProcess
 
-pytestmark = [pytest.mark.clients, pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.clients, pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOPIC = "/topic/StreamWatch"
 DEATHS = 2
-_COME_BACK_S = 60.0
+_COME_BACK_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.crash, pytest.mark.slow, pytest.m
 
 PUSH_TOPIC = "/topic/AccountWatch"
 CHANGES = "/data/AccountChangeEvent"
-_CATCH_UP_S = 60.0
+_CATCH_UP_S = 180.0
 _SPARK_S = 300.0
 _CHANGE_TYPES = {"created": "CREATE", "updated": "UPDATE", "deleted": "DELETE", "undeleted": "UNDELETE"}
 

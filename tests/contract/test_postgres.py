@@ -201,7 +201,7 @@ async def test_commit_in_doubt_is_unknown_if_the_org_was_taken_over(
 
     def take_over(backend_pid: int) -> None:
         postgres.terminate(backend_pid)
-        asyncio.run_coroutine_threadsafe(open_other(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(open_other(), loop).result(120)
 
     _LostAtCommit.happens = False
     _LostAtCommit.plan = take_over

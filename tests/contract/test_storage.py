@@ -316,7 +316,7 @@ async def test_reader_sees_one_commit_while_writes_go_on(open_store: OpenStore) 
             return int(n)
 
         before = count()  # a read transaction may begin with its first statement
-        asyncio.run_coroutine_threadsafe(write_b(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(write_b(), loop).result(120)
         return before, count()
 
     async def write_b() -> None:

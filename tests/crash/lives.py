@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 
 _BACK_S = 60.0
+_END_S = 180.0  # longer than a request may wait for its answer
 
 
 class Lives:
@@ -38,5 +39,5 @@ class Lives:
         self.is_stopping = True
         self.note_back()
         for thread in threads:
-            thread.join(timeout=_BACK_S)
+            thread.join(timeout=_END_S)
             assert not thread.is_alive(), "somebody is still waiting for an answer"

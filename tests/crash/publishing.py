@@ -25,8 +25,8 @@ from tidewire.testing import ServerProcess
 
 TOPIC = "/event/Order_Event__e"
 _SERVICE = "/eventbus.v1.PubSub/"
-_ANSWER_S = 30.0
-_BACK_S = 60.0
+_ANSWER_S = 60.0
+_PROGRESS_S = 300.0  # whoever was not answered in a life may wait in vain for the next, and goes on
 _IN_FLIGHT = 4
 
 
@@ -59,7 +59,9 @@ class PublishLedger:
         """Wait until so many further events are acknowledged."""
         with self.changed:
             target = len(self.acknowledged) + events
-            self.changed.wait_for(lambda: len(self.acknowledged) >= target or bool(self.refusals), _BACK_S)
+            self.changed.wait_for(
+                lambda: len(self.acknowledged) >= target or bool(self.refusals), _PROGRESS_S
+            )
             assert len(self.acknowledged) >= target, (
                 f"{len(self.acknowledged)} of {target}: {self.refusals[:3]}"
             )

@@ -12,10 +12,10 @@ import pytest
 from tests.running import API, Json, Rest, call_metadata, read_topic
 from tidewire.testing import ServerProcess
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow]
+pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROWS = 3_000
-END_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 150.0
 OBJECT = "BulkCrash__c"
 DEFINITION = {"objects": {OBJECT: {"name": {"type": "Text"}, "capture": True}}}
 
@@ -23,7 +23,7 @@ DEFINITION = {"objects": {OBJECT: {"name": {"type": "Text"}, "capture": True}}}
 def start_job(server: ServerProcess, rest: Rest, token: str) -> str:
     job = rest.call("POST", f"{API}/jobs/ingest", {"object": OBJECT, "operation": "insert"})
     data = b"Name\n" + b"".join(b"row %d\n" % number for number in range(ROWS))
-    connection = HTTPConnection(urlsplit(server.http).netloc, timeout=30)
+    connection = HTTPConnection(urlsplit(server.http).netloc, timeout=120)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "text/csv"}
     connection.request("PUT", f"/{job['contentUrl']}", data, headers)
     assert connection.getresponse().status == 201

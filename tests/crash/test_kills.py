@@ -34,7 +34,7 @@ def test_server_killed_during_checkpoints_keeps_every_promise(
     assert trial.checkpoints_hit == kills
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("point", ["writer.before_commit", "writer.after_commit", "writer.before_ack"])
 def test_server_dying_at_a_named_point_keeps_every_promise(
     fresh_server: ServerProcess, seed: int, point: str
@@ -52,7 +52,7 @@ def test_server_dying_at_a_named_point_keeps_every_promise(
         assert trial.round(die_at_point) == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("point", ["writer.before_commit", "writer.after_commit"])
 def test_first_start_that_dies_at_a_commit_leaves_a_directory_that_starts(tmp_path: Path, point: str) -> None:
     deaths = 0

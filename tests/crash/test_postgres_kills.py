@@ -29,7 +29,7 @@ def fresh_server(tmp_path: Path, url: str) -> Iterator[ServerProcess]:
         yield process
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_server_killed_at_random_moments_keeps_every_promise(fresh_server: ServerProcess, seed: int) -> None:
     trial = Trial(fresh_server, seed)
     for _ in range(KILLS):
@@ -38,7 +38,7 @@ def test_server_killed_at_random_moments_keeps_every_promise(fresh_server: Serve
     assert not (fresh_server.data / "org.db").exists()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("point", ["writer.before_commit", "writer.after_commit", "writer.before_ack"])
 def test_server_dying_at_a_named_point_keeps_every_promise(
     fresh_server: ServerProcess, seed: int, point: str
@@ -55,7 +55,7 @@ def test_server_dying_at_a_named_point_keeps_every_promise(
     assert trial.round(die_at_point) == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 def test_second_server_on_the_same_org_is_refused_and_the_first_goes_on(
     fresh_server: ServerProcess, tmp_path: Path, url: str, seed: int
 ) -> None:

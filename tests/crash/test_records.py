@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.slow]
 SIZE = 4
 WRITERS = 4
 CRATES_PER_WRITER = 3
-ACK_TIMEOUT_S = 60.0
+ACK_TIMEOUT_S = 240.0
 ROLL_UP = {"child": "Parcel__c", "child_field": "Crate__c"}
 DEFINITION = {
     "objects": {

@@ -16,7 +16,7 @@ from tidewire.testing import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
-_CATCH_UP_S = 60.0
+_CATCH_UP_S = 300.0
 _LAST = "the last one"
 
 

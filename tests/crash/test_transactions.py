@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 SIZE = 5
 WRITERS = 4
+_PATIENCE_S = 240.0
 
 
 class Writer(threading.Thread):
@@ -25,6 +26,7 @@ class Writer(threading.Thread):
         self._rest = Rest(server.http, token)
         self._number = number
         self._stopping = threading.Event()
+        self._done = threading.Event()
         self.acknowledged: list[str] = []
         self.tried: list[str] = []
 
@@ -41,6 +43,13 @@ class Writer(threading.Thread):
                 self._stopping.wait(0.05)
             else:
                 self.acknowledged.append(tag)
+                self._done.set()
+
+    def wait_for_more(self, count: int) -> None:
+        """Wait until at least so many groups more are acknowledged."""
+        for _ in range(count):
+            self._done.clear()
+            assert self._done.wait(_PATIENCE_S), "nothing is acknowledged any more"
 
     def stop(self) -> None:
         self._stopping.set()
@@ -61,8 +70,8 @@ def test_collection_of_records_survives_kills_whole_or_not_at_all(
         threading.Event().wait(moments.uniform(0.2, 0.6))
         fresh_server.kill()
         fresh_server.restart()
-    threading.Event().wait(0.5)
     for writer in writers:
+        writer.wait_for_more(1 + kills)
         writer.stop()
     rest = Rest(fresh_server.http, token)
     stored = Counter(row["Site"] for row in rest.query("SELECT Site FROM Account"))

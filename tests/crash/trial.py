@@ -14,8 +14,8 @@ from tests.running import Rest, SeenEvent, call_metadata, read_topic
 from tidewire.testing import ServerProcess
 
 TOPIC = "/data/AccountChangeEvent"
-_ACK_TIMEOUT_S = 120.0
-_CHECKPOINT_TIMEOUT_S = 60.0
+_ACK_TIMEOUT_S = 240.0
+_CHECKPOINT_TIMEOUT_S = 240.0
 
 
 class Trial:

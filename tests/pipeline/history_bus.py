@@ -37,11 +37,12 @@ class HistoryBus:
         self.subscriptions = 0
         self.holds_after_drop = False  # whether a dropped stream is followed by silence
         self.end_every = False  # whether each stream is ended at once, as if all were said
+        self.is_sloppy = False  # whether each page comes backwards, twice, and with the one before
         self.may_answer = (
             threading.Event()
         )  # while it is not set, subscriptions are accepted and hear nothing
         self.may_answer.set()
-        self._schemas = {s.schema_id: s.json for versions in SCHEMAS.values() for s in versions}
+        self.schemas = {s.schema_id: s.json for versions in SCHEMAS.values() for s in versions}
         self._closing = threading.Event()
         # Or the system may give the same port to a server of another test, and share its callers out.
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
@@ -82,7 +83,9 @@ class HistoryBus:
 
     def _get_schema(self, request: Any, context: Any) -> Any:
         self._check_token(context)
-        return pb.SchemaInfo(schema_id=request.schema_id, schema_json=self._schemas[request.schema_id])
+        if request.schema_id not in self.schemas:
+            self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "schema.validation.failed")
+        return pb.SchemaInfo(schema_id=request.schema_id, schema_json=self.schemas[request.schema_id])
 
     def _subscribe(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         self._check_token(context)
@@ -111,8 +114,12 @@ class HistoryBus:
                 continue
             demand[0] -= len(page)
             position = page[-1].replay_id
+            said = page
+            if self.is_sloppy:
+                before = [e for e in self.events if e.replay_id < page[0].replay_id][-PAGE:]
+                said = [*page[::-1], *before, *page]
             yield pb.FetchResponse(
-                events=[self._render(event) for event in page],
+                events=[self._render(event) for event in said],
                 latest_replay_id=replay_bytes(position),
                 pending_num_requested=demand[0],
             )

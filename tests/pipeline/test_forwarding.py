@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -103,12 +105,16 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError("Kafka has not started")
 
 
+def kafka_options(broker: str) -> list[str]:
+    jars = sorted(str(jar) for jar in (KAFKA / "lib").glob("*.jar") if jar.name.startswith(CONNECTOR))
+    options = ["--to", "kafka", "--conf", f"spark.jars={','.join(jars)}"]
+    return [*options, "--option", f"kafka.bootstrap.servers={broker}", "--option", "topic=changes"]
+
+
 def forward_to_kafka(lake: Lake, broker: str) -> dict[str, int]:
     """The command as an operator would give it."""
-    jars = sorted(str(jar) for jar in (KAFKA / "lib").glob("*.jar") if jar.name.startswith(CONNECTOR))
     command = [sys.executable, "-m", "tidewire.cli", "pipeline", "forward", "--once", "--json"]
-    command += ["--lake", lake.path, "--to", "kafka", "--conf", f"spark.jars={','.join(jars)}"]
-    command += ["--option", f"kafka.bootstrap.servers={broker}", "--option", "topic=changes"]
+    command += ["--lake", lake.path, *kafka_options(broker)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     told: dict[str, int] = json.loads(ended.stdout)
@@ -132,6 +138,17 @@ def test_changes_reach_a_real_kafka_once_in_the_order_of_the_log(growing: Growin
     created = next(value for _, value in messages if value["change_type"] == "CREATE")
     assert isinstance(created["values"], dict)
     assert created["entity"]
+
+
+def test_turn_killed_after_it_reached_kafka_comes_again_whole_and_in_order(
+    growing: GrowingLake, broker: str
+) -> None:
+    run_killed(growing.lake, kafka_options(broker), "pipeline.forward.after_write")
+    once = growing.changes()
+    growing.grow(2)
+    assert forward_to_kafka(growing.lake, broker)["number"] == 2
+    # The turn twice over, then what is new: each in the order of the log, and nothing missing.
+    assert [place_of(value) for _, value in read_topic(broker)] == once + growing.changes()
 
 
 def read_files(folder: Path) -> list[tuple[int, int, str]]:
@@ -164,6 +181,44 @@ def test_turn_that_was_interrupted_comes_again_under_its_number(
     assert third is not None
     assert (third.number, third.after) == (3, second.through)
     assert read_files(tmp_path / "out") == growing.changes()
+
+
+def run_killed(lake: Lake, options: list[str], point: str) -> None:
+    """The command, until it dies at the first pass of a crash point."""
+    command = [sys.executable, "-m", "tidewire.cli", "pipeline", "forward", "--once", "--lake", lake.path]
+    ended = subprocess.run(
+        [*command, *options],
+        env={**os.environ, "TIDEWIRE_CRASH_AT": f"{point}:1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+
+
+def read_parquet(folder: Path) -> list[tuple[int, int, str]]:
+    files = sorted(folder.rglob("*.parquet"))
+    return sorted(place_of(row) for file in files for row in pq.read_table(file).to_pylist())
+
+
+def test_command_killed_at_each_of_its_points_leaves_every_change_once_in_files(
+    spark: SparkSession, growing: GrowingLake, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    options = ["--to", "parquet", "--mode", "overwrite", "--option", f"path={out}/{{entity}}/{{number}}"]
+    sink = Sink("parquet", "parquet", {"path": f"{out}/{{entity}}/{{number}}"}, "overwrite")
+    run_killed(growing.lake, options, "pipeline.forward.before_write")
+    assert not out.exists()
+    first = growing.changes()
+    growing.grow(2)
+    run_killed(growing.lake, options, "pipeline.forward.after_write")
+    assert read_parquet(out) == first  # the turn that was begun, and no more than that
+    assert load_progress(growing.lake, "parquet").begun is not None
+    numbers = []
+    while (turn := forward(spark, growing.lake, sink)) is not None:
+        numbers.append(turn.number)
+    assert numbers == [1, 2]
+    assert read_parquet(out) == growing.changes()
 
 
 def test_sink_that_spark_does_not_have_is_refused_with_what_helps(

@@ -59,7 +59,7 @@ class Driver:
     def stop(self) -> None:
         """As it is stopped in earnest."""
         self.process.terminate()
-        assert self.process.wait(120) == 0, self.tail()
+        assert self.process.wait(600) == 0, self.tail()
 
     def check(self) -> None:
         """Fails if it has ended by itself."""
@@ -261,7 +261,7 @@ def test_driver_that_was_passed_over_while_it_hung_ends_and_has_written_nothing(
             head = rest.call("GET", "/services/tidewire/v1/status")["head"]
             wait_for(second, "everything", lambda: told(lake).get("applied_through", 0) >= head)
             first.process.send_signal(signal.SIGCONT)
-            assert first.process.wait(120) == 2
+            assert first.process.wait(600) == 2
             assert "no longer holds the lease" in log.read_text("utf-8", errors="replace")
             make_one_of_each(rest)
             head = rest.call("GET", "/services/tidewire/v1/status")["head"]

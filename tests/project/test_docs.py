@@ -14,12 +14,14 @@ from tidewire.errors import PlatformError, leaf_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(p for p in (ROOT / "src").rglob("*.py") if "proto" not in p.parts)
-PACKAGE_LOCKS = [ROOT / "web/package-lock.json", ROOT / "tests/clients/package-lock.json"]
+PACKAGES = [ROOT / name / "package.json" for name in ("web", "tests/clients", "benchmarks/faye")]
+PACKAGE_LOCKS = [path.with_name("package-lock.json") for path in PACKAGES]
+POMS = [ROOT / name / "pom.xml" for name in ("tests/clients/java", "tests/pipeline/kafka")]
 REQUIREMENTS = [ROOT / f"requirements/{name}.txt" for name in ("runtime", "postgres", "spark", "dev")]
 MAX_MODULE_LINES = 600
 
 CRASH_POINT = re.compile(r"crash_point\(\s*[\"']([^\"']+)[\"']")
-MAVEN_CLIENT = re.compile(r"<artifactId>([a-z-]+)</artifactId>\s*<version>[0-9.]{2,}<")
+MAVEN_PACKAGE = re.compile(r"<artifactId>([\w.-]+)</artifactId>\s*<version>[0-9.]{2,}<")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ]+)(?: ;.*?)? \\$", re.MULTILINE)
 
 
@@ -49,10 +51,11 @@ def declared_dependencies() -> list[str]:
     for group in project["dependency-groups"].values():
         lines += group
     names = requirement_names(lines)
-    for path in (ROOT / "web/package.json", ROOT / "tests/clients/package.json"):
+    for path in PACKAGES:
         package = json.loads(path.read_text())
         names += [*package.get("dependencies", {}), *package.get("devDependencies", {})]
-    names += MAVEN_CLIENT.findall((ROOT / "tests/clients/java/pom.xml").read_text())
+    for path in POMS:
+        names += MAVEN_PACKAGE.findall(path.read_text())
     return sorted(set(names))
 
 

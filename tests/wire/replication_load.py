@@ -161,7 +161,7 @@ class Org:
     def wait_back(self, life: int) -> None:
         """Wait for another life of the server than the one given. Raises AssertionError if none begins."""
         with self.lock:
-            assert self.lock.wait_for(lambda: self.lives > life, 120), "the server does not come back"
+            assert self.lock.wait_for(lambda: self.lives > life, 240), "the server does not come back"
 
     def wait_done(self, count: int) -> None:
         """Wait until so many operations were acknowledged, or a writer has failed."""
@@ -303,7 +303,7 @@ class Writer(threading.Thread):
             f"<e:Header><SessionHeader><sessionId>{self._org.token}</sessionId></SessionHeader></e:Header>"
             f"<e:Body>{operation}</e:Body></e:Envelope>"
         )
-        connection = HTTPConnection(urlsplit(self._org.http).netloc, timeout=60)
+        connection = HTTPConnection(urlsplit(self._org.http).netloc, timeout=120)
         try:
             headers = {"Content-Type": "text/xml; charset=UTF-8", "SOAPAction": '""'}
             connection.request("POST", "/services/Soap/u/60.0", envelope.encode(), headers)

@@ -21,7 +21,7 @@ def tidewire(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "tidewire.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=120,
         check=False,
     )
 

@@ -84,6 +84,35 @@ def test_server_that_is_not_there_is_named() -> None:
     assert "hint: is the server running? `tidewire serve --dev` starts one here" in refused.stderr
 
 
+def test_pubsub_api_that_is_not_there_is_named_when_publishing(server: ServerProcess) -> None:
+    over = ("--protocol", "pubsub", "--endpoint", "localhost:1", "--url", server.http)
+    refused = tidewire("publish", "/event/Order_Event__e", "Order_Number__c=command line 1", *over)
+    assert refused.returncode == 2
+    assert "the Pub/Sub API cannot be reached at localhost:1" in refused.stderr
+
+
+def test_bad_line_is_told_with_what_was_published_before(server: ServerProcess, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"Order_Number__c": "command line 2"}\n' * 2 + "bad\n")
+    refused = tidewire("publish", "/event/Order_Event__e", "--lines", str(path), "--url", server.http)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("2 events published all the same:\n")
+    assert "line 3 of the input: not JSON" in refused.stderr
+
+
+def test_refused_event_is_told_with_those_of_its_request_that_were_published(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "events.jsonl"
+    lines = [json.dumps({"City__c": text}) for text in ("a", "b" * 1_100_000, "c")]
+    path.write_text("\n".join(lines))
+    over = ("--protocol", "pubsub", "--endpoint", server.grpc, "--url", server.http)
+    refused = tidewire("publish", "/event/Order_Event__e", "--lines", str(path), *over)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("2 events published all the same:\n")
+    assert "event 2: " in refused.stderr
+
+
 def test_authority_path_is_printed(server: ServerProcess) -> None:
     told = tidewire("ca", "--data", str(server.data))
     assert (

@@ -152,16 +152,16 @@ def test_upload_and_result_larger_than_any_buffer_cross_whole(edged: ServerProce
     headers = {"Authorization": f"Bearer {edged.login()}"}
     at = f"{edged.http}{jobs}/{job['id']}"
     body = f"LastName,Description\n{rows}".encode()
-    put = requests.put(f"{at}/batches", body, headers={**headers, "Content-Type": "text/csv"}, timeout=30)
+    put = requests.put(f"{at}/batches", body, headers={**headers, "Content-Type": "text/csv"}, timeout=120)
     assert put.status_code == 201, put.text
     edged_rest.call("PATCH", f"{jobs}/{job['id']}", {"state": "UploadComplete"})
     until(lambda: edged_rest.call("GET", f"{jobs}/{job['id']}")["state"] == "JobComplete")
-    results = requests.get(f"{at}/successfulResults", headers=headers, timeout=30)
+    results = requests.get(f"{at}/successfulResults", headers=headers, timeout=120)
     assert results.text.count("Crossing ") == 8_000
     # Whoever leaves in the middle costs nobody anything.
-    with requests.get(f"{at}/successfulResults", headers=headers, timeout=30, stream=True) as half:
+    with requests.get(f"{at}/successfulResults", headers=headers, timeout=120, stream=True) as half:
         assert half.raw.read(1_000)
-    assert requests.head(f"{at}/successfulResults", headers=headers, timeout=30).status_code == 200
+    assert requests.head(f"{at}/successfulResults", headers=headers, timeout=120).status_code == 200
     assert edged_rest.call("GET", f"{jobs}/{job['id']}")["numberRecordsProcessed"] == 8_000
 
 

@@ -79,7 +79,7 @@ class Org:
             "<CallOptions><client>Astro</client></CallOptions></e:Header>"
             f"<e:Body>{operation}</e:Body></e:Envelope>"
         )
-        connection = HTTPConnection(self._address, timeout=30)
+        connection = HTTPConnection(self._address, timeout=120)
         try:
             headers = {"Content-Type": "text/xml; charset=UTF-8", "SOAPAction": '""'}
             connection.request("POST", "/services/Soap/u/49.0", envelope.encode(), headers)

@@ -233,6 +233,12 @@ def test_failure_with_a_status_that_is_none_is_refused(local: LocalServer, statu
         local.fail_next(status)
 
 
+@pytest.mark.parametrize("at_ms", [-1, 10**15])
+def test_freezing_at_a_time_that_no_date_can_tell_is_refused(local: LocalServer, at_ms: int) -> None:
+    with pytest.raises(ValueMalformed):
+        local.freeze(at_ms)
+
+
 def test_paused_delivery_holds_events_until_it_is_resumed(local: LocalServer) -> None:
     with local.listen(ACCOUNTS) as events, local.listen("/data/ContactChangeEvent") as contacts:
         local.create("Contact", LastName="before")

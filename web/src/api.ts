@@ -152,10 +152,21 @@ export class Api {
     if (known !== undefined) {
       return known;
     }
-    const asked = this.get<ObjectDescribe>(`${DATA}/sobjects/${encodeURIComponent(name)}/describe`);
+    const asked = this.#readDescribe(name);
     this.#describes.set(name, asked);
     asked.catch(() => this.#describes.delete(name));
     return asked;
+  }
+
+  async #readDescribe(name: string): Promise<ObjectDescribe> {
+    try {
+      return await this.get<ObjectDescribe>(`${DATA}/sobjects/${encodeURIComponent(name)}/describe`);
+    } catch (error) {
+      if (error instanceof Refused && error.status === 404) {
+        throw new Refused(404, error.code, notForUser(name));
+      }
+      throw error;
+    }
   }
 
   forgetTypes(): void {
@@ -180,6 +191,10 @@ function parseRefusal(status: number, text: string): Refused {
   return new Refused(status, "", `The server answered ${status}.`);
 }
 
+function notForUser(name: string): string {
+  return `${name} does not exist here, or is not for this user to see.`;
+}
+
 /** What to tell a person about anything that was thrown. */
 export function explain(error: unknown): string {
   if (error instanceof Refused) {
@@ -187,7 +202,7 @@ export function explain(error: unknown): string {
     const words = error.message.replace(/^[\s\S]*ERROR at Row:\d+:Column:\d+\n/, "").trim();
     const unknown = error.code === "INVALID_TYPE" ? /'(\w+)'/.exec(words)?.[1] : undefined;
     if (unknown !== undefined) {
-      return `${unknown} does not exist here, or is not for this user to see. (${error.code})`;
+      return `${notForUser(unknown)} (${error.code})`;
     }
     return error.code ? `${words} (${error.code})` : words;
   }

@@ -1,6 +1,6 @@
 // What a pipeline's own account of its lake says in words.
 
-import { formatSpan } from "./format";
+import { formatNumber, formatSpan } from "./format";
 import type { LakeStatus, Pipeline, ReplicaRow } from "./sampler";
 
 /** The words for a pipeline that is at work; with any other, its lag says nothing. */
@@ -59,6 +59,17 @@ export function resyncing(status: LakeStatus): string {
     return told === 0 ? "" : `${told} ${told === 1 ? "object is" : "objects are"} being read again as a whole.`;
   }
   return told.length === 0 ? "" : `Being read again as a whole: ${told.join(", ")}.`;
+}
+
+/** What is known of stale records in words; those that the server refuses to give stay so. */
+export function staleness(status: LakeStatus): string {
+  const waiting = countStale(status);
+  const givenUp = status.given_up ?? 0;
+  const told = [
+    waiting > 0 && `${formatNumber(waiting)} records are stale: a gap told that they changed, and they wait to be read.`,
+    givenUp > 0 && `${formatNumber(givenUp)} stay stale: the server refuses to give them.`,
+  ].filter(Boolean);
+  return told.length === 0 ? "No record is stale: every gap is closed." : told.join(" ");
 }
 
 /** The objects that cannot be read again. */

@@ -68,6 +68,7 @@ export interface LakeStatus {
   lag_ms?: number;
   open_transaction_ms?: number;
   dirty?: number;
+  given_up?: number;
   resyncing?: number | string[];
   failed?: string[];
   dead_letters?: Record<string, number>;

@@ -3,6 +3,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { explain, Refused } from "./api";
+import { formatTime } from "./format";
 import { href } from "./route";
 
 /** A page: its heading takes the focus when it is gone to, so that a keyboard or a screen reader begins there. */
@@ -46,6 +47,11 @@ export function Problem(props: { text: string }): JSX.Element {
 export function NotTold(props: { reason: string }): JSX.Element {
   const { reason } = props;
   return <p class="quiet">Not shown: {reason}.</p>;
+}
+
+/** A moment, kept on one line. */
+export function Moment(props: { ms: number }): JSX.Element {
+  return <time dateTime={new Date(props.ms).toISOString()}>{formatTime(props.ms)}</time>;
 }
 
 /** What went well. */
@@ -246,7 +252,7 @@ export function useLoad<T>(load: () => Promise<T>, keys: readonly unknown[]): Lo
 /** What stands where rows will be: that they are asked for, that they cannot be had, or that there are none. */
 export function emptyText(loaded: Loaded<unknown>, none: string): string {
   if (loaded.problem !== "") {
-    return "Not to be had.";
+    return "Nothing to show.";
   }
   return loaded.value === null ? "Loading." : none;
 }

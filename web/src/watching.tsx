@@ -4,10 +4,9 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { REPLAY_ALL } from "./client";
 import { useConsole } from "./console";
-import { formatTime } from "./format";
 import { useStore } from "./store";
 import { parseReplayFrom, Stream, type Arrival, type LogLine } from "./stream";
-import { Problem, Section, Table, TextField, type Column } from "./ui";
+import { Moment, Problem, Section, Table, TextField, type Column } from "./ui";
 
 const STATES = {
   closed: "Not connected",
@@ -103,7 +102,7 @@ const ARRIVAL_COLUMNS: readonly Column<Arrival>[] = [
       </>
     ),
   },
-  { name: "Received", cell: (arrival) => formatTime(arrival.atMs) },
+  { name: "Received", cell: (arrival) => <Moment ms={arrival.atMs} /> },
 ];
 
 /** Events as they came, newest first. */
@@ -141,7 +140,7 @@ const LOG_COLUMNS: readonly Column<LogLine>[] = [
   },
   { name: "Outcome", cell: (line) => (line.isGood ? "successful" : "failed") },
   { name: "Reply", cell: (line) => <code class="wrap">{line.text}</code> },
-  { name: "When", cell: (line) => formatTime(line.atMs) },
+  { name: "When", cell: (line) => <Moment ms={line.atMs} /> },
 ];
 
 /** Handshakes, connects, subscribes and unsubscribes, newest first. */

@@ -15,7 +15,16 @@ from tidewire.errors import DefinitionInvalid, RequestError
 from tidewire.events import Value
 from tidewire.names import is_api_name
 from tidewire.schema.fields import location
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, PicklistValue, RollUp
+from tidewire.schema.model import (
+    DOUBLE_TYPES,
+    FILTER_OPERATORS,
+    PICKLIST_TYPES,
+    ROLL_UP_FUNCTIONS,
+    Field,
+    FieldType,
+    PicklistValue,
+    RollUp,
+)
 from tidewire.schema.values import parse_value
 
 SECTIONS = (
@@ -93,8 +102,6 @@ _FORMULA_TYPES = DOUBLE_TYPES | {
     FieldType.TIME,
 }
 _ROLL_UP_TYPES = DOUBLE_TYPES | {FieldType.DATE, FieldType.DATETIME}
-_ROLL_UP_FUNCTIONS = ("COUNT", "SUM", "MIN", "MAX")
-_FILTER_OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 _DELETE_CONSTRAINTS = ("SetNull", "Restrict", "Cascade")
 _FORMULA_LENGTH = 1300
 _LENGTHS = {
@@ -113,7 +120,6 @@ _LENGTHS = {
 _MAX_MASTERS = 2
 _TEXT_LIMITS = {"label": 255, "description": 1000, "help_text": 510, "format": 30}
 _FORMAT_MARKS = re.compile(r"\{(?:0{1,10}|YYYY|YY|MM|DD)\}")
-_PICKLISTS = frozenset({FieldType.PICKLIST, FieldType.MULTI_PICKLIST})
 
 
 def mapping(value: object, path: str) -> Mapping[str, Any]:
@@ -294,8 +300,8 @@ def _roll_up(spec: Mapping[str, Any], field_type: FieldType, path: str) -> RollU
         if not isinstance(roll_up.get(key), str):
             _refuse(own_path, f"needs `{key}`")
     function = roll_up["function"].upper()
-    if function not in _ROLL_UP_FUNCTIONS:
-        _refuse(own_path, f"function must be one of {', '.join(_ROLL_UP_FUNCTIONS)}")
+    if function not in ROLL_UP_FUNCTIONS:
+        _refuse(own_path, f"function must be one of {', '.join(ROLL_UP_FUNCTIONS)}")
     summed = str(roll_up.get("field", ""))
     if (function == "COUNT") == bool(summed):
         _refuse(own_path, "COUNT takes no `field`" if summed else f"{function} needs `field`")
@@ -321,8 +327,8 @@ def parse_filter(item: object, path: str) -> tuple[str, str, str | int | float |
     if not isinstance(item, list | tuple) or len(item) != 3:
         _refuse(path, "a filter is a list of field, operator and literal")
     field, operator, literal = item
-    if not isinstance(field, str) or operator not in _FILTER_OPERATORS:
-        _refuse(path, f"operator must be one of {' '.join(_FILTER_OPERATORS)}")
+    if not isinstance(field, str) or operator not in FILTER_OPERATORS:
+        _refuse(path, f"operator must be one of {' '.join(FILTER_OPERATORS)}")
     if literal is not None and not isinstance(literal, str | int | float):
         _refuse(path, "the literal must be text, a number, true, false or null")
     return field, str(operator), literal
@@ -355,7 +361,7 @@ def parse_picklist(
     """The values of a picklist: texts, or mappings with `value` and `label`."""
     if not isinstance(values, list | tuple):
         _refuse(path, "values must be a list")
-    if field_type not in _PICKLISTS:
+    if field_type not in PICKLIST_TYPES:
         if values:
             _refuse(path, "only picklists have `values`")
         return ()

@@ -18,6 +18,7 @@ from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import FieldType, ObjectType
 from tidewire.schema.shares import MANUAL, level_field
+from tidewire.schema.sharing import GIVEN_BY_DEFAULT
 
 Row = Mapping[str, object]
 
@@ -31,7 +32,6 @@ NEEDED_RIGHTS = {
     "PermissionsModifyAllRecords": (_READ, _EDIT, _DELETE, _VIEW_ALL),
 }
 """What each right on an object cannot be without."""
-_ALREADY = {"Read": ("Read",), "ReadWrite": ("Read", "Edit")}
 
 
 def check_row(unit: UnitOfWork, obj: ObjectType, record_id: str | None, values: Mapping[str, object]) -> None:
@@ -90,10 +90,10 @@ def _check_share(catalog: Catalog, obj: ObjectType, row: Row) -> None:
     if row.get("RowCause") not in (None, MANUAL):
         raise FieldsInconsistent("RowCause: only Manual shares can be made", fields=["RowCause"])
     model = catalog.object(obj.shares).internal_sharing
-    if row.get(level.name) in _ALREADY.get(model, ()):
+    if row.get(level.name) in GIVEN_BY_DEFAULT.get(model, ()):
         raise FieldsInconsistent(
             f"{level.name}: trivial share level {row.get(level.name)}, for organization with default level"
-            f" {_ALREADY[model][-1]}",
+            f" {GIVEN_BY_DEFAULT[model][-1]}",
             fields=[level.name],
         )
     if row.get(level.name) == "All" or model == "ControlledByParent":

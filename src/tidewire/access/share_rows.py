@@ -21,7 +21,7 @@ from tidewire.schema.shares import (
     level_field,
     parent_field,
 )
-from tidewire.schema.sharing import SharingRule
+from tidewire.schema.sharing import GIVEN_BY_DEFAULT, SharingRule
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
     BoundAnd,
@@ -40,7 +40,6 @@ from tidewire.soql.like import Wildcard
 _CAUSE_MARKS = {OWNER: "1", RULE: "2", IMPLICIT_CHILD: "3", IMPLICIT_PARENT: "4"}
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # no capitals: they would change an id's last characters
 _MAX_RULES = len(_DIGITS) ** 2
-_GIVEN_BY_DEFAULT = {"Read": ("Read",), "ReadWrite": ("Read", "Edit")}
 
 
 def is_derived(record_id: str) -> bool:
@@ -95,7 +94,7 @@ class ShareRows:
             roles = sorted(
                 role for (role, name), word in child_access.items() if name == setting and word == level
             )
-            if not roles or level in _GIVEN_BY_DEFAULT.get(child.internal_sharing, ()):
+            if not roles or level in GIVEN_BY_DEFAULT.get(child.internal_sharing, ()):
                 continue
             people = BoundQuery(users, (), BoundIn(Column(users.by_name["userroleid"]), tuple(roles)))
             opened = BoundSemiJoin(owner, people, Column(users.by_name["id"]))

@@ -34,19 +34,6 @@ _CROWD = 1_000  # from so many changes on, records that followed others share ev
 _MERGEABLE = frozenset({ChangeType.UPDATE, ChangeType.DELETE})
 
 
-def change_events(
-    changes: Sequence[Change],
-    context: CommitContext,
-    catalog: Catalog,
-    schemas: Mapping[str, EventSchema],
-    asides: Iterable[Aside] = (),
-    *,
-    max_changes: int = MAX_CHANGES,
-) -> list[EventDraft]:
-    """The change events of one transaction, in order, for the objects that are selected. Asides come last."""
-    return list(iter_change_events(changes, context, catalog, schemas, asides, max_changes=max_changes))
-
-
 def iter_change_events(
     changes: Sequence[Change],
     context: CommitContext,
@@ -56,7 +43,10 @@ def iter_change_events(
     *,
     max_changes: int = MAX_CHANGES,
 ) -> Iterator[EventDraft]:
-    """The same, of which memory holds some at a time."""
+    """The change events of one transaction, in order, for the objects that are selected. Asides come last.
+
+    Memory holds some of them at a time.
+    """
     captured = catalog.captured
     events = _Events(context, schemas, is_crowd=len(changes) > _CROWD)
     has_persons = catalog.object("Account").try_field("IsPersonAccount") is not None

@@ -27,23 +27,13 @@ _EVENT_TYPES = {
 }
 
 
-def notifications(
-    changes: Sequence[Change],
-    context: CommitContext,
-    index: PushTopicIndex,
-    calendar: Calendar = UTC_CALENDAR,
-) -> list[EventDraft]:
-    """What the changes of one transaction make known, in order. The calendar is the org's."""
-    return list(iter_notifications(changes, context, index, calendar))
-
-
 def iter_notifications(
     changes: Sequence[Change],
     context: CommitContext,
     index: PushTopicIndex,
     calendar: Calendar = UTC_CALENDAR,
 ) -> Iterator[EventDraft]:
-    """The same, one at a time."""
+    """What the changes of one transaction make known, in order. The calendar is the org's."""
     for change in changes_of(changes, *index.entities):
         if change.is_quiet:
             continue

@@ -48,10 +48,14 @@ def parse_object(text: str) -> Fields:
 
 
 def iter_objects(lines: Iterator[str]) -> Iterator[Fields]:
-    """One JSON object of each line that is not empty."""
-    for line in lines:
+    """One JSON object of each line that is not empty. Raises click.UsageError with the number of a bad line."""
+    for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield parse_object(line)
+            try:
+                fields = parse_object(line)
+            except click.UsageError as error:
+                raise click.UsageError(f"line {number} of the input: {error.message}") from error
+            yield fields
 
 
 def _is_whole(argument: str) -> bool:

@@ -177,9 +177,15 @@ def _describe(status: dict[str, Any]) -> str:
         f"resyncing         {', '.join(status['resyncing']) or 'none'}",
     ]
     if status["failed"]:
-        lines.append(f"cannot be read    {', '.join(status['failed'])}")
+        lines.append(
+            f"cannot be read    {', '.join(status['failed'])}; see the log, then: tidewire pipeline snapshot"
+        )
+    if status["given_up"]:
+        lines.append(
+            f"given up          {status['given_up']:,} records; see the log, then: tidewire pipeline reconcile"
+        )
     for reason, count in sorted(status["dead_letters"].items()):
-        lines.append(f"dead letters      {count:,} {reason}")
+        lines.append(f"dead letters      {count:,} {reason}; to try them again: tidewire pipeline retry")
     others = {
         name: version for name, version in status["table_versions"].items() if not name.startswith("replica/")
     }

@@ -68,10 +68,11 @@ def snapshot(lake_path: str, entities: tuple[str, ...], as_json: bool, bus: BusS
 @server_options
 def reconcile(lake_path: str, as_json: bool, bus: BusSettings) -> None:
     """Read again the records that gap events and the like have made uncertain. A running pipeline does this
-    by itself.
+    by itself, except for those that the server has refused to give: these are asked for once more.
     """
     with reading(lake_path, bus) as (lake, epoch, reader):
         from tidewire.pipeline.control import open_dirty
+        from tidewire.pipeline.dirty import failed_records
         from tidewire.pipeline.reconcile import Reconciler
 
         clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
@@ -81,9 +82,14 @@ def reconcile(lake_path: str, as_json: bool, bus: BusSettings) -> None:
         while not stop.is_set() and (count := reconciler.once()) > 0:
             done += count
             progress.show("reading records", done, max(total, done))
+        refused = sum(len(records) for records in failed_records(lake).values())
+        if refused and not stop.is_set():
+            done += reconciler.retry_failed(refused)
         progress.done()
         left = sum(len(records) for records in open_dirty(lake).values())
-        show({"read": done, "left": left}, as_json=as_json, text=f"{done} records read, {left} left")
+        given_up = sum(len(records) for records in failed_records(lake).values())
+        text = f"{done} records read, {left} left, {given_up} refused by the server"
+        show({"read": done, "left": left, "given_up": given_up}, as_json=as_json, text=text)
 
 
 @click.command()

@@ -14,6 +14,7 @@ import click
 from tidewire.cli.client_options import Connection, connection_options, endpoint_option, version_option
 from tidewire.cli.field_values import Fields, iter_objects, parse_fields
 from tidewire.cli.output import examples, iter_lines, json_option, printable, show
+from tidewire.cli.reaching import reach
 from tidewire.client.rest import RestClient
 
 _EVENTS_AT_ONCE = 200
@@ -74,10 +75,17 @@ def publish(
     if "/" in entity or not entity or user_ids:
         raise click.UsageError("CHANNEL is /event/NAME__e, or /u/NAME for a message; --to goes with messages")
     events = iter_objects(given) if given is not None else iter([parse_fields(arguments)])
-    if protocol == "pubsub":
-        _publish_pubsub(connection, endpoint, f"/event/{entity}", events, as_json=as_json)
-    else:
-        _publish_rest(connection.rest(api_version), entity, events, as_json=as_json)
+    results: list[dict[str, Any]] = []
+    try:
+        if protocol == "pubsub":
+            asyncio.run(_publish_pubsub(connection, endpoint, f"/event/{entity}", events, results))
+        else:
+            _publish_rest(connection.rest(api_version), entity, events, results)
+    except Exception:
+        if results:  # whoever tries again must know what is out already
+            click.echo(f"{_count(results)} published all the same:", err=True)
+        raise
+    show(results, as_json=as_json, text=_told(results))
 
 
 def _push(
@@ -101,12 +109,12 @@ def _push(
     show({"sent": sent}, as_json=as_json, text=f"{sent} message{'' if sent == 1 else 's'} {told}")
 
 
-def _publish_rest(client: RestClient, entity: str, events: Iterable[Fields], *, as_json: bool) -> None:
-    results: list[dict[str, Any]] = []
+def _publish_rest(
+    client: RestClient, entity: str, events: Iterable[Fields], results: list[dict[str, Any]]
+) -> None:
     for fields in events:
         answer = client.call("POST", f"{client.data_path}/sobjects/{entity}", fields)
         results.append({"id": answer["id"], "event_id": _event_uuid(answer)})
-    _report(results, as_json=as_json)
 
 
 def _event_uuid(answer: dict[str, Any]) -> str | None:
@@ -115,26 +123,24 @@ def _event_uuid(answer: dict[str, Any]) -> str | None:
     return str(told[0]["message"]) if told else None
 
 
-def _publish_pubsub(
-    connection: Connection, endpoint: str, topic: str, events: Iterator[Fields], *, as_json: bool
+async def _publish_pubsub(
+    connection: Connection, endpoint: str, topic: str, events: Iterator[Fields], results: list[dict[str, Any]]
 ) -> None:
     from tidewire.client.pubsub import PubSubClient  # gRPC takes longer to load than most commands run
 
-    address, roots = connection.endpoint(endpoint)
-
-    async def run() -> list[dict[str, Any]]:
-        results: list[dict[str, Any]] = []
-        async with PubSubClient(address, connection.signing_in_with_org(), tls_ca=roots) as client:
-            schema_id = (await client.get_topic(topic)).schema_id
-            kinds = _avro_kinds((await client.get_schema(schema_id)).json) if schema_id else {}
-            while now := [_typed(fields, kinds) for fields in islice(events, _EVENTS_AT_ONCE)]:
-                for each in await client.publish(topic, now):
-                    if each.error:
-                        raise click.ClickException(printable(each.error))
-                    results.append({"event_id": each.event_id, "replay_id": each.replay_id})
-        return results
-
-    _report(asyncio.run(run()), as_json=as_json)
+    address, roots = await reach(connection, endpoint)
+    async with PubSubClient(address, connection.signing_in_with_org(), tls_ca=roots) as client:
+        schema_id = (await client.get_topic(topic)).schema_id
+        kinds = _avro_kinds((await client.get_schema(schema_id)).json) if schema_id else {}
+        tried = 0
+        while now := [_typed(fields, kinds) for fields in islice(events, _EVENTS_AT_ONCE)]:
+            answers = await client.publish(topic, now)
+            # One refused event does not keep the others of its request from being published.
+            results += [{"event_id": a.event_id, "replay_id": a.replay_id} for a in answers if not a.error]
+            refused = [(n, a.error) for n, a in enumerate(answers, tried + 1) if a.error]
+            if refused:
+                raise click.ClickException("\n".join(f"event {n}: {printable(why)}" for n, why in refused))
+            tried += len(answers)
 
 
 def _avro_kinds(schema_json: str) -> dict[str, str]:
@@ -164,8 +170,10 @@ def _typed(fields: Fields, kinds: dict[str, str]) -> Fields:
     return typed
 
 
-def _report(results: list[dict[str, Any]], *, as_json: bool) -> None:
-    count = len(results)
-    ids = results[0].get("event_id") if count == 1 else None
-    text = f"{count} event{'' if count == 1 else 's'} published" + (f": {ids}" if ids else "")
-    show(results, as_json=as_json, text=text)
+def _told(results: list[dict[str, Any]]) -> str:
+    event_id = results[0].get("event_id") if len(results) == 1 else None
+    return f"{_count(results)} published" + (f": {event_id}" if event_id else "")
+
+
+def _count(results: list[dict[str, Any]]) -> str:
+    return f"{len(results)} event{'' if len(results) == 1 else 's'}"

@@ -14,13 +14,12 @@ import click
 from tidewire.cli.client_options import Connection, check_version, connection_options, endpoint_option
 from tidewire.cli.event_lines import COLOURS, decoded_data, json_line, text_line, wants_colour
 from tidewire.cli.output import examples, printable
+from tidewire.cli.reaching import reach
 from tidewire.client.cometd import ALL_EVENTS, NEW_EVENTS, CometdClient
 from tidewire.client.pubsub_cursors import Preset
 from tidewire.client.rest import USUAL_VERSION
-from tidewire.errors import StoreClosed
 
 _WORDS = {"new": NEW_EVENTS, "latest": NEW_EVENTS, "all": ALL_EVENTS, "earliest": ALL_EVENTS}
-_REACH_S = 5.0
 _ANSWER_S = 3.0
 _KEEPALIVE_MS = 200
 
@@ -189,7 +188,7 @@ async def _watch_pubsub(
     from tidewire.client.pubsub import PubSubClient  # gRPC takes longer to load than most commands run
 
     presets: dict[int | bytes, Preset] = {NEW_EVENTS: "latest", ALL_EVENTS: "earliest"}
-    address, roots = await _reach(connection, endpoint)
+    address, roots = await reach(connection, endpoint)
     queue: asyncio.Queue[_Seen] = asyncio.Queue(1000)
 
     async def forward(channel: str, events: AsyncIterator[Any]) -> None:
@@ -229,7 +228,7 @@ async def _watch_managed(
 ) -> None:
     from tidewire.client.pubsub import PubSubClient  # as above
 
-    address, roots = await _reach(connection, endpoint)
+    address, roots = await reach(connection, endpoint)
     async with PubSubClient(address, connection.signing_in_with_org(), tls_ca=roots) as client:
         subscription = client.subscribe_managed(name, keepalive_ms=_KEEPALIVE_MS)
         _say_subscribed(name)
@@ -242,23 +241,6 @@ async def _watch_managed(
             seen += 1
             if seen == count:
                 return
-
-
-async def _reach(connection: Connection, endpoint: str) -> tuple[str, bytes | None]:
-    """The Pub/Sub API's address and roots, once something answers there. Raises StoreClosed."""
-    address, roots = connection.endpoint(endpoint)
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal() or not host:
-        raise click.BadParameter(f"{address!r} is not HOST:PORT", param_hint="--endpoint")
-    try:
-        async with asyncio.timeout(_REACH_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except (OSError, TimeoutError) as error:
-        raise StoreClosed(
-            f"the Pub/Sub API cannot be reached at {address}; name another place with --endpoint: {error}"
-        ) from error
-    writer.close()
-    return address, roots
 
 
 def _say_subscribed(channel: str) -> None:

@@ -119,8 +119,7 @@ class Subscription:
         """The next events, encoded, oldest first, moving the position past them.
 
         Returns at least one event if one is ready, however large; never blocks. An empty list means that
-        nothing is ready now:
-        `wake` will be called when that may have changed.
+        nothing is ready now: `wake` will be called when that may have changed.
         """
         if self.error is not None or self.is_closed or self.is_stale or self.is_filling:
             return []

@@ -292,23 +292,6 @@ class EventLog:
         )
         return tuple(Incarnation(int(first), None if last is None else int(last)) for first, last in rows)
 
-    def find_tail(self, reader: Reader, family: Family, topics: frozenset[str], count: int) -> int:
-        """The position after which lie the newest `count` kept events of these topics, or all if they are fewer."""
-        numbers = tuple(self._find_numbers(reader, topics))
-        found: list[int] = []
-        for table in reversed(self._tables_after(reader, family, -1)):
-            for number in numbers:
-                found += [
-                    int(row[0])
-                    for row in reader.execute(
-                        f"SELECT position FROM {table} WHERE topic = ? ORDER BY position DESC LIMIT ?",  # noqa: S608
-                        (number, count + 1),
-                    )
-                ]
-            if len(found) > count:
-                return sorted(found)[-count - 1]
-        return self.read_bounds(reader, family).trimmed_through
-
     def find_time(self, reader: Reader, family: Family, time_ms: int) -> int:
         """The position before the family's first kept event from that time on; the head if there is none.
 

@@ -16,7 +16,7 @@ import orjson
 
 from tidewire.errors import ChannelInvalid, FilterInvalid, RequestError
 from tidewire.schema.folding import fold_key
-from tidewire.schema.model import DOUBLE_TYPES, ID_TYPES, Field, FieldType
+from tidewire.schema.model import ID_TYPES, NUMBER_TYPES, Field, FieldType
 from tidewire.schema.values import parse_value, render_value
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 MAX_CONDITIONS = 100
 MAX_LENGTH = 4000
-_NUMBERS = DOUBLE_TYPES | {FieldType.INTEGER}
-_TYPED = _NUMBERS | frozenset(
+_TYPED = NUMBER_TYPES | frozenset(
     {
         FieldType.CHECKBOX,
         FieldType.DATE,
@@ -128,7 +127,7 @@ def _term(field: Field, text: str, *, is_quoted: bool) -> FilterTerm:
     try:
         value = (
             _number(field, text)
-            if field.type in _NUMBERS
+            if field.type in NUMBER_TYPES
             else render_value(field, parse_value(field, text), "Z")
         )
     except RequestError as error:

@@ -69,7 +69,7 @@ def history(
 ) -> DataFrame:
     """Every change of an object's records: who, when, in which transaction, the record before and after it,
     and from when to when that was its state. Changes whose origin is, or names as its client, one of
-    `skip_origins` are left out. Raises as `replica` does.
+    `skip_origins` (names, or one text with commas between them) are left out. Raises as `replica` does.
     """
     from tidewire.pipeline.record_history import history as read
 

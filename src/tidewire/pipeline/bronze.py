@@ -1,7 +1,8 @@
 """Writing bronze files on executors: rows of the bus source in, one Parquet file and a receipt out.
 
 Only the event's header is decoded, by the event's own schema, which a task fetches once if the lake does
-not have it; what came in columns is written as it came. A file that no commit names is invisible, so a task
+not have it; what came in columns is written as it came. If the server does not give the schema, the event is
+kept all the same, with its header as all change events have it. A file that no commit names is invisible, so a task
 may die, run twice or race its own copy: exactly the receipts that reach the driver count.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,10 +25,15 @@ import pyarrow.parquet as pq
 
 from tidewire.client.login import Login
 from tidewire.clock import SystemClock
-from tidewire.errors import DiskFull, PayloadInvalid
+from tidewire.errors import DiskFull, PayloadInvalid, SchemaUnknown
+from tidewire.ids import try_normalise_id
+from tidewire.names import is_api_name
 from tidewire.pipeline.bus import Bus, BusSettings
 from tidewire.pipeline.headers import Header, HeaderReader, render_headers, unreadable
 from tidewire.pipeline.tables import BRONZE, Lake, load_schemas, sync_file
+from tidewire.schema.avro import header_type
+
+_log = logging.getLogger(__name__)
 
 RECEIPT = pa.schema(
     [
@@ -53,6 +60,13 @@ _OWN_COLUMNS = BRONZE.names[:6]
 """What came with the event; the others come from its header."""
 # What repeats from row to row; a dictionary of the rest would cost more than it saves.
 _REPEATED = ["topic", "schema_id", "entity", "change_type", "change_origin", "commit_user"]
+_ANY_CHANGE = json.dumps(
+    {
+        "type": "record",
+        "name": "AnyChangeEvent",
+        "fields": [{"name": "ChangeEventHeader", "type": header_type()}],
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +179,11 @@ class HeaderCache:
         self._session = session
         self._bus: Bus | None = None
         self._readers: dict[str, HeaderReader] = {}
+        self._refused: dict[str, str] = {}
+        self._any_change = HeaderReader(_ANY_CHANGE)
 
     def reader(self, schema_id: str, replay_id: int) -> HeaderReader:
-        """The reader for events of a schema, of which one is at this position."""
+        """The reader for events of a schema, of which one is at this position. Raises SchemaUnknown."""
         found = self._readers.get(schema_id)
         if found is None:
             found = self._readers[schema_id] = _header_reader(self._load(schema_id, replay_id))
@@ -176,11 +192,31 @@ class HeaderCache:
     def _load(self, schema_id: str, replay_id: int) -> str:
         if schema_id in self._schemas:
             return self._schemas[schema_id]
+        if schema_id in self._refused:
+            raise SchemaUnknown(self._refused[schema_id], schema_id=schema_id)
         if self._bus is None:
             self._bus = Bus(self._settings, SystemClock(), self._session)
-        text = self._bus.schema_json(schema_id)
+        try:
+            text = self._bus.schema_json(schema_id)
+        except SchemaUnknown as error:
+            _log.warning("pipeline.schema_refused", extra={"schema_id": schema_id, "reason": error.message})
+            self._refused[schema_id] = error.message
+            raise
         self.fetched[schema_id] = (text, replay_id)
         return text
+
+    def guess(self, payload: bytes) -> Header | None:
+        """The header of an event whose schema is not to be had: change events have it in common. None if the bytes
+        do not tell of records.
+        """
+        try:
+            found = self._any_change.read(payload)
+        except PayloadInvalid:
+            return None
+        entity, _, ids, *_ = found
+        if not entity or not ids or not is_api_name(entity):
+            return None
+        return found if all(each.endswith("*") or try_normalise_id(each) == each for each in ids) else None
 
 
 class LakeSchemas(Mapping[str, str]):
@@ -235,10 +271,12 @@ def render_bronze(events: pa.RecordBatch, floor: int, headers: HeaderCache) -> p
         fresh["replay_id"].to_pylist(),
         strict=True,
     ):
-        if event_schema_id != schema_id or reader is None:
-            schema_id, reader = event_schema_id, headers.reader(event_schema_id, replay_id)
         try:
+            if event_schema_id != schema_id or reader is None:
+                schema_id, reader = event_schema_id, headers.reader(event_schema_id, replay_id)
             found.append(reader.read(payload))
+        except SchemaUnknown as error:
+            found.append(headers.guess(payload) or unreadable(error.message))
         except PayloadInvalid as error:
             found.append(unreadable(error.message))
     arrays = [*(fresh[name] for name in _OWN_COLUMNS), *render_headers(found)]

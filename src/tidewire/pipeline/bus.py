@@ -1,7 +1,8 @@
 """Reading the bus: one subscription that survives server restarts, dropped streams and expired logins.
 
 `Bus.stream` resumes after the last position it has handed out, so its caller sees each event once and in
-order, whatever happens to the connection. What no retry can mend (an expired replay id, a missing
+order, whatever happens to the connection. Events that a server sends again are left out, and those of one
+response are put in the order of the log. What no retry can mend (an expired replay id, a missing
 permission) is raised at once.
 """
 
@@ -9,13 +10,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import pairwise
+from operator import attrgetter
 from weakref import WeakSet
 
 from tidewire.client.login import Credentials, Login, login
 from tidewire.client.pubsub_blocking import BlockingPubSubClient
-from tidewire.client.pubsub_messages import Fetched
+from tidewire.client.pubsub_messages import Fetched, Received
 from tidewire.clock import Clock
 from tidewire.errors import (
     AuthHeaderInvalid,
@@ -28,6 +32,7 @@ from tidewire.errors import (
     StoreClosed,
 )
 from tidewire.pipeline.spans import START
+from tidewire.telemetry import counters
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +76,21 @@ _TEXT_OPTIONS = (
     "tls_ca",
     "export",
 )
+_SPARKS_OWN = frozenset(
+    (
+        "path",
+        "paths",
+        "provider",
+        "owner",
+        "comment",
+        "location",
+        "external",
+        "is_managed_location",
+        "collation",
+    )
+)
+SERVER_OPTIONS = frozenset(("endpoint", "topic", "tls", "retry_s", "settle_s", *_TEXT_OPTIONS))
+"""What every source takes, so that they can share it: where the server is, how patient one is, and who reads."""
 
 
 def parse_settings(options: Mapping[str, str]) -> BusSettings:
@@ -85,7 +105,7 @@ def parse_settings(options: Mapping[str, str]) -> BusSettings:
     return BusSettings(
         endpoint=options["endpoint"],
         topic=options["topic"],
-        tls=options.get("tls", "false").lower() == "true",
+        tls=parse_flag(options, "tls"),
         retry_s=parse_number(options, "retry_s", 300.0),
         **{name: options.get(name, "") for name in _TEXT_OPTIONS},
     )
@@ -110,6 +130,26 @@ def parse_number(options: Mapping[str, str], name: str, default: float) -> float
     return number
 
 
+def parse_flag(options: Mapping[str, str], name: str) -> bool:
+    """A flag among reader options, false if it is not given. Raises ConfigInvalid."""
+    text = options.get(name, "")
+    if text.lower() not in ("", "true", "false"):
+        raise ConfigInvalid(f"the option {name!r} must be 'true' or 'false', not {text!r}", setting=name)
+    return text.lower() == "true"
+
+
+def check_names(options: Iterable[str], known: Set[str]) -> None:
+    """Raises ConfigInvalid for the name of an option that a source does not have, since a misspelt one would be
+    passed over in silence. Some names are Spark's own: it adds them to those of a table.
+    """
+    for name in options:
+        if name.lower() in known or name.lower() in _SPARKS_OWN or "." in name:
+            continue
+        near = get_close_matches(name.lower(), sorted(known), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f": there are {', '.join(sorted(known))}"
+        raise ConfigInvalid(f"there is no option {name!r}{hint}", setting=name)
+
+
 def position_after(fetched: Fetched, before: int) -> int:
     """How far the log has been read once this response is taken in; `before` is how far it was.
 
@@ -123,6 +163,46 @@ def position_after(fetched: Fetched, before: int) -> int:
     if TRANSACTION_LAST in last.headers:
         return max(last.replay_id, fetched.latest_replay_id)
     return last.replay_id
+
+
+class Order:
+    """Keeps events in the order of the log, each once: those that have been seen are left out. Several may share a
+    replay id; then their payloads tell them apart.
+    """
+
+    def __init__(self, after: int) -> None:
+        self._last = after
+        self._payloads: set[bytes] = set()
+
+    def put(self, fetched: Fetched) -> Fetched:
+        """A response with those events that are new, in order."""
+        events = fetched.events
+        if not events:
+            return fetched
+        is_sorted = all(left.replay_id < right.replay_id for left, right in pairwise(events))
+        if is_sorted and events[0].replay_id > self._last:
+            self._note(events[-1:])
+            return fetched
+        fresh: list[Received] = []
+        for event in sorted(events, key=attrgetter("replay_id")):
+            shares = event.replay_id == self._last and bool(self._payloads)
+            if event.replay_id > self._last or (shares and event.payload not in self._payloads):
+                self._note([event])
+                fresh.append(event)
+        if len(fresh) < len(events):
+            left_out = len(events) - len(fresh)
+            counters["pipeline.events_repeated"] += left_out
+            _log.warning("pipeline.events_repeated", extra={"events": left_out, "position": self._last})
+        # What comes with repeated events is the word of an older moment.
+        latest = fetched.latest_replay_id if fresh else self._last
+        return replace(fetched, events=fresh, latest_replay_id=latest)
+
+    def _note(self, events: Sequence[Received]) -> None:
+        for event in events:
+            if event.replay_id != self._last:
+                self._last = event.replay_id
+                self._payloads.clear()
+            self._payloads.add(event.payload)
 
 
 class Bus:
@@ -156,6 +236,7 @@ class Bus:
         when it has broken.
         """
         position = after
+        order = Order(after)
         retry = Retry(self, ended)
         while not ended.is_set():
             try:
@@ -170,8 +251,9 @@ class Bus:
                 ):
                     if watch is not None:
                         watch(client)
-                    for fetched in responses:
+                    for response in responses:
                         retry.succeeded()
+                        fetched = order.put(response)
                         position = position_after(fetched, position)
                         yield fetched
                         if ended.is_set():
@@ -275,7 +357,7 @@ class Retry:
             self._failing_since = now_s
         if isinstance(error, ReplayIdExpired | ReplayIdInvalid):
             raise type(error)(
-                f"the server no longer has the events after replay id {position}: {error.message} "
+                f"the server no longer has the events after replay id {position}: {error.message.rstrip('.')}. "
                 "An archive may still have them; otherwise read the records again.",
                 replay_id=position,
             ) from error

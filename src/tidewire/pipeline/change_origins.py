@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidewire.errors import PayloadInvalid
+from tidewire.errors import PayloadInvalid, SchemaUnknown
 from tidewire.pipeline.headers import HeaderReader
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class OriginFilter:
     def __init__(self, names: frozenset[str], load_schema: Callable[[str], str]) -> None:
         self._names = names
         self._load_schema = load_schema
-        self._readers: dict[str, HeaderReader] = {}
+        self._readers: dict[str, HeaderReader | None] = {}
 
     def sift(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches without own changes. What has no readable header is nobody's and stays."""
@@ -70,9 +70,18 @@ class OriginFilter:
 
     def _is_own(self, schema_id: str, payload: bytes) -> bool:
         if schema_id not in self._readers:
-            self._readers[schema_id] = HeaderReader(self._load_schema(schema_id))
+            self._readers[schema_id] = self._try_reader(schema_id)
+        reader = self._readers[schema_id]
+        if reader is None:
+            return False
         try:
-            _, _, _, origin, *_ = self._readers[schema_id].read(payload)
+            _, _, _, origin, *_ = reader.read(payload)
         except PayloadInvalid:
             return False
         return is_own(origin, self._names)
+
+    def _try_reader(self, schema_id: str) -> HeaderReader | None:
+        try:
+            return HeaderReader(self._load_schema(schema_id))
+        except SchemaUnknown:
+            return None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pyarrow.compute as pc
+
 from tidewire.pipeline import manifest
 from tidewire.pipeline.control import (
     DIRTY_TABLE,
@@ -20,7 +22,7 @@ from tidewire.pipeline.control import (
     read_control,
     render_dirty,
 )
-from tidewire.pipeline.tables import DIRTY, Lake, append_rows, open_table, try_open_table
+from tidewire.pipeline.tables import DIRTY, Lake, append_rows, open_table, peek_table
 
 WRITER = "dirty"
 
@@ -37,11 +39,15 @@ def failed_records(lake: Lake) -> dict[str, dict[str, int]]:
     """By object: the records that could not be read, as `open_records` has them; since then nothing has asked
     for them.
     """
-    table = try_open_table(lake, DIRTY_TABLE)
+    table = peek_table(lake, DIRTY_TABLE)
     if table is None:
         return {}
     newest: dict[tuple[str, str], dict[str, int]] = {}
     rows = read_control(table)
+    failed_ids = pc.unique(rows.filter(pc.equal(rows["state"], FAILED))["record_id"])
+    if not len(failed_ids):
+        return {}
+    rows = rows.filter(pc.is_in(rows["record_id"], failed_ids))
     for entity, record_id, replay_id, state in zip(
         *(rows[name].to_pylist() for name in ("entity", "record_id", "replay_id", "state")), strict=True
     ):

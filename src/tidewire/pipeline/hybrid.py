@@ -80,17 +80,18 @@ class HybridPlanner:
         self._end: int | None = None
 
     def starting(self, at: int | str) -> int:
-        if isinstance(at, int):
-            return at
         archive = try_open_archive(self._lake)
+        if isinstance(at, int):
+            return at if archive is not None and archive.covers(at) else self._bus.starting(at)
         if archive is None or at == "latest":
             return self._bus.starting(at)
-        if at == "earliest":
-            return archive.floor
-        found = _find_time(self._lake, archive, int(at[1:]))
-        if found is not None:
-            return found
-        return self._bus.starting(at) if isinstance(self._bus, ExportPlanner) else archive.through
+        found = archive.floor if at == "earliest" else _find_time(self._lake, archive, int(at[1:]))
+        if not isinstance(self._bus, ExportPlanner):
+            return archive.through if found is None else found
+        if found is None:
+            return self._bus.starting(at)
+        # A lake begins with a copy of the records: the server may have older events than its archive.
+        return min(found, self._bus.starting(at)) if found == archive.floor else found
 
     def check(self, offset: Offset) -> None:
         archive = try_open_archive(self._lake)

@@ -26,6 +26,7 @@ def render_metrics(status: PipelineStatus, counts: Mapping[str, int]) -> str:
         "lag_seconds": status.lag_ms / 1000,
         "open_transaction_seconds": status.open_transaction_ms / 1000,
         "dirty_records": status.dirty,
+        "given_up_records": status.given_up,
         "resyncing_objects": len(status.resyncing),
         "failed_objects": len(status.failed),
         "unread_positions": status.unread,

@@ -63,6 +63,23 @@ def check_origin(lake: Lake, bus: Bus) -> None:
         _save(lake, found)
 
 
+def check_archive(lake: Lake, bus: Bus) -> None:
+    """Make sure that the lake's archive can stand in for the bus. Raises ConfigInvalid if it is known to be of another
+    channel or org.
+    """
+    kept, org_id = load_origin(lake), bus.session().org_id
+    if kept.topic and kept.topic != bus.settings.topic:
+        raise ConfigInvalid(
+            f"the lake {lake.path} is an archive of the channel {kept.topic}, not of {bus.settings.topic}",
+            setting="archive",
+        )
+    if kept.org_id and org_id and kept.org_id[:15] != org_id[:15]:
+        raise ConfigInvalid(
+            f"the lake {lake.path} is an archive of org {kept.org_id}, and the login leads to org {org_id}",
+            setting="archive",
+        )
+
+
 def load_origin(lake: Lake) -> Origin:
     """What was noted; nothing is known of a lake without a note, or with a damaged one."""
     try:

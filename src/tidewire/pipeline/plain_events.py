@@ -31,6 +31,7 @@ from tidewire.schema.sparse_reading import FieldReader
 _PLAIN_TYPES = ("CREATE", "UPDATE", "DELETE", "UNDELETE")
 _BITMAPS = ("nulledFields", "diffFields", "changedFields")
 _ID_BYTES, _KEY_BYTES, _SHORT = 18, 36, 64
+_WIDEST = 10  # bytes of a number of 64 bits
 _NO_ID = pa.scalar([None], pa.list_(pa.string()))
 _NO_BITS = b"\0\0\0"
 _SIMPLE = frozenset({"string", "boolean", "int", "long", "float", "double"})
@@ -295,10 +296,12 @@ def _find_starts(events: pa.RecordBatch, symbols: tuple[str, ...]) -> tuple[list
         pc.binary_length(column).to_numpy().astype(np.int64) for column in (entity, origin)
     )
     key = 1 + entity_bytes + 2 + _ID_BYTES + 1 + 1 + 1 + origin_bytes
-    numbers = sum(_number_bytes(events.column(name)) for name in ("sequence", "commit_ms", "commit_number"))
-    ends = key + 1 + _KEY_BYTES + numbers + 1 + _ID_BYTES
+    widths = [_number_bytes(events.column(name)) for name in ("sequence", "commit_ms", "commit_number")]
+    ends = key + 1 + _KEY_BYTES + sum(widths) + 1 + _ID_BYTES
     data, begins, sizes = _bytes_of(events.column("payload"))
     fits: _Flags = ends < sizes
+    for width in widths:
+        fits &= width < _WIDEST  # one as wide may have been written with more bits than it has here
     at = np.where(fits, begins, 0)
     if not fits.all():
         key, ends, entity_bytes = (np.where(fits, places, 0) for places in (key, ends, entity_bytes))
@@ -335,7 +338,7 @@ def _number_bytes(column: pa.Array) -> _Numbers:
     numbers = column.to_numpy()
     written = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
     found: _Numbers = np.ones(len(numbers), np.int64)
-    for place in range(1, 10):
+    for place in range(1, _WIDEST):
         found += written >= np.uint64(1 << (7 * place))
     return found
 

@@ -120,7 +120,8 @@ def open_view(lake: Lake, entity: str, as_of: Moment | None = None) -> ReplicaVi
 def find_moment(lake: Lake, as_of: Moment | None = None) -> ManifestRow:
     """The row of the manifest that a moment is read at. Raises as `open_view` does."""
     row = newest(lake, as_of)
-    if row is None:
+    # Rows without a position are from before the first copy: nothing of any replay id is in them.
+    if row is None or (row.position == NO_POSITION and isinstance(as_of, int)):
         first = try_first_number(lake)
         if first is None:
             raise ObjectUnknown(f"nothing has been applied to the lake {lake.path} yet")

@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewire.pipeline.change_origins import own_column
+from tidewire.pipeline.change_origins import own_column, parse_origins
 from tidewire.pipeline.columns import Kind
 from tidewire.pipeline.fold import READS as READ_TYPES
 from tidewire.pipeline.fold import UNKNOWN, Folder, RecordState, Step, counting, find_retried, parse_steps
@@ -81,7 +81,7 @@ def history(
     Raises ObjectUnknown.
     """
     rows = _read_history(spark, Lake(lake) if isinstance(lake, str) else lake, entity, as_of)
-    names = frozenset(skip_origins)
+    names = parse_origins(skip_origins) if isinstance(skip_origins, str) else frozenset(skip_origins)
     return rows.where(~own_column(names)) if names else rows
 
 

@@ -25,7 +25,7 @@ from tidewire.client.login import Login
 from tidewire.errors import ConfigInvalid
 from tidewire.ids import ALPHABET, case_suffix, try_normalise_id
 from tidewire.names import change_event_name
-from tidewire.pipeline.bus import BusSettings, parse_number, parse_settings
+from tidewire.pipeline.bus import SERVER_OPTIONS, BusSettings, check_names, parse_number, parse_settings
 from tidewire.pipeline.columns import ARROW, RECORD_ID, Kind, render_column
 from tidewire.pipeline.records_reading import EntityDescription, RecordsPage, RecordsReader
 
@@ -33,6 +33,7 @@ FENCE = "_fence"
 SETTLED = "_settled"
 _MAX_PAGE_ROWS = 2_000
 _MAX_PARTITIONS = 1_000
+OPTIONS = SERVER_OPTIONS | {"entity", "id_after", "id_through", "rows_per_partition", "page_rows"}
 _DIGITS = {digit: value for value, digit in enumerate(ALPHABET)}
 
 
@@ -58,6 +59,7 @@ class RecordsPartition(InputPartition):
 
 def parse_records_settings(options: Mapping[str, str]) -> RecordsSettings:
     """Raises ConfigInvalid for an option that makes no sense."""
+    check_names(options, OPTIONS)
     if not options.get("entity"):
         raise ConfigInvalid("the option 'entity' is needed", setting="entity")
     bounds = {}

@@ -154,10 +154,12 @@ def _folder(view: ReplicaView, generals: pa.Table) -> Callable[[pa.Table | None,
     """The function for `applyInArrow`: folds the records of one group, on an executor."""
     # Not the view itself: an open table does not go to executors.
     kinds, through, retyped = view.kinds, view.position, view.retyped
+    base_schema = replica_schema({} if view.base is None else kinds_of(arrow_schema(view.base)))
 
     def fold(base: pa.Table | None, changes: pa.Table) -> pa.Table:
         own = changes.select(READS.names).cast(READS)
-        present = None if base is None else base.drop_columns([GROUP])
+        # Spark hands times over in the time zone of whoever's session it is.
+        present = None if base is None else base.drop_columns([GROUP]).cast(base_schema)
         return fold_records(present, pa.concat_tables([own, generals]), kinds, through, retyped).rows
 
     return fold

@@ -13,7 +13,7 @@ An overflow in the middle asks anew, and chunks that were read before it are rea
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -119,10 +119,23 @@ def _append(lake: Lake, epoch: int, now_ms: int, requests: Sequence[Resync], sta
     if not requests:
         return
     with manifest.lock:
+        # Later than all that was done before, or what is asked for would seem done.
+        at_ms = max(now_ms, _newest_ms(lake, {each.entity for each in requests}) + 1)
         table = open_table(lake, RESYNC_TABLE, RESYNC)
-        append_rows(table, render_resyncs(requests, now_ms, state), None, epoch, WRITER)
+        append_rows(table, render_resyncs(requests, at_ms, state), None, epoch, WRITER)
         crash_point("pipeline.resync.after_asking")
         manifest.append(lake, epoch, now_ms, cause=WRITER, versions={RESYNC_TABLE: table.delta.version()})
+
+
+def _newest_ms(lake: Lake, entities: Collection[str]) -> int:
+    """The latest time that the control table names for some objects. The clock may have been set back since: what
+    follows bears no earlier time, so that times tell what came first.
+    """
+    table = try_open_table(lake, RESYNC_TABLE)
+    rows = read_control(table) if table is not None else RESYNC.empty_table()
+    mine = rows.filter(pc.is_in(rows["entity"], pa.array(sorted(entities), pa.string())))
+    newest: int | None = pc.max(mine["at_ms"]).as_py()
+    return -1 if newest is None else newest
 
 
 class Resyncer:
@@ -214,7 +227,7 @@ class Resyncer:
             "state": DONE,
             "rows": sum(chunk.rows for chunk in chunks),
             "fence": since,
-            "at_ms": self._clock.now_ms(),
+            "at_ms": max(self._clock.now_ms(), _newest_ms(self._lake, {resync.entity})),
         }
         crash_point("pipeline.resync.before_done")
         if self._commit(description, pages, [done]) == WAITING:
@@ -251,7 +264,7 @@ class Resyncer:
             "state": DONE,
             "rows": chunk.rows,
             "fence": chunk.fence,
-            "at_ms": self._clock.now_ms(),
+            "at_ms": max(self._clock.now_ms(), resync.asked_ms),
         }
 
     def _fail(self, resync: Resync, error: PlatformError) -> str:

@@ -17,6 +17,7 @@ of the span and whose transaction_last is its start (see spans.py).
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,12 +36,15 @@ from pyspark.sql.types import StructType
 
 from tidewire.client.pubsub_messages import Received
 from tidewire.clock import SystemClock
-from tidewire.errors import ConfigInvalid
+from tidewire.errors import ConfigInvalid, PlatformError
 from tidewire.pipeline.bronze import RECEIPT_DDL, BronzeTask, LakeSchemas
 from tidewire.pipeline.bus import (
+    SERVER_OPTIONS,
     TRANSACTION_LAST,
     Bus,
     BusSettings,
+    check_names,
+    parse_flag,
     parse_number,
     parse_settings,
     position_after,
@@ -49,6 +53,7 @@ from tidewire.pipeline.change_origins import OriginFilter, parse_origins
 from tidewire.pipeline.hybrid import HybridPlanner, read_archive
 from tidewire.pipeline.log_export import LogExport
 from tidewire.pipeline.offsets import parse_offset, render_offset
+from tidewire.pipeline.origin import check_archive
 from tidewire.pipeline.source_plans import (
     ArchivePartition,
     ExportPartition,
@@ -76,6 +81,17 @@ ROWS_DDL = (
 BATCH_ROWS = 2_000
 EARLIEST = "earliest"
 _WORDS = (EARLIEST, "latest")
+_MAX_POSITION = (1 << 63) - 1
+OPTIONS = SERVER_OPTIONS | {
+    "starting",
+    "max_rows",
+    "rows_per_partition",
+    "marks",
+    "archive",
+    "archive_pipeline",
+    "bronze",
+    "skip_origins",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +122,7 @@ def parse_read_settings(options: Mapping[str, str]) -> ReadSettings:
         max_rows=max(1, int(parse_number(options, "max_rows", defaults.max_rows))),
         rows_per_partition=int(parse_number(options, "rows_per_partition", 0)),
         settle_s=parse_number(options, "settle_s", defaults.settle_s),
-        with_marks=options.get("marks", "false").lower() == "true",
+        with_marks=parse_flag(options, "marks"),
         archive=options.get("archive", ""),
         archive_pipeline=options.get("archive_pipeline", "") or defaults.archive_pipeline,
         bronze=options.get("bronze", ""),
@@ -117,7 +133,7 @@ def parse_read_settings(options: Mapping[str, str]) -> ReadSettings:
 def _parse_starting(text: str) -> int | str:
     if text in _WORDS:
         return text
-    if text.isascii() and text.isdecimal():
+    if text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= _MAX_POSITION:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -216,7 +232,15 @@ def _open_planner(bus: Bus, read_settings: ReadSettings) -> SourcePlanner:
     planner = open_planner(bus, SystemClock(), read_settings.settle_s)
     if not read_settings.archive:
         return planner
-    return HybridPlanner(Lake(read_settings.archive, read_settings.archive_pipeline), planner)
+    lake = Lake(read_settings.archive, read_settings.archive_pipeline)
+    try:
+        if not os.path.isdir(lake.path):
+            raise ConfigInvalid(f"there is no lake at {lake.path}", setting="archive")
+        check_archive(lake, bus)
+    except PlatformError:
+        planner.close()
+        raise
+    return HybridPlanner(lake, planner)
 
 
 @dataclass(frozen=True)
@@ -370,8 +394,12 @@ class TidewireSource(DataSource):
 
     def reader(self, schema: StructType) -> TidewireBatchReader:
         """Called for `spark.read`."""
-        return TidewireBatchReader(parse_settings(self.options), parse_read_settings(self.options))
+        return TidewireBatchReader(*self._parse())
 
     def streamReader(self, schema: StructType) -> TidewireStreamReader:
         """Called for `spark.readStream`, by keyword: the parameter's name matters."""
-        return TidewireStreamReader(parse_settings(self.options), parse_read_settings(self.options))
+        return TidewireStreamReader(*self._parse())
+
+    def _parse(self) -> tuple[BusSettings, ReadSettings]:
+        check_names(self.options, OPTIONS)
+        return parse_settings(self.options), parse_read_settings(self.options)

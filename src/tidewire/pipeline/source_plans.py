@@ -259,6 +259,8 @@ class ExportPlanner:
 
     def starting(self, at: int | str) -> int:
         if isinstance(at, int):
+            # A bounded read asks for nothing past its end, so a position that was never given out is refused here.
+            self._noted(self._export.plan(at, limit=0))
             return at
         if at.startswith("@"):
             return self._export.position_at(int(at[1:]))

@@ -18,6 +18,7 @@ from tidewire.clock import Clock, SystemClock
 from tidewire.errors import ObjectUnknown, PlatformError
 from tidewire.pipeline import manifest
 from tidewire.pipeline.dead_letters import open_letters
+from tidewire.pipeline.dirty import failed_records
 from tidewire.pipeline.lease import is_held
 from tidewire.pipeline.reading import open_view
 from tidewire.pipeline.replica_counts import ReplicaStatus, count_replica
@@ -48,9 +49,10 @@ class PipelineStatus:
 
     `waiting` counts archived events that are not applied yet, `lag_ms` says for how long the oldest of them
     has been committed, `open_transaction_ms` the same for events that wait for the rest of their transaction.
-    `resyncing` are the objects that are being read as a whole, `failed` those that cannot be. `unread` is how
-    many positions the server is ahead of the archive, None if that is not known. `problem` says what a
-    pipeline that is not well is up against. `epoch` is that of the driver that told it.
+    `given_up` counts records that the server refuses to give. `resyncing` are the objects that are being read
+    as a whole, `failed` those that cannot be. `unread` is how many positions the server is ahead of the archive,
+    None if that is not known. `problem` says what a pipeline that is not well is up against. `epoch` is that of
+    the driver that told it.
     """
 
     archived_through: int = START
@@ -60,6 +62,7 @@ class PipelineStatus:
     lag_ms: int = 0
     open_transaction_ms: int = 0
     dirty: int = 0
+    given_up: int = 0
     resyncing: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     dead_letters: dict[str, int] = field(default_factory=dict)
@@ -198,10 +201,11 @@ class StatusReader:
             lag_ms=max(0, now_ms - oldest_ms) if oldest_ms is not None else 0,
             open_transaction_ms=_open_age(waiting, _committed(bronze), now_ms),
             dirty=sum(state.dirty for state in entities.values()),
+            given_up=sum(len(found) for found in failed_records(lake).values()),
             resyncing=_in_state(entities, (manifest.SNAPSHOT, manifest.RESYNC)),
             failed=_in_state(entities, (FAILED,)),
             dead_letters=reasons,
-            replicas=self._replicas,
+            replicas=tuple(_with_dirty(each, entities) for each in self._replicas),
             table_versions=self._versions(row, bronze, applied_table),
             health=FAILED if damage else STOPPED,
             problem=damage,
@@ -228,6 +232,12 @@ class StatusReader:
         versions = dict(row.table_versions) if row is not None else {}
         versions |= {table.name: table.delta.version() for table in (bronze, applied) if table is not None}
         return dict(sorted(versions.items()))
+
+
+def _with_dirty(counted: ReplicaStatus, entities: Mapping[str, manifest.EntityState]) -> ReplicaStatus:
+    """The counts of a replica; records that became dirty since it was counted are stale too."""
+    state = entities.get(counted.entity)
+    return counted if state is None else replace(counted, stale=max(counted.stale, state.dirty))
 
 
 def _in_state(entities: Mapping[str, manifest.EntityState], states: tuple[str, ...]) -> tuple[str, ...]:

@@ -65,8 +65,8 @@ SCHEMAS = pa.schema(
         ("first_replay_id", pa.int64()),
     ]
 )
-"""Every Avro schema that a row of bronze, history or reads needs. May list one twice; the texts are then
-equal. `entity` is null for schemas that are not of change events.
+"""Every Avro schema that a row of bronze, history or reads needs, except those that the server refused to give.
+May list one twice; the texts are then equal. `entity` is null for schemas that are not of change events.
 """
 
 HISTORY = pa.schema(

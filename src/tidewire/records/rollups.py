@@ -21,7 +21,15 @@ from tidewire.records.table import try_read_row
 from tidewire.records.totals import SET_BY_HAND, roll_up_of
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.folding import fold_key
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType, RollUp
+from tidewire.schema.model import (
+    FILTER_OPERATORS,
+    NUMBER_TYPES,
+    ROLL_UP_FUNCTIONS,
+    Field,
+    FieldType,
+    ObjectType,
+    RollUp,
+)
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Reader, Transaction
 
@@ -29,13 +37,10 @@ Row = Mapping[str, Value]
 Touched = tuple[str, Row | None, Row | None]
 """An entity and one of its records before and after; None where there was or is no living record."""
 
-FUNCTIONS = ("COUNT", "SUM", "MIN", "MAX")
-OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 # Master-detail goes at most three levels deep; a definition that goes round must not hold up the writer.
 _MAX_LEVELS = 10
 _PAGE = 1000  # records that are looked at together
 _MAX_DONE = 10_000  # parents that are remembered
-_NUMBER_TYPES = DOUBLE_TYPES | {FieldType.INTEGER}
 _DATE_TYPES = frozenset({FieldType.DATE, FieldType.DATETIME})
 
 
@@ -132,12 +137,12 @@ def compute_roll_up(
     if roll_up.function == "COUNT":
         counted = "COUNT(*)"
     else:
-        word = FUNCTIONS[FUNCTIONS.index(roll_up.function)]
+        word = ROLL_UP_FUNCTIONS[ROLL_UP_FUNCTIONS.index(roll_up.function)]
         counted = f"{word}({child.by_name[roll_up.summed_field.lower()].column})"
     # Names come from the catalog, words from this module.
     sql = f"SELECT {counted} FROM {child.table} WHERE {' AND '.join(conditions)}"  # noqa: S608
     ((found,),) = reader.execute(sql, values)
-    if field.type in _NUMBER_TYPES:
+    if field.type in NUMBER_TYPES:
         if found is None:
             is_sum = roll_up.function == "SUM" and (parent.name, field.name) not in SET_BY_HAND
             return fit_number(field, 0) if is_sum else None
@@ -164,17 +169,17 @@ def _fault(catalog: Catalog, obj: ObjectType, field: Field, roll_up: RollUp) -> 
     master = child.try_field(roll_up.child_field)
     if master is None or not master.is_master_detail or obj.name not in master.reference_to:
         return f"{child.name}.{roll_up.child_field} is no master-detail field to {obj.name}"
-    if roll_up.function not in FUNCTIONS:
-        return f"the function of a roll-up is one of {', '.join(FUNCTIONS)}"
+    if roll_up.function not in ROLL_UP_FUNCTIONS:
+        return f"the function of a roll-up is one of {', '.join(ROLL_UP_FUNCTIONS)}"
     if roll_up.function != "COUNT":
         summed = child.try_field(roll_up.summed_field)
         if summed is None or not summed.column:
             return f"{child.name} has no field {roll_up.summed_field or 'to add up'}"
-        is_number = summed.type in _NUMBER_TYPES and field.type in _NUMBER_TYPES
+        is_number = summed.type in NUMBER_TYPES and field.type in NUMBER_TYPES
         is_date = roll_up.function != "SUM" and summed.type in _DATE_TYPES and summed.type is field.type
         if not (is_number or is_date):
             return f"{roll_up.function} of {child.name}.{summed.name} does not fit type {field.type.value}"
-    elif field.type not in _NUMBER_TYPES:
+    elif field.type not in NUMBER_TYPES:
         return f"a COUNT does not fit type {field.type.value}"
     return _filter_fault(child, roll_up)
 
@@ -184,8 +189,8 @@ def _filter_fault(child: ObjectType, roll_up: RollUp) -> str:
         tested = child.try_field(name)
         if tested is None or not tested.column or not tested.is_filterable:
             return f"{child.name} has no field {name} to filter by"
-        if operator not in OPERATORS:
-            return f"the operator of a filter is one of {' '.join(OPERATORS)}"
+        if operator not in FILTER_OPERATORS:
+            return f"the operator of a filter is one of {' '.join(FILTER_OPERATORS)}"
         try:
             value = parse_literal(tested, literal)
         except RequestError as error:
@@ -223,7 +228,7 @@ def _condition(field: Field, operator: str, value: Value, values: list[Value]) -
     if operator == "!=":
         return f"({column} IS NULL OR {column} <> ?)"
     # The word is taken from our own list, so that no byte of a definition reaches the SQL.
-    return f"{column} {OPERATORS[OPERATORS.index(operator)]} ?"
+    return f"{column} {FILTER_OPERATORS[FILTER_OPERATORS.index(operator)]} ?"
 
 
 def parse_literal(field: Field, literal: object) -> Value:

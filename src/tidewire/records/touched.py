@@ -126,7 +126,7 @@ class TouchedRecords:
         """What the work adds up to, in the order in which records were first touched."""
         if self._set_aside:
             return ManyChanges(self)
-        return list(_numbered((r, t) for r, t, _, _ in self._iter_held(0, self._next_number)))
+        return list(_numbered(sorted(self._held.items(), key=lambda each: each[1].number)))
 
     def iter_changes(self, entities: Collection[str] | None = None) -> Iterator[Change]:
         """The same, one page in memory at a time; with `entities`, only those of their records."""
@@ -333,9 +333,10 @@ class ManyChanges(Sequence[Change]):
 
 def changes_of(changes: Sequence[Change], *entities: str) -> Iterator[Change]:
     """The changes of these entities' records, at no cost if there is none among many others."""
-    if isinstance(changes, ManyChanges):
+    # Every transaction asks this several times, and `isinstance` is Python code for a child of an abstract class.
+    if type(changes) is ManyChanges:
         return changes.of(entities)
-    return (change for change in changes if change.entity in entities)
+    return iter([change for change in changes if change.entity in entities])
 
 
 def _numbered(touched: Iterable[tuple[str, Touched]]) -> Iterator[Change]:
@@ -346,15 +347,15 @@ def _numbered(touched: Iterable[tuple[str, Touched]]) -> Iterator[Change]:
             continue  # created and deleted in one breath: nobody outside ever saw it
         sequence += 1
         yield Change(
-            entity=each.obj.name,
-            record_id=record_id,
-            type=change_type,
-            before=each.before,
-            after=each.after,
-            changed=_changed_fields(each),
-            sequence=sequence,
-            is_quiet=each.is_quiet,
-            stands_alone=each.stands_alone,
+            each.obj.name,
+            record_id,
+            change_type,
+            each.before,
+            each.after,
+            _changed_fields(each),
+            sequence,
+            each.is_quiet,
+            each.stands_alone,
         )
 
 

@@ -63,7 +63,6 @@ class Types:
         self.catalog = Catalog(version=0, objects=with_shares(STANDARD_OBJECTS))
         self.schemas: dict[str, EventSchema] = {}
         self.settings = OrgSettings()
-        self.sharing_rules: tuple[SharingRule, ...] = ()
 
     def load(self, reader: Reader) -> None:
         """Read what the org has added to the standard types."""
@@ -74,7 +73,6 @@ class Types:
         events: list[EventType] = []
         selection = Selection()
         removed: list[tuple[str, str]] = []
-        rules: list[SharingRule] = []
         for kind, name, definition in reader.execute(
             "SELECT kind, name, definition FROM types ORDER BY kind, name"
         ):
@@ -90,8 +88,6 @@ class Types:
                 removed += [(name, field_name) for field_name in json.loads(definition)]
             elif kind == "standard":
                 objects[name] = with_changes(objects[name], definition)
-            elif kind == "sharing rule":
-                rules.append(parse_sharing_rule(definition))
         ((version,),) = reader.execute("SELECT catalog_version FROM progress")
         self._set(
             Catalog(
@@ -102,7 +98,6 @@ class Types:
                 frozenset(removed),
             )
         )
-        self.sharing_rules = tuple(sorted(rules, key=lambda rule: rule.key))
 
     def ensure_stored(self, tx: Transaction) -> None:
         """Make or widen every object's table and keep every event schema: a new release may have brought
@@ -206,17 +201,12 @@ class Types:
     def change_sharing_rules(
         self, tx: Transaction, rules: Iterable[SharingRule] = (), removed: Iterable[str] = ()
     ) -> None:
-        """Add, replace or remove sharing rules, the latter by key; they become current at commit."""
-        stored = {rule.key: rule for rule in read_sharing_rules(tx)}
+        """Add, replace or remove sharing rules, the latter by key."""
         for rule in rules:
-            stored[rule.key] = rule
             _store(tx, "sharing rule", rule.key, render_sharing_rule(rule))
         for key in removed:
-            stored.pop(key, None)
             _store(tx, "sharing rule", key, "")
         tx.progress.access_generation += 1  # what people see was worked out from the rules
-        current = tuple(stored[key] for key in sorted(stored))
-        tx.after_commit(lambda: setattr(self, "sharing_rules", current))
 
     def schemas_of(self, catalog: Catalog) -> dict[str, EventSchema]:
         """The schemas of a catalog, also of one that only the running transaction knows yet."""

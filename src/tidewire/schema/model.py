@@ -58,6 +58,8 @@ TEXT_TYPES = frozenset(
 """Types compared by folded key: filterable and sortable text."""
 ID_TYPES = frozenset({FieldType.ID, FieldType.REFERENCE})
 DOUBLE_TYPES = frozenset({FieldType.NUMBER, FieldType.CURRENCY, FieldType.PERCENT})
+NUMBER_TYPES = DOUBLE_TYPES | {FieldType.INTEGER}
+PICKLIST_TYPES = frozenset({FieldType.PICKLIST, FieldType.MULTI_PICKLIST})
 TYPE_WORDS = {
     FieldType.ID: "id",
     FieldType.REFERENCE: "reference",
@@ -130,12 +132,16 @@ class PicklistValue:
     meaning: Meaning | None = None
 
 
+ROLL_UP_FUNCTIONS = ("COUNT", "SUM", "MIN", "MAX")
+FILTER_OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+
+
 @dataclass(frozen=True, slots=True)
 class RollUp:
     """What a roll-up summary adds up: records of `child` whose master-detail `child_field` is this record.
 
-    `function` is COUNT, SUM, MIN or MAX; `summed_field` is empty for COUNT. `filters` are (field, operator,
-    literal), all of which must hold.
+    `function` is one of ROLL_UP_FUNCTIONS; `summed_field` is empty for COUNT. `filters` are (field, one of
+    FILTER_OPERATORS, literal), all of which must hold.
     """
 
     child: str
@@ -230,7 +236,7 @@ class ObjectType:
     deletable: bool = True
     is_setup: bool = False  # metadata-like objects: never captured, writes commit alone
     description: str = ""
-    internal_sharing: str = "ReadWrite"  # the org-wide default, one of sharing.SHARING_MODELS
+    internal_sharing: str = "ReadWrite"  # the org-wide default; also Private, Read and ControlledByParent
     uses_hierarchy: bool = True  # whether people above a record's owner have the owner's access
     shares: str = ""  # of share objects: the entity whose records their rows open
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-SHARING_MODELS = ("Private", "Read", "ReadWrite", "ControlledByParent")
-"""The org-wide defaults that an object can have."""
+GIVEN_BY_DEFAULT = {"Read": ("Read",), "ReadWrite": ("Read", "Edit")}
+"""The share levels that everybody has by each org-wide default; by the others nobody has any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ from tidewire.records.bin import purge_expired
 from tidewire.records.service import RecordService
 from tidewire.records.types import Types
 from tidewire.schema.channels import EDITION_LIMITS, NO_LIMITS
-from tidewire.server.bootstrap import DEV_LOGIN, create_org, draw_org_id, try_read_identity
+from tidewire.server.bootstrap import DEV_LOGIN, OrgIdentity, create_org, draw_org_id, try_read_identity
 from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import Progress, Store, Transaction
 from tidewire.storage.writer import GroupWriter
@@ -51,6 +51,7 @@ class Core:
 
     def __init__(
         self,
+        *,
         store: Store,
         writer: GroupWriter,
         records: RecordService,
@@ -248,17 +249,7 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     types = Types(event_log, NO_LIMITS if allocation is None else EDITION_LIMITS)
     commits = CommitFeed(asyncio.get_running_loop())
     writer = GroupWriter(store, commits.on_commit)
-    identity = await store.read(try_read_identity)
-    place = settings.data if settings.store == "sqlite" else "this schema of the store"
-    if identity is not None and new is not None:
-        raise ConfigInvalid(f"{place} holds an org already", setting="data")
-    if identity is None and new is None:
-        if not settings.dev:
-            raise ConfigInvalid(
-                f"{place} holds no org yet; run `tidewire init` first, or serve with --dev",
-                setting="data",
-            )
-        new = NewOrg(*DEV_LOGIN)
+    held_or_new = _held_or_new(await store.read(try_read_identity), new, settings)
     await store.read(types.load)
     writer.start()
     records = RecordService(store, writer, types, clock)
@@ -275,24 +266,7 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     records.add_conversion_hook(capture.on_conversion)
     records.add_row_rule("PushTopic", capture.check_push_topic)
     records.add_row_rule(CHANNEL_OBJECT, capture.check_channel)
-    if identity is None and new is not None:
-        identity = await create_org(
-            records,
-            types,
-            username=new.username,
-            password=new.password,
-            org_name=new.name,
-            org_id=new.org_id,
-            is_dev=settings.dev,
-        )
-    else:
-
-        def bring_up_to_date(tx: Transaction) -> None:
-            types.ensure_stored(tx)
-            ensure_user_logins(tx, types.catalog, clock.now_ms())
-
-        await records.write_plain(bring_up_to_date, solo=True)
-    assert identity is not None  # noqa: S101  # one of the two branches above made or found it
+    identity = await _ensure_org(held_or_new, records, clock, is_dev=settings.dev)
     await store.read(capture.load)
     logins = Logins(records, clock, identity.org_id, identity.name, idle_timeout_s=settings.session_timeout_s)
     logins.sessions.watcher = gate.monitor
@@ -317,25 +291,65 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     job_runner = JobRunner(gate, clock, identity.org_id)
     jobs = BulkJobs(gate, clock, job_runner)
     return Core(
-        store,
-        writer,
-        records,
-        event_log,
-        capture,
-        gate,
-        logins,
-        oauth,
-        cursors,
-        commits,
-        jobs,
-        job_runner,
-        GenericStreaming(capture.channels, event_log, clock),
-        allocations,
-        KeptClients(records, clock),
-        {
+        store=store,
+        writer=writer,
+        records=records,
+        event_log=event_log,
+        capture=capture,
+        gate=gate,
+        logins=logins,
+        oauth=oauth,
+        cursors=cursors,
+        commits=commits,
+        jobs=jobs,
+        job_runner=job_runner,
+        generic=GenericStreaming(capture.channels, event_log, clock),
+        allocations=allocations,
+        kept_clients=KeptClients(records, clock),
+        kept_hours={
             Family.PUSH_TOPIC: settings.retain_push_h,
             Family.GENERIC: settings.retain_push_h,
             Family.PLATFORM: settings.retain_bus_h,
             Family.CHANGE: settings.retain_bus_h,
         },
     )
+
+
+def _held_or_new(held: OrgIdentity | None, new: NewOrg | None, settings: Settings) -> OrgIdentity | NewOrg:
+    """The org that the store holds, or the one to be made in it."""
+    place = settings.data if settings.store == "sqlite" else "this schema of the store"
+    if held is not None:
+        if new is not None:
+            raise ConfigInvalid(f"{place} holds an org already", setting="data")
+        return held
+    if new is not None:
+        return new
+    if not settings.dev:
+        raise ConfigInvalid(
+            f"{place} holds no org yet; run `tidewire init` first, or serve with --dev", setting="data"
+        )
+    return NewOrg(*DEV_LOGIN)
+
+
+async def _ensure_org(
+    org: OrgIdentity | NewOrg, records: RecordService, clock: Clock, *, is_dev: bool
+) -> OrgIdentity:
+    """Make the org if it is new, otherwise bring it up to date with this release."""
+    types = records.types
+    if isinstance(org, NewOrg):
+        return await create_org(
+            records,
+            types,
+            username=org.username,
+            password=org.password,
+            org_name=org.name,
+            org_id=org.org_id,
+            is_dev=is_dev,
+        )
+
+    def bring_up_to_date(tx: Transaction) -> None:
+        types.ensure_stored(tx)
+        ensure_user_logins(tx, types.catalog, clock.now_ms())
+
+    await records.write_plain(bring_up_to_date, solo=True)
+    return org

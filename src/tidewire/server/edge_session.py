@@ -54,7 +54,6 @@ class EdgeSession:
         self._orgs = orgs
         self._answer_http = answer_http
         self._feeds = feeds
-        self._relay = relay
         self._directory = directory
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._requests: set[asyncio.Task[None]] = set()

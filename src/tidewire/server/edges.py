@@ -30,9 +30,8 @@ from tidewire.transport.routes import AsyncHandler
 log = logging.getLogger(__name__)
 
 MAX_EDGES = 32  # one character of a Bayeux client id tells them apart
-_PACKAGES = str(
-    Path(__file__).resolve().parents[2]
-)  # where an edge finds this very package, installed or not
+# Where an edge finds this very package, installed or not.
+_PACKAGES = str(Path(__file__).resolve().parents[2])
 _BACKLOG = 1024
 _STOP_S = 15.0
 _AGAIN_S = 0.2
@@ -57,7 +56,6 @@ class Edges:
         self._processes: dict[int, Process] = {}
         self._forwards: dict[tuple[int, int], int] = {}  # edge and number it came with -> edge it went to
         self._sockets: dict[str, socket.socket] = {}
-        self._is_stopping = False
 
     async def start(self) -> dict[str, tuple[str, int]]:
         """Open the ports and start every edge; returns the addresses by setting. Raises ConfigInvalid."""
@@ -81,7 +79,6 @@ class Edges:
 
     async def stop(self) -> None:
         """Have every edge answer what it holds and end; the core must serve them until then."""
-        self._is_stopping = True
         for task in (*self._keepers, self._watcher):
             if task is not None:
                 task.cancel()

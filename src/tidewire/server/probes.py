@@ -122,7 +122,8 @@ class Probes:
                 statuses.append(await org.core.streams.read_status())
             except PlatformError:
                 continue  # it is being closed
-        _render_streams(out, statuses, self._clock.now_ms())
+        _render_streams(out, statuses)
+        _render_log(out, statuses, self._clock.now_ms())
         self._render_allocations(out)
         _render_counts(out, snapshots)
         return out.text()
@@ -139,7 +140,7 @@ class Probes:
                     out.gauge(f"tidewire_allocation_{word}", f"allocations of the first org, {word}", rows)
 
 
-def _render_streams(out: Exposition, statuses: list[StreamingStatus], now_ms: int) -> None:
+def _render_streams(out: Exposition, statuses: list[StreamingStatus]) -> None:
     sessions = {
         "bayeux": sum(status.bayeux_sessions for status in statuses),
         "pubsub": sum(status.pubsub_streams for status in statuses),
@@ -174,10 +175,13 @@ def _render_streams(out: Exposition, statuses: list[StreamingStatus], now_ms: in
         "events that reached clients, since their org was opened",
         [({"family": name}, count) for name, count in delivered.items()],
     )
-    sizes = [(size, status) for status in statuses for size in status.sizes]
-    events = {f: sum(size.events for size, _ in sizes if size.family is f) for f in Family}
-    payload = {f: sum(size.payload_bytes for size, _ in sizes if size.family is f) for f in Family}
-    oldest = {f: [s.oldest_ms for s, _ in sizes if s.family is f and s.oldest_ms is not None] for f in Family}
+
+
+def _render_log(out: Exposition, statuses: list[StreamingStatus], now_ms: int) -> None:
+    sizes = [size for status in statuses for size in status.sizes]
+    events = {f: sum(size.events for size in sizes if size.family is f) for f in Family}
+    payload = {f: sum(size.payload_bytes for size in sizes if size.family is f) for f in Family}
+    oldest = {f: [s.oldest_ms for s in sizes if s.family is f and s.oldest_ms is not None] for f in Family}
     age_s = {f: max(0, now_ms - min(made)) / 1000 if made else 0 for f, made in oldest.items()}
     kept = {f: max((status.kept_hours[f] for status in statuses), default=0) for f in Family}
     for name, help_text, by_family in (

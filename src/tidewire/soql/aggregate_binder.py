@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType
+from tidewire.schema.model import NUMBER_TYPES, Field, FieldType
 from tidewire.soql.ast import (
     Aliased,
     FieldPath,
@@ -40,7 +40,6 @@ from tidewire.soql.scope import Scope, is_type_of, relationship_of
 from tidewire.soql.typing_rules import is_groupable, is_sortable
 
 MAX_ROLLED = 3
-_NUMBERS = DOUBLE_TYPES | {FieldType.INTEGER}
 
 
 def is_aggregate(query: Query) -> bool:
@@ -159,7 +158,7 @@ class _Binder:
         path = only_argument(self.scope, call)
         column = self.scope.column(path)
         kind = column.field.type
-        is_fit = kind in _NUMBERS if name in ("SUM", "AVG") else column.field.is_filterable
+        is_fit = kind in NUMBER_TYPES if name in ("SUM", "AVG") else column.field.is_filterable
         if name in ("MIN", "MAX"):
             is_fit = is_sortable(column.field) and kind is not FieldType.CHECKBOX
         if not is_fit or is_type_of(column):

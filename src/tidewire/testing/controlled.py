@@ -47,6 +47,7 @@ from tidewire.transport.http_server import HttpListener, Route, Router, serve_ht
 from tidewire.transport.tls import TlsFiles, tls_files
 
 _DRAIN_S = 1.0
+_LAST_MS = 253_402_300_799_999  # the end of the year 9999, after which no date can be written
 
 
 class _Server(Server):
@@ -130,6 +131,8 @@ class ControlledServer:
 
     async def freeze(self, at_ms: int | None = None) -> int:
         """Stop the wall clock, here or at a time in ms; the time in ms."""
+        if at_ms is not None and not 0 <= at_ms <= _LAST_MS:
+            raise ValueMalformed("at_ms must be from 0 to the end of the year 9999", fields=["at_ms"])
         self._clock.freeze(at_ms)
         await self._catch_up()
         return self._clock.now_ms()

@@ -44,7 +44,6 @@ class ConnectionOwner(Protocol):
     is_stopping: bool
     now_s: float
     date_line: bytes
-    refused_count: int
 
     def forget(self, connection: Connection) -> None:
         """Drop a lost connection."""
@@ -463,7 +462,6 @@ class Connection(asyncio.Protocol):
         self._is_deaf = True
         if transport is None or transport.is_closing():
             return
-        self._owner.refused_count += 1
         self.deadline_s = self._owner.now_s + self._owner.limits.linger_s
         date_line = self._owner.date_line
         transport.write(

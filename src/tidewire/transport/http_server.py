@@ -59,7 +59,6 @@ class HttpListener:
         self.loop = asyncio.get_running_loop()
         self.connections: set[Connection] = set()
         self.is_stopping = False
-        self.refused_count = 0  # requests answered with 4xx by the listener itself
         self._clock = clock
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -11,6 +11,8 @@ from defusedxml.ElementTree import DefusedXMLParser
 from tidewire.errors import BodyMalformed, BodyTooLarge
 
 XSI_NS = "http://www.w3.org/2001/XMLSchema-instance"
+UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no XML 1.0 text may hold, not even escaped."""
 _DECLARED_ENCODING = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
 _ENCODINGS = frozenset({b"utf-8", b"utf8", b"us-ascii", b"ascii"})
 _UTF_8_MARK = b"\xef\xbb\xbf"

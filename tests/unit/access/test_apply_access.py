@@ -14,7 +14,7 @@ from tidewire.access.gate import Call
 from tidewire.errors import AccessDenied, DefinitionInvalid, PlatformError
 from tidewire.events import Value
 from tidewire.records.table import read_all_rows
-from tidewire.schema.sharing import SharingRule
+from tidewire.records.types import read_sharing_rules
 
 
 async def rows(org: TestOrg, entity: str) -> list[dict[str, Value]]:
@@ -260,12 +260,11 @@ async def test_sharing_rules_are_stored_and_hold_what_they_name(tmp_path: Path) 
             "create sharing rule Account.Owned",
             "create sharing rule Account.Big",
         ]
-        stored = org.core.records.types.sharing_rules
+        stored = await org.core.records.read(read_sharing_rules)
     async with open_org(tmp_path) as org:
-        assert org.core.records.types.sharing_rules == stored
+        assert await org.core.records.read(read_sharing_rules) == stored
         groups = {str(g["Id"]): (g["Type"], g["DeveloperName"]) for g in await rows(org, "Group")}
         big, owned = stored
-        assert isinstance(big, SharingRule)
         assert (big.criteria, big.access) == ((("AnnualRevenue", ">", 1000),), "Read")
         assert groups[big.shared_with_id] == ("Regular", "Partners")
         assert groups[owned.owned_by_id] == ("Role", "Clerk")
@@ -283,7 +282,7 @@ async def test_sharing_rules_are_stored_and_hold_what_they_name(tmp_path: Path) 
             "remove role Head",
             "remove role Board",
         ]
-        assert org.core.records.types.sharing_rules == ()
+        assert await org.core.records.read(read_sharing_rules) == []
 
 
 @pytest.mark.parametrize(
@@ -304,7 +303,7 @@ async def test_sharing_rule_that_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(DefinitionInvalid, match=reason):
         await org.apply(objects={"Account": {"sharing_rules": {"Rule": rule}}})
-    assert org.core.records.types.sharing_rules == ()
+    assert await org.core.records.read(read_sharing_rules) == []
 
 
 async def test_field_of_a_sharing_rule_stays_and_a_removed_object_takes_its_rules_along(org: TestOrg) -> None:
@@ -314,7 +313,7 @@ async def test_field_of_a_sharing_rule_stays_and_a_removed_object_takes_its_rule
     with pytest.raises(DefinitionInvalid, match="sharing rule R uses it"):
         await org.apply(remove={"fields": ["Thing__c.Level__c"]})
     await plan_of(org, {"remove": {"objects": ["Thing__c"]}})
-    assert org.core.records.types.sharing_rules == ()
+    assert await org.core.records.read(read_sharing_rules) == []
     assert await rows(org, "RecordType") == []
 
 

@@ -63,7 +63,7 @@ async def test_nobody_else_sees_anything_before_the_commit(org: TestOrg) -> None
     async def calls(gate: Gate) -> None:
         await gate.create(org.call, "Account", {"Name": "A"})
         # The writer thread waits here, inside the transaction, for a reader of its own.
-        others.append(asyncio.run_coroutine_threadsafe(names(org.gate, org), loop).result(10))
+        others.append(asyncio.run_coroutine_threadsafe(names(org.gate, org), loop).result(120))
 
     await run_joined(org.gate, org.call, calls, always)
     assert others == [[]]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
-from tidewire.capture.change_events import change_events
+from tidewire.capture.change_events import iter_change_events
 from tidewire.events import Change, ChangeType, CommitContext, Family, Value
 from tidewire.ids import make_id
 from tidewire.schema.avro import change_event_schema
@@ -44,7 +43,7 @@ def updated(before: dict[str, Value], after: dict[str, Value], entity: str = "Ac
 
 
 def decode_only(change: Change) -> tuple[EventSchema, dict[str, Any]]:
-    (draft,) = change_events([change], CONTEXT, CATALOG, SCHEMAS)
+    (draft,) = iter_change_events([change], CONTEXT, CATALOG, SCHEMAS)
     schema = SCHEMAS[draft.topic]
     assert (draft.family, draft.schema_id, draft.created_ms) == (
         Family.CHANGE,
@@ -118,13 +117,13 @@ def test_delete_carries_no_values() -> None:
 def test_save_that_changed_nothing_makes_no_event() -> None:
     before = row("Account", Name="A")
     change = updated(before, before | {"LastModifiedDate": 9000, "SystemModstamp": 9000})
-    assert change_events([change], CONTEXT, CATALOG, SCHEMAS) == []
+    assert list(iter_change_events([change], CONTEXT, CATALOG, SCHEMAS)) == []
 
 
 def test_object_that_is_not_selected_makes_no_event_but_counts() -> None:
-    other = replace(created("Opportunity", Name="O"), sequence=1)
-    own = replace(created("Account", Name="A"), sequence=2)
-    (draft,) = change_events([other, own], CONTEXT, CATALOG, SCHEMAS)
+    other = created("Opportunity", Name="O")._replace(sequence=1)
+    own = created("Account", Name="A")._replace(sequence=2)
+    (draft,) = iter_change_events([other, own], CONTEXT, CATALOG, SCHEMAS)
     assert SCHEMAS[draft.topic].decode(draft.payload)["ChangeEventHeader"]["sequenceNumber"] == 2
 
 

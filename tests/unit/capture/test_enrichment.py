@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -20,14 +19,6 @@ from tidewire.frontends.pubsub.wire import PubSubForm
 
 pytestmark = pytest.mark.anyio
 CHANNEL = "/data/Enriched__chn"
-
-
-@pytest.fixture
-async def hub(org: TestOrg) -> AsyncIterator[Hub]:
-    opened = Hub(org.link)
-    await opened.start()
-    yield opened
-    await opened.close()
 
 
 async def select(org: TestOrg, event: str, *fields: str, filter_text: str = "") -> None:

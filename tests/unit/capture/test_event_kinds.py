@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tidewire.capture.change_events import MAX_MERGED_IDS, change_events
+from tidewire.capture.change_events import MAX_MERGED_IDS, iter_change_events
 from tidewire.events import Aside, Change, ChangeType, CommitContext, Value
 from tidewire.ids import EMPTY_ID, make_id
 from tidewire.schema.avro import change_event_schema
@@ -60,7 +59,7 @@ def created(number: int, entity: str = "Account", **values: Value) -> Change:
 def events_of(
     changes: Sequence[Change], asides: Sequence[Aside] = (), **options: int
 ) -> list[dict[str, Any]]:
-    drafts = change_events(changes, CONTEXT, CATALOG, SCHEMAS, asides, **options)
+    drafts = iter_change_events(changes, CONTEXT, CATALOG, SCHEMAS, asides, **options)
     return [SCHEMAS[draft.topic].decode(draft.payload) for draft in drafts]
 
 
@@ -84,7 +83,7 @@ def test_same_update_of_neighbours_is_one_event_and_counts_once() -> None:
         updated(2, Phone="Apparel"),
         updated(2, Industry="Apparel", LastModifiedDate=9000),
         deleted(2),
-        replace(updated(2, Industry="Apparel"), stands_alone=True),
+        updated(2, Industry="Apparel")._replace(stands_alone=True),
     ],
 )
 def test_other_values_fields_times_or_types_are_events_of_their_own(second: Change) -> None:
@@ -92,7 +91,7 @@ def test_other_values_fields_times_or_types_are_events_of_their_own(second: Chan
 
 
 def test_creates_and_undeletes_are_never_merged() -> None:
-    undeleted = [replace(created(n, Name="A"), type=ChangeType.UNDELETE) for n in (3, 4)]
+    undeleted = [created(n, Name="A")._replace(type=ChangeType.UNDELETE) for n in (3, 4)]
     assert [line[2] for line in summary([created(1, Name="A"), created(2, Name="A"), *undeleted])] == [1] * 4
 
 
@@ -106,8 +105,8 @@ def test_deletes_of_one_entity_are_merged_up_to_a_bound() -> None:
 
 
 def test_records_that_followed_others_share_events_only_in_a_crowd() -> None:
-    few = [replace(deleted(n), stands_alone=True) for n in range(1, 11)]
-    many = [replace(deleted(n), stands_alone=True) for n in range(1, 2002)]
+    few = [deleted(n)._replace(stands_alone=True) for n in range(1, 11)]
+    many = [deleted(n)._replace(stands_alone=True) for n in range(1, 2002)]
     assert len(events_of(few)) == 10
     assert [line[2] for line in summary(many)] == [2001]
 
@@ -185,7 +184,7 @@ def test_flag_of_a_user_is_told_with_all_that_are_set_beside_it() -> None:
     assert whole["UserPreferences"] == ["ReminderSoundOff", "HideSfxWelcomeMat"]
     assert (whole["EmailPreferences"], whole["UserPermissions"]) == (["AutoBcc"], [])
     after = row("User", 1, values | {"UserPreferencesReminderSoundOff": False})
-    change = replace(updated(1, "User"), after=after, changed=("UserPreferencesReminderSoundOff",))
+    change = updated(1, "User")._replace(after=after, changed=("UserPreferencesReminderSoundOff",))
     (update,) = events_of([change])
     assert (update["UserPreferences"], update["EmailPreferences"]) == (["HideSfxWelcomeMat"], None)
     changed = decode_bitmap(SCHEMAS["UserChangeEvent"], update["ChangeEventHeader"]["changedFields"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidewire.capture.notifications import notifications
+from tidewire.capture.notifications import iter_notifications
 from tidewire.capture.push_topics import PushTopic, compile_push_topic
 from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.capture.topic_rules import topic_limit
@@ -53,7 +53,7 @@ def change(kind: ChangeType, before: dict[str, Value] | None, after: dict[str, V
 
 
 def told(push_topic: PushTopic, one: Change) -> dict[str, object] | None:
-    drafts = notifications([one], CONTEXT, PushTopicIndex([push_topic]))
+    drafts = list(iter_notifications([one], CONTEXT, PushTopicIndex([push_topic])))
     if not drafts:
         return None
     (draft,) = drafts
@@ -228,12 +228,12 @@ def test_relative_date_counts_from_the_moment_of_the_change(where: str, days: se
     push_topic = topic(f"SELECT Id, Name FROM Account WHERE {where}")
     index = PushTopicIndex([push_topic])
     for now_ms in (CONTEXT.commit_ms, CONTEXT.commit_ms + 40 * DAY_MS, CONTEXT.commit_ms):
-        context = replace(CONTEXT, commit_ms=now_ms)
+        context = CONTEXT._replace(commit_ms=now_ms)
         rows = {day: account(Name="A", CreatedDate=now_ms + day * DAY_MS) for day in range(-2, 3)}
         found = {
             day
             for day, row in rows.items()
-            if notifications([change(ChangeType.CREATE, None, row)], context, index)
+            if any(iter_notifications([change(ChangeType.CREATE, None, row)], context, index))
         }
         assert found == days
 
@@ -301,7 +301,7 @@ def test_formula_is_never_filtered_and_before_25_not_even_selected() -> None:
 
 
 def test_quiet_change_is_not_told() -> None:
-    one = replace(change(ChangeType.CREATE, None, account(Name="A")), is_quiet=True)
+    one = change(ChangeType.CREATE, None, account(Name="A"))._replace(is_quiet=True)
     assert told(topic("SELECT Id, Name FROM Account"), one) is None
 
 

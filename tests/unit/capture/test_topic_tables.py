@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidewire.capture.notifications import notifications
+from tidewire.capture.notifications import iter_notifications
 from tidewire.capture.push_topics import compile_push_topic
 from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.events import Change, ChangeType, CommitContext, Value
@@ -61,7 +61,7 @@ def is_told(
     full_before, full_after = empty | before, empty | after
     changed = tuple(name for name, value in full_after.items() if full_before[name] != value)
     one = Change(topic.obj.name, record_id, ChangeType.UPDATE, full_before, full_after, changed, 1)
-    return bool(notifications([one], CONTEXT, PushTopicIndex([topic])))
+    return any(iter_notifications([one], CONTEXT, PushTopicIndex([topic])))
 
 
 # NotifyForFields, SELECT, WHERE, and the fields whose change is told if the record matches afterwards.

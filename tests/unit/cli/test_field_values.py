@@ -38,3 +38,10 @@ def test_list_is_refused(tmp_path: Path) -> None:
 
 def test_lines_are_objects_and_empty_ones_are_left_out() -> None:
     assert list(iter_objects(iter(['{"a": 1}\n', "\n", '{"a": 2}']))) == [{"a": 1}, {"a": 2}]
+
+
+def test_line_that_is_no_object_is_named_by_its_number() -> None:
+    objects = iter_objects(iter(['{"a": 1}\n', "\n", "bad\n"]))
+    assert next(objects) == {"a": 1}
+    with pytest.raises(click.UsageError, match="line 3 of the input: not JSON"):
+        next(objects)

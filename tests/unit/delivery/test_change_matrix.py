@@ -7,7 +7,6 @@ that right opens from then on, without subscribing again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,14 +90,6 @@ async def people(org: TestOrg) -> dict[str, Principal]:
     )
     logins = {who: await org.core.logins.login(name(who), DEV_PASSWORD, "test") for who in PEOPLE}
     return {who: login.principal for who, login in logins.items()}
-
-
-@pytest.fixture
-async def hub(org: TestOrg) -> AsyncIterator[Hub]:
-    opened = Hub(org.link)
-    await opened.start()
-    yield opened
-    await opened.close()
 
 
 class Listener:

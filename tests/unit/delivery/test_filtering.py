@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import orjson
 import pytest
@@ -59,14 +58,6 @@ class Listener:
                 self.woken.clear()
                 await self.woken.wait()
         return self.subscription.error
-
-
-@pytest.fixture
-async def hub(org: TestOrg) -> AsyncIterator[Hub]:
-    opened = Hub(org.link)
-    await opened.start()
-    yield opened
-    await opened.close()
 
 
 async def make_topic(org: TestOrg, query: str = QUERY) -> str:

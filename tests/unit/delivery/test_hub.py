@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -73,14 +72,6 @@ class Reader:
                 self.woken.clear()
                 await self.woken.wait()
         return self.subscription.error
-
-
-@pytest.fixture
-async def hub(org: TestOrg) -> AsyncIterator[Hub]:
-    opened = Hub(org.link)
-    await opened.start()
-    yield opened
-    await opened.close()
 
 
 def positions(seen: list[bytes]) -> list[int]:

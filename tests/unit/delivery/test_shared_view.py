@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
 from dataclasses import replace
-
-import pytest
 
 from tests.orgs import TestOrg
 from tidewire.delivery.hub import LATEST, Hub, after
@@ -30,14 +27,6 @@ class NumberForm:
 
     def encode(self, event: Event, channel: str, hidden: frozenset[str], schema: EventSchema | None) -> bytes:
         return f"{event.position} {'Phone' in hidden}".encode().ljust(self.size_bytes)
-
-
-@pytest.fixture
-async def hub(org: TestOrg) -> AsyncIterator[Hub]:
-    opened = Hub(org.link)
-    await opened.start()
-    yield opened
-    await opened.close()
 
 
 def grant(**changes: object) -> ChannelGrant:

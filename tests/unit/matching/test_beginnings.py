@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,6 @@ from tidewire.schema.channels import Selection, parse_selection, render_selectio
 
 pytestmark = pytest.mark.anyio
 SALES = "/data/Sales__chn"
-
-
-@pytest.fixture
-async def hub(org: TestOrg) -> AsyncIterator[Hub]:
-    opened = Hub(org.link)
-    await opened.start()
-    yield opened
-    await opened.close()
 
 
 async def select(org: TestOrg, channel: str, event: str, kind: str = "data") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,14 +66,6 @@ async def people(org: TestOrg) -> People:
         await org.core.logins.set_password(org.call, str(user.rows[0]["Id"]), DEV_PASSWORD)
         signed_in.append((await org.core.logins.login(f"{name}@x.test", DEV_PASSWORD, "test")).principal)
     return People(*signed_in)
-
-
-@pytest.fixture
-async def hub(org: TestOrg) -> AsyncIterator[Hub]:
-    opened = Hub(org.link)
-    await opened.start()
-    yield opened
-    await opened.close()
 
 
 async def listen(

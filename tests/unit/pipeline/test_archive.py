@@ -11,15 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipeline.histories import SCHEMAS, History
+from tests.pipeline.applying import apply_all
+from tests.pipeline.histories import SCHEMAS, History, read_replicas
 from tests.pipeline.history_bus import TOKEN, HistoryBus
+from tidewire.clock import ManualClock
 from tidewire.pipeline.archive import Receipts, append_schemas, parse_receipts
 from tidewire.pipeline.bronze import BronzeTask, LakeSchemas
 from tidewire.pipeline.bus import BusSettings
+from tidewire.pipeline.control import open_dirty
+from tidewire.pipeline.dead_letters import RetryReport, open_letters, retry
 from tidewire.pipeline.source import ROWS, BronzePartition, ReadSettings, write_partition
 from tidewire.pipeline.source_plans import SpanPartition
 from tidewire.pipeline.spans import Span
-from tidewire.pipeline.tables import BRONZE, Lake, load_schemas, open_table
+from tidewire.pipeline.tables import BRONZE, Lake, append_files, file_action, load_schemas, open_table
 
 
 @pytest.fixture
@@ -80,6 +84,41 @@ def test_schemas_are_reported_until_the_lake_has_them(
     append_schemas(lake, expected, 1)
     assert write(lake, settings, history).schemas == {}
     assert load_schemas(lake) == {schema_id: text for schema_id, (text, _) in expected.items()}
+
+
+@pytest.mark.parametrize("known", ["Account", ""])
+def test_events_whose_schema_the_server_refuses_are_kept_with_their_headers(
+    lake: Lake, history: History, known: str
+) -> None:
+    with HistoryBus(history.events, history.position) as server:
+        server.schemas = {s.schema_id: s.json for s in SCHEMAS.get(known, ())}
+        settings = BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=60)
+        receipts = write(lake, settings, history)
+    assert set(receipts.schemas) == set(server.schemas)
+    rows = pq.read_table(os.path.join(lake.table("bronze"), receipts.files[0].path))
+    assert rows["payload"].to_pylist() == [event.payload for event in history.events]
+    assert rows["entity"].to_pylist() == ["Account", "Contact"] * 30
+    assert rows["header_error"].null_count == 60
+    assert rows["record_ids"].to_pylist() == [event.header["recordIds"] for event in history.events]
+
+
+def test_events_whose_schema_was_refused_make_their_records_dirty_and_are_applied_once_it_is_there(
+    lake: Lake, history: History
+) -> None:
+    with HistoryBus(history.events, history.position) as server:
+        server.schemas = {s.schema_id: s.json for s in SCHEMAS["Account"]}
+        settings = BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=60)
+        receipts = write(lake, settings, history)
+    append_schemas(lake, receipts.schemas, 1)
+    actions = [file_action(f.path, f.size_bytes, f.rows, f.first, f.last, 0) for f in receipts.files]
+    append_files(open_table(lake, "bronze", BRONZE), actions, BRONZE, history.position, 1)
+    apply_all(lake, 7)
+    contacts = {record_id for entity, record_id in history.truth.live if entity == "Contact"}
+    assert {letter.record_id for letter in open_letters(lake)} == contacts
+    assert {entity: set(found) for entity, found in open_dirty(lake).items()} == {"Contact": contacts}
+    append_schemas(lake, {s.schema_id: (s.json, 0) for s in SCHEMAS["Contact"]}, 1)
+    assert retry(lake, 1, ManualClock()) == RetryReport(len(contacts), 0, 0)
+    assert read_replicas(lake) == history.truth
 
 
 def test_span_that_bronze_has_already_leaves_no_file(

@@ -16,9 +16,18 @@ from tidewire.client.login import Login
 from tidewire.client.pubsub_messages import Fetched, Received
 from tidewire.clock import ManualClock, SystemClock
 from tidewire.errors import ConfigInvalid, ReplayIdInvalid, SessionInvalid, StoreClosed
-from tidewire.pipeline.bus import Bus, BusSettings, parse_settings, position_after, render_options
+from tidewire.pipeline.bus import (
+    SERVER_OPTIONS,
+    Bus,
+    BusSettings,
+    Order,
+    check_names,
+    parse_settings,
+    position_after,
+    render_options,
+)
 from tidewire.pipeline.index import PositionIndex
-from tidewire.pipeline.source import ReadSettings, read_partition
+from tidewire.pipeline.source import ReadSettings, read_partition, read_span
 from tidewire.pipeline.source_plans import BusPlanner, SpanPartition
 from tidewire.pipeline.spans import Span
 
@@ -53,6 +62,32 @@ def test_stream_over_dropped_connections_gives_each_event_once_in_order(
             break
     assert seen == [event.replay_id for event in history.events]
     assert server.subscriptions > 2
+
+
+def test_span_of_a_server_that_repeats_events_and_turns_them_round_has_each_once_in_order(
+    server: HistoryBus, history: History
+) -> None:
+    server.is_sloppy, server.drop_every = True, 2
+    last = history.events[-1].replay_id
+    index = PositionIndex(Bus(settings_for(server), SystemClock()), 0, SystemClock())
+    try:
+        assert index.wait_for(last, 30)
+        assert list(index.positions_in(0, last)) == [event.replay_id for event in history.events]
+    finally:
+        index.close()
+    part = SpanPartition(Span(0, last), last, None)
+    payloads = [p for batch in read_span(settings_for(server), part) for p in batch["payload"].to_pylist()]
+    assert payloads == [event.payload for event in history.events]
+
+
+def test_events_that_share_a_replay_id_are_each_taken_once() -> None:
+    order = Order(4)
+    first = Fetched([Received(n, "", "", b"%d" % n, {}) for n in (4, 5, 5)], latest_replay_id=5, pending=1)
+    second = Fetched([Received(5, "", "", p, {}) for p in (b"5", b"more")], latest_replay_id=5, pending=1)
+    assert [event.payload for event in order.put(first).events] == [b"5"]
+    assert [event.payload for event in order.put(second).events] == [b"more"]
+    again = order.put(Fetched([Received(5, "", "", b"5", {})], latest_replay_id=9, pending=1))
+    assert position_after(again, 5) == 5
 
 
 def test_stream_after_a_position_the_server_does_not_know_says_so(
@@ -273,12 +308,22 @@ def test_settings_survive_reader_options() -> None:
         ({"endpoint": "h:1", "topic": "/t"}, "token"),
         ({"endpoint": "h:1", "topic": "/t", "token": "t"}, "org_id"),
         ({"endpoint": "h:1", "topic": "/t", "token": "t", "org_id": "o", "retry_s": "soon"}, "retry_s"),
+        ({"endpoint": "h:1", "topic": "/t", "token": "t", "org_id": "o", "tls": "yes"}, "tls"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_by_name(options: dict[str, str], setting: str) -> None:
     with pytest.raises(ConfigInvalid) as raised:
         parse_settings(options)
     assert raised.value.details["setting"] == setting
+
+
+def test_option_that_no_source_has_is_refused_with_the_nearest_one() -> None:
+    known = SERVER_OPTIONS | {"max_rows"}
+    check_names(["Endpoint", "max_rows", "path", "provider", "serialization.format"], known)
+    with pytest.raises(ConfigInvalid, match="no option 'max_row'; did you mean 'max_rows'"):
+        check_names(["endpoint", "max_row"], known)
+    with pytest.raises(ConfigInvalid, match=r"no option 'zzz': there are client_id, .* username"):
+        check_names(["zzz"], known)
 
 
 def test_settings_never_show_secrets() -> None:

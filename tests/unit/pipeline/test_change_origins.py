@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.pipeline.histories import SCHEMAS, History
+from tidewire.errors import SchemaUnknown
 from tidewire.pipeline.change_origins import OriginFilter, is_own, parse_origins
 from tidewire.pipeline.headers import HeaderReader
 
@@ -51,3 +52,8 @@ def test_filter_leaves_out_own_changes_and_keeps_what_it_cannot_read() -> None:
     assert [batch["replay_id"].to_pylist() for batch in sifted] == [[2, 3]]
     untouched = list(OriginFilter(frozenset(["other"]), schemas.__getitem__).sift([rows]))
     assert untouched == [rows]
+
+    def refuse(schema_id: str) -> str:
+        raise SchemaUnknown("nobody knows it", schema_id=schema_id)
+
+    assert list(OriginFilter(frozenset([origin]), refuse).sift([rows])) == [rows]

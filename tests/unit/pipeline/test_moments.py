@@ -19,6 +19,7 @@ from tidewire.pipeline.compaction import CompactionRules, Compactor
 from tidewire.pipeline.manifest import AtNumber
 from tidewire.pipeline.record_history import read_history
 from tidewire.pipeline.replicas import read_replica
+from tidewire.pipeline.spans import Span
 from tidewire.pipeline.tables import Lake
 
 
@@ -117,6 +118,14 @@ def test_moment_that_is_not_there_is_told(
 ) -> None:
     with pytest.raises(error, match=words):
         read_replica(lake, entity, as_of=as_of)
+
+
+def test_replay_id_older_than_the_first_copy_of_a_lake_is_told(lake: Lake) -> None:
+    entities = {"Account": ["AAAA"]}
+    manifest.append(lake, 1, 0, cause="resync", schemas=entities)
+    manifest.append(lake, 1, 0, cause="snapshot", span=Span(manifest.NO_POSITION, 100))
+    with pytest.raises(ObjectUnknown, match=r"before the lake .* begins"):
+        read_replica(lake, "Account", as_of=99)
 
 
 def test_lake_without_any_moment_is_told(lake: Lake) -> None:

@@ -35,7 +35,13 @@ def test_ranges_of_records_that_were_counted_up_are_about_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"entity": "Account", "id_after": "x"}, {"entity": "A", "page_rows": "-1"}]
+    "options",
+    [
+        {},
+        {"entity": "Account", "id_after": "x"},
+        {"entity": "A", "page_rows": "-1"},
+        {"entity": "A", "page_row": "1"},
+    ],
 )
 def test_option_that_makes_no_sense_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(ConfigInvalid):

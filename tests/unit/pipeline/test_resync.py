@@ -27,6 +27,7 @@ from tidewire.pipeline.dirty import failed_records, mark, open_records
 from tidewire.pipeline.reads import FencedReader
 from tidewire.pipeline.reconcile import Reconciler
 from tidewire.pipeline.resync import Resyncer
+from tidewire.pipeline.status import read_status
 from tidewire.pipeline.tables import Lake, read_rows, try_open_table
 
 EPOCH = 1
@@ -162,6 +163,51 @@ def test_snapshot_again_reads_everything_again_though_the_log_has_not_moved(scra
     assert mirror.living() == mirror.truth()
 
 
+def test_snapshot_whose_clock_is_set_back_in_between_is_done_and_can_be_asked_for_again(
+    scratch: Path,
+) -> None:
+    mirror = Mirror(Org(2), scratch)
+    for _ in range(5):
+        mirror.org.transact()
+    mirror.archived = snapshot.start(mirror.lake, EPOCH, mirror.reader, mirror.clock)
+    mirror.resyncer.advance(1)
+    mirror.clock.step(-7_200)
+    mirror.settle()
+    mirror.clock.step(-7_200)
+    snapshot.start(mirror.lake, EPOCH, mirror.reader, mirror.clock)
+    assert set(open_resyncs(mirror.lake)) == set(ENTITIES)
+    mirror.settle()
+    assert mirror.living() == mirror.truth()
+
+
+def test_object_read_after_it_was_given_up_is_ready_though_the_clock_was_set_back(scratch: Path) -> None:
+    mirror = Mirror(Org(4), scratch)
+    for _ in range(4):
+        mirror.org.transact()
+    mirror.reader.refuse = lambda entity, ids: AccessDenied("no") if entity == "Contact" else None
+    mirror.archived = snapshot.read_position(mirror.reader, "Account")
+    snapshot.begin(mirror.lake, EPOCH, mirror.archived, mirror.clock)
+    resync.ask(mirror.lake, EPOCH, mirror.clock.now_ms(), [Resync("Contact", "snapshot", mirror.archived)])
+    while open_resyncs(mirror.lake):
+        mirror.clock.advance(400)
+        mirror.resyncer.advance()
+    assert set(resync.failed(mirror.lake)) == {"Contact"}
+    mirror.reader.refuse = lambda entity, ids: None
+    mirror.clock.step(-7_200)
+    while "Contact" not in open_resyncs(mirror.lake):
+        mirror.org.transact()
+        mirror.org.overflow("Contact")
+        mirror.org.history.commit()
+        mirror.org.past.append(
+            (mirror.org.history.position, {e: dict(r) for e, r in mirror.org.live.items()})
+        )
+        mirror.archive()
+        mirror.apply()
+    mirror.clock.advance(400)
+    mirror.settle()
+    assert resync.failed(mirror.lake) == {}
+
+
 def test_snapshot_that_was_interrupted_goes_on_with_the_chunks_it_has(scratch: Path) -> None:
     mirror = Mirror(Org(9), scratch)
     while len(mirror.org.live["Account"]) < 7:
@@ -250,10 +296,12 @@ def test_record_that_is_refused_is_singled_out_and_given_up(scratch: Path) -> No
         mirror.reconciler.once()
     assert "Account" not in open_records(mirror.lake)
     assert set(failed_records(mirror.lake)["Account"]) == {ids[2]}
+    assert read_status(mirror.lake).given_up == 1
     mirror.reader.refuse = lambda entity, ids: None
     mirror.clock.advance(400)
     assert mirror.reconciler.retry_failed() == 1
     assert failed_records(mirror.lake) == {}
+    assert read_status(mirror.lake).given_up == 0
 
 
 def test_server_that_cannot_be_asked_fails_no_record(scratch: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from tidewire.errors import ConfigInvalid, LogCorrupt, ReplayIdExpired
 from tidewire.pipeline.bus import BusSettings
 from tidewire.pipeline.offsets import Offset, parse_offset, render_offset
 from tidewire.pipeline.run import parse_failure
-from tidewire.pipeline.source import ReadSettings, TidewireStreamReader, parse_read_settings
+from tidewire.pipeline.source import ReadSettings, TidewireSource, TidewireStreamReader, parse_read_settings
 from tidewire.pipeline.source_plans import divide_span
 from tidewire.pipeline.spans import Span, check_continues, join_spans
 
@@ -82,10 +85,37 @@ def test_span_that_overlaps_the_table_continues_it() -> None:
         check_continues(Span(3, 9), 2, "bronze")
 
 
-@pytest.mark.parametrize("options", [{"starting": "yesterday"}, {"max_rows": "-1"}, {"settle_s": "inf"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"starting": "yesterday"},
+        {"starting": str(1 << 63)},
+        {"starting": "9" * 5000},
+        {"max_rows": "-1"},
+        {"settle_s": "inf"},
+        {"marks": "1"},
+    ],
+)
 def test_read_option_that_makes_no_sense_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(ConfigInvalid):
         parse_read_settings(options)
+
+
+def test_source_refuses_an_option_that_it_does_not_have() -> None:
+    server = {"endpoint": "h:1", "topic": "/t", "token": "t", "org_id": "o"}
+    for misspelt in ("max_row", "entity"):
+        source = TidewireSource({**server, misspelt: "7"})
+        for reader in (source.reader, source.streamReader):
+            with pytest.raises(ConfigInvalid, match=f"no option '{misspelt}'"):
+                reader(StructType())
+    assert TidewireSource({**server, "Max_Rows": "7"}).reader(StructType()) is not None
+
+
+def test_archive_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    settings = BusSettings("h:1", "/t", token="t", org_id="o", export="off")
+    reader = TidewireStreamReader(settings, ReadSettings(archive=str(tmp_path / "none")))
+    with pytest.raises(ConfigInvalid, match="there is no lake at"):
+        reader.initialOffset()
 
 
 def test_failure_of_a_query_is_our_own_error_if_the_stack_ends_in_one() -> None:

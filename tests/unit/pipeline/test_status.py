@@ -18,7 +18,7 @@ from tidewire.errors import DiskFull, LogCorrupt, WriteConflict
 from tidewire.pipeline.health import Health, Teller
 from tidewire.pipeline.lease import check_lease, hold_lease, is_held
 from tidewire.pipeline.queries import parse_failure
-from tidewire.pipeline.status import PipelineStatus, read_status, read_told, write_told
+from tidewire.pipeline.status import PipelineStatus, StatusReader, read_status, read_told, write_told
 from tidewire.pipeline.supervision import can_mend
 from tidewire.pipeline.tables import BRONZE, HISTORY, Lake, append_files, open_table, try_open_table
 
@@ -132,6 +132,34 @@ def test_lag_counts_what_the_archive_lacks_for_as_long_as_the_server_has_had_it(
     head = archived + 9
     teller._tell()  # noqa: SLF001
     assert (teller.last.unread, teller.last.lag_ms, teller.last.health) == (9, 45_000, "behind")
+
+
+class _SlowCounting(ManualClock):
+    """A clock by which whatever is timed takes a second."""
+
+    def monotonic_s(self) -> float:
+        self.advance(1)
+        return super().monotonic_s()
+
+
+def test_records_that_a_gap_made_dirty_are_stale_before_their_replica_is_counted_again(lake: Lake) -> None:
+    history = History()
+    record_id = history.create("Account", {"Name": "a"})
+    history.commit()
+    write_bronze(lake, history.events, history.position)
+    apply_all(lake)
+    reader = StatusReader(lake, _SlowCounting())
+    assert [(each.live, each.stale) for each in reader.read().replicas] == [(1, 0)]
+    told = len(history.events)
+    history.add("Account", "GAP_UPDATE", [record_id], {})
+    history.create("Account", {"Name": "b"})
+    history.commit()
+    write_bronze(lake, history.events[told:], history.position)
+    apply_all(lake)
+    found = reader.read()
+    assert found.dirty == 1
+    # Counting is not due, so the new record is not among the live ones yet.
+    assert [(each.live, each.stale) for each in found.replicas] == [(1, 1)]
 
 
 def test_lost_lease_is_taken_up_above_every_epoch_that_a_table_names(lake: Lake) -> None:

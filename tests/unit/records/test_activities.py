@@ -25,7 +25,7 @@ from tests.unit.records.activity_org import (
     update,
 )
 from tests.unit.records.small_org import NOW_MS, USER, Org, make_user
-from tidewire.capture.change_events import change_events
+from tidewire.capture.change_events import iter_change_events
 from tidewire.errors import (
     DuplicateValue,
     FieldNotWriteable,
@@ -359,7 +359,7 @@ async def test_change_events_of_a_series_are_one_for_it_and_one_for_each_occurre
     await make_series(org, Location="Room 1")
     catalog = Catalog(1, STANDARD_OBJECTS).with_captured({"Event"})
     schema = EventSchema(json.dumps(change_event_schema(catalog.object("Event"))))
-    drafts = change_events(
+    drafts = iter_change_events(
         org.changes,
         CommitContext("key-" + "0" * 32, 7, NOW_MS, USER, "here"),
         catalog,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.pipeline.applying import apply_all
 from tests.pipeline.archiving import archive_all, settings_for
 from tests.pipeline.histories import native_rows
 from tests.running import Rest
+from tidewire.cli.main import cli
 from tidewire.clock import ManualClock, SystemClock
 from tidewire.pipeline import manifest, snapshot
 from tidewire.pipeline.audit import audit
 from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.control import OPEN, Dirty, open_resyncs
+from tidewire.pipeline.control import FAILED, OPEN, Dirty, open_resyncs
 from tidewire.pipeline.dirty import failed_records, mark, open_records
 from tidewire.pipeline.reconcile import Reconciler
 from tidewire.pipeline.records_reading import RecordsReader
@@ -187,6 +190,19 @@ def test_record_of_an_object_that_is_none_ends_as_failed(
     assert row is not None
     assert row.entities["NoSuch__c"].dirty == 0
     assert reconciler.retry_failed() == 0
+
+
+def test_command_asks_again_for_records_that_were_given_up(
+    rest: Rest, server: ServerProcess, settings: BusSettings, reader: RecordsReader, lake: Lake
+) -> None:
+    record_id = rest.create(CRATE, {"Name": "given up", "Weight__c": 3})
+    take_in(lake, settings)
+    position = snapshot.read_position(reader, CRATE)
+    lost = Dirty("NoSuch__c", "a09000000000001AAA", 1, "gap")
+    mark(lake, EPOCH, 0, [lost, Dirty(CRATE, record_id, position, "gap")], FAILED)
+    given = ["pipeline", "reconcile", "--lake", lake.path, "--url", server.http, "--endpoint", server.grpc]
+    done = CliRunner().invoke(cli, [*given, "--json"], catch_exceptions=False)
+    assert json.loads(done.stdout) == {"read": 1, "left": 0, "given_up": 1}
 
 
 def test_audit_finds_what_the_log_did_not_tell_and_heals_it(

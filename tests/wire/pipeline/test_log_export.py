@@ -92,6 +92,9 @@ def test_planner_over_the_export_cuts_by_rows_and_stops_at_its_bound(
     assert planner.cut(bound, None) == bound
     assert planner.starting("earliest") <= after
     assert planner.starting("latest") > bound
+    assert planner.starting(after) == after
+    with pytest.raises(ReplayIdInvalid):
+        planner.starting(through + (1 << 40))  # the bound alone would make an empty read of it
     planner.check(Offset(through, planner.incarnation_of(through)))
     with pytest.raises(ReplayIdInvalid, match="belongs to incarnation other-1"):
         planner.check(Offset(through, "other-1"))

@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { useRoute } from "../route";
+import { href, useRoute } from "../route";
 import { useStore } from "../store";
 import { parseReplayFrom } from "../stream";
 import { Page, Problem, TextField } from "../ui";
@@ -20,6 +20,8 @@ export function PlainDemo(): JSX.Element {
     const replayFrom = parseReplayFrom(from);
     setProblem(replayFrom === null ? NO_REPLAY_ID : "");
     if (replayFrom !== null) {
+      // Found again after a reload, or when another session goes on here.
+      history.replaceState(null, "", href("demo", "plain", channel.trim()));
       stream.subscribe(channel.trim(), replayFrom);
     }
   };

@@ -137,7 +137,7 @@ export function EventTypes(): JSX.Element {
         label="Platform events"
         columns={columns}
         rows={loaded.value ?? []}
-        empty={emptyText(loaded, "There is no platform event yet.")}
+        empty={now.statusRefused === "" ? emptyText(loaded, "There is no platform event yet.") : ""}
         keyOf={(event) => event.id}
       />
       <p>

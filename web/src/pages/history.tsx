@@ -6,7 +6,7 @@ import { Refused, type Api } from "../api";
 import { useConsole } from "../console";
 import { formatTime, formatValue } from "../format";
 import { useRoute } from "../route";
-import { Problem, Section, SelectField, Table, TextField, useWork, type Column } from "../ui";
+import { Moment, Problem, Section, SelectField, Table, TextField, useWork, type Column } from "../ui";
 
 interface HistoryRow {
   replay_id: number;
@@ -29,18 +29,21 @@ interface RecordHistory {
 // Numbers below count days, or something else.
 const LEAST_MOMENT_MS = 1e11;
 
-const COLUMNS: readonly Column<HistoryRow>[] = [
-  { name: "When", cell: (row) => (typeof row.commit_ms === "number" ? formatTime(row.commit_ms) : "") },
+/** The types of an object's fields by name; empty if the object is no longer there. */
+type FieldTypes = ReadonlyMap<string, string>;
+
+const columns = (types: FieldTypes): readonly Column<HistoryRow>[] => [
+  { name: "When", cell: (row) => (typeof row.commit_ms === "number" ? <Moment ms={row.commit_ms} /> : "") },
   { name: "Change", cell: (row) => <strong>{row.change_type ?? ""}</strong> },
   { name: "Changed", cell: (row) => (row.changed ?? []).join(", ") },
-  { name: "Values", cell: (row) => <Values row={row} /> },
-  { name: "By", cell: (row) => row.user_id ?? "" },
-  { name: "Origin", cell: (row) => row.origin ?? "" },
+  { name: "Values", cell: (row) => <Values row={row} types={types} /> },
+  { name: "By", cell: (row) => <span class="long">{row.user_id ?? ""}</span> },
+  { name: "Origin", cell: (row) => <span class="long">{row.origin ?? ""}</span> },
   { name: "Replay id", cell: (row) => row.replay_id, isNumber: true },
 ];
 
 /** What a change set, a line for each field. */
-function Values(props: { row: HistoryRow }): JSX.Element {
+function Values(props: { row: HistoryRow; types: FieldTypes }): JSX.Element {
   const { values_json: text, problem } = props.row;
   const values = parseValues(text ?? "{}");
   if (values === null || problem) {
@@ -50,7 +53,7 @@ function Values(props: { row: HistoryRow }): JSX.Element {
     <ul class="details">
       {Object.entries(values).map(([name, value]) => (
         <li key={name}>
-          {name}: <code>{formatStored(name, value) || "empty"}</code>
+          {name}: <code>{formatStored(props.types.get(name), name, value) || "empty"}</code>
         </li>
       ))}
     </ul>
@@ -65,10 +68,28 @@ function parseValues(text: string): Record<string, unknown> | null {
   }
 }
 
-/** The lake keeps moments as milliseconds since 1970. */
-function formatStored(name: string, value: unknown): string {
-  const isMoment = /(Date|Modstamp|DateTime)(__c)?$/.test(name) && typeof value === "number" && value > LEAST_MOMENT_MS;
-  return isMoment ? formatTime(value) : formatValue(value);
+/** The lake keeps moments as milliseconds since 1970, and days as their midnight in UTC. */
+function formatStored(type: string | undefined, name: string, value: unknown): string {
+  if (typeof value !== "number") {
+    return formatValue(value);
+  }
+  if (type === "date") {
+    return new Date(value).toISOString().slice(0, 10);
+  }
+  const isNamedSo = /(Date|Modstamp|DateTime)(__c)?$/.test(name) && value > LEAST_MOMENT_MS;
+  return type === "datetime" || (type === undefined && isNamedSo) ? formatTime(value) : formatValue(value);
+}
+
+async function readTypes(api: Api, entity: string): Promise<FieldTypes> {
+  try {
+    const { fields } = await api.describe(entity);
+    return new Map(fields.map((field) => [field.name, field.type]));
+  } catch (error) {
+    if (error instanceof Refused && error.status === 404) {
+      return new Map();
+    }
+    throw error;
+  }
 }
 
 async function readHistory(api: Api, entity: string, id: string): Promise<RecordHistory> {
@@ -88,13 +109,14 @@ export function History(props: { entities: readonly string[] }): JSX.Element {
   const [, givenEntity = "", givenId = ""] = useRoute();
   const [entity, setEntity] = useState(givenEntity);
   const [id, setId] = useState(givenId);
-  const [found, setFound] = useState<RecordHistory | null>(null);
+  const [found, setFound] = useState<(RecordHistory & { types: FieldTypes }) | null>(null);
   const work = useWork();
   const chosen = entity || (props.entities[0] ?? "");
   const look = (): Promise<void> =>
     work.run(async () => {
       setFound(null);
-      setFound(await readHistory(api, chosen, id.trim()));
+      const history = await readHistory(api, chosen, id.trim());
+      setFound({ ...history, types: await readTypes(api, chosen) });
       return "";
     });
   const place = useRef<HTMLDivElement>(null);
@@ -128,7 +150,7 @@ export function History(props: { entities: readonly string[] }): JSX.Element {
           <Table
             id="history"
             label={`History of ${found.id}`}
-            columns={COLUMNS}
+            columns={columns(found.types)}
             rows={found.changes}
             empty="The lake has no change of this record."
             keyOf={(row) => `${row.replay_id} ${row.change_type ?? ""}`}

@@ -6,12 +6,12 @@ import { useMemo } from "preact/hooks";
 import { Chart } from "../chart";
 import { useConsole } from "../console";
 import { FEED_CHANNEL, type ChangeEvent } from "../feed";
-import { formatBytes, formatNumber, formatRate, formatSpan, formatTime } from "../format";
+import { formatBytes, formatNumber, formatRate, formatSpan } from "../format";
 import { freshness } from "../lake";
 import { href } from "../route";
 import type { Known, Limits, LogRow, ManagedRow, Sample, StreamRow } from "../sampler";
 import { useStore } from "../store";
-import { NotTold, Page, Problem, Section, Table, type Column } from "../ui";
+import { Moment, NotTold, Page, Problem, Section, Table, type Column } from "../ui";
 
 export function Overview(): JSX.Element {
   const { known } = useConsole();
@@ -139,9 +139,7 @@ const EVENT_COLUMNS: readonly Column<ChangeEvent>[] = [
   { name: "Changed fields", cell: (event) => event.fields.join(", ") },
   {
     name: "Committed",
-    cell: (event) => (
-      <time dateTime={new Date(event.committedMs).toISOString()}>{formatTime(event.committedMs)}</time>
-    ),
+    cell: (event) => <Moment ms={event.committedMs} />,
   },
 ];
 
@@ -228,7 +226,7 @@ const LOG_COLUMNS: readonly Column<LogRow>[] = [
     isNumber: true,
   },
   { name: "Payload", cell: (row) => formatBytes(row.payload_bytes), isNumber: true },
-  { name: "Oldest", cell: (row) => (row.oldest_ms === null ? "–" : formatTime(row.oldest_ms)) },
+  { name: "Oldest", cell: (row) => (row.oldest_ms === null ? "–" : <Moment ms={row.oldest_ms} />) },
   { name: "Retention", cell: (row) => (row.kept_hours > 0 ? formatSpan(row.kept_hours * 3_600_000) : "for ever") },
 ];
 

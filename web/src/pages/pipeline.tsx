@@ -5,7 +5,7 @@ import { useMemo } from "preact/hooks";
 import { Chart } from "../chart";
 import { useConsole } from "../console";
 import { formatNumber, formatRate, formatSpan, formatTime, formatValue } from "../format";
-import { countDeadLetters, countStale, failed, freshness, health, replicaState, resyncing } from "../lake";
+import { countDeadLetters, countStale, failed, freshness, health, replicaState, resyncing, staleness } from "../lake";
 import type { LakeStatus, Pipeline, ReplicaRow, Sample } from "../sampler";
 import { useStore } from "../store";
 import { NotTold, Page, Problem, Section, Table, type Column } from "../ui";
@@ -18,6 +18,7 @@ const SHOWN_APART = [
   "dead_letters",
   "replicas",
   "dirty",
+  "given_up",
   "resyncing",
   "failed",
   "health",
@@ -90,10 +91,7 @@ function Lake(props: { pipeline: Pipeline; status: LakeStatus; samples: readonly
       </Section>
       <Section title="Gaps, overflows and resynchronisation">
         <p>
-          {stale === 0
-            ? "No record is stale: every gap is closed. "
-            : `${formatNumber(stale)} records are stale: a gap told that they changed, and they wait to be read. `}
-          {resyncing(status) || "No object is being read again as a whole."} {failed(status)}
+          {staleness(status)} {resyncing(status) || "No object is being read again as a whole."} {failed(status)}
         </p>
         <Table
           label="Dead letters"
@@ -130,6 +128,9 @@ function Figure(props: { name: string; value: string }): JSX.Element {
 }
 
 function inWords(name: string): string {
+  if (name === "at_ms") {
+    return "Told at";
+  }
   const words = name.replace(/_ms$/, "").replace(/_/g, " ");
   return words.charAt(0).toUpperCase() + words.slice(1);
 }

@@ -198,6 +198,9 @@ function Results(props: {
   );
 }
 
+/** As the API writes it; broken over two lines it is hard to read. */
+const DATE_TIME = /^\d{4}-\d\d-\d\dT[\d:.+Z-]+$/;
+
 function Cell(props: { row: SObject; name: string }): JSX.Element {
   const value = valueAt(props.row, props.name);
   const type = props.row.attributes?.type;
@@ -211,7 +214,8 @@ function Cell(props: { row: SObject; name: string }): JSX.Element {
   if (isSubquery(value)) {
     return <Nested page={value} />;
   }
-  return <>{formatValue(value)}</>;
+  const text = formatValue(value);
+  return DATE_TIME.test(text) ? <time>{text}</time> : <>{text}</>;
 }
 
 /** The rows of a subquery, as a table in a cell. */

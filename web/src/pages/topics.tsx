@@ -4,7 +4,6 @@ import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { SObject } from "../api";
 import { useConsole } from "../console";
-import { formatTime } from "../format";
 import { href } from "../route";
 import { testTopic, type TestedChange, type TopicDraft, type TopicTest } from "../topic_test";
 import {
@@ -12,6 +11,7 @@ import {
   DeleteButton,
   Done,
   Field,
+  Moment,
   OpenForm,
   Page,
   Problem,
@@ -258,7 +258,7 @@ function TestResult(props: { test: TopicTest; query: string }): JSX.Element {
       ),
     },
     { name: "Changed fields", cell: (change) => change.fields },
-    { name: "When", cell: (change) => formatTime(change.atMs) },
+    { name: "When", cell: (change) => <Moment ms={change.atMs} /> },
   ];
   return (
     <div id="topic-test" ref={place}>

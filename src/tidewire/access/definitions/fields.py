@@ -12,7 +12,7 @@ from typing import Any
 
 from tidewire.access.definition import value_labels
 from tidewire.access.definitions.document import refuse
-from tidewire.access.definitions.picklists import PICKLIST_TYPES, Orders, merge_values, moved_value
+from tidewire.access.definitions.picklists import Orders, merge_values, moved_value
 from tidewire.errors import DefinitionInvalid, RequestError
 from tidewire.records.conversion import (
     ConversionEffect,
@@ -23,7 +23,7 @@ from tidewire.records.conversion import (
     try_effect,
 )
 from tidewire.records.work import UnitOfWork
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType
+from tidewire.schema.model import DOUBLE_TYPES, PICKLIST_TYPES, Field, FieldType, ObjectType
 from tidewire.schema.values import parse_value
 
 # Which attributes each word of a definition decides.

@@ -21,7 +21,6 @@ from tidewire.records.table import try_read_row, update_row
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import Field, FieldType, ObjectType, PicklistValue
 
-PICKLIST_TYPES = frozenset({FieldType.PICKLIST, FieldType.MULTI_PICKLIST})
 _ORDER_KEYS = ("rename", "replace", "deactivate")
 
 

@@ -20,7 +20,7 @@ from tidewire.records.table import read_all_rows
 from tidewire.records.types import Types, read_sharing_rules
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import ObjectType
+from tidewire.schema.model import Field, ObjectType
 
 # Lists of names that stand for records or rows, each with the section that defines them.
 _NAMED = (
@@ -163,6 +163,14 @@ def check_unused(
     gone = set(removal.objects)
     touched = [(e, n) for e, names in removal.fields.items() for n in sorted(names)]
     touched += [(note.entity, note.field) for note in notes]
+    _check_fields(catalog, gone, touched)
+    _check_sharing_rules(unit, touched)
+    if gone or touched:
+        _check_topics(_queries(unit, removal, document), (*gone, *(name for _, name in touched)))
+
+
+def _check_fields(catalog: Catalog, gone: set[str], touched: Sequence[tuple[str, str]]) -> None:
+    """Refuse what a lookup, a roll-up or a formula of the new catalog needs."""
     for obj in catalog.objects:
         for f in obj.fields:
             if gone.intersection(f.reference_to):
@@ -170,16 +178,20 @@ def check_unused(
             if f.roll_up is not None and f.roll_up.child in gone:
                 refuse("remove.objects", f"{obj.name}.{f.name} adds up {f.roll_up.child}")
             for entity, name in touched:
-                if _uses(obj, f.name, entity, name):
+                if _uses(obj, f, entity, name):
                     refuse(f"objects.{entity}.fields.{name}", f"{obj.name}.{f.name} is computed from it")
+
+
+def _check_sharing_rules(unit: UnitOfWork, touched: Sequence[tuple[str, str]]) -> None:
     for rule in read_sharing_rules(unit.tx):
         for name in (n for e, n in touched if e == rule.entity):
             if name.lower() in {part[0].lower() for part in rule.criteria}:
                 refuse(f"objects.{rule.entity}.fields.{name}", f"the sharing rule {rule.name} uses it")
-    if not (gone or touched):
-        return
-    for topic, query in _queries(unit, removal, document):
-        for word in (*gone, *(name for _, name in touched)):
+
+
+def _check_topics(queries: Iterable[tuple[str, str]], words: Sequence[str]) -> None:
+    for topic, query in queries:
+        for word in words:
             # A field is also reached by its relationship, X__r for X__c; a word in a text literal only makes
             # us too careful.
             stem = word.removesuffix("__c")
@@ -187,8 +199,7 @@ def check_unused(
                 refuse("push_topics", f"{topic} uses {word}; change or remove it first")
 
 
-def _uses(obj: ObjectType, computed: str, entity: str, name: str) -> bool:
-    f = obj.by_name[computed.lower()]
+def _uses(obj: ObjectType, f: Field, entity: str, name: str) -> bool:
     if f.roll_up is not None and f.roll_up.child == entity:
         named = (f.roll_up.child_field, f.roll_up.summed_field, *(part[0] for part in f.roll_up.filters))
         return name.lower() in {n.lower() for n in named}

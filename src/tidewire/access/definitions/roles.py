@@ -44,7 +44,7 @@ def role_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
     steps: list[Step] = []
     for name in sorted(specs, key=lambda n: _depth(parents, n)):
         path, spec = f"roles.{name}", specs[name]
-        wanted = _values(name, spec, path)
+        wanted = _values(spec, path)
         row = held.get(name)
         if row is None:
             wanted.setdefault("Name", name.replace("_", " "))
@@ -93,7 +93,7 @@ def _depth(parents: Mapping[str, str | None], name: str) -> int:
     return len(seen)
 
 
-def _values(name: str, spec: Mapping[str, Any], path: str) -> dict[str, Value]:
+def _values(spec: Mapping[str, Any], path: str) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for key, field_name, limit in (("label", "Name", 80), ("description", "RollupDescription", 80)):
         if key in spec:

@@ -13,7 +13,7 @@ from typing import Any
 from tidewire.access.definition import FIELD_KEYS, check_keys, parse_picklist, parse_text, value_labels
 from tidewire.access.definitions.document import refuse
 from tidewire.access.definitions.fields import FieldChange, check_field
-from tidewire.access.definitions.picklists import PICKLIST_TYPES, Orders, merge_values
+from tidewire.access.definitions.picklists import Orders, merge_values
 from tidewire.access.definitions.statuses import (
     is_status,
     meaning_lines,
@@ -22,7 +22,7 @@ from tidewire.access.definitions.statuses import (
     with_meanings,
     without_standard_meanings,
 )
-from tidewire.schema.model import Field, ObjectType
+from tidewire.schema.model import PICKLIST_TYPES, Field, ObjectType
 
 _CHANGEABLE_KEYS = ("type", "help_text", "description", "values", "default")
 # Lists whose values the platform acts on, or that come from elsewhere, though any text may stand in the field.

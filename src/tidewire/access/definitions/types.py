@@ -16,7 +16,7 @@ from tidewire.access.definitions.derived import check_derived, fill_derived
 from tidewire.access.definitions.document import flag_of, refuse, text_list, text_of
 from tidewire.access.definitions.events import plan_event
 from tidewire.access.definitions.fields import FieldChange, check_field, check_sizes, plan_change
-from tidewire.access.definitions.picklists import PICKLIST_TYPES, Orders, split_orders, value_steps
+from tidewire.access.definitions.picklists import Orders, split_orders, value_steps
 from tidewire.access.definitions.removal import Removal, check_unused, forget_permissions, forget_records
 from tidewire.access.definitions.sharing import plan_sharing, store_sharing
 from tidewire.access.definitions.standard_fields import is_standard_name, plan_standard_field
@@ -38,7 +38,7 @@ from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import STANDARD_CHANNEL, can_capture
 from tidewire.schema.layout import FIRST_CUSTOM_TABLE, add_fields, custom_object
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.model import PICKLIST_TYPES, EventType, Field, FieldType, ObjectType
 
 _OBJECT_KEYS = (
     "label",

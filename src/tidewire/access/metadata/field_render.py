@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tidewire.access.metadata.field_parse import OPERATIONS
 from tidewire.access.metadata.values import ordered
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType, RollUp
+from tidewire.schema.model import DOUBLE_TYPES, PICKLIST_TYPES, Field, FieldType, ObjectType, RollUp
 from tidewire.schema.values import render_value
 
 _KINDS = {
@@ -17,7 +17,6 @@ _KINDS = {
 }
 _LINES = {FieldType.LONG_TEXT: 3, FieldType.RICH_TEXT: 25, FieldType.MULTI_PICKLIST: 4}
 _WITH_LENGTH = frozenset({FieldType.TEXT, FieldType.LONG_TEXT, FieldType.RICH_TEXT})
-_PICKLISTS = frozenset({FieldType.PICKLIST, FieldType.MULTI_PICKLIST})
 _WITH_KEYS = frozenset({FieldType.TEXT, FieldType.EMAIL, FieldType.NUMBER})
 _WORDS = {operator: word for word, operator in OPERATIONS.items()}
 _CALLS = {FieldType.DATE: "DATEVALUE", FieldType.DATETIME: "DATETIMEVALUE", FieldType.TIME: "TIMEVALUE"}
@@ -40,7 +39,7 @@ def render_field_properties(obj: ObjectType | None, f: Field, full_name: str = "
     if f.custom or obj is None:
         return ordered(full_name, _texts(f) | _type_properties(obj, f))
     found: dict[str, object] = {"description": f.description or None, "inlineHelpText": f.help_text or None}
-    if f.type in _PICKLISTS:
+    if f.type in PICKLIST_TYPES:
         found["type"] = field_kind(obj, f)
     return ordered(full_name, found)
 
@@ -80,7 +79,7 @@ def _type_properties(obj: ObjectType | None, f: Field) -> dict[str, object]:
         found["length"] = f.length
     if f.type in _LINES:
         found["visibleLines"] = _LINES[f.type]
-    if f.type in _PICKLISTS:
+    if f.type in PICKLIST_TYPES:
         found["valueSet"] = _value_set(f)
     elif f.default is not None:
         found["defaultValue"] = _default(f)

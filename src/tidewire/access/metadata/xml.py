@@ -6,18 +6,16 @@ type, neither deep nor large.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 from xml.sax.saxutils import escape
 
 from tidewire.errors import BodyMalformed, BodyTooLarge
-from tidewire.transport.xml_trees import is_nil, local_name, parse_tree
+from tidewire.transport.xml_trees import UNPRINTABLE, is_nil, local_name, parse_tree
 
 NAMESPACE = "http://soap.sforce.com/2006/04/metadata"
 _MAX_DEPTH = 16
 _MAX_ELEMENTS = 200_000
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def parse_file(data: bytes, root: str) -> dict[str, object]:
@@ -60,7 +58,7 @@ def properties_of(element: Element) -> dict[str, object] | str | None:
 def _clean(value: object) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     # A bare carriage return would be read back as a line feed.
-    return escape(_UNPRINTABLE.sub("\ufffd", text), {"\r": "&#13;"})
+    return escape(UNPRINTABLE.sub("\ufffd", text), {"\r": "&#13;"})
 
 
 def render_properties(properties: Mapping[str, object], indent: str | None = None) -> str:

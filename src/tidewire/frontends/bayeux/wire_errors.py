@@ -22,7 +22,6 @@ NO_CHANNEL_NAME = "400::Channel name not specified"
 NO_LEADING_SLASH = "400::Channel subscriptions must start with a leading '/'"
 RESTRICTED_CHANNEL = "403::Restricted channel"
 TOO_MANY_SUBSCRIPTIONS = "403::Subscription limit exceeded for this topic"
-TOO_MANY_CLIENTS = "403::Organization concurrent user limit exceeded"
 TOO_MANY_CONNECTIONS = (
     "403::To protect all customers from excessive use and Denial of Service attacks, we limit the number of "
     "simultaneous connections per server. Your request has been denied because this limit has been exceeded. "

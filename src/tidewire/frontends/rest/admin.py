@@ -16,7 +16,7 @@ from tidewire.access.logins import Logins
 from tidewire.access.scopes import render_scopes
 from tidewire.access.sessions import SessionEntry
 from tidewire.errors import DefinitionInvalid, MethodNotAllowed, RequiredFieldMissing, ResourceUnknown
-from tidewire.frontends.rest.wire import NO_STORE, parse_json_object, render_json
+from tidewire.frontends.rest.wire import NO_STORE, method_refused, parse_json_object, render_json
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _APP_KEYS = frozenset(
@@ -99,10 +99,7 @@ class AdminApi:
                 password = await self._logins.reset_password(call, user_id)
                 return _render(request, {"NewPassword": password})
             case method:
-                raise MethodNotAllowed(
-                    f"HTTP Method '{method[:16]}' not allowed. Allowed are GET, POST, DELETE",
-                    allowed=("GET", "POST", "DELETE"),
-                )
+                raise method_refused(method, ("GET", "POST", "DELETE"))
 
     async def _list_apps(self, request: HttpRequest, call: Call) -> HttpResponse:
         apps = await self._apps.entries(call)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tidewire.access.gate import Call, Gate
 from tidewire.access.monitoring import ApiReader
@@ -21,9 +21,10 @@ from tidewire.transport.http import HttpRequest, HttpResponse
 ApiT = TypeVar("ApiT")
 
 
-@dataclass(frozen=True, slots=True)
-class ApiCall:
-    """One signed-in request to the data API; `arguments` are the path segments that the route leaves open."""
+class ApiCall(NamedTuple):
+    """One signed-in request to the data API; `arguments` are the path segments that the route leaves open. A tuple,
+    because one is made for every request.
+    """
 
     request: HttpRequest
     version: int

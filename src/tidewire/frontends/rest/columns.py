@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType
+from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType
 from tidewire.soql.bound import (
     BoundAggregate,
     BoundQuery,
@@ -41,7 +41,7 @@ _TEXTS = frozenset({"Id", "String"})
 def render_columns(query: BoundQuery) -> dict[str, object]:
     """The columns of a query's rows, in order. A bare count has none."""
     aggregate = query.aggregate
-    columns = _columns(query.entity, query.select) if aggregate is None else _group_columns(aggregate)
+    columns = _columns(query.select) if aggregate is None else _group_columns(aggregate)
     return {
         "columnMetadata": columns,
         "entityName": query.entity.name,
@@ -51,11 +51,11 @@ def render_columns(query: BoundQuery) -> dict[str, object]:
     }
 
 
-def _columns(entity: ObjectType, select: Iterable[Selected]) -> list[Column]:
-    return [_column(entity, item) for item in select]
+def _columns(select: Iterable[Selected]) -> list[Column]:
+    return [_column(item) for item in select]
 
 
-def _column(entity: ObjectType, item: Selected) -> Column:
+def _column(item: Selected) -> Column:
     match item:
         case SelectedField():
             return _field_column(item.name, item.field, is_computed=bool(item.function))
@@ -68,7 +68,7 @@ def _column(entity: ObjectType, item: Selected) -> Column:
             inner = {
                 str(column["columnName"]): column
                 for branch in item.branches
-                for column in _columns(branch.entity, branch.select)
+                for column in _columns(branch.select)
             }
             return _render(
                 item.name,
@@ -79,7 +79,7 @@ def _column(entity: ObjectType, item: Selected) -> Column:
                 is_custom=item.lookup.custom,
             )
         case SelectedChildren():
-            inside = _columns(item.query.entity, item.query.select)
+            inside = _columns(item.query.select)
             return _render(item.name, item.name, item.query.entity.name, inside=inside, is_aggregate=True)
 
 

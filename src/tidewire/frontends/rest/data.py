@@ -16,7 +16,7 @@ from tidewire.access.paging import Kept, QueryPages
 from tidewire.access.principal import Principal
 from tidewire.access.usage import USAGE_HEADER
 from tidewire.clock import Clock
-from tidewire.errors import MethodNotAllowed, ResourceUnknown
+from tidewire.errors import ResourceUnknown
 from tidewire.frontends.rest import (
     deploys,
     layouts,
@@ -49,6 +49,7 @@ from tidewire.frontends.rest.composite.tree import create_tree
 from tidewire.frontends.rest.conditions import ChangeTimes
 from tidewire.frontends.rest.namespaces import enter, leave, namespace_of
 from tidewire.frontends.rest.tooling import api as tooling
+from tidewire.frontends.rest.wire import method_refused
 from tidewire.frontends.rest.xml_form import as_xml, wants_xml
 from tidewire.matching.generic import GenericStreaming
 from tidewire.transport.http import HttpRequest, HttpResponse
@@ -149,10 +150,7 @@ def _find(
     route, arguments = _match(segments)
     handler = route.methods.get(method)
     if handler is None:
-        allowed = tuple(route.methods)
-        raise MethodNotAllowed(
-            f"HTTP Method '{method[:16]}' not allowed. Allowed are {', '.join(allowed)}", allowed=allowed
-        )
+        raise method_refused(method, route.methods)
     return route, handler, ApiCall(request, version, principal, arguments)
 
 

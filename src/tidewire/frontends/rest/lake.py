@@ -63,7 +63,10 @@ class LakeApi:
             return render_json(request, 200, dict(body), (NO_STORE,))
         entity, record_id = request.query.get("entity", ""), try_normalise_id(request.query.get("id", ""))
         if not entity or record_id is None:
-            raise RequiredFieldMissing("Required are entity and id, a record's", fields=["entity", "id"])
+            raise RequiredFieldMissing(
+                "entity and id are required: an object's name and the id of a record, 15 or 18 characters",
+                fields=["entity", "id"],
+            )
         if self._lake is None:
             raise ResourceUnknown("This server was not told of a pipeline")
         found = await self._lake.history(entity, record_id)

@@ -10,7 +10,6 @@ from tidewire.access.publishing import refuse_event
 from tidewire.errors import (
     ExternalIdAmbiguous,
     FieldUnknown,
-    MethodNotAllowed,
     PlatformError,
     RecordNotFound,
     ResourceUnknown,
@@ -33,7 +32,7 @@ from tidewire.frontends.rest.records import (
     render_single,
     render_upserted,
 )
-from tidewire.frontends.rest.wire import POSITION_HEADER, parse_batch_size, without_attributes
+from tidewire.frontends.rest.wire import POSITION_HEADER, method_refused, parse_batch_size, without_attributes
 from tidewire.frontends.rest.xml_form import parse_body
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
@@ -100,10 +99,7 @@ async def update_record(api: Api, call: ApiCall) -> HttpResponse:
 async def create_by_empty_id(api: Api, call: ApiCall) -> HttpResponse:
     """Make a record by `sobjects/X/Id`, which is an upsert without an id."""
     if call.arguments[1].lower() != "id":
-        allowed = ("GET", "PATCH", "DELETE")
-        raise MethodNotAllowed(
-            f"HTTP Method 'POST' not allowed. Allowed are {', '.join(allowed)}", allowed=allowed
-        )
+        raise method_refused("POST", ("GET", "PATCH", "DELETE"))
     return await create(api, call)
 
 

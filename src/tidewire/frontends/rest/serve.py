@@ -18,7 +18,6 @@ from tidewire.clock import Clock
 from tidewire.errors import (
     AccessDenied,
     InternalError,
-    MethodNotAllowed,
     PlatformError,
     ResourceUnknown,
     SessionError,
@@ -42,6 +41,7 @@ from tidewire.frontends.rest.wire import (
     render_json,
     render_origin,
     render_versions,
+    require_method,
 )
 from tidewire.frontends.rest.wire_errors import render_error
 from tidewire.frontends.rest.xml_form import as_xml, wants_xml
@@ -129,7 +129,7 @@ class RestApp:
             case ("services", "async", *rest):
                 return await self._classic.handle(request, tuple(rest))
             case ("services", "tidewire", "v1", "apply"):
-                _require_method(request, "POST")
+                require_method(request, "POST")
                 return await self._apply(request)
             case ("services", "tidewire", "v1", "database" | "activities", *_):
                 principal = await self._logins.authenticate(parse_token(request))
@@ -155,7 +155,7 @@ class RestApp:
 
     async def _answer_data(self, request: HttpRequest, segments: tuple[str, ...]) -> HttpResponse:
         if not segments:
-            _require_method(request, "GET")
+            require_method(request, "GET")
             versions = render_json(request, 200, render_versions())
             return as_xml(versions, "Versions") if wants_xml(request) else versions
         version = parse_version(segments[0])
@@ -196,14 +196,6 @@ class RestApp:
         applied = await self._gate.apply_definition(call, document, dry_run=dry_run)
         answer = {"plan": applied.lines, "applied": not dry_run, "secrets": dict(applied.secrets)}
         return render_json(request, 200, answer, (NO_STORE,))
-
-
-def _require_method(request: HttpRequest, *allowed: str) -> None:
-    if request.method not in allowed:
-        raise MethodNotAllowed(
-            f"HTTP Method '{request.method[:16]}' not allowed. Allowed are {', '.join(allowed)}",
-            allowed=allowed,
-        )
 
 
 def _log_failure(request: HttpRequest) -> None:

@@ -7,7 +7,7 @@ trailing slash is tolerated because clients write `query/?q=`; an empty segment 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -19,6 +19,7 @@ from tidewire.errors import (
     BodyMalformed,
     BodyTooLarge,
     MediaTypeUnsupported,
+    MethodNotAllowed,
     VersionUnsupported,
 )
 from tidewire.names import data_url
@@ -50,6 +51,20 @@ _CHARSETS = {
     "latin1": "latin-1",
 }
 _CREDENTIALS = re.compile(r"(?:bearer|oauth) +(\S+) *", re.IGNORECASE)
+
+
+def require_method(request: HttpRequest, *allowed: str) -> None:
+    """Raise MethodNotAllowed if a resource does not have the method of a request."""
+    if request.method not in allowed:
+        raise method_refused(request.method, allowed)
+
+
+def method_refused(method: str, allowed: Iterable[str]) -> MethodNotAllowed:
+    """The error for a method that a resource does not have."""
+    names = tuple(allowed)
+    return MethodNotAllowed(
+        f"HTTP Method '{method[:16]}' not allowed. Allowed are {', '.join(names)}", allowed=names
+    )
 
 
 @lru_cache(maxsize=64)

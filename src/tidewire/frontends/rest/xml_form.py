@@ -21,13 +21,11 @@ import orjson
 from tidewire.errors import BodyMalformed
 from tidewire.frontends.rest.wire import MAX_JSON_DEPTH, decode_body, parse_json_object
 from tidewire.transport.http import HttpRequest, HttpResponse, of_head
-from tidewire.transport.xml_trees import XSI_NS, is_nil, local_name, parse_tree
+from tidewire.transport.xml_trees import UNPRINTABLE, XSI_NS, is_nil, local_name, parse_tree
 
 CONTENT_TYPE = "application/xml;charset=UTF-8"
 _MEDIA_TYPES = frozenset({"application/xml", "text/xml"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-# Characters that no XML 1.0 text may hold, not even escaped.
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # What the items of a list are called where the list itself is the whole answer.
 _ITEMS = {"Errors": "Error", "Versions": "Version"}
 
@@ -109,7 +107,7 @@ def _quoted(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    return _UNPRINTABLE.sub("\ufffd", text)
+    return UNPRINTABLE.sub("\ufffd", text)
 
 
 def parse_body(request: HttpRequest) -> dict[str, object]:

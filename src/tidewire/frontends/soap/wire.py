@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 
 from tidewire.errors import BodyMalformed, BodyTooLarge, ResourceUnknown, VersionUnsupported
 from tidewire.ids import try_normalise_id
-from tidewire.transport.xml_trees import XSI_NS, is_nil, local_name, parse_tree
+from tidewire.transport.xml_trees import UNPRINTABLE, XSI_NS, is_nil, local_name, parse_tree
 
 MIN_VERSION = 20
 MAX_VERSION = 67
@@ -34,8 +34,6 @@ XSI_TYPE = f"{{{XSI_NS}}}type"
 _XSD_NS = "http://www.w3.org/2001/XMLSchema"
 _PATH = re.compile(r"/services/Soap/([A-Za-z]+)(?:/([^/]*))?(?:/([^/]*))?(/.*)?")
 _VERSION = re.compile(r"([1-9][0-9])\.0")
-# Characters that no XML 1.0 text may hold, not even escaped.
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +195,7 @@ def type_attribute(element: Element) -> str:
 
 def clean(text: str) -> str:
     """Text as it may stand in an element: escaped, and without what XML cannot hold."""
-    return escape(_UNPRINTABLE.sub("\ufffd", text))
+    return escape(UNPRINTABLE.sub("\ufffd", text))
 
 
 def render_element(name: str, value: str | bool | int | float | None) -> str:

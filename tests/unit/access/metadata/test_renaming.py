@@ -9,6 +9,7 @@ import pytest
 from tests.orgs import TestOrg, open_org
 from tests.unit.access.metadata.samples import make_everything, services
 from tidewire.access.metadata.service import Saved
+from tidewire.records.types import read_sharing_rules
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +97,7 @@ async def test_sharing_rules_follow_a_renamed_object(org: TestOrg) -> None:
         groups={"Partners": {}}, objects={"Secret__c": {"sharing": "private", "sharing_rules": rules}}
     )
     assert (await rename(org, "Secret__c", "Hidden__c")).error is None
-    assert [rule.key for rule in org.core.records.types.sharing_rules] == ["Hidden__c.Open"]
+    assert [rule.key for rule in await org.core.records.read(read_sharing_rules)] == ["Hidden__c.Open"]
 
 
 async def test_renamed_platform_event_keeps_its_id_and_rights(org: TestOrg) -> None:

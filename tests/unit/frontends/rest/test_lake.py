@@ -56,6 +56,7 @@ async def test_lake_is_refused_to_who_may_not_view_all_data(org: TestOrg, tmp_pa
 async def test_history_without_a_record_is_refused(org: TestOrg, tmp_path: Path, path: str) -> None:
     status, body = await ask(org, path, lake=str(tmp_path))
     assert (status, body[0]["errorCode"]) == (400, "REQUIRED_FIELD_MISSING")
+    assert body[0]["message"].endswith("the id of a record, 15 or 18 characters")
 
 
 @pytest.mark.parametrize("path", ["/more", f"/history?entity=Account&id={ID}", "/history/more"])

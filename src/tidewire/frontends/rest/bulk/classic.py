@@ -14,7 +14,6 @@ from tidewire.errors import (
     AuthHeaderInvalid,
     InternalError,
     JobInvalid,
-    MethodNotAllowed,
     PlatformError,
     ResourceUnknown,
 )
@@ -40,7 +39,13 @@ from tidewire.frontends.rest.bulk.classic_wire import (
 from tidewire.frontends.rest.bulk.forms import parse_word
 from tidewire.frontends.rest.bulk.results import CSV_TYPE, iter_query_csv
 from tidewire.frontends.rest.calls import ApiCall, Route
-from tidewire.frontends.rest.wire import NO_STORE, parse_default_namespace, parse_token, render_origin
+from tidewire.frontends.rest.wire import (
+    NO_STORE,
+    method_refused,
+    parse_default_namespace,
+    parse_token,
+    render_origin,
+)
 from tidewire.ids import try_normalise_id
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -93,11 +98,7 @@ class ClassicApi:
                 continue
             handler = route.methods.get(request.method)
             if handler is None:
-                allowed = tuple(route.methods)
-                raise MethodNotAllowed(
-                    f"HTTP Method '{request.method[:16]}' not allowed. Allowed are {', '.join(allowed)}",
-                    allowed=allowed,
-                )
+                raise method_refused(request.method, route.methods)
             return await handler(self, ApiCall(request, version, principal, arguments))
         raise ResourceUnknown("The requested resource does not exist")
 

@@ -50,7 +50,7 @@ from tidewire.ids import try_normalise_id
 from tidewire.names import data_url, is_api_name
 from tidewire.schema.values import render_datetime
 from tidewire.transport.http import HttpRequest, HttpResponse
-from tidewire.transport.xml_trees import local_name, parse_tree
+from tidewire.transport.xml_trees import UNPRINTABLE, local_name, parse_tree
 
 # Clients compare these with the whole header, so there is no charset.
 XML_TYPE = "application/xml"
@@ -59,8 +59,6 @@ NAMESPACE = "http://www.force.com/2009/06/asyncapi/dataload"
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>'
 _XSI = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
 _VERSION = re.compile(r"([1-9][0-9])\.0")
-# Characters that no XML 1.0 text may hold, not even escaped.
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CONTENT_TYPES = ("CSV", "JSON", "XML")
 _DEFAULT_CHUNK_ROWS = 100_000
 _MAX_CHUNK_ROWS = 250_000
@@ -375,7 +373,7 @@ def _elements(values: Mapping[str, object]) -> str:
 
 
 def _text(value: object) -> str:
-    return _flag(value) if isinstance(value, bool) else escape(_UNPRINTABLE.sub("\ufffd", str(value)))
+    return _flag(value) if isinstance(value, bool) else escape(UNPRINTABLE.sub("\ufffd", str(value)))
 
 
 def _flag(value: bool) -> str:

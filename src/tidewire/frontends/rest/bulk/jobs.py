@@ -26,7 +26,6 @@ from tidewire.errors import (
     JobStateInvalid,
     LocatorInvalid,
     MediaTypeUnsupported,
-    MethodNotAllowed,
     ResourceUnknown,
 )
 from tidewire.frontends.rest.bulk.forms import (
@@ -46,6 +45,7 @@ from tidewire.frontends.rest.bulk.results import (
 from tidewire.frontends.rest.calls import ApiCall, Route
 from tidewire.frontends.rest.wire import (
     NO_STORE,
+    method_refused,
     parse_default_namespace,
     parse_json_object,
     render_json,
@@ -86,10 +86,7 @@ class JobsApi:
                 continue
             handler = route.methods.get(request.method)
             if handler is None:
-                raise MethodNotAllowed(
-                    f"HTTP Method '{request.method[:16]}' not allowed. Allowed are {', '.join(route.methods)}",
-                    allowed=tuple(route.methods),
-                )
+                raise method_refused(request.method, route.methods)
             try:
                 return await handler(self, ApiCall(request, version, principal, arguments))
             except JobInvalid as error:

@@ -8,12 +8,12 @@ from tidewire.access.gate import Gate
 from tidewire.access.logins import Logins
 from tidewire.access.oauth import OAuth
 from tidewire.clock import Clock
-from tidewire.errors import MethodNotAllowed
 from tidewire.frontends.rest.oauth.authorize import AuthorizeEndpoint
 from tidewire.frontends.rest.oauth.device_page import DevicePage
 from tidewire.frontends.rest.oauth.resources import TokenResources
 from tidewire.frontends.rest.oauth.signing_in import SigningIn
 from tidewire.frontends.rest.oauth.token import TokenEndpoint
+from tidewire.frontends.rest.wire import require_method
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 
@@ -48,23 +48,15 @@ class OAuthApi:
             case ("id", "keys"):
                 answer, allowed = resources.tell_keys, ("GET",)
             case (".well-known", "openid-configuration"):
-                _require(request, "GET")
+                require_method(request, "GET")
                 return resources.tell_configuration(request)
             case (".well-known", "auth-configuration"):
-                _require(request, "GET")
+                require_method(request, "GET")
                 return resources.tell_login_settings(request)
             case ("id", org_id, user_id):
-                _require(request, "GET")
+                require_method(request, "GET")
                 return await resources.tell_identity(request, org_id, user_id)
             case _:
                 return None
-        _require(request, *allowed)
+        require_method(request, *allowed)
         return await answer(request)
-
-
-def _require(request: HttpRequest, *allowed: str) -> None:
-    if request.method not in allowed:
-        raise MethodNotAllowed(
-            f"HTTP Method '{request.method[:16]}' not allowed. Allowed are {', '.join(allowed)}",
-            allowed=allowed,
-        )

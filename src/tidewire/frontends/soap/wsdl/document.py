@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
 from tidewire.access.describe import FIELD_KINDS, SOAP_TYPES
+from tidewire.frontends.soap.layouts import MENUS
 from tidewire.frontends.soap.wire import Dialect
 from tidewire.frontends.soap.wire_errors import exception_codes, status_codes
 from tidewire.frontends.soap.wsdl.shapes import (
@@ -23,7 +24,6 @@ _WSDL_NS = "http://schemas.xmlsoap.org/wsdl/"
 _SOAP_NS = "http://schemas.xmlsoap.org/wsdl/soap/"
 _XSD_NS = "http://www.w3.org/2001/XMLSchema"
 _TRANSPORT = "http://schemas.xmlsoap.org/soap/http"
-_APP_MENUS = ("AppSwitcher", "Salesforce1", "NetworkTabs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _object_schema(dialect: Dialect, records: Sequence[RecordShape]) -> str:
 def _api_schema(dialect: Dialect) -> str:
     types = _simple("ID", '<length value="18"/><pattern value="[a-zA-Z0-9]{18}"/>')
     types += _simple("QueryLocator", "")
-    types += _enumeration("AppMenuType", _APP_MENUS)
+    types += _enumeration("AppMenuType", MENUS)
     types += _enumeration("StatusCode", status_codes())
     types += _enumeration("fieldType", FIELD_KINDS)
     types += _enumeration("soapType", (kind.replace("urn:", "tns:") for kind in SOAP_TYPES))
