@@ -157,8 +157,9 @@ class Applier:
             if state is None and has_snapshot(self._lake):
                 # Selected, or renamed, after the snapshot: its older records are in no event.
                 found = Resync(entity, "new", max(used.values()))
-            if found is not None:
-                resyncs.setdefault(entity, found)
+            # Of several reasons the latest one says how new the read must be.
+            if found is not None and (entity not in resyncs or found.since > resyncs[entity].since):
+                resyncs[entity] = found
         being_read = {*open_resyncs(self._lake), *resyncs}
         for entity, rows in changes.items():
             if entity not in being_read:

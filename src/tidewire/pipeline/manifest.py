@@ -50,13 +50,15 @@ lock = threading.RLock()
 class EntityState:
     """One object in the manifest: up to where its base reaches, whether it is being read again as a whole
     (or that has failed), how many of its records are, and the schemas its columns come from, in the order
-    of their last use.
+    of their last use. Schemas `ahead` came by reads that apply has not reached: they bring columns, but their types
+    do not count yet.
     """
 
     base_position: int = NO_POSITION
     state: str = READY
     dirty: int = 0
     schemas: tuple[str, ...] = ()
+    ahead: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,9 @@ def _limit_of(as_of: Moment | None) -> tuple[str, int | None]:
 
 def _parse_row(row: Mapping[str, object]) -> ManifestRow:
     entities = {
-        entity: EntityState(**{**state, "schemas": tuple(state["schemas"])})
+        entity: EntityState(
+            **{**state, "schemas": tuple(state["schemas"]), "ahead": tuple(state.get("ahead", ()))}
+        )
         for entity, state in json.loads(str(row["entities"])).items()
     }
     versions = json.loads(str(row["table_versions"]))
@@ -168,13 +172,14 @@ def append(
     dead_letters: int = 0,
     versions: Mapping[str, int] | None = None,
     schemas: Mapping[str, Sequence[str]] | None = None,
+    ahead: Mapping[str, str] | None = None,
     bases: Mapping[str, int] | None = None,
 ) -> ManifestRow:
     """Write the next row: the one before, and what has changed. Raises WriteConflict.
 
     `span` is what a batch of apply covers; other causes keep the position. `versions` are those of tables
-    written since, `schemas` the ids that each object was met with, in the order of their last use, `bases`
-    the new base positions of objects whose replica is among `versions`.
+    written since, `schemas` the ids that each object was met with, in the order of their last use, `ahead` those
+    of reads that apply has not reached, `bases` the new base positions of objects whose replica is among `versions`.
     """
     with lock:
         # Opened first: a row that comes in between makes the commit fail, and no number is given out twice.
@@ -189,7 +194,7 @@ def append(
             changes=changes,
             dead_letters=dead_letters,
             table_versions={**before.table_versions, **(versions or {})},
-            entities=_next_entities(lake, before.entities, schemas or {}, bases or {}),
+            entities=_next_entities(lake, before.entities, schemas or {}, ahead or {}, bases or {}),
             cause=cause,
         )
         rows = pa.Table.from_pylist([_render_row(row)], schema=MANIFEST)
@@ -203,7 +208,7 @@ def refresh(lake: Lake, epoch: int, now_ms: int) -> None:
     """
     with lock:
         row = newest(lake)
-        if row is not None and _next_entities(lake, row.entities, {}, {}) != row.entities:
+        if row is not None and _next_entities(lake, row.entities, {}, {}, {}) != row.entities:
             append(lake, epoch, now_ms, cause="reads")
 
 
@@ -220,12 +225,13 @@ def _next_entities(
     lake: Lake,
     before: Mapping[str, EntityState],
     schemas: Mapping[str, Sequence[str]],
+    ahead: Mapping[str, str],
     bases: Mapping[str, int],
 ) -> dict[str, EntityState]:
     dirty = {entity: len(records) for entity, records in open_dirty(lake).items()}
     resyncs, failed = open_resyncs(lake), failed_resyncs(lake)
     found: dict[str, EntityState] = {}
-    for entity in sorted({*before, *schemas, *bases, *dirty, *resyncs, *failed}):
+    for entity in sorted({*before, *schemas, *ahead, *bases, *dirty, *resyncs, *failed}):
         state = before.get(entity, EntityState())
         asked = resyncs.get(entity)
         word = FAILED if entity in failed else READY
@@ -237,6 +243,7 @@ def _next_entities(
             state=word,
             dirty=dirty.get(entity, 0),
             schemas=_next_schemas(lake, state.schemas, schemas.get(entity, ())),
+            ahead=_next_ahead(state.ahead, ahead.get(entity), schemas.get(entity, ())),
         )
     return found
 
@@ -255,6 +262,11 @@ def _next_schemas(lake: Lake, before: tuple[str, ...], used: Sequence[str]) -> t
     return tuple(kept)
 
 
+def _next_ahead(before: tuple[str, ...], new: str | None, used: Sequence[str]) -> tuple[str, ...]:
+    found = dict.fromkeys((*before, new) if new is not None else before)
+    return tuple(schema_id for schema_id in found if schema_id not in used)
+
+
 @lru_cache(maxsize=512)
 def _kinds_by(schema_json: str) -> dict[str, Kind]:
     return parse_kinds(schema_json)
@@ -265,6 +277,11 @@ def kinds_from(schemas: Sequence[str], texts: Mapping[str, str]) -> dict[str, Ki
     return merge_kinds(
         (schema_id, _kinds_by(texts[schema_id])) for schema_id in schemas if schema_id in texts
     )
+
+
+def kinds_of_state(state: EntityState, texts: Mapping[str, str]) -> dict[str, Kind]:
+    """The columns of a replica at a row of the manifest."""
+    return {**kinds_from(state.ahead, texts), **kinds_from(state.schemas, texts)}
 
 
 def retyped_kinds(

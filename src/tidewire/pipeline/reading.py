@@ -25,7 +25,7 @@ from tidewire.pipeline.manifest import (
     AtNumber,
     ManifestRow,
     Moment,
-    kinds_from,
+    kinds_of_state,
     newest,
     retyped_kinds,
     try_first_number,
@@ -109,7 +109,7 @@ def open_view(lake: Lake, entity: str, as_of: Moment | None = None) -> ReplicaVi
     version = row.table_versions.get(name)
     base = _open_base(lake, name, version) if version is not None else None
     texts = load_schemas(lake)
-    kinds = kinds_from(state.schemas, texts)
+    kinds = kinds_of_state(state, texts)
     if base is not None:
         kinds = {**kinds_of(arrow_schema(base)), **kinds}
     base_position = state.base_position if base is not None else NO_POSITION

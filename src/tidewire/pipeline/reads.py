@@ -156,7 +156,8 @@ def commit_reads(
             return False
         position = row.position if row is not None else manifest.NO_POSITION
         is_ahead = any(page.fence > position for page in pages)
-        _keep_schema(lake, epoch, now_ms, description, state, is_ahead)
+        if pages or state is None:
+            _keep_schema(lake, epoch, now_ms, description, state, is_ahead)
         versions: dict[str, int] = {}
         rows = render_reads(pages, description.schema_id, now_ms)
         if rows.num_rows:
@@ -222,19 +223,22 @@ def _keep_schema(
     """See that rows by this schema have their columns in the manifest before they are there.
 
     If apply has not come as far as the read, the schema may be newer than what apply has met, and its types must
-    not count yet: it stands before the others until an event, or a later read, brings it up.
+    not count yet: it stands apart until an event, or a later read, brings it up.
     """
     texts = load_schemas(lake)
     if description.schema_id not in texts:
         append_schemas(lake, {description.schema_id: (description.schema_json, 0)}, epoch)
         texts[description.schema_id] = description.schema_json
-    schemas = state.schemas if state is not None else ()
-    kinds = manifest.kinds_from(schemas, texts)
-    is_known = all(kinds.get(name) is kind for name, kind in description.kinds.items())
-    if state is not None and (is_known or (is_ahead and description.schema_id in schemas)):
-        return
-    used = [description.schema_id, *(schemas if is_ahead else ())]
-    manifest.append(lake, epoch, now_ms, cause=WRITER, schemas={description.entity: used})
+    schema_id, entity = description.schema_id, description.entity
+    if state is not None:
+        kinds = manifest.kinds_from(state.schemas, texts)
+        is_known = all(kinds.get(name) is kind for name, kind in description.kinds.items())
+        if is_known or (is_ahead and schema_id in (*state.schemas, *state.ahead)):
+            return
+    if is_ahead and state is not None and state.schemas:
+        manifest.append(lake, epoch, now_ms, cause=WRITER, ahead={entity: schema_id})
+    else:
+        manifest.append(lake, epoch, now_ms, cause=WRITER, schemas={entity: [schema_id]})
     crash_point("pipeline.reads.after_schema")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,24 @@ def test_archive_that_is_not_there_is_refused(tmp_path: Path) -> None:
     settings = BusSettings("h:1", "/t", token="t", org_id="o", export="off")
     reader = TidewireStreamReader(settings, ReadSettings(archive=str(tmp_path / "none")))
     with pytest.raises(ConfigInvalid, match="there is no lake at"):
+        reader.initialOffset()
+
+
+@pytest.mark.parametrize(
+    "org_id, topic, words",
+    [
+        ("00D000000000001EAA", "/t", "archive of org 00D0"),
+        ("", "/other", "archive of the channel /other, not of /t"),
+    ],
+)
+def test_archive_of_another_org_or_channel_is_refused(
+    tmp_path: Path, org_id: str, topic: str, words: str
+) -> None:
+    kept = {"org_id": org_id, "topic": topic, "incarnation": ""}
+    tmp_path.joinpath("_origin.json").write_text(json.dumps(kept))
+    settings = BusSettings("h:1", "/t", token="t", org_id="00D000000000002EAA", export="off")
+    reader = TidewireStreamReader(settings, ReadSettings(archive=str(tmp_path)))
+    with pytest.raises(ConfigInvalid, match=words):
         reader.initialOffset()
 
 

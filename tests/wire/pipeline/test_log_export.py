@@ -16,16 +16,19 @@ import pytest
 from tests.edges import edged
 from tests.orgs import READER
 from tests.pipeline.archiving import settings_for
+from tests.pipeline.histories import History, write_bronze
 from tests.running import Rest
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD
 from tidewire.errors import ChannelUnknown, ReplayIdExpired, ReplayIdInvalid
 from tidewire.pipeline.bus import Bus, BusSettings
+from tidewire.pipeline.hybrid import HybridPlanner
 from tidewire.pipeline.log_export import LogExport, find_export
 from tidewire.pipeline.offsets import Offset
 from tidewire.pipeline.source import ROWS, ReadSettings, read_partition
 from tidewire.pipeline.source_plans import BusPlanner, ExportPlanner, open_planner
 from tidewire.pipeline.spans import Span, join_spans
+from tidewire.pipeline.tables import Lake
 from tidewire.testing import ServerProcess
 
 CONTACTS = "/data/ContactChangeEvent"
@@ -98,6 +101,22 @@ def test_planner_over_the_export_cuts_by_rows_and_stops_at_its_bound(
     planner.check(Offset(through, planner.incarnation_of(through)))
     with pytest.raises(ReplayIdInvalid, match="belongs to incarnation other-1"):
         planner.check(Offset(through, "other-1"))
+    planner.close()
+
+
+def test_archive_that_begins_later_than_the_log_leaves_older_events_to_the_server(
+    server: ServerProcess, bus: Bus, export: LogExport, contacts: tuple[int, int], tmp_path: Path
+) -> None:
+    after, through = contacts
+    later = History(through)
+    later.create("Contact", {"Name.LastName": "archived"})
+    later.commit()
+    lake = Lake(str(tmp_path / "lake"))
+    write_bronze(lake, later.events, later.position)
+    planner = HybridPlanner(lake, ExportPlanner(bus, server.http, SystemClock()))
+    oldest = export.plan(0, limit=0).after
+    assert oldest <= after
+    assert planner.starting("earliest") == planner.starting("@1000") == oldest
     planner.close()
 
 
