@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.edges import CHANGES, PATH, WAIT_S, Client, edges_of, record_ids, unt
 from tests.running import API, InDoubt, Rest, call_metadata, read_topic
 from tidewire.errors import InternalError
 from tidewire.testing import READER_USERNAME, ServerProcess
+from tidewire.testing.process import choose_ports
 
 
 @pytest.fixture(scope="module")
@@ -286,6 +288,22 @@ def test_stopping_server_answers_held_connects_with_retry(tmp_path: Path) -> Non
         assert reply["advice"]["reconnect"] == "retry"
         wait_ended(server.pid)  # a second signal at the very end would find nobody who handles it
         server.stop()
+
+
+def test_port_on_which_another_server_has_just_ended_is_free_for_edges(tmp_path: Path) -> None:
+    (port,) = choose_ports(1)
+    address = ("127.0.0.1", port)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+        with socket.create_connection(address) as client:
+            # Who closes first keeps the port in mind for a minute.
+            listener.accept()[0].close()
+            assert client.recv(1) == b""
+    options = ["--edges", "1", "--grpc", f"127.0.0.1:{port}"]
+    with ServerProcess(tmp_path / "data", options=options) as server:
+        assert server.grpc.endswith(f":{port}")
 
 
 def _is_alive(pid: int) -> bool:

@@ -233,7 +233,10 @@ def _open_socket(address: str, setting: str, *, is_held: bool) -> socket.socket:
         made.close()
         held = socket.socket(family, socket.SOCK_STREAM)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        # Connections of a server that was here a minute ago do not count; who comes later must share, not take it.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(where)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except OSError as error:
         raise ConfigInvalid(
             f"{setting}: cannot listen on {address}: {error.strerror}", setting=setting

@@ -400,8 +400,10 @@ class Org:
         self.oracle.told.append(told)
 
     def _spoil(self, events: list[BusEvent]) -> None:
-        """Damage the end of some payloads."""
+        """Damage the end of some payloads, but not of an object's first event: a moment when nothing of an object was
+        understood has no columns for what is read of it later."""
         positions = [event.replay_id for event in events]
+        first = {e.header["entityName"]: e.replay_id for e in reversed(self.history.events)}
         for event in events:
             if positions.count(event.replay_id) > 1:
                 continue
@@ -410,6 +412,7 @@ class Org:
                 self.random.random() < 0.04
                 and notes[0].kind in ("update", "full")
                 and notes[0].entity != "Bill__c"
+                and event.replay_id > first[notes[0].entity]
             ):
                 event.payload = event.payload[:-1]
                 self.oracle.told = [t for t in self.oracle.told if t.position != event.replay_id]

@@ -67,7 +67,7 @@ def commit_reads(lake: Lake, org: Org, entity: str, ids: list[str], fence: int, 
             {
                 "record_id": record_id,
                 "replay_id": fence,
-                "sequence": 0,
+                "sequence": len(org.oracle.told),
                 "change_type": "MISSING" if values is None else "READ",
                 "commit_ms": 0,
                 "schema_id": org.schema_at(entity, now).schema_id,
@@ -83,7 +83,9 @@ def commit_reads(lake: Lake, org: Org, entity: str, ids: list[str], fence: int, 
         control = open_table(lake, DIRTY_TABLE, DIRTY)
         append_rows(control, render_dirty(done, 0, "done"), None, EPOCH, "reads")
         row = manifest.newest(lake)
-        is_new = row is None or entity not in row.entities
+        state = row.entities.get(entity) if row is not None else None
+        # An object of which nothing but a damaged event has come has no schema yet either.
+        is_new = state is None or not state.schemas
         schemas = {entity: [SCHEMAS[entity][0].schema_id]} if is_new else {}
         versions = {table.name: table.delta.version()}
         manifest.append(lake, EPOCH, 0, cause="reads", versions=versions, schemas=schemas)
