@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,14 +183,21 @@ def test_snapshot_whose_clock_is_set_back_in_between_is_done_and_can_be_asked_fo
     assert mirror.living() == mirror.truth()
 
 
-def test_object_read_after_it_was_given_up_is_ready_though_the_clock_was_set_back(scratch: Path) -> None:
+def ask_without_contacts(scratch: Path, entities: Sequence[str]) -> Mirror:
+    """A lake whose objects are asked for at a server that refuses to give contacts."""
     mirror = Mirror(Org(4), scratch)
     for _ in range(4):
         mirror.org.transact()
     mirror.reader.refuse = lambda entity, ids: AccessDenied("no") if entity == "Contact" else None
     mirror.archived = snapshot.read_position(mirror.reader, "Account")
     snapshot.begin(mirror.lake, EPOCH, mirror.archived, mirror.clock)
-    resync.ask(mirror.lake, EPOCH, mirror.clock.now_ms(), [Resync("Contact", "snapshot", mirror.archived)])
+    asked = [Resync(entity, "snapshot", mirror.archived) for entity in entities]
+    resync.ask(mirror.lake, EPOCH, mirror.clock.now_ms(), asked)
+    return mirror
+
+
+def test_object_read_after_it_was_given_up_is_ready_though_the_clock_was_set_back(scratch: Path) -> None:
+    mirror = ask_without_contacts(scratch, ["Contact"])
     while open_resyncs(mirror.lake):
         mirror.clock.advance(400)
         mirror.resyncer.advance()
@@ -244,14 +251,7 @@ def test_resync_that_apply_has_not_reached_waits_and_then_is_done(scratch: Path)
 
 
 def test_object_that_cannot_be_read_ends_as_failed_and_holds_up_nobody(scratch: Path) -> None:
-    mirror = Mirror(Org(4), scratch)
-    for _ in range(4):
-        mirror.org.transact()
-    mirror.reader.refuse = lambda entity, ids: AccessDenied("no") if entity == "Contact" else None
-    mirror.archived = snapshot.read_position(mirror.reader, "Account")
-    snapshot.begin(mirror.lake, EPOCH, mirror.archived, mirror.clock)
-    asked = [Resync(entity, "snapshot", mirror.archived) for entity in ENTITIES]
-    resync.ask(mirror.lake, EPOCH, mirror.clock.now_ms(), asked)
+    mirror = ask_without_contacts(scratch, ENTITIES)
     for _ in range(30):
         mirror.clock.advance(400)
         mirror.resyncer.advance()
