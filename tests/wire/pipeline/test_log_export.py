@@ -115,8 +115,9 @@ def test_archive_that_begins_later_than_the_log_leaves_older_events_to_the_serve
     write_bronze(lake, later.events, later.position)
     planner = HybridPlanner(lake, ExportPlanner(bus, server.http, SystemClock()))
     oldest = export.plan(0, limit=0).after
-    assert oldest <= after
-    assert planner.starting("earliest") == planner.starting("@1000") == oldest
+    assert planner.starting("earliest") == oldest
+    # A time leads to the first change; the log may begin before it with events of other kinds.
+    assert oldest <= planner.starting("@1000") <= after
     planner.close()
 
 
