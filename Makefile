@@ -8,7 +8,8 @@ PYTHON ?= python3
 # Flags of `tidewire demo` for `make run`, as in: make run DEMO="--http 127.0.0.1:9090"
 DEMO ?=
 STAMPS := $(VENV)/stamps
-PYTEST := $(BIN)/pytest
+# Shuffled, but alike in every run, so that a change alone can break a test. Without it pytest takes a new order.
+PYTEST := $(BIN)/pytest --randomly-seed=8
 PAGE := src/tidewire/console/static/index.html
 CLIENTS := tests/clients/node_modules/.package-lock.json
 JAVA_CLIENTS := $(STAMPS)/java-clients

@@ -17,6 +17,7 @@ _FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+_START_MS = 120_000  # the usual 30 s are soon over on a busy machine
 
 
 @contextmanager
@@ -25,6 +26,8 @@ def running_chromium() -> Iterator[Browser]:
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert path is not None, "no Chromium on this machine; scripts/prerequisites installs it"
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, headless=True, args=_FLAGS)
+        chromium = playwright.chromium.launch(
+            executable_path=path, headless=True, args=_FLAGS, timeout=_START_MS
+        )
         yield chromium
         chromium.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,15 @@ SECRET_NAME = "Zephyr Confidential"  # in everything of org B that has a name
 B_ADMIN = "admin@beta.example"
 B_CLIENT = "beta-app"
 _USAGE_METRICS = USAGE_METRIC.table
+# What moves with the time: metrics take ids with every new hour, and a session's last use is noted every few minutes.
+_READS = {
+    "numbers": f"SELECT * FROM numbers WHERE name <> 'id:{USAGE_METRIC.key_prefix}'",
+    "login_sessions": (
+        "SELECT token_hash, session_id, user_id, kind, client_id, scopes, peer, grant_id, started_ms"
+        " FROM login_sessions"
+    ),
+}
+_FORGETTING_S = 60.0
 _ROWS = {True: 205, False: 3}  # more than a page in org B, so that it has a locator and ids that A has not
 # Ids, keys, times and counts that differ between any two calls.
 _VARIES = (
@@ -251,7 +261,16 @@ def dump(pair: Pair) -> dict[str, list[tuple[Any, ...]]]:
             for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
         ]
         return {
-            name: sorted(db.execute(f"SELECT * FROM {name}").fetchall(), key=repr)  # names of our own
+            name: sorted(db.execute(_READS.get(name, f"SELECT * FROM {name}")).fetchall(), key=repr)
             for name in tables
             if name not in ("progress", "sqlite_sequence", "sqlite_stat1", "event_usage", _USAGE_METRICS)
         }
+
+
+def assert_untouched(pair: Pair, before: dict[str, list[tuple[Any, ...]]]) -> None:
+    """Org B has the rows of an earlier dump."""
+    deadline = time.monotonic() + _FORGETTING_S
+    # A streaming client of its own that has said goodbye is forgotten a moment after it was answered.
+    while (found := dump(pair))["kept_clients"] != before["kept_clients"] and time.monotonic() < deadline:
+        continue
+    assert found == before

@@ -41,7 +41,7 @@ def wait_for_end(rest: Rest, job_id: str) -> Json:
     raise AssertionError("the job does not end")
 
 
-@pytest.mark.parametrize("point", ["jobs.chunk_done:4", "writer.before_commit:20"])
+@pytest.mark.parametrize("point", ["jobs.chunk_done:4", "writer.before_commit:27"])
 def test_job_killed_between_or_inside_chunks_writes_every_row_once(tmp_path: Path, point: str) -> None:
     with ServerProcess(tmp_path / "data") as server:
         rest = Rest(server.http, server.login())

@@ -1,4 +1,4 @@
-"""One Spark session for all pipeline tests: starting one takes longer than most of them."""
+"""What pipeline tests share: one Spark session, since starting one takes longer than most of them, and servers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidewire.pipeline.spark import start_session
+from tidewire.testing import LocalServer
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +16,10 @@ def spark() -> Iterator[SparkSession]:
     session = start_session("local[2]")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def source() -> Iterator[LocalServer]:
+    """A server in a process of its own, whose transactions may overflow."""
+    with LocalServer(form="process") as process:
+        yield process

@@ -44,6 +44,7 @@ class HistoryBus:
         self.may_answer.set()
         self.schemas = {s.schema_id: s.json for versions in SCHEMAS.values() for s in versions}
         self._closing = threading.Event()
+        self._counting = threading.Lock()
         # Or the system may give the same port to a server of another test, and share its callers out.
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
         handlers = {
@@ -103,16 +104,19 @@ class HistoryBus:
         sent = 0
         self.may_answer.wait()
         while not self._closing.is_set() and context.is_active():
-            page = [e for e in self.events if e.replay_id > position][: min(PAGE, demand[0])]
+            # Both before the events: what is said to be nothing must be so for what was asked for by then.
+            head, wanted = self.head, demand[0]
+            page = [e for e in self.events if e.replay_id > position][: min(PAGE, wanted)]
             if not page:
-                if demand[0] and position < self.head:
-                    position = self.head
+                if wanted and position < head:
+                    position = head
                     yield pb.FetchResponse(
                         latest_replay_id=replay_bytes(position), pending_num_requested=demand[0]
                     )
                 self._closing.wait(0.02)
                 continue
-            demand[0] -= len(page)
+            with self._counting:
+                demand[0] -= len(page)
             position = page[-1].replay_id
             said = page
             if self.is_sloppy:
@@ -132,7 +136,8 @@ class HistoryBus:
     def _count_demand(self, requests: Iterator[Any], demand: list[int]) -> None:
         try:
             for request in requests:
-                demand[0] = min(demand[0] + request.num_requested, 100)
+                with self._counting:
+                    demand[0] = min(demand[0] + request.num_requested, 100)
         except grpc.RpcError:
             return  # the client hung up
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tests.running import API, Refused, Rest
 from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.tables import Lake, read_rows, try_open_table
 from tidewire.testing import LocalServer
 
 _TOOLING = "/services/data/v62.0/tooling"
@@ -304,3 +304,21 @@ def changed_pairs(bronze: pa.Table) -> list[tuple[str, int, str]]:
         if row["entity"] is not None
         for record_id in row["record_ids"]
     )
+
+
+def assert_lake_is_true(rest: Rest, lake: Lake) -> None:
+    """The replicas are the server's records, and history is the archive, each change once."""
+    for entity in OBJECTS:
+        assert replica_rows(lake, entity) == source_rows(rest, entity) != {}
+    bronze = try_open_table(lake, "bronze")
+    assert bronze is not None
+    told_changes = changed_pairs(read_rows(bronze))
+    kept: list[tuple[str, int, str]] = []
+    for name in lake.names("history"):
+        table = try_open_table(lake, name)
+        assert table is not None
+        rows = read_rows(table, ["replay_id", "record_id"])
+        entity = name.partition("/")[2]
+        kept += [(entity, row["replay_id"], row["record_id"]) for row in rows.to_pylist()]
+    assert sorted(kept) == told_changes
+    assert len(set(kept)) == len(kept)

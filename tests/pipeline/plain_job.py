@@ -10,7 +10,11 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_LATE = "Python worker failed to connect back"
 
 
 def where(_: Iterable[int]) -> Iterator[str]:
@@ -18,6 +22,19 @@ def where(_: Iterable[int]) -> Iterator[str]:
     import tidewire.pipeline.source
 
     yield str(tidewire.pipeline.source.__file__)
+
+
+def drain(writer: DataStreamWriter) -> None:
+    """Let a query take all there is now."""
+    for tries_left in reversed(range(8)):
+        try:
+            writer.trigger(availableNow=True).start().awaitTermination()
+        except StreamingQueryException as error:
+            # Spark gives a planner's process ten seconds to start, which are not enough on a busy machine.
+            if not tries_left or _LATE not in str(error):
+                raise
+        else:
+            return
 
 
 def main(package: str, endpoint: str, url: str, folder: str) -> None:
@@ -40,14 +57,11 @@ def main(package: str, endpoint: str, url: str, folder: str) -> None:
     channel = server | {"topic": "/data/AccountChangeEvent", "rows_per_partition": "4"}
     by_bus = spark.read.format("tidewire").options(**channel, export="off", settle_s="60").load()
     events = spark.readStream.format("tidewire").options(**channel).load()
-    query = (
+    drain(
         events.writeStream.format("parquet")
         .option("path", f"{folder}/events")
         .option("checkpointLocation", f"{folder}/checkpoint")
-        .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
     records = spark.read.format("tidewire-records").options(**server, entity="Account").load()
     told = {
         "driver": tidewire.__file__,

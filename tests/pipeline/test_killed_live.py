@@ -4,7 +4,6 @@ end the replicas are the server's records, row for row, and history is the archi
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -12,77 +11,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.pipeline.live_org import (
-    MAX_CHANGES,
-    OBJECTS,
-    Load,
-    changed_pairs,
-    make_one_of_each,
-    replica_rows,
-    select_objects,
-    source_rows,
-)
+from tests.pipeline.driving import ROOT, Driver, has_copied, told, wait_for
+from tests.pipeline.live_org import MAX_CHANGES, Load, assert_lake_is_true, make_one_of_each, select_objects
 from tests.running import Rest
 from tidewire.pipeline.status import read_status
-from tidewire.pipeline.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.tables import Lake
 from tidewire.testing import LocalServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(7_200)]
-ROOT = Path(__file__).parents[2]
-_PAUSE_S = 0.2
-_TRIES = 9_000
-
-
-class Driver:
-    """A pipeline in a process group of its own."""
-
-    def __init__(self, server: LocalServer, lake: Lake, master: str, log: Path) -> None:
-        self._log = log
-        command = [sys.executable, "-m", "tidewire.cli", "pipeline", "run", "--lake", lake.path]
-        command += ["--endpoint", server.grpc, "--url", server.http, "--master", master, "--max-rows", "1000"]
-        with log.open("ab") as stream:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True
-            )
-
-    def kill(self) -> None:
-        """As `kill -9` would; its JVM notices by itself."""
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        """As it is stopped in earnest."""
-        self.process.terminate()
-        assert self.process.wait(600) == 0, self.tail()
-
-    def check(self) -> None:
-        """Fails if it has ended by itself."""
-        assert self.process.poll() is None, self.tail()
-
-    def tail(self) -> str:
-        """What it said last."""
-        return self._log.read_text(errors="replace")[-3000:]
-
-    def bury(self) -> None:
-        """Leave nothing behind."""
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
-        self.process.wait()
-
-
-@pytest.fixture
-def source() -> Iterator[LocalServer]:
-    """A server in a process of its own, whose transactions may overflow."""
-    with LocalServer(form="process") as process:
-        yield process
 
 
 @pytest.fixture
@@ -137,23 +79,8 @@ def _iter_processes() -> Iterator[tuple[int, int, str]]:
             yield int(entry.name), int(fields[1]), command
 
 
-def told(lake: Lake) -> dict[str, Any]:
-    """What the pipeline last said of itself."""
-    try:
-        status: dict[str, Any] = json.loads((Path(lake.path) / "status.json").read_text())
-    except FileNotFoundError:
-        return {}
-    return status
-
-
-def wait_for(driver: Driver, what: str, is_so: Any) -> None:
-    pause = threading.Event()
-    for _ in range(_TRIES):
-        if is_so():
-            return
-        driver.check()
-        pause.wait(_PAUSE_S)
-    raise AssertionError(f"never came: {what}; {driver.tail()}")
+def has_archived_more(lake: Lake, than: int) -> bool:
+    return bool(told(lake).get("archived", 0) > than)
 
 
 def put_through(server: LocalServer, lake: Lake, master: str, kills: int, seed: int, log: Path) -> None:
@@ -170,18 +97,18 @@ def put_through(server: LocalServer, lake: Lake, master: str, kills: int, seed: 
             load.check()
             pause.wait(0.05)
         driver = Driver(server, lake, master, log)
-        wait_for(driver, "a first event", lambda: told(lake).get("archived", 0) > 0)
+        wait_for(driver, "a first event", partial(has_archived_more, lake, 0))
         load.done.clear()
         for number in range(kills):
             load.check()
             if choose.random() < 0.8:
                 # More than was there when the last one died: most drivers get to do something.
-                before = read_status(lake).archived
-                wait_for(driver, "progress", lambda at=before: told(lake).get("archived", 0) > at)
+                wait_for(driver, "progress", partial(has_archived_more, lake, read_status(lake).archived))
             pause.wait(choose.random() * 5)
             victims = executors(log.parent, driver.process.pid)
             if number % 2 and victims:
-                os.kill(choose.choice(victims), signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it ended by itself just now
+                    os.kill(choose.choice(victims), signal.SIGKILL)
             else:
                 driver.kill()
                 driver = Driver(server, lake, master, log)
@@ -211,23 +138,6 @@ def put_through(server: LocalServer, lake: Lake, master: str, kills: int, seed: 
         assert_lake_is_true(rest, lake)
 
 
-def assert_lake_is_true(rest: Rest, lake: Lake) -> None:
-    for entity in OBJECTS:
-        assert replica_rows(lake, entity) == source_rows(rest, entity) != {}
-    bronze = try_open_table(lake, "bronze")
-    assert bronze is not None
-    told_changes = changed_pairs(read_rows(bronze))
-    kept: list[tuple[str, int, str]] = []
-    for name in lake.names("history"):
-        table = try_open_table(lake, name)
-        assert table is not None
-        rows = read_rows(table, ["replay_id", "record_id"])
-        entity = name.partition("/")[2]
-        kept += [(entity, row["replay_id"], row["record_id"]) for row in rows.to_pylist()]
-    assert sorted(kept) == told_changes
-    assert len(set(kept)) == len(kept)
-
-
 def test_replicas_equal_the_server_after_kills_on_local_threads(
     source: LocalServer, tmp_path: Path, kills: int, seed: int
 ) -> None:
@@ -252,7 +162,7 @@ def test_driver_that_was_passed_over_while_it_hung_ends_and_has_written_nothing(
         first = Driver(source, lake, "local[2]", log)
         second = None
         try:
-            wait_for(first, "a copy", lambda: told(lake).get("health") == "ok")
+            wait_for(first, "a copy", lambda: has_copied(lake))
             first.process.send_signal(signal.SIGSTOP)
             make_one_of_each(rest)
             # As where the first one's machine cannot be reached, and its lock is not seen.

@@ -18,7 +18,7 @@ from tidewire.pipeline.run import PipelineConfig, run_pipeline
 from tidewire.pipeline.tables import Lake
 from tidewire.testing import LocalServer, ServerProcess
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 FIELDS = ("Id", "Name", "Phone", "AnnualRevenue", "NumberOfEmployees", "BillingCity", "LastModifiedDate")
 
 
@@ -126,7 +126,8 @@ def test_new_lake_of_a_quiet_server_is_copied_without_a_query_that_finds_nothing
     config = config_for(fresh_server, lake, by_oauth=True, snapshot=True)
     lines: list[str] = []
     status = run_pipeline(config, threading.Event(), spark=spark, report=lines.append)
-    assert lines == [
+    # What a busy machine makes Spark do again is no step of its own.
+    assert [line for line in lines if not line.startswith("trying again: ")] == [
         "asking for a copy of all records",
         "archiving what the server has",
         "reading records",

@@ -18,6 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import tidewire
+from tests.pipeline.plain_job import drain
 from tests.running import Rest
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
@@ -27,7 +28,7 @@ from tidewire.pipeline.run import parse_failure
 from tidewire.pipeline.tables import Lake, read_rows, try_open_table
 from tidewire.testing import ServerProcess
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 TOPIC = "/data/AccountChangeEvent"
 
 
@@ -56,13 +57,7 @@ def run_query(rows: DataFrame, checkpoint: Path) -> list[dict[str, Any]]:
         with lock:
             seen.extend(found)
 
-    query = (
-        rows.writeStream.foreachBatch(take)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    drain(rows.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint)))
     return seen
 
 
@@ -111,16 +106,8 @@ def test_replay_from_the_archive_and_the_bus_equals_the_bus(
     lake = Lake(str(tmp_path / "lake"))
     options = options_for(fresh_server, bronze=lake.path)
     archive = archive_batch(lake, 1, SystemClock())
-    query = (
-        spark.readStream.format("tidewire")
-        .options(**options)
-        .load()
-        .writeStream.foreachBatch(archive)
-        .option("checkpointLocation", str(tmp_path / "archive"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    stream = spark.readStream.format("tidewire").options(**options).load()
+    drain(stream.writeStream.foreachBatch(archive).option("checkpointLocation", str(tmp_path / "archive")))
     bronze = try_open_table(lake, "bronze")
     assert bronze is not None
     archived = read_rows(bronze)

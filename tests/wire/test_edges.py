@@ -230,7 +230,8 @@ def test_edges_that_die_are_replaced_and_clients_resume_without_loss(tmp_path: P
                 replay_id = event["event"]["replayId"]
             before = edges_of(server)
             assert len(before) == 2
-            for pid in before[: 1 + number % 2]:
+            killed = before[: 1 + number % 2]
+            for pid in killed:
                 os.kill(pid, signal.SIGKILL)
             while True:
                 try:
@@ -238,6 +239,8 @@ def test_edges_that_die_are_replaced_and_clients_resume_without_loss(tmp_path: P
                     break
                 except InDoubt:
                     continue  # not sent: the connection was the dead edge's
+            for pid in killed:
+                wait_ended(pid)  # or it would still be counted
             until(lambda: len(edges_of(server)) == 2)
             while True:
                 try:
@@ -297,17 +300,18 @@ def test_port_on_which_another_server_has_just_ended_is_free_for_edges(tmp_path:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen()
+        # It chooses its other ports now, while this one is taken.
+        server = ServerProcess(tmp_path / "data", options=["--edges", "1", "--grpc", f"127.0.0.1:{port}"])
         with socket.create_connection(address) as client:
             # Who closes first keeps the port in mind for a minute.
             listener.accept()[0].close()
             assert client.recv(1) == b""
-    options = ["--edges", "1", "--grpc", f"127.0.0.1:{port}"]
-    with ServerProcess(tmp_path / "data", options=options) as server:
+    with server:
         assert server.grpc.endswith(f":{port}")
 
 
 def _is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it goes while it is looked at
         return False

@@ -172,6 +172,7 @@ class Wire:
         return list(root[-1][0])
 
     def close(self) -> None:
+        """Hang up; whoever calls again dials anew."""
         self._connection.close()
 
 
@@ -223,8 +224,9 @@ def _definition() -> dict[str, object]:
     return {"objects": objects, "roles": roles, "permission_sets": sets, "users": users}
 
 
-@pytest.fixture(scope="module")
-def matrix(server: ServerProcess) -> Iterator[Matrix]:
+@pytest.fixture(scope="session")
+def kept_matrix(server: ServerProcess) -> Iterator[Matrix]:
+    """Of the whole run, as the server is: a worker may come back to this module, and find its records there."""
     admin = Admin(server)
     admin.apply(**_definition())
     wires = {name: Wire(server, server.login(f"mx_{name}@example.org", PASSWORD)) for name in PEOPLE}
@@ -247,6 +249,13 @@ def matrix(server: ServerProcess) -> Iterator[Matrix]:
     yield Matrix(wires, ids)
     for wire in wires.values():
         wire.close()
+
+
+@pytest.fixture
+def matrix(kept_matrix: Matrix) -> Matrix:
+    for wire in kept_matrix.wires.values():
+        wire.close()  # the server closes connections that were idle for long
+    return kept_matrix
 
 
 each_person = pytest.mark.parametrize("name", PEOPLE)

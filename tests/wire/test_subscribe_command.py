@@ -21,9 +21,9 @@ pytestmark = pytest.mark.timeout(180)  # each test starts a program of its own
 TOPIC = "/topic/SubscribeCommand"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def topic(server: ServerProcess) -> str:
-    """A push topic with two events in it."""
+    """A push topic with two events in it. Of the whole run, as the server is: a worker may come back to this module."""
     rest = Rest(server.http, server.login())
     query = "SELECT Id, Name FROM Account WHERE Name LIKE 'subscribe %'"
     rest.create("PushTopic", {"Name": "SubscribeCommand", "Query": query, "ApiVersion": 62.0})

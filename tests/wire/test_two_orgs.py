@@ -22,6 +22,7 @@ from tests.two_orgs import (
     Pair,
     assert_no_trace,
     assert_same,
+    assert_untouched,
     dump,
     running_pair,
     soap,
@@ -64,7 +65,7 @@ def b_untouched(pair: Pair) -> Iterator[None]:
     """Whatever a test does in org A, org B has the same rows after it."""
     before = dump(pair)
     yield
-    assert dump(pair) == before
+    assert_untouched(pair, before)
 
 
 def rest_paths() -> list[tuple[str, tuple[str, ...]]]:
@@ -120,6 +121,10 @@ def bodies(values: dict[str, str]) -> list[Any]:
 def test_rest_route_answers_for_the_other_org_as_for_nobody(
     pair: Pair, method: str, path: tuple[str, ...]
 ) -> None:
+    while path == ("jobs", "query") and any(
+        job["state"] != "JobComplete" for job in pair.a.done("GET", f"{API}/jobs/query")["records"]
+    ):
+        continue  # what a test before this one has left would end between two looks at the list
     for kinds in fillings(path):
         answers = []
         for values in (pair.foreign, pair.unknown):
@@ -414,7 +419,7 @@ def test_same_channel_carries_the_own_orgs_events_only(pair: Pair) -> None:
     }
     assert [reply["channel"] for reply in bayeux(pair, [connect], pair.b.token)] == ["/meta/connect"]
     bayeux(pair, [{"channel": "/meta/disconnect", "clientId": client_id}], pair.b.token)
-    assert dump(pair) == before
+    assert_untouched(pair, before)
 
 
 # Pub/Sub

@@ -309,7 +309,10 @@ class Allocations:
         obj = self._records.types.catalog.object(NAME)
         changes = await self._records.read(lambda reader: plan_metrics(reader, obj, wanted, hour))
         if not changes.is_nothing:
-            await self._records.write_plain(lambda tx: store_metrics(tx, obj, changes))
+            # Planned again where it is stored: another flush may have done it meanwhile.
+            await self._records.write_plain(
+                lambda tx: store_metrics(tx, obj, plan_metrics(tx, obj, wanted, hour))
+            )
         self._told_hour = hour
 
     async def _save(self) -> None:

@@ -284,15 +284,20 @@ class Hub:
             self._spawn(self._admit_waiting())
 
     async def _admit_waiting(self) -> None:
-        while self._waiting and self._is_started:
+        while (batch := self._next_waiting()) is not None:
             try:
-                await self._load_schemas(self._waiting[0].events)
+                await self._load_schemas(batch.events)
             except PlatformError as error:
                 # Nothing may be skipped: the batch, and every subscriber, waits until the schema can be had.
                 log.warning("delivery.schema_load_failed", extra={"code": error.code})
                 await asyncio.sleep(_SCHEMA_RETRY_S)
                 continue
-            self._admit(self._waiting.popleft())
+            # Two of these run if a hold ends while a schema is fetched: the other one may have had its turn.
+            if self._next_waiting() is batch:
+                self._admit(self._waiting.popleft())
+
+    def _next_waiting(self) -> CommittedBatch | None:
+        return self._waiting[0] if self._waiting and self._is_started else None
 
     def _admit(self, batch: CommittedBatch) -> None:
         events = batch.events

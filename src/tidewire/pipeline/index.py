@@ -104,7 +104,7 @@ class PositionIndex:
         not so many (False). Raises StoreClosed if the server never says anything.
 
         There are no more if the log has been read up to the aim, or if no event has come for `settle_s`, or
-        for EMPTY_S after an empty response, although the subscription works.
+        for EMPTY_S after an empty response without an aim, although the subscription works.
         """
         with self._changed:
             while not self._ended.is_set():
@@ -124,7 +124,9 @@ class PositionIndex:
                         )
                     self._prove()
                 else:
-                    quiet_s = min(settle_s, EMPTY_S) if self._is_empty else settle_s
+                    # An empty response short of the aim was not the last word.
+                    is_last = self._is_empty and self._aim is None
+                    quiet_s = min(settle_s, EMPTY_S) if is_last else settle_s
                     left_s = self._heard_s + quiet_s - now_s
                     if left_s <= 0:
                         return False
@@ -203,3 +205,6 @@ class PositionIndex:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
+        except ValueError:  # as above
+            if not self._ended.is_set():
+                raise

@@ -43,7 +43,7 @@ def check_origin(lake: Lake, bus: Bus) -> None:
     settings = bus.settings
     kept = load_origin(lake)
     org_id = bus.session().org_id or settings.org_id
-    if kept.org_id and org_id and kept.org_id != org_id:
+    if _is_other_org(kept.org_id, org_id):
         raise ConfigInvalid(
             f"the lake {lake.path} is a copy of org {kept.org_id}, and the server is that of org {org_id}. "
             f"{_AGAIN}",
@@ -65,7 +65,7 @@ def check_origin(lake: Lake, bus: Bus) -> None:
 
 def check_archive(lake: Lake, bus: Bus) -> None:
     """Make sure that the lake's archive can stand in for the bus. Raises ConfigInvalid if it is known to be of another
-    channel or org.
+    channel or org, or another pipeline has written it.
     """
     kept, org_id = load_origin(lake), bus.session().org_id
     if kept.topic and kept.topic != bus.settings.topic:
@@ -73,10 +73,16 @@ def check_archive(lake: Lake, bus: Bus) -> None:
             f"the lake {lake.path} is an archive of the channel {kept.topic}, not of {bus.settings.topic}",
             setting="archive",
         )
-    if kept.org_id and org_id and kept.org_id[:15] != org_id[:15]:
+    if _is_other_org(kept.org_id, org_id):
         raise ConfigInvalid(
             f"the lake {lake.path} is an archive of org {kept.org_id}, and the login leads to org {org_id}",
             setting="archive",
+        )
+    bronze = try_open_table(lake, "bronze")
+    if bronze is not None and bronze.committed is None and bronze.delta.file_uris():
+        raise ConfigInvalid(
+            f"no pipeline called {lake.pipeline} has written the archive in the lake {lake.path}",
+            setting="archive_pipeline",
         )
 
 
@@ -88,6 +94,11 @@ def load_origin(lake: Lake) -> Origin:
         return Origin(**{name: str(kept[name]) for name in ("org_id", "topic", "incarnation")})
     except (OSError, ValueError, KeyError, TypeError):
         return Origin()
+
+
+def _is_other_org(kept: str, told: str) -> bool:
+    """Whether both are known and differ; the last three letters of an id only repeat its case."""
+    return bool(kept and told) and kept[:15] != told[:15]
 
 
 def _ask_state(bus: Bus) -> LogPlan | None:

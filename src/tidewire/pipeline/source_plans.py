@@ -238,7 +238,7 @@ class BusPlanner:
         """
         try:
             tip = self._bus.tip()
-        except PlatformError:
+        except (PlatformError, ValueError):  # grpc's word for a connection that was closed meanwhile
             return  # the index meets the same trouble and reports it
         self._tip = tip
         if tip is not None and self._index is not None:

@@ -179,8 +179,9 @@ class StatusReader:
         """The state as the tables tell it."""
         lake, now_ms = self._lake, self._clock.now_ms()
         bronze = peek_table(lake, "bronze")
-        row = manifest.newest(lake)
         applied_table = peek_table(lake, manifest.TABLE)
+        # After it: a batch must not be told as applied without what it has left dirty.
+        row = manifest.newest(lake)
         applied = _committed(applied_table)
         waiting = _read_waiting(lake, bronze, applied)
         oldest_ms: int | None = pc.min(waiting["commit_ms"]).as_py()

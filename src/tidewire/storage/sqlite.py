@@ -129,7 +129,9 @@ class SqliteStore:
             connection.execute(f"PRAGMA user_version = {LAYOUT_VERSION}")
             connection.commit()
         if self._checkpointer is None:
-            self._checkpointer = threading.Thread(target=self._checkpoint, name="checkpoint", daemon=True)
+            self._checkpointer = threading.Thread(
+                target=self._checkpoint, args=(SqliteConnection(self._path),), name="checkpoint", daemon=True
+            )
             self._checkpointer.start()
         return connection
 
@@ -168,8 +170,7 @@ class SqliteStore:
         finally:
             connection.rollback()
 
-    def _checkpoint(self) -> None:
-        connection = SqliteConnection(self._path)
+    def _checkpoint(self, connection: SqliteConnection) -> None:
         # A truncating checkpoint holds the writer's lock while it waits for readers: it must give up soon.
         connection.execute("PRAGMA busy_timeout = 50")
         wal = self._path.with_name(self._path.name + "-wal")

@@ -100,6 +100,24 @@ async def test_replay_from_the_start_hands_over_to_live_without_gap_or_repeat(or
     await hub.close()
 
 
+async def test_hub_released_while_it_fetches_a_schema_admits_every_batch_once(
+    org: TestOrg, hub: Hub, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = await Reader(PlainForm()).start(hub, org.admin, LATEST, "/data/ChangeEvents")
+    head = await org.link.log_head()
+    hub.hold()
+    await org.make_account("one")
+    await org.gate.create(org.call, "Contact", {"LastName": "two"})
+    for _ in range(3):
+        hub.release()
+        hub.hold()
+    hub.release()
+    assert positions(await reader.read(2)) == [head + 1, head + 2]
+    await org.make_account("three")
+    assert positions(await reader.read(3)) == [head + 1, head + 2, head + 3]
+    assert "delivery.task_failed" not in caplog.messages
+
+
 async def test_replay_after_an_id_is_strict(org: TestOrg, hub: Hub) -> None:
     for n in range(5):
         await org.make_account(f"{n}")

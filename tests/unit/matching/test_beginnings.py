@@ -28,17 +28,15 @@ async def select(org: TestOrg, channel: str, event: str, kind: str = "data") -> 
 
 async def read(org: TestOrg, hub: Hub, channel: str, replay: Replay = EARLIEST) -> list[dict[str, Any]]:
     """The payloads that somebody who subscribes now is sent, up to the head of the log."""
-    woken = asyncio.Event()
-    reader = await hub.subscribe(org.admin, channel, 59.0, replay, bayeux_form(59.0), woken.set)
+    reader = await hub.subscribe(org.admin, channel, 59.0, replay, bayeux_form(59.0), lambda: None)
     seen: list[bytes] = []
     head = await org.link.log_head()  # the hub may still wait for a schema
     async with asyncio.timeout(120):
         while reader.position < head:
-            woken.clear()
             taken = reader.take(100, 1 << 20)
             seen += taken
-            if not taken and reader.position < head:
-                await woken.wait()
+            if not taken:
+                await asyncio.sleep(0.001)  # what the channel does not show wakes nobody
     reader.close()
     return [orjson.loads(message)["data"]["payload"] for message in seen]
 

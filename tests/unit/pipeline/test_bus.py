@@ -71,7 +71,7 @@ def test_span_of_a_server_that_repeats_events_and_turns_them_round_has_each_once
     last = history.events[-1].replay_id
     index = PositionIndex(Bus(settings_for(server), SystemClock()), 0, SystemClock())
     try:
-        assert index.wait_for(last, 30)
+        assert index.wait_for(last, 120)
         assert list(index.positions_in(0, last)) == [event.replay_id for event in history.events]
     finally:
         index.close()

@@ -91,12 +91,22 @@ def commit_reads(lake: Lake, org: Org, entity: str, ids: list[str], fence: int, 
         manifest.append(lake, EPOCH, 0, cause="reads", versions=versions, schemas=schemas)
 
 
+def knows(lake: Lake, position: int, entity: str) -> bool:
+    row = manifest.newest(lake, position)
+    return row is not None and entity in row.entities
+
+
 def read_something(lake: Lake, org: Org) -> None:
     """Read some records at a fence between the base and the end of the log, perhaps above what is applied."""
     row = manifest.newest(lake)
     entity = org.random.choice(ENTITIES)
     base = row.entities[entity].base_position if row is not None and entity in row.entities else -1
-    fences = [position for position, _ in org.past if position >= base]
+    # A moment that is over, when nothing of the object was known, has no columns for what is read of it later.
+    moments = manifest_positions(lake)[:-1] if row is not None else []
+    unaware = [position for position in moments if not knows(lake, position, entity)]
+    fences = [
+        position for position, _ in org.past if position >= base and position > max(unaware, default=-1)
+    ]
     if not fences:
         return
     i = org.random.randrange(len(fences))

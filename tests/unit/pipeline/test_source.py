@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
+from tests.pipeline.histories import History, write_bronze
 from tidewire.errors import ConfigInvalid, LogCorrupt, ReplayIdExpired
 from tidewire.pipeline.bus import BusSettings
 from tidewire.pipeline.offsets import Offset, parse_offset, render_offset
@@ -17,6 +18,7 @@ from tidewire.pipeline.run import parse_failure
 from tidewire.pipeline.source import ReadSettings, TidewireSource, TidewireStreamReader, parse_read_settings
 from tidewire.pipeline.source_plans import divide_span
 from tidewire.pipeline.spans import Span, check_continues, join_spans
+from tidewire.pipeline.tables import Lake
 
 
 @given(st.integers(0, 2**53), st.text())
@@ -135,6 +137,19 @@ def test_archive_of_another_org_or_channel_is_refused(
     reader = TidewireStreamReader(settings, ReadSettings(archive=str(tmp_path)))
     with pytest.raises(ConfigInvalid, match=words):
         reader.initialOffset()
+
+
+def test_archive_that_another_pipeline_has_written_is_refused(tmp_path: Path) -> None:
+    history = History()
+    history.create("Account", {"Name": "archived"})
+    history.commit()
+    write_bronze(Lake(str(tmp_path)), history.events, history.position)
+    settings = BusSettings("h:1", "/data/ChangeEvents", token="t", org_id="o", export="off")
+    wrong = TidewireStreamReader(settings, ReadSettings(archive=str(tmp_path), archive_pipeline="mian"))
+    with pytest.raises(ConfigInvalid, match="no pipeline called mian"):
+        wrong.initialOffset()
+    right = TidewireStreamReader(settings, ReadSettings(archive=str(tmp_path), starting="earliest"))
+    assert parse_offset(right.initialOffset()).position == history.events[0].replay_id - 1
 
 
 def test_failure_of_a_query_is_our_own_error_if_the_stack_ends_in_one() -> None:

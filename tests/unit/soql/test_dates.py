@@ -167,6 +167,7 @@ def test_fiscal_parts_follow_the_first_month_and_the_naming(
     assert tuple(part_of(name, at_ms, calendar) for name in names) == (year, quarter, month)
 
 
+@pytest.mark.timeout(600)
 @settings(deadline=None, max_examples=30)
 @given(
     st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2099, 12, 30)),  # noqa: DTZ001  hypothesis adds it

@@ -359,7 +359,7 @@ def test_close_lets_the_request_under_way_finish(run: Run) -> None:
             await read_response(idle)
             writer.write(b"GET /park HTTP/1.1\r\nHost: x\r\n\r\n")
             exchange = await parking.arrived.get()
-            closing = asyncio.create_task(listener.close(5))
+            closing = asyncio.create_task(listener.close(50))
             assert await idle.read() == b""
             exchange.respond(200, b"goodbye")
             _, headers, body = await read_response(reader)

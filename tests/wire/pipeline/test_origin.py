@@ -57,6 +57,9 @@ def test_first_run_notes_the_origin_and_the_next_one_agrees(
     begin_at(lake, rest.call("GET", "/services/tidewire/v1/status")["head"])
     check_origin(lake, bus)
     assert load_origin(lake) == first
+    note(lake, org_id=first.org_id[:15])
+    check_origin(lake, bus)
+    assert load_origin(lake) == first
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,13 @@ def test_token_that_refreshes_a_stream_outlives_the_first(
 ) -> None:
     second, other = host.login(), host.login()
     rest = Rest(host.http, other)
-    with admin.latest(fresh_event) as feed:
-        feed.ask(0, auth_refresh=second)
-        admin.publish(fresh_event, 1)
-        feed.events(1)
+    with admin.latest(fresh_event, 1) as feed:
+        # Requests are taken in turn: the second event, which is asked for after the refresh, tells that it is done.
+        feed.ask(0, auth_refresh=second).ask(10)
+        admin.publish(fresh_event, 1, 2)
+        feed.events(2)
         revoke(rest, admin.token)
-        results = with_token(admin, second).publish(fresh_event, 2)
+        results = with_token(admin, second).publish(fresh_event, 3)
         assert [e.replay_id for e in feed.events(1)] == [results[0].replay_id]
         revoke(rest, second)
         assert feed.refusal()[:2] == ("UNAUTHENTICATED", "service.auth.error")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from tidewire.client.login import Credentials, Login, login
 from tidewire.client.pubsub import PubSubClient
 from tidewire.client.pubsub_messages import replay_number
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
-from tidewire.errors import PlatformError, ReplayIdInvalid, TopicUnknown
+from tidewire.errors import ManagedActive, PlatformError, ReplayIdInvalid, TopicUnknown
 from tidewire.testing import ServerProcess
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -153,5 +154,12 @@ async def test_managed_subscription_goes_on_after_its_commit(
         events = [await anext(subscription) for _ in range(4)]
         await subscription.commit(events[1].replay_id)
         await subscription.commit(events[2].replay_id)
-    async with client.subscribe_managed(made.json()["id"]) as subscription:
-        assert await numbers_of(subscription, 3) == [3.0, 4.0, 5.0]
+    assert await take_over(client, made.json()["id"], 3) == [3.0, 4.0, 5.0]
+
+
+async def take_over(client: PubSubClient, name: str, count: int) -> list[float]:
+    """The first events of a call, which may come before the one before it has been noticed to be over."""
+    while True:
+        async with client.subscribe_managed(name) as subscription:
+            with suppress(ManagedActive):
+                return await numbers_of(subscription, count)

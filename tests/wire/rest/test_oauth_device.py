@@ -61,7 +61,9 @@ def test_waiting_device_is_told_to_wait_and_a_hasty_one_to_slow_down(
 ) -> None:
     code = begin(server, app)["device_code"]
     assert poll(server, app, code)[0] == "authorization_pending"
-    assert poll(server, app, code)[0] == "slow_down"
+    # A busy machine may take the few seconds between two polls that are allowed, but not every time.
+    hasty = (poll(server, app, code)[0] for _ in range(10))
+    assert next(error for error in hasty if error != "authorization_pending") == "slow_down"
 
 
 def test_denied_device_is_told(server: ServerProcess, app: dict[str, str]) -> None:

@@ -65,6 +65,7 @@ export function RecordPage(props: { entity: string; recordId: string }): JSX.Ele
       )}
       {found !== null && isEditing && (
         <RecordForm
+          key={recordId}
           describe={found.describe}
           record={found.record}
           isNew={isNew}

@@ -1,7 +1,7 @@
 // The form of one record: an input for each field that may be set.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import type { FieldDescribe, Json, ObjectDescribe, SObject } from "../api";
 import { formatValue } from "../format";
 import { CheckField, Field, OpenForm, Problem, SaveButtons, SelectField, TextField, type Work } from "../ui";
@@ -22,11 +22,7 @@ export function RecordForm(props: {
     (field) =>
       (props.isNew ? field.createable : field.updateable) && !["address", "location", "base64"].includes(field.type),
   );
-  const [draft, setDraft] = useState<Draft>({});
-  useEffect(() => {
-    const begun = fields.map((field) => [field.name, begin(field, props.record[field.name])]);
-    setDraft(Object.fromEntries(begun) as Draft);
-  }, [props.describe, props.record]);
+  const [draft, setDraft] = useState<Draft>({}); // only what was typed
   const submit = (): void => {
     const changed: Json = {};
     for (const field of fields) {
@@ -46,7 +42,7 @@ export function RecordForm(props: {
             field={field}
             isWrong={props.work.fields.includes(field.name)}
             isRequired={!field.nillable && !(props.isNew && field.defaultedOnCreate)}
-            value={draft[field.name] ?? begin(field, null)}
+            value={draft[field.name] ?? begin(field, props.record[field.name])}
             onChange={(value) => setDraft((known) => ({ ...known, [field.name]: value }))}
           />
         ))}
