@@ -8,8 +8,9 @@ PYTHON ?= python3
 # Flags of `tidewire demo` for `make run`, as in: make run DEMO="--http 127.0.0.1:9090"
 DEMO ?=
 STAMPS := $(VENV)/stamps
-# Shuffled, but alike in every run, so that a change alone can break a test. Without it pytest takes a new order.
-PYTEST := $(BIN)/pytest --randomly-seed=8
+# Shuffled and chosen at random, but alike in every run, so that a change alone can break a test. Without these pytest
+# takes a new order and new choices.
+PYTEST := $(BIN)/pytest --randomly-seed=8 --seed 8
 PAGE := src/tidewire/console/static/index.html
 CLIENTS := tests/clients/node_modules/.package-lock.json
 JAVA_CLIENTS := $(STAMPS)/java-clients

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from tests.orgs import Template, TestOrg, make_template, open_copy
 from tests.postgres import PostgresServer, running_postgres
@@ -26,6 +28,18 @@ hypothesis.settings.register_profile("steady", _UNHURRIED, derandomize=True, dat
 hypothesis.settings.register_profile("search", _UNHURRIED)
 hypothesis.settings.load_profile("steady")
 
+_constants_of_modules = providers._get_local_constants  # noqa: SLF001
+
+
+def _constants() -> Constants:
+    """Left alone, hypothesis also draws constants of those modules of ours that are loaded by then, and these depend on
+    the tests that ran before.
+    """
+    is_steady = hypothesis.settings.get_current_profile_name() == "steady"
+    return Constants() if is_steady else _constants_of_modules()
+
+
+providers._get_local_constants = _constants  # noqa: SLF001
 
 # Read by pytest when it makes the first directory; `--basetemp` goes before it.
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(scratch_root()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
@@ -23,6 +24,7 @@ from tidewire.schema.proto import pubsub_pb2 as pb
 
 API = "/services/data/v62.0"
 REQUEST_TIMEOUT_S = 120.0
+_KEPT_S = 60.0  # the server closes connections that nobody has used for two minutes
 
 Json = Any
 
@@ -53,6 +55,7 @@ class Rest:
         self._address = urlsplit(base_url).netloc
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._connection: HTTPConnection | None = None
+        self._used_s = 0.0
 
     def call(self, method: str, path: str, body: Json = None) -> Json:
         """The parsed answer.
@@ -60,12 +63,15 @@ class Rest:
         Raises Refused for a status of 400 and above, InDoubt if no whole answer came.
         """
         try:
+            if time.monotonic() - self._used_s > _KEPT_S:
+                self.close()
             if self._connection is None:
                 self._connection = HTTPConnection(self._address, timeout=REQUEST_TIMEOUT_S)
             payload = None if body is None else json.dumps(body)
             self._connection.request(method, path, body=payload, headers=self._headers)
             response = self._connection.getresponse()
             answer = response.read()
+            self._used_s = time.monotonic()
         except (OSError, HTTPException) as error:
             self.close()
             raise InDoubt(repr(error)) from error

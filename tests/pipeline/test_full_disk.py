@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.driving import Driver, has_copied, told, wait_for
+from tests.pipeline.driving import Driver, is_well, told, wait_for
 from tests.pipeline.live_org import (
     OBJECTS,
     assert_lake_is_true,
@@ -61,7 +61,7 @@ def test_pipeline_on_a_full_disk_says_so_keeps_what_it_has_and_goes_on_with_room
         make_one_of_each(rest)
         driver = Driver(source, lake, "local[2]", tmp_path / "driver.log")
         try:
-            wait_for(driver, "a copy", lambda: has_copied(lake))
+            wait_for(driver, "a copy", lambda: is_well(lake))
             before = {entity: source_rows(rest, entity) for entity in OBJECTS}
             ballast = fill(small_disk)
             make_one_of_each(rest)
@@ -72,7 +72,7 @@ def test_pipeline_on_a_full_disk_says_so_keeps_what_it_has_and_goes_on_with_room
             ballast.unlink()
             head = rest.call("GET", "/services/tidewire/v1/status")["head"]
             wait_for(
-                driver, "the rest", lambda: told(lake).get("applied_through", 0) >= head and has_copied(lake)
+                driver, "the rest", lambda: told(lake).get("applied_through", 0) >= head and is_well(lake)
             )
             driver.stop()
         finally:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.driving import ROOT, Driver, has_copied, told, wait_for
+from tests.pipeline.driving import ROOT, Driver, is_well, told, wait_for
 from tests.pipeline.live_org import MAX_CHANGES, Load, assert_lake_is_true, make_one_of_each, select_objects
 from tests.running import Rest
 from tidewire.pipeline.status import read_status
@@ -162,7 +162,7 @@ def test_driver_that_was_passed_over_while_it_hung_ends_and_has_written_nothing(
         first = Driver(source, lake, "local[2]", log)
         second = None
         try:
-            wait_for(first, "a copy", lambda: has_copied(lake))
+            wait_for(first, "a copy", lambda: is_well(lake))
             first.process.send_signal(signal.SIGSTOP)
             make_one_of_each(rest)
             # As where the first one's machine cannot be reached, and its lock is not seen.

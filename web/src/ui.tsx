@@ -9,7 +9,8 @@ import { href } from "./route";
 /** A page: its heading takes the focus when it is gone to, so that a keyboard or a screen reader begins there. */
 export function Page(props: { title: string; intro?: ComponentChildren; children?: ComponentChildren }): JSX.Element {
   const heading = useRef<HTMLHeadingElement>(null);
-  useEffect(() => {
+  // Before anything can be typed into what is drawn with it.
+  useLayoutEffect(() => {
     document.title = `${props.title} · Tidewire`;
     heading.current?.focus({ preventScroll: true });
     scrollTo(0, 0);
@@ -296,7 +297,7 @@ export function OpenForm(props: {
   children: ComponentChildren;
 }): JSX.Element {
   const form = useRef<HTMLFormElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const opener = document.activeElement;
     form.current?.querySelector<HTMLElement>("input:not([readonly]), select, textarea")?.focus();
     form.current?.scrollIntoView({ block: "nearest" });

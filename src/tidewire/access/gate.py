@@ -198,10 +198,11 @@ class Gate:
         view = self._views.over(principal, grants)
         columns = view.columns(obj) if fields is None else readable_columns(obj, grants, fields)
         now_ms = self._clock.now_ms()
+        noted = self.uses.noted(principal.user_id, record_id)
 
         def work(reader: Reader) -> Rows:
             row = read_record(reader, view, obj, record_id, now_ms)
-            row |= self.uses.dates(reader, principal.user_id, obj, record_id)
+            row |= self.uses.dates(reader, principal.user_id, obj, record_id, noted)
             return Rows(obj, columns, [row], None, self._log.read_head(reader))
 
         return await self._records.read(work, is_brief=True)

@@ -139,7 +139,16 @@ class RecordUses:
             except PlatformError as error:
                 log.warning("access.uses_store_failed", extra={"code": error.code})
 
-    def dates(self, reader: Reader, user_id: str, obj: ObjectType, record_id: str) -> dict[str, Value]:
+    def noted(self, user_id: str, record_id: str) -> _Use:
+        """What waits to be stored of a record. To be asked before the read that `dates` is a part of: what is stored
+        meanwhile is then in both places, and otherwise it could be in neither.
+        """
+        with self._lock:
+            return self._noted.get(user_id, {}).get(record_id, _NOT_USED)
+
+    def dates(
+        self, reader: Reader, user_id: str, obj: ObjectType, record_id: str, noted: _Use
+    ) -> dict[str, Value]:
         """The values of the record's two dates for a user; nothing if the object has none."""
         if not all(obj.try_field(name) for name in USE_DATES):
             return {}
@@ -148,16 +157,17 @@ class RecordUses:
             (user_id, record_id),
         )
         viewed, referenced = rows[0] if rows else (None, None)
-        with self._lock:
-            noted = self._noted.get(user_id, {}).get(record_id)
-        if noted is not None:
-            viewed, referenced = noted.viewed_ms or viewed, noted.referenced_ms or referenced
-        return {"LastViewedDate": viewed, "LastReferencedDate": referenced}
+        return {
+            "LastViewedDate": max(filter(None, (viewed, noted.viewed_ms)), default=None),
+            "LastReferencedDate": max(filter(None, (referenced, noted.referenced_ms)), default=None),
+        }
 
     async def newest(
         self, records: Records, principal: Principal, limit: int, entity: str = ""
     ) -> list[tuple[str, str]]:
         """Object and id of the records that the user used last, the newest first."""
+        with self._lock:  # before the read, as in `noted`
+            noted = dict(self._noted.get(principal.user_id, {}))
         own = " AND entity = ?" if entity else ""
         params = (principal.user_id, *((entity,) if entity else ()), limit)
         rows = await records.read(
@@ -168,11 +178,9 @@ class RecordUses:
             )
         )
         found = {str(record_id): (int(used_ms), str(name)) for record_id, name, used_ms in rows}
-        with self._lock:
-            noted = dict(self._noted.get(principal.user_id, {}))
         for record_id, use in noted.items():
             if entity in ("", use.entity):
-                found[record_id] = (use.used_ms, use.entity)
+                found[record_id] = max(found.get(record_id, (0, "")), (use.used_ms, use.entity))
         newest = sorted(found.items(), key=lambda item: -item[1][0])
         return [(name, record_id) for record_id, (_, name) in newest[:limit]]
 

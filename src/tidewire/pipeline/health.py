@@ -40,15 +40,15 @@ class Health:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._problems: dict[str, str] = {}
-        self._word = STARTING
+        self.word = STARTING
 
     def is_running(self) -> None:
         """Everything has been started."""
-        self._word = OK
+        self.word = OK
 
     def has_stopped(self, error: PlatformError | None = None) -> None:
         """The pipeline ends, as it was told to or because of an error."""
-        self._word = STOPPED if error is None else FAILED
+        self.word = STOPPED if error is None else FAILED
         with self._lock:
             self._problems = {} if error is None else {"pipeline": f"{error.code}: {error.message}"}
 
@@ -66,13 +66,12 @@ class Health:
         with self._lock:
             self._problems.pop(part, None)
 
-    def tell(self, status: PipelineStatus) -> PipelineStatus:
-        """A status with the word for it."""
+    def tell(self, word: str, status: PipelineStatus) -> PipelineStatus:
+        """A status with what there is to say about it, given the word from before it was read."""
         with self._lock:
             problems = dict(self._problems)
         if status.problem:
             problems.setdefault("status", status.problem)
-        word = self._word
         if word == OK and problems:
             word = RETRYING
         elif word == OK and (status.lag_ms > BEHIND_MS or status.resyncing or status.dirty):
@@ -116,12 +115,13 @@ class Teller:
                 return
 
     def _tell(self) -> None:
+        word = self._health.word
         try:
             status = self._measure(self._reader.read())
         except UNREADABLE as error:
             # A table being made, or one that is damaged: the positions told last still stand.
             status = replace(self.last, problem=describe_damage(error), at_ms=self._clock.now_ms())
-        self.last = self._health.tell(replace(status, epoch=self._epoch))
+        self.last = self._health.tell(word, replace(status, epoch=self._epoch))
         try:
             write_told(self._lake, self.last)
         except OSError as error:

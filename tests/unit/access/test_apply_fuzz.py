@@ -262,7 +262,7 @@ _SHAPED = st.fixed_dictionaries(
 _WILD = st.dictionaries(_KEYS, _ANYTHING, max_size=4)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def apply(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Apply documents, one after the other, to one org that keeps what they bring."""
     with asyncio.Runner() as runner:

@@ -1,7 +1,7 @@
 // The way in: a user's name and password, and a connected app's if one is to be used.
 
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Connection } from "../console";
 import { fetchDevLogin, signIn, type SignedIn } from "../session";
 import { State } from "../shell";
@@ -49,7 +49,7 @@ function Form(props: {
   const [hasDevLogin, setHasDevLogin] = useState(false);
   const form = useRef<HTMLFormElement>(null);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = "Sign in · Tidewire";
     form.current?.querySelector<HTMLInputElement>(username === "" ? "input" : "input[type=password]")?.focus();
     fetchDevLogin().then(
