@@ -16,10 +16,8 @@ HERE = "127.0.0.1:0"
 @pytest.mark.parametrize(
     "host, reason",
     [
-        (
-            "no such host",
-            "(.* not known|Temporary failure in name resolution)",
-        ),  # the latter without a name server
+        # The second where no name server answers.
+        ("no such host", "(.* not known|Temporary failure in name resolution)"),
         ("a..b", "that is no name of a host"),
     ],
 )
