@@ -33,9 +33,9 @@ from measuring import FOREIGN_LIMIT, Window, fdatasync_us
 from private_postgres import running_postgres, try_find_programs
 from reporting import bench_parser, show
 
-from tidewire.access.gate import Call, Write
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
+from tidewire.gate.records import Call, Write
 from tidewire.ids import make_id
 from tidewire.schema.folding import fold_key
 from tidewire.schema.standard import STANDARD_OBJECTS

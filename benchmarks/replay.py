@@ -25,7 +25,6 @@ import orjson
 from measuring import Window
 from reporting import bench_parser, show
 
-from tidewire.access.gate import Call
 from tidewire.access.principal import Principal
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
@@ -33,6 +32,7 @@ from tidewire.delivery.forms import WireForm
 from tidewire.delivery.hub import EARLIEST, Hub
 from tidewire.frontends.bayeux.forms import bayeux_form
 from tidewire.frontends.pubsub.wire import PubSubForm
+from tidewire.gate.records import Call
 from tidewire.server.core import Core, open_core
 from tidewire.server.link import LocalLink
 from tidewire.testing import READER_USERNAME

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidewire.access.gate import Call
 from tidewire.access.principal import Principal
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
+from tidewire.gate.records import Call
 from tidewire.server.core import Core, open_core
 from tidewire.server.link import LocalLink
 from tidewire.transport.http import HttpRequest, HttpResponse

@@ -9,7 +9,7 @@ import pytest
 from tests.orgs import open_org
 from tests.postgres import PostgresServer
 from tests.stores import STORES
-from tidewire.access.jobs.model import JobKind, JobRequest, JobState, Operation
+from tidewire.jobs.model import JobKind, JobRequest, JobState, Operation
 
 pytestmark = pytest.mark.anyio
 

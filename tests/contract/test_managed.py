@@ -7,9 +7,9 @@ import pytest
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
 from tests.stores import STORES
-from tidewire.access.managed import ManagedPositions
 from tidewire.clock import ManualClock
 from tidewire.delivery.link import PublishDraft
+from tidewire.delivery.managed_positions import ManagedPositions
 from tidewire.errors import (
     ChannelForbidden,
     ManagedActive,

@@ -14,7 +14,6 @@ import pytest
 
 from tests.orgs import TestOrg, open_org
 from tests.stores import STORES
-from tidewire.access.gate import Write
 from tidewire.clock import ManualClock
 from tidewire.config import Settings
 from tidewire.errors import (
@@ -25,6 +24,7 @@ from tidewire.errors import (
     StoreLocked,
 )
 from tidewire.events import Event, Family
+from tidewire.gate.records import Write
 from tidewire.records.work import UnitOfWork
 from tidewire.server.core import open_core
 from tidewire.storage.store import Reader

@@ -10,10 +10,10 @@ import pytest
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
 from tests.stores import STORES
-from tidewire.access.allocations import Allocations
-from tidewire.access.kept_clients import KeptClients
-from tidewire.access.streaming import Delivered, KeptClient
 from tidewire.clock import ManualClock
+from tidewire.delivery.allocations import Allocations
+from tidewire.delivery.kept_clients import KeptClients
+from tidewire.delivery.link_values import Delivered, KeptClient
 from tidewire.errors import InternalError
 from tidewire.events import Family
 

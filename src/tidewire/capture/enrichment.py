@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidewire.access.event_filters import event_values
 from tidewire.capture.event_bodies import PERSON_NAME_PARTS
+from tidewire.capture.event_filters import event_values
 from tidewire.errors import PayloadInvalid
 from tidewire.events import Event, Family, Value
 from tidewire.names import entity_of_change_event

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from tidewire.access.principal import Principal
-from tidewire.access.streaming import Delivered, KeptClient, StreamState
+from tidewire.delivery.link_values import Delivered, KeptClient, StreamState
 from tidewire.events import CommittedBatch, Event, Family
 from tidewire.matching.filters import WantedRecords
 from tidewire.transport.http import HttpRequest, HttpResponse

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from tidewire.access.streaming import Delivered, StreamState
 from tidewire.delivery.arrivals import Arrivals
 from tidewire.delivery.link import CoreLink
+from tidewire.delivery.link_values import Delivered, StreamState
 from tidewire.events import Family
 
 REPORT_EVERY_S = 0.5

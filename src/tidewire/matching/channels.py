@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidewire.access.event_filters import EventFilter, compile_event_filter
 from tidewire.access.grants import Grants
-from tidewire.access.publishing import can_see_event
+from tidewire.capture.event_filters import EventFilter, compile_event_filter
 from tidewire.capture.push_topics import PushTopic
 from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.errors import ChannelForbidden, ChannelUnknown, DefinitionInvalid
 from tidewire.events import Family
+from tidewire.gate.publishing import can_see_event
 from tidewire.matching.filters import WantedRecords, parse_filter
 from tidewire.names import ALL_CHANGES, ChannelKind, change_event_name, entity_of_change_event, parse_channel
 from tidewire.schema.catalog import Catalog

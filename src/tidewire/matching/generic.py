@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from tidewire.access.gate import Gate
 from tidewire.access.principal import Principal
 from tidewire.access.sharing import Level
 from tidewire.capture.generic import CHANNEL_OBJECT, MAX_PAYLOAD, GenericChannels, generic_event
@@ -26,6 +25,7 @@ from tidewire.errors import (
 )
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Family
+from tidewire.gate.records import Gate
 from tidewire.ids import normalise_id
 from tidewire.matching.channels import ChannelView
 from tidewire.names import is_generic_channel

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TypeVar
 
-from tidewire.access.gate import Gate
 from tidewire.access.grants import Grants
 from tidewire.access.principal import Principal
-from tidewire.access.publishing import can_see_event
 from tidewire.capture.enrichment import enrich_events
 from tidewire.capture.stage import CaptureStage
 from tidewire.errors import AccessDenied, ChannelForbidden, ChannelUnknown, ReplayIdExpired, ReplayIdInvalid
 from tidewire.eventlog.log import EventLog, Incarnation
 from tidewire.events import Event, Family
+from tidewire.gate.publishing import can_see_event
+from tidewire.gate.records import Gate
 from tidewire.matching.channels import ChannelView, channel_filters, view_channel
 from tidewire.names import change_event_name
 from tidewire.schema.codec import EventSchema, compiled_schema

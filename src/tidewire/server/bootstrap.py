@@ -6,10 +6,10 @@ import secrets
 from dataclasses import dataclass
 
 from tidewire.access.apps import DEVICE, PASSWORD, USER_AGENT, WEB_SERVER, ConnectedApp, store_app
-from tidewire.access.definitions.apply import apply_definition, set_password
 from tidewire.access.passwords import hash_token
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
 from tidewire.events import Value
+from tidewire.gate.definitions.apply import apply_definition, set_password
 from tidewire.ids import POD, make_id
 from tidewire.records.service import RecordService
 from tidewire.records.table import insert_row

@@ -10,27 +10,27 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from tidewire.access.allocations import Allocations, find_allocation
-from tidewire.access.cursors import QueryCursors
-from tidewire.access.gate import Gate
-from tidewire.access.jobs.runner import JobRunner
-from tidewire.access.jobs.service import BulkJobs
-from tidewire.access.kept_clients import KeptClients
 from tidewire.access.logins import Logins
-from tidewire.access.managed import ManagedPositions
 from tidewire.access.oauth import OAuth
-from tidewire.access.open_streams import OpenStreams
-from tidewire.access.paging import Kept
 from tidewire.access.user_logins import ensure_user_logins
-from tidewire.access.uses import purge_uses
 from tidewire.capture.generic import CHANNEL_OBJECT
 from tidewire.capture.stage import CaptureStage
 from tidewire.capture.topic_rules import topic_limit
 from tidewire.clock import Clock
 from tidewire.config import Settings
+from tidewire.delivery.allocations import Allocations, find_allocation
+from tidewire.delivery.kept_clients import KeptClients
+from tidewire.delivery.managed_positions import ManagedPositions
+from tidewire.delivery.open_streams import OpenStreams
 from tidewire.errors import ConfigInvalid, PlatformError
 from tidewire.eventlog.log import EventLog, first_position_at
 from tidewire.events import CommittedBatch, Family
+from tidewire.gate.query_cursors import QueryCursors
+from tidewire.gate.query_pages import Kept
+from tidewire.gate.recent_items import purge_uses
+from tidewire.gate.records import Gate
+from tidewire.jobs.runner import JobRunner
+from tidewire.jobs.service import BulkJobs
 from tidewire.matching.generic import GenericStreaming
 from tidewire.records.bin import purge_expired
 from tidewire.records.service import RecordService
@@ -86,7 +86,7 @@ class Core:
         self.kept_clients = kept_clients
         self.managed = ManagedPositions(records, event_log)
         self._kept_hours = kept_hours
-        self.streams = OpenStreams(gate, event_log, self.managed, kept_hours)
+        self.streams = OpenStreams(gate, event_log, self.managed, allocations, kept_hours)
         self._running_jobs = asyncio.create_task(job_runner.run_for_ever())
         self._storing_uses = asyncio.create_task(gate.uses.store_for_ever(records))
         self._flushing = asyncio.create_task(self._flush_for_ever())
@@ -287,7 +287,7 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     )
     await allocations.load()
     commits.watch(allocations.on_commit)
-    gate.usage.streaming = allocations
+    gate.usage.quota = allocations
     job_runner = JobRunner(gate, clock, identity.org_id)
     jobs = BulkJobs(gate, clock, job_runner)
     return Core(

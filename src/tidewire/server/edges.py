@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from tidewire.access.jobs.model import MAX_UPLOAD_BYTES
 from tidewire.config import Settings, parse_address
 from tidewire.errors import ConfigInvalid
 from tidewire.frontends.rest.bulk.jobs import UPLOAD_PATHS
+from tidewire.jobs.model import MAX_UPLOAD_BYTES
 from tidewire.server import wire_link as kinds
 from tidewire.server.edge_session import EdgeSession, Feeds
 from tidewire.server.orgs import Orgs

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 
-from tidewire.access.metadata.registry import managed_id
 from tidewire.access.principal import Principal
-from tidewire.access.streaming import Delivered, KeptClient, StreamState
 from tidewire.capture.enrichment import enrich_events
 from tidewire.capture.generic import CHANNEL_OBJECT
 from tidewire.delivery.link import (
@@ -20,6 +18,7 @@ from tidewire.delivery.link import (
     Refusal,
     TopicDescription,
 )
+from tidewire.delivery.link_values import Delivered, KeptClient, StreamState
 from tidewire.errors import (
     AccessDenied,
     ChannelForbidden,
@@ -29,6 +28,7 @@ from tidewire.errors import (
     TopicUnknown,
 )
 from tidewire.events import CommittedBatch, Family
+from tidewire.gate.metadata.registry import managed_id
 from tidewire.ids import random_uuid
 from tidewire.matching.channels import ChannelView, channel_filters, view_channel, view_push_topic
 from tidewire.matching.generic import FIRST_VERSION

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
-from tidewire.access.jobs.store import read_waiting
 from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid, PlatformError, StoreLocked
 from tidewire.ids import try_normalise_id
+from tidewire.jobs.store import read_waiting
 from tidewire.records.settings import read_settings
 from tidewire.server.backup import load_postgres
 from tidewire.server.bootstrap import try_read_identity

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from tidewire import __version__
-from tidewire.access.open_streams import StreamingStatus
 from tidewire.clock import Clock
 from tidewire.config import Settings
+from tidewire.delivery.open_streams import StreamingStatus
 from tidewire.errors import AuthHeaderInvalid, PlatformError
 from tidewire.events import Family
 from tidewire.frontends.rest.limits import render_limits
@@ -132,8 +132,8 @@ class Probes:
         """Those of the first org: what an edition allows is meant for one org."""
         for org in self._orgs.open_orgs:
             if org.org_id == self._orgs.first_id:
-                usage = org.core.gate.usage
-                limits = render_limits(usage.used(), _LIMITS_VERSION, 0, usage.streaming)
+                core = org.core
+                limits = render_limits(core.gate.usage.used(), _LIMITS_VERSION, 0, core.allocations)
                 named = {name: entry for name, entry in limits.items() if entry["Max"]}
                 for key, word in (("Max", "max"), ("Remaining", "remaining")):
                     rows = [({"name": name}, float(str(entry[key]))) for name, entry in named.items()]

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from ssl import SSLContext
 
-from tidewire.access.jobs.model import MAX_UPLOAD_BYTES
 from tidewire.clock import Clock, SystemClock
 from tidewire.config import Settings, parse_address
 from tidewire.errors import ConfigInvalid
 from tidewire.frontends.pubsub.listener import PubSubListener
 from tidewire.frontends.rest.bulk.jobs import UPLOAD_PATHS
+from tidewire.jobs.model import MAX_UPLOAD_BYTES
 from tidewire.server.edges import Edges
 from tidewire.server.front import pubsub_settings
 from tidewire.server.memory import allow_many_connections, return_large_blocks, settle_memory

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from tidewire.access.principal import Principal
-from tidewire.access.streaming import Delivered, KeptClient, StreamState
 from tidewire.delivery.link import (
     ChannelGrant,
     LogBounds,
@@ -26,6 +25,7 @@ from tidewire.delivery.link import (
     PublishOutcomes,
     TopicDescription,
 )
+from tidewire.delivery.link_values import Delivered, KeptClient, StreamState
 from tidewire.errors import InternalError, PlatformError, StoreClosed
 from tidewire.events import CommittedBatch, Family
 from tidewire.server.wire_values import CALLS, ErrorForm, dump, load, unpack_batch, unpack_error

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.orgs import READER, TestOrg, open_org
-from tidewire.access.gate import Call
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import AccessDenied, LoginFailed, PasswordInvalid, RecordNotFound, SessionInvalid
+from tidewire.gate.records import Call
 
 FAILED = "Invalid username, password, security token; or user locked out."
 

@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.access.test_sharing import People
 from tests.unit.access.test_sharing import people as people  # the fixture
-from tidewire.access.cursors import QueryCursors
-from tidewire.access.paging import Kept, QueryPages
 from tidewire.access.principal import Principal
 from tidewire.errors import AccessDenied
+from tidewire.gate.query_cursors import QueryCursors
+from tidewire.gate.query_pages import Kept, QueryPages
 from tidewire.ids import normalise_id
 
 _DEAL = {"Name": "O", "StageName": "Prospecting", "CloseDate": "2030-01-01"}

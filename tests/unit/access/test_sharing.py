@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import pytest
 
 from tests.orgs import TestOrg
-from tidewire.access.gate import Call, Write
 from tidewire.access.principal import Principal
 from tidewire.config import DEV_PASSWORD
 from tidewire.errors import (
@@ -20,6 +19,7 @@ from tidewire.errors import (
     RecordNotFound,
     ReferenceForbidden,
 )
+from tidewire.gate.records import Call, Write
 from tidewire.records.query import Children
 
 _ALL = ["create", "read", "edit", "delete"]

@@ -8,10 +8,6 @@ import pytest
 
 from tests.unit.access.test_sharing import People
 from tests.unit.access.test_sharing import people as people  # the fixture
-from tidewire.access.cursors import QueryCursors
-from tidewire.access.jobs.model import JobKind, JobRequest, Operation
-from tidewire.access.paging import Kept, QueryPages
-from tidewire.access.replication import deleted_in, updated_in
 from tidewire.config import DEV_PASSWORD
 from tidewire.errors import (
     AccessDenied,
@@ -23,6 +19,10 @@ from tidewire.errors import (
     RecordNotFound,
     ResourceUnknown,
 )
+from tidewire.gate.changed_records import deleted_in, updated_in
+from tidewire.gate.query_cursors import QueryCursors
+from tidewire.gate.query_pages import Kept, QueryPages
+from tidewire.jobs.model import JobKind, JobRequest, Operation
 
 _HIDDEN_NAMES = (
     "SELECT Secret__c FROM Box__c",

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.orgs import READER, TestOrg, open_org
-from tidewire.access.gate import Call
 from tidewire.access.sessions import Origin
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD
@@ -20,6 +19,7 @@ from tidewire.errors import (
     PasswordInvalid,
     SessionInvalid,
 )
+from tidewire.gate.records import Call
 from tidewire.records.table import delete_row
 
 

@@ -9,13 +9,13 @@ import orjson
 import pytest
 
 from tests.orgs import TestOrg
-from tidewire.access.gate import Write
 from tidewire.access.principal import Principal
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import DefinitionInvalid
 from tidewire.frontends.bayeux.forms import bayeux_form
 from tidewire.frontends.pubsub.wire import PubSubForm
+from tidewire.gate.records import Write
 
 pytestmark = pytest.mark.anyio
 CHANNEL = "/data/Enriched__chn"

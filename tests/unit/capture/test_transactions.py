@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.orgs import TestOrg
-from tidewire.access.database_jobs import Job, archive, run_job
-from tidewire.access.gate import Call, Write
 from tidewire.errors import AccessDenied, DefinitionInvalid, RecordNotFound
 from tidewire.events import ChangeType, Event, Family
+from tidewire.gate.database_jobs import Job, archive, run_job
+from tidewire.gate.records import Call, Write
 from tidewire.ids import EMPTY_ID
 from tidewire.schema.bitmap import decode_bitmap
 

@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from tests.orgs import TestOrg
-from tidewire.access.gate import Write
 from tidewire.access.principal import Principal
 from tidewire.delivery.filtering import filtered_form
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import ChannelForbidden, FilterInvalid, PlatformError
 from tidewire.events import Event
+from tidewire.gate.records import Write
 from tidewire.matching.filters import WantedRecords
 from tidewire.schema.codec import EventSchema
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import pytest
 
 from tests.orgs import TestOrg
-from tidewire.access.gate import Call
 from tidewire.access.principal import Principal
 from tidewire.config import DEV_PASSWORD
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay
 from tidewire.delivery.sifting import record_id_of
 from tidewire.delivery.subscription import Subscription
 from tidewire.events import Event
+from tidewire.gate.records import Call
 from tidewire.schema.codec import EventSchema
 
 

@@ -10,7 +10,6 @@ import orjson
 import pytest
 
 from tests.orgs import TestOrg
-from tidewire.access.gate import Call, Write
 from tidewire.access.principal import Principal
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
@@ -29,6 +28,7 @@ from tidewire.errors import (
     TextTooLong,
 )
 from tidewire.frontends.bayeux.forms import bayeux_form
+from tidewire.gate.records import Call, Write
 from tidewire.matching.generic import Listeners, PushEvent, PushResult
 from tidewire.server.core import open_core
 from tidewire.server.link import LocalLink

@@ -12,8 +12,8 @@ import pytest
 
 from tests.orgs import TestOrg
 from tests.unit.frontends.rest.data_caller import Caller
-from tidewire.access.streaming import Delivered
 from tidewire.clock import ManualClock
+from tidewire.delivery.link_values import Delivered
 from tidewire.events import Family
 from tidewire.pipeline.tables import Lake, read_rows, try_open_table
 from tidewire.pipeline.usage import read_daily, read_hourly, roll_up

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.orgs import TestOrg
-from tidewire.access.paging import QueryPages
 from tidewire.errors import FieldUnknown
+from tidewire.gate.query_pages import QueryPages
 from tidewire.records import explain
 from tidewire.records.explain import Plan
 

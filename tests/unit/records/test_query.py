@@ -9,8 +9,8 @@ import pytest
 
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
-from tidewire.access.gate import Rows
 from tidewire.errors import FieldUnknown, ObjectUnknown, TooManyRecords
+from tidewire.gate.records import Rows
 from tidewire.records import aggregate
 from tidewire.records.query import Cell, Children, Related, count_rows
 from tidewire.records.table import update_row

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tidewire.access.jobs import store
-from tidewire.access.jobs.model import BatchState, JobKind, JobRequest, JobState, Operation
 from tidewire.clock import ManualClock
 from tidewire.config import Settings
+from tidewire.jobs import store
+from tidewire.jobs.model import BatchState, JobKind, JobRequest, JobState, Operation
 from tidewire.server.core import Core, open_core
 from tidewire.server.org_admin import create_further
 from tidewire.server.orgs import Orgs

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tidewire.access.gate import Call
-from tidewire.access.streaming import Delivered, KeptClient
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
 from tidewire.delivery.hub import LATEST
+from tidewire.delivery.link_values import Delivered, KeptClient
 from tidewire.errors import ChannelUnknown, SessionInvalid, StoreClosed
 from tidewire.events import CommittedBatch, Family
 from tidewire.frontends.bayeux.forms import bayeux_form
+from tidewire.gate.records import Call
 from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
 from tidewire.server.edge_session import EdgeSession, Feeds, Relay

@@ -10,9 +10,9 @@ import requests
 
 from tests.orgs import READER
 from tests.running import API, Rest
-from tidewire.access.metadata.archive import write_zip
-from tidewire.access.metadata.package import render_manifest
 from tidewire.config import DEV_PASSWORD
+from tidewire.gate.metadata.archive import write_zip
+from tidewire.gate.metadata.package import render_manifest
 from tidewire.testing import ServerProcess
 
 TOOLING = f"{API}/tooling"

@@ -14,10 +14,10 @@ import math
 from functools import partial
 
 from tidewire.access.principal import Principal
-from tidewire.access.streaming import KeptClient
 from tidewire.clock import Clock
 from tidewire.delivery.hub import Hub, after
 from tidewire.delivery.link import CoreLink
+from tidewire.delivery.link_values import KeptClient
 from tidewire.errors import PlatformError
 from tidewire.frontends.bayeux.ack import Acknowledgements
 from tidewire.frontends.bayeux.polling import Polls

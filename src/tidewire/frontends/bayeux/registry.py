@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from tidewire.access.principal import Principal
-from tidewire.access.streaming import StreamState
+from tidewire.delivery.link_values import StreamState
 from tidewire.frontends.bayeux.session import Session
 
 _SHOWN = 200

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from tidewire.access.principal import Principal
-from tidewire.access.streaming import StreamState
 from tidewire.clock import Clock
 from tidewire.delivery.link import CoreLink
+from tidewire.delivery.link_values import StreamState
 from tidewire.delivery.subscription import Subscription
 from tidewire.delivery.usage import EdgeUsage
 from tidewire.errors import ChannelForbidden, InternalError

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 
 from tidewire.access.app_admin import AppAdmin
 from tidewire.access.apps import ConnectedApp
-from tidewire.access.gate import Call
 from tidewire.access.logins import Logins
 from tidewire.access.scopes import render_scopes
 from tidewire.access.sessions import SessionEntry
 from tidewire.errors import DefinitionInvalid, MethodNotAllowed, RequiredFieldMissing, ResourceUnknown
 from tidewire.frontends.rest.wire import NO_STORE, method_refused, parse_json_object, render_json
+from tidewire.gate.records import Call
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _APP_KEYS = frozenset(

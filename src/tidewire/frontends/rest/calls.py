@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from tidewire.access.gate import Call, Gate
-from tidewire.access.monitoring import ApiReader
-from tidewire.access.paging import QueryPages
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
+from tidewire.delivery.allocations import Allocations
 from tidewire.errors import ObjectUnknown, ResourceUnknown
 from tidewire.frontends.rest.wire import NO_STORE, client_name, render_json, render_origin
+from tidewire.gate.monitoring import ApiReader
+from tidewire.gate.query_pages import QueryPages
+from tidewire.gate.records import Call, Gate
 from tidewire.matching.generic import GenericStreaming
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -69,6 +70,10 @@ class Api(Protocol):
     @property
     def generic(self) -> GenericStreaming:
         """Channels that users push events to."""
+
+    @property
+    def allocations(self) -> Allocations:
+        """What the org may use of streaming."""
 
     @property
     def changes(self) -> Changes:

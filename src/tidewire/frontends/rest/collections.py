@@ -11,11 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tidewire.access.creating import Created, create_together
-from tidewire.access.editing import unknown_column
-from tidewire.access.gate import Upsert, Write
-from tidewire.access.publishing import Published
-from tidewire.access.repeated_keys import refuse_repeated
 from tidewire.errors import (
     BodyMalformed,
     PlatformError,
@@ -27,6 +22,11 @@ from tidewire.frontends.rest.calls import Api, ApiCall, object_in_path, render_a
 from tidewire.frontends.rest.records import render_published, render_record
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.frontends.rest.wire_errors import render_error_entry, render_refusal
+from tidewire.gate.duplicate_upserts import refuse_repeated
+from tidewire.gate.editable_fields import unknown_column
+from tidewire.gate.mixed_creates import Created, create_together
+from tidewire.gate.publishing import Published
+from tidewire.gate.records import Upsert, Write
 from tidewire.ids import normalise_id, try_normalise_id
 from tidewire.schema.model import FieldType
 from tidewire.transport.http import HttpResponse

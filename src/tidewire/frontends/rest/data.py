@@ -10,12 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from tidewire.access.cursors import QueryCursors
-from tidewire.access.gate import Gate
-from tidewire.access.paging import Kept, QueryPages
 from tidewire.access.principal import Principal
-from tidewire.access.usage import USAGE_HEADER
 from tidewire.clock import Clock
+from tidewire.delivery.allocations import Allocations
 from tidewire.errors import ResourceUnknown
 from tidewire.frontends.rest import (
     deploys,
@@ -51,6 +48,10 @@ from tidewire.frontends.rest.namespaces import enter, leave, namespace_of
 from tidewire.frontends.rest.tooling import api as tooling
 from tidewire.frontends.rest.wire import method_refused
 from tidewire.frontends.rest.xml_form import as_xml, wants_xml
+from tidewire.gate.api_usage import USAGE_HEADER
+from tidewire.gate.query_cursors import QueryCursors
+from tidewire.gate.query_pages import Kept, QueryPages
+from tidewire.gate.records import Gate
 from tidewire.matching.generic import GenericStreaming
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -66,12 +67,14 @@ class DataApi:
         cursors: QueryCursors[Kept],
         clock: Clock,
         generic: GenericStreaming,
+        allocations: Allocations,
         changes: ChangeTimes | None = None,
     ) -> None:
         self._gate = gate
         self._cursors = cursors
         self._clock = clock
         self._generic = generic
+        self.allocations = allocations
         self._pages = QueryPages(gate, cursors, clock)
         self._changes = changes or ChangeTimes(clock)
 
@@ -102,7 +105,7 @@ class DataApi:
 
     def over(self, gate: Gate) -> DataApi:
         """The same resources over another gate."""
-        return DataApi(gate, self._cursors, self._clock, self._generic, self._changes)
+        return DataApi(gate, self._cursors, self._clock, self._generic, self.allocations, self._changes)
 
     def resource_names(self) -> frozenset[str]:
         """The first segments of all paths."""

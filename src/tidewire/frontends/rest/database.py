@@ -10,11 +10,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from tidewire.access.database_jobs import Job, archive, run_job
-from tidewire.access.gate import Call, Gate
 from tidewire.errors import DefinitionInvalid, MethodNotAllowed, ResourceUnknown
 from tidewire.events import ChangeType
 from tidewire.frontends.rest.wire import NO_STORE, parse_json_object, render_json
+from tidewire.gate.database_jobs import Job, archive, run_job
+from tidewire.gate.records import Call, Gate
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _KEYS = frozenset({"operation", "entity", "ids", "values", "records"})

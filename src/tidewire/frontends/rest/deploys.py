@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import orjson
 
-from tidewire.access.metadata.deploy import DeployOptions, Deploys
-from tidewire.access.metadata.service import Metadata
 from tidewire.errors import BodyMalformed, MediaTypeUnsupported, RequiredFieldMissing
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
 from tidewire.frontends.rest.collections import parse_flag
 from tidewire.frontends.rest.wire import parse_json_object
+from tidewire.gate.metadata.deploy import DeployOptions, Deploys
+from tidewire.gate.metadata.service import Metadata
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _BOUNDARY = re.compile(r';\s*boundary="?([^";]{1,70})"?', re.IGNORECASE)

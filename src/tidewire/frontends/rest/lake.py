@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import orjson
 
-from tidewire.access.gate import Call, Gate
 from tidewire.access.grants import Grants
 from tidewire.access.logins import Logins
 from tidewire.access.principal import Principal
 from tidewire.capture.event_bodies import PERSON_NAME_PARTS
 from tidewire.errors import AccessDenied, MethodNotAllowed, RequiredFieldMissing, ResourceUnknown
 from tidewire.frontends.rest.wire import NO_STORE, parse_token, render_json
+from tidewire.gate.records import Call, Gate
 from tidewire.ids import try_normalise_id
 from tidewire.schema.model import ObjectType
 from tidewire.transport.http import HttpRequest, HttpResponse

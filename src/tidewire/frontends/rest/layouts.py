@@ -7,10 +7,10 @@ say so.
 
 from __future__ import annotations
 
-from tidewire.access.describe import NAMED_LAYOUTS, render_field, render_record_type
-from tidewire.access.record_types import MASTER_ID, read_record_types
 from tidewire.errors import ResourceUnknown, TooManyRecords
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
+from tidewire.gate.describe import NAMED_LAYOUTS, render_field, render_record_type
+from tidewire.gate.record_types import MASTER_ID, read_record_types
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
 from tidewire.schema.model import Field, ObjectType

@@ -7,10 +7,10 @@ clients and events are counted. What this server does not do at all, such as rep
 
 from __future__ import annotations
 
-from tidewire.access.allocations import NOMINAL, Allocations
-from tidewire.access.usage import DAILY_API_REQUESTS
+from tidewire.delivery.allocations import NOMINAL, Allocations
 from tidewire.events import Family
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer, require_version
+from tidewire.gate.api_usage import DAILY_API_REQUESTS
 from tidewire.transport.http import HttpResponse
 
 _FIRST_VERSION = 24
@@ -106,8 +106,8 @@ async def show_limits(api: Api, call: ApiCall) -> HttpResponse:
     if "PermissionSet" in visible:
         rows = await api.gate.query(call.principal, "SELECT count() FROM PermissionSet")
         used = rows.count or 0
-    usage = api.gate.usage
-    return render_answer(api, call, 200, render_limits(usage.used(), call.version, used, usage.streaming))
+    limits = render_limits(api.gate.usage.used(), call.version, used, api.allocations)
+    return render_answer(api, call, 200, limits)
 
 
 async def count_records(api: Api, call: ApiCall) -> HttpResponse:

@@ -6,12 +6,12 @@ by name. Reading it is told to those who monitor the org.
 
 from __future__ import annotations
 
-from tidewire.access.metadata.registry import component_id
-from tidewire.access.monitoring import ListRead
 from tidewire.errors import ResourceUnknown
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
 from tidewire.frontends.rest.records import render_record
 from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.gate.metadata.registry import component_id
+from tidewire.gate.monitoring import ListRead
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
 from tidewire.schema.model import TYPE_WORDS, Field, ObjectType

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tidewire.access.gate import Call
 from tidewire.access.logins import Logins
 from tidewire.errors import (
     DemandInvalid,
@@ -27,6 +26,7 @@ from tidewire.errors import (
 )
 from tidewire.events import Event, Family
 from tidewire.frontends.rest.wire import NO_STORE, parse_token, render_json
+from tidewire.gate.records import Call
 from tidewire.matching.log_ranges import EARLIEST, LogRanges, LogState, RangeStart
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse

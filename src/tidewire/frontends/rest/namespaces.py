@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import orjson
 
-from tidewire.access.namespaces import Namespace, try_namespace
 from tidewire.frontends.rest.wire import parse_default_namespace, render_json
+from tidewire.gate.namespaces import Namespace, try_namespace
 from tidewire.ids import try_normalise_id
 from tidewire.schema.catalog import Catalog
 from tidewire.transport.http import HttpRequest, HttpResponse

@@ -6,23 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 
-from tidewire.access.change_event_describe import (
-    render_change_event_describe,
-    render_change_event_entries,
-    render_change_event_entry,
-    try_entity_described,
-)
-from tidewire.access.describe import (
-    ChildLink,
-    render_describe,
-    render_event_describe,
-    render_event_entry,
-    render_global_entry,
-)
-from tidewire.access.gate import Gate
 from tidewire.access.principal import Principal
-from tidewire.access.publishing import knows_event
-from tidewire.access.record_types import read_record_types
 from tidewire.errors import ResourceUnknown
 from tidewire.frontends.rest import event_schema
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
@@ -30,6 +14,22 @@ from tidewire.frontends.rest.conditions import Validators, etag_of, try_answer_u
 from tidewire.frontends.rest.identity import identity_url
 from tidewire.frontends.rest.recent import read_recent
 from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.gate.describe import (
+    ChildLink,
+    render_describe,
+    render_event_describe,
+    render_event_entry,
+    render_global_entry,
+)
+from tidewire.gate.describe_change_event import (
+    render_change_event_describe,
+    render_change_event_entries,
+    render_change_event_entry,
+    try_entity_described,
+)
+from tidewire.gate.publishing import knows_event
+from tidewire.gate.record_types import read_record_types
+from tidewire.gate.records import Gate
 from tidewire.names import change_event_name, data_url, entity_of_change_event
 from tidewire.schema.model import EventType, ObjectType
 from tidewire.transport.http import HttpResponse

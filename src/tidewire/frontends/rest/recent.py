@@ -6,10 +6,10 @@ read anew, by what the user may see then.
 
 from __future__ import annotations
 
-from tidewire.access.uses import MAX_RECENT
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
 from tidewire.frontends.rest.records import render_record
 from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.gate.recent_items import MAX_RECENT
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidewire.access.gate import Rows
-from tidewire.access.paging import AnswerPage
 from tidewire.events import Value
+from tidewire.gate.query_pages import AnswerPage
+from tidewire.gate.records import Rows
 from tidewire.names import data_url
 from tidewire.records.explain import Plan
 from tidewire.records.query import Cell, Children, Record, Related

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidewire.access.replication import deleted_in, parse_moment, updated_in
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
+from tidewire.gate.changed_records import deleted_in, parse_moment, updated_in
 from tidewire.schema.values import render_datetime
 from tidewire.transport.http import HttpResponse
 

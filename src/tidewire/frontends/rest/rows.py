@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from tidewire.access.gate import Write
-from tidewire.access.publishing import refuse_event
 from tidewire.errors import (
     ExternalIdAmbiguous,
     FieldUnknown,
@@ -34,6 +32,8 @@ from tidewire.frontends.rest.records import (
 )
 from tidewire.frontends.rest.wire import POSITION_HEADER, method_refused, parse_batch_size, without_attributes
 from tidewire.frontends.rest.xml_form import parse_body
+from tidewire.gate.publishing import refuse_event
+from tidewire.gate.records import Write
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
 from tidewire.records.given import ID_NAMES

@@ -6,15 +6,11 @@ import logging
 from collections.abc import Awaitable
 from dataclasses import replace
 
-from tidewire.access.cursors import QueryCursors
-from tidewire.access.gate import Call, Gate
-from tidewire.access.jobs.service import BulkJobs
 from tidewire.access.logins import Logins
 from tidewire.access.oauth import OAuth
-from tidewire.access.open_streams import OpenStreams
-from tidewire.access.paging import Kept
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
+from tidewire.delivery.open_streams import OpenStreams
 from tidewire.errors import (
     AccessDenied,
     InternalError,
@@ -45,6 +41,10 @@ from tidewire.frontends.rest.wire import (
 )
 from tidewire.frontends.rest.wire_errors import render_error
 from tidewire.frontends.rest.xml_form import as_xml, wants_xml
+from tidewire.gate.query_cursors import QueryCursors
+from tidewire.gate.query_pages import Kept
+from tidewire.gate.records import Call, Gate
+from tidewire.jobs.service import BulkJobs
 from tidewire.matching.generic import GenericStreaming
 from tidewire.matching.log_ranges import LogRanges
 from tidewire.telemetry import counters
@@ -77,7 +77,7 @@ class RestApp:
     ) -> None:
         self._gate = gate
         self._logins = logins
-        self._data = DataApi(gate, cursors, clock, generic)
+        self._data = DataApi(gate, cursors, clock, generic, streams.allocations)
         self._jobs = JobsApi(gate, jobs)
         self._classic = ClassicApi(gate, logins, jobs)
         self._admin = AdminApi(logins, oauth.apps)

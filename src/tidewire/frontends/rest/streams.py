@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tidewire.access.gate import Call
-from tidewire.access.open_streams import OpenStreams, StreamingStatus
+from tidewire.delivery.open_streams import OpenStreams, StreamingStatus
 from tidewire.errors import MethodNotAllowed, ResourceUnknown
 from tidewire.eventlog.size import FamilySize
 from tidewire.events import Family
 from tidewire.frontends.rest.wire import NO_STORE, render_json
+from tidewire.gate.records import Call
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
 

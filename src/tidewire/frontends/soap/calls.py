@@ -6,15 +6,15 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from tidewire.access.cursors import QueryCursors
-from tidewire.access.gate import Call, Gate
 from tidewire.access.logins import Logins
-from tidewire.access.monitoring import ApiReader
-from tidewire.access.paging import Kept
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import TooManyRecords
 from tidewire.frontends.soap.wire import ENTERPRISE, Dialect, Endpoint, SoapRequest
+from tidewire.gate.monitoring import ApiReader
+from tidewire.gate.query_cursors import QueryCursors
+from tidewire.gate.query_pages import Kept
+from tidewire.gate.records import Call, Gate
 
 MAX_RECORDS = 200
 """Records that one call may write."""

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tidewire.access.change_event_describe import (
-    render_change_event_describe,
-    render_change_event_entries,
-    try_entity_described,
-)
-from tidewire.access.describe import (
+from tidewire.frontends.soap.calls import SoapCall, check_count
+from tidewire.frontends.soap.wire import render_element
+from tidewire.gate.describe import (
     ChildLink,
     render_describe,
     render_event_describe,
     render_event_entry,
     render_global_entry,
 )
-from tidewire.access.publishing import knows_event
-from tidewire.access.record_types import read_record_types
-from tidewire.frontends.soap.calls import SoapCall, check_count
-from tidewire.frontends.soap.wire import render_element
+from tidewire.gate.describe_change_event import (
+    render_change_event_describe,
+    render_change_event_entries,
+    try_entity_described,
+)
+from tidewire.gate.publishing import knows_event
+from tidewire.gate.record_types import read_record_types
 from tidewire.schema.model import EventType, ObjectType
 
 MAX_DESCRIBED = 100

@@ -9,11 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from tidewire.access.creating import Created, create_together
-from tidewire.access.editing import unknown_column
-from tidewire.access.gate import Upsert, Write
-from tidewire.access.publishing import Published, event_object
-from tidewire.access.repeated_keys import refuse_repeated
 from tidewire.errors import (
     FieldUnknown,
     IdMalformed,
@@ -25,6 +20,11 @@ from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.values import SObject, parse_sobject, typed_values
 from tidewire.frontends.soap.wire import render_element
 from tidewire.frontends.soap.wire_errors import render_row_error, rolled_back_error
+from tidewire.gate.duplicate_upserts import refuse_repeated
+from tidewire.gate.editable_fields import unknown_column
+from tidewire.gate.mixed_creates import Created, create_together
+from tidewire.gate.publishing import Published, event_object
+from tidewire.gate.records import Upsert, Write
 from tidewire.ids import try_normalise_id
 from tidewire.records.references import try_lookup
 from tidewire.schema.model import ObjectType

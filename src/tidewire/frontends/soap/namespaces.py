@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element
 
-from tidewire.access.namespaces import Namespace, try_namespace
 from tidewire.frontends.soap.wire import XSI_TYPE, SoapRequest
+from tidewire.gate.namespaces import Namespace, try_namespace
 from tidewire.schema.catalog import Catalog
 from tidewire.transport.xml_trees import local_name
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from tidewire.access.monitoring import QueryRead
-from tidewire.access.paging import AnswerPage, QueryPages
 from tidewire.errors import FieldUnknown, SoqlSyntaxError
 from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.values import render_query_result, render_row
+from tidewire.gate.monitoring import QueryRead
+from tidewire.gate.query_pages import AnswerPage, QueryPages
 from tidewire.ids import normalise_id
 from tidewire.schema.standard.monitoring import API
 

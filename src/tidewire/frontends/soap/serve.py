@@ -6,11 +6,7 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from tidewire.access.cursors import QueryCursors
-from tidewire.access.gate import Gate
 from tidewire.access.logins import Logins
-from tidewire.access.paging import Kept
-from tidewire.access.usage import DAILY_API_REQUESTS
 from tidewire.clock import Clock
 from tidewire.errors import (
     BodyMalformed,
@@ -39,6 +35,10 @@ from tidewire.frontends.soap.wire import (
 from tidewire.frontends.soap.wire_errors import render_error
 from tidewire.frontends.soap.wsdl.download import answer_wsdl, is_wsdl
 from tidewire.frontends.soap.wsdl.shapes import HEADERS
+from tidewire.gate.api_usage import DAILY_API_REQUESTS
+from tidewire.gate.query_cursors import QueryCursors
+from tidewire.gate.query_pages import Kept
+from tidewire.gate.records import Gate
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tidewire.access.replication import deleted_in, parse_moment, updated_in
 from tidewire.errors import SessionInvalid
 from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.wire import render_element, render_elements
 from tidewire.frontends.soap.wire_errors import render_row_error
+from tidewire.gate.changed_records import deleted_in, parse_moment, updated_in
 from tidewire.ids import normalise_id
 from tidewire.schema.values import render_datetime
 

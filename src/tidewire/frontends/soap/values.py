@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
-from tidewire.access.gate import Rows
-from tidewire.access.paging import AnswerPage
 from tidewire.errors import BodyMalformed
 from tidewire.events import Value
 from tidewire.frontends.soap.wire import (
@@ -24,6 +22,8 @@ from tidewire.frontends.soap.wire import (
     text_of,
     type_attribute,
 )
+from tidewire.gate.query_pages import AnswerPage
+from tidewire.gate.records import Rows
 from tidewire.records.query import Cell, Children, Record, Related
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.values import render_compound, render_value

@@ -26,7 +26,9 @@ class Caller:
         version: int = 60,
         clock: Clock | None = None,
     ) -> None:
-        self._api = DataApi(org.gate, org.core.cursors, clock or org.clock, org.core.generic)
+        self._api = DataApi(
+            org.gate, org.core.cursors, clock or org.clock, org.core.generic, org.core.allocations
+        )
         self._principal = principal or org.admin
         self._version = version
 

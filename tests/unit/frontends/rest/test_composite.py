@@ -9,9 +9,9 @@ import pytest
 
 from tests.orgs import TestOrg
 from tests.unit.frontends.rest.data_caller import Caller, count
-from tidewire.access.gate import Call
 from tidewire.clock import ManualClock
 from tidewire.events import Change, CommitContext
+from tidewire.gate.records import Call
 from tidewire.records.work import UnitOfWork
 
 V = "/services/data/v60.0"

@@ -12,10 +12,10 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.orgs import READER, TestOrg
-from tidewire.access.gate import Call
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import AccessDenied, SessionInvalid
 from tidewire.frontends.rest.lake import LakeApi
+from tidewire.gate.records import Call
 from tidewire.server.http_apps import CoreHttp
 from tidewire.transport.http import HttpRequest
 

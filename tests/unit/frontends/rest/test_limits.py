@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidewire.access.usage import DAILY_API_REQUESTS, ApiUsage
 from tidewire.clock import ManualClock
 from tidewire.frontends.rest.limits import render_limits
+from tidewire.gate.api_usage import DAILY_API_REQUESTS, ApiUsage
 
 
 def test_usage_counts_the_last_24_hours() -> None:

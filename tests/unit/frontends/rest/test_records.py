@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import orjson
 
-from tidewire.access.gate import Rows
-from tidewire.access.paging import AnswerPage
 from tidewire.frontends.rest.records import render_created, render_page, render_published, render_single
+from tidewire.gate.query_pages import AnswerPage
+from tidewire.gate.records import Rows
 from tidewire.records.query import Record
 from tidewire.schema.model import Field
 from tidewire.schema.standard import ACCOUNT, CONTACT

@@ -6,8 +6,8 @@ import pytest
 
 from tests.orgs import READER, TestOrg
 from tests.unit.frontends.soap.caller import XSI, children, sign_in
-from tidewire.access.gate import Write
 from tidewire.frontends.soap.wire import ENTERPRISE
+from tidewire.gate.records import Write
 
 
 def soql(text: str) -> str:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from tidewire.access.gate import Gate
-from tidewire.access.jobs.model import Batch, BatchState, Job, JobKind, JobState
-from tidewire.access.jobs.service import BulkJobs
 from tidewire.access.logins import Logins
 from tidewire.access.principal import Principal
 from tidewire.errors import (
@@ -46,7 +43,10 @@ from tidewire.frontends.rest.wire import (
     parse_token,
     render_origin,
 )
+from tidewire.gate.records import Gate
 from tidewire.ids import try_normalise_id
+from tidewire.jobs.model import Batch, BatchState, Job, JobKind, JobState
+from tidewire.jobs.service import BulkJobs
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _TYPES = {"CSV": "text/csv", "JSON": JSON_TYPE, "XML": XML_TYPE}

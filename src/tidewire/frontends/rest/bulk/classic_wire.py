@@ -14,17 +14,6 @@ from xml.sax.saxutils import escape
 import orjson
 
 from tidewire import errors
-from tidewire.access.jobs.csv_rows import render_csv
-from tidewire.access.jobs.model import (
-    Batch,
-    BatchState,
-    Job,
-    JobKind,
-    JobRequest,
-    JobState,
-    Outcome,
-    ResultColumn,
-)
 from tidewire.errors import BodyMalformed, BodyTooLarge, JobInvalid, PlatformError, VersionUnsupported
 from tidewire.events import Value
 from tidewire.frontends.rest.bulk.forms import (
@@ -47,6 +36,17 @@ from tidewire.frontends.rest.wire import (
 )
 from tidewire.frontends.rest.wire_errors import rest_error
 from tidewire.ids import try_normalise_id
+from tidewire.jobs.csv_rows import render_csv
+from tidewire.jobs.model import (
+    Batch,
+    BatchState,
+    Job,
+    JobKind,
+    JobRequest,
+    JobState,
+    Outcome,
+    ResultColumn,
+)
 from tidewire.names import data_url, is_api_name
 from tidewire.schema.values import render_datetime
 from tidewire.transport.http import HttpRequest, HttpResponse

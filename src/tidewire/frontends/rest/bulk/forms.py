@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tidewire.access.jobs.model import Batch, Job, JobKind, JobRequest, Operation, Outcome, ResultColumn
 from tidewire.errors import BodyMalformed, JobInvalid, PlatformError, ValueMalformed
 from tidewire.events import Value
 from tidewire.frontends.rest.wire_errors import rest_error
+from tidewire.jobs.model import Batch, Job, JobKind, JobRequest, Operation, Outcome, ResultColumn
 from tidewire.names import data_url
 from tidewire.schema.model import FieldType
 from tidewire.schema.values import render_date, render_datetime, render_time

@@ -8,18 +8,6 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from tidewire.access.gate import Gate
-from tidewire.access.jobs.model import (
-    DELIMITERS,
-    LINE_ENDINGS,
-    MAX_UPLOAD_BYTES,
-    Batch,
-    Job,
-    JobKind,
-    JobRequest,
-    JobState,
-)
-from tidewire.access.jobs.service import BulkJobs
 from tidewire.access.principal import Principal
 from tidewire.errors import (
     JobInvalid,
@@ -51,6 +39,18 @@ from tidewire.frontends.rest.wire import (
     render_json,
 )
 from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.gate.records import Gate
+from tidewire.jobs.model import (
+    DELIMITERS,
+    LINE_ENDINGS,
+    MAX_UPLOAD_BYTES,
+    Batch,
+    Job,
+    JobKind,
+    JobRequest,
+    JobState,
+)
+from tidewire.jobs.service import BulkJobs
 from tidewire.names import data_url
 from tidewire.transport.http import HttpRequest, HttpResponse
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
-from tidewire.access.jobs.csv_rows import render_csv
-from tidewire.access.jobs.model import Batch, Job, Outcome
-from tidewire.access.jobs.service import BulkJobs
-from tidewire.access.jobs.uploads import InputRow
 from tidewire.errors import JobInvalid
 from tidewire.frontends.rest.bulk.forms import render_cell, render_row_error
+from tidewire.jobs.csv_rows import render_csv
+from tidewire.jobs.model import Batch, Job, Outcome
+from tidewire.jobs.service import BulkJobs
+from tidewire.jobs.uploads import InputRow
 
 CSV_TYPE = "text/csv;charset=UTF-8"
 _SUCCESS_HEADER = ["sf__Id", "sf__Created"]

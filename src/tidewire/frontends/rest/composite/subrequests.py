@@ -13,8 +13,6 @@ from urllib.parse import unquote
 
 import orjson
 
-from tidewire.access.gate import Gate
-from tidewire.access.joined import run_joined
 from tidewire.errors import (
     BodyMalformed,
     LimitExceeded,
@@ -35,6 +33,8 @@ from tidewire.frontends.rest.composite.references import (
 )
 from tidewire.frontends.rest.wire import parse_json_object, parse_segments, parse_version
 from tidewire.frontends.rest.wire_errors import render_error, render_error_entry
+from tidewire.gate.joined_calls import run_joined
+from tidewire.gate.records import Gate
 from tidewire.names import data_url
 from tidewire.transport.http import HttpRequest, HttpResponse
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidewire.access.gate import Gate
-from tidewire.access.joined import run_joined
-from tidewire.access.publishing import event_object, knows_event
 from tidewire.errors import BodyMalformed, PlatformError, RequiredFieldMissing, TooManyRecords
 from tidewire.frontends.rest.calls import Api, ApiCall, object_in_path, render_answer, require_version
 from tidewire.frontends.rest.collections import MAX_RECORDS, render_failure
 from tidewire.frontends.rest.composite.references import check_depth
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.gate.joined_calls import run_joined
+from tidewire.gate.publishing import event_object, knows_event
+from tidewire.gate.records import Gate
 from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.scope import children_name_of
 from tidewire.transport.http import HttpResponse

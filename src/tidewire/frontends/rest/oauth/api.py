@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from tidewire.access.gate import Gate
 from tidewire.access.logins import Logins
 from tidewire.access.oauth import OAuth
 from tidewire.clock import Clock
@@ -14,6 +13,7 @@ from tidewire.frontends.rest.oauth.resources import TokenResources
 from tidewire.frontends.rest.oauth.signing_in import SigningIn
 from tidewire.frontends.rest.oauth.token import TokenEndpoint
 from tidewire.frontends.rest.wire import require_method
+from tidewire.gate.records import Gate
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 

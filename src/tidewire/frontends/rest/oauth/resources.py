@@ -6,7 +6,6 @@ import json
 import re
 from urllib.parse import urlencode
 
-from tidewire.access.gate import Gate
 from tidewire.access.logins import Logins
 from tidewire.access.oauth import OAuth, refusal_of
 from tidewire.access.principal import Principal
@@ -35,6 +34,7 @@ from tidewire.frontends.rest.wire import (
     render_json,
     render_text,
 )
+from tidewire.gate.records import Gate
 from tidewire.ids import try_normalise_id
 from tidewire.transport.http import HttpRequest, HttpResponse
 

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from tidewire.access.describe import render_describe, render_global_entry
-from tidewire.access.metadata.service import Metadata, Saved
-from tidewire.access.metadata.values import Component, refuse, without_nulls
 from tidewire.errors import (
     FieldNotWriteable,
     FieldUnknown,
@@ -30,6 +27,9 @@ from tidewire.frontends.rest.tooling.query import (
     run_tooling_query,
 )
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
+from tidewire.gate.describe import render_describe, render_global_entry
+from tidewire.gate.metadata.service import Metadata, Saved
+from tidewire.gate.metadata.values import Component, refuse, without_nulls
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
 from tidewire.transport.http import HttpResponse

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidewire.access.metadata.channels import try_read_channel, try_read_member
-from tidewire.access.metadata.registry import channel_id, component_id, field_id, member_id
 from tidewire.frontends.rest.tooling.model import (
     FULL_NAME,
     METADATA,
@@ -24,6 +22,8 @@ from tidewire.frontends.rest.tooling.model import (
     tooling_type,
     words,
 )
+from tidewire.gate.metadata.channels import try_read_channel, try_read_member
+from tidewire.gate.metadata.registry import channel_id, component_id, field_id, member_id
 from tidewire.schema.channels import CHANNEL_SUFFIX, STANDARD_CHANNEL, ChannelMember
 from tidewire.schema.fields import datetime
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidewire.access.metadata.managed import try_read_managed
-from tidewire.access.metadata.registry import managed_id
 from tidewire.frontends.rest.tooling.model import (
     FULL_NAME,
     METADATA,
@@ -19,6 +17,8 @@ from tidewire.frontends.rest.tooling.model import (
     tooling_type,
     words,
 )
+from tidewire.gate.metadata.managed import try_read_managed
+from tidewire.gate.metadata.registry import managed_id
 from tidewire.schema.fields import datetime
 
 _MANAGED = tooling_type(

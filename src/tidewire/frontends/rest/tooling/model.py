@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidewire.access.grants import Grants
-from tidewire.access.metadata.registry import object_id
+from tidewire.gate.metadata.registry import object_id
 from tidewire.records.table import read_all_rows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.fields import checkbox, datetime, text

@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidewire.access.metadata.field_render import field_kind, render_field_properties
-from tidewire.access.metadata.objects import is_event, is_shared, render_event, render_object, shown_fields
-from tidewire.access.metadata.registry import (
-    Source,
-    component_id,
-    field_id,
-    iter_fields,
-    object_id,
-    record_types_of,
-)
 from tidewire.frontends.rest.tooling.channels import CHANNEL_OBJECTS
 from tidewire.frontends.rest.tooling.managed import MANAGED_OBJECT
 from tidewire.frontends.rest.tooling.model import (
@@ -30,6 +20,16 @@ from tidewire.frontends.rest.tooling.model import (
     metadata_fields,
     tooling_type,
     words,
+)
+from tidewire.gate.metadata.field_render import field_kind, render_field_properties
+from tidewire.gate.metadata.objects import is_event, is_shared, render_event, render_object, shown_fields
+from tidewire.gate.metadata.registry import (
+    Source,
+    component_id,
+    field_id,
+    iter_fields,
+    object_id,
+    record_types_of,
 )
 from tidewire.names import change_event_name
 from tidewire.schema.catalog import Catalog

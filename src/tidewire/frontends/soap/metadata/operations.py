@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from tidewire.access.metadata.registry import METADATA_TYPES, MetadataType, metadata_type
-from tidewire.access.metadata.retrieve import render_listed
-from tidewire.access.metadata.service import Metadata, Saved, check_count
-from tidewire.access.metadata.values import Component
-from tidewire.access.metadata.xml import properties_of, render_properties
 from tidewire.errors import BodyMalformed
 from tidewire.frontends.soap.calls import Operation, SoapCall
 from tidewire.frontends.soap.metadata import packages
 from tidewire.frontends.soap.wire import render_element, text_of, type_attribute
 from tidewire.frontends.soap.wire_errors import render_row_error, rolled_back_error
+from tidewire.gate.metadata.registry import METADATA_TYPES, MetadataType, metadata_type
+from tidewire.gate.metadata.retrieve import render_listed
+from tidewire.gate.metadata.service import Metadata, Saved, check_count
+from tidewire.gate.metadata.values import Component
+from tidewire.gate.metadata.xml import properties_of, render_properties
 from tidewire.transport.xml_trees import local_name
 
 _MAX_QUERIES = 3

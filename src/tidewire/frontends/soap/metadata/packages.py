@@ -7,13 +7,13 @@ import binascii
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
-from tidewire.access.metadata.deploy import DeployOptions, Deploys
-from tidewire.access.metadata.retrieve import RetrieveOptions, Retrieves
-from tidewire.access.metadata.service import Metadata
-from tidewire.access.metadata.values import Properties, flag_of, items_of, refuse, text_of, texts_of
-from tidewire.access.metadata.xml import properties_of, render_properties
 from tidewire.errors import BodyMalformed
 from tidewire.frontends.soap.calls import SoapCall
+from tidewire.gate.metadata.deploy import DeployOptions, Deploys
+from tidewire.gate.metadata.retrieve import RetrieveOptions, Retrieves
+from tidewire.gate.metadata.service import Metadata
+from tidewire.gate.metadata.values import Properties, flag_of, items_of, refuse, text_of, texts_of
+from tidewire.gate.metadata.xml import properties_of, render_properties
 
 
 def _argument(call: SoapCall, *names: str) -> Properties:

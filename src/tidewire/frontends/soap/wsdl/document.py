@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
-from tidewire.access.describe import FIELD_KINDS, SOAP_TYPES
 from tidewire.frontends.soap.layouts import MENUS
 from tidewire.frontends.soap.wire import Dialect
 from tidewire.frontends.soap.wire_errors import exception_codes, status_codes
@@ -19,6 +18,7 @@ from tidewire.frontends.soap.wsdl.shapes import (
     render_word,
     render_words,
 )
+from tidewire.gate.describe import FIELD_KINDS, SOAP_TYPES
 
 _WSDL_NS = "http://schemas.xmlsoap.org/wsdl/"
 _SOAP_NS = "http://schemas.xmlsoap.org/wsdl/soap/"

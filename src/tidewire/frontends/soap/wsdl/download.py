@@ -10,7 +10,6 @@ import asyncio
 import re
 from http.cookies import CookieError, SimpleCookie
 
-from tidewire.access.describe import soap_type_of
 from tidewire.access.principal import Principal
 from tidewire.errors import MethodNotAllowed, ResourceUnknown
 from tidewire.frontends.soap.calls import Services
@@ -22,6 +21,7 @@ from tidewire.frontends.soap.wire import (
     parse_endpoint,
 )
 from tidewire.frontends.soap.wsdl.document import RecordShape, render_wsdl
+from tidewire.gate.describe import soap_type_of
 from tidewire.schema.model import EventType, Field
 from tidewire.transport.http import HttpRequest, HttpResponse
 

@@ -1,0 +1,361 @@
+"""What an org of an edition may use of streaming, and how much of it is in use.
+
+Clients are counted when they shake hands and events when they are delivered, each apart for sessions of
+versions up to 36.0 and for the durable ones of 37.0 and later. The numbers are the org's: edges report to
+it. A client counts until its edge says that it has gone, or no longer mentions it. Events count by the hour
+of their delivery, for the last 24 hours; the hours are in memory, and written to the store by `flush`, so
+that no delivery waits for a disk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+
+from tidewire.clock import Clock
+from tidewire.delivery.link_values import Delivered
+from tidewire.delivery.usage_metrics import (
+    NAME,
+    PUBLISHED_CHANGES,
+    PUBLISHED_EVENTS,
+    HourlyUse,
+    plan_metrics,
+    store_metrics,
+    sum_hours,
+    sum_metrics,
+)
+from tidewire.errors import ConfigInvalid, LimitExceeded
+from tidewire.events import CommittedBatch, Family
+from tidewire.names import parse_channel
+from tidewire.records.service import RecordService
+from tidewire.storage.store import Reader, Transaction
+
+CLIENT_LIMIT_TEXT = "Organization concurrent user limit exceeded"
+TOPIC_LIMIT_TEXT = "Subscription limit exceeded for this topic"
+EVENT_LIMIT_TEXT = "Organization total events daily limit exceeded"
+
+_HOUR_MS = 3_600_000
+_DAY_HOURS = 24
+_MONTH_HOURS = 30 * 24
+_LEASE_S = 60.0  # an edge mentions its clients four times as often
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What one edition may use. Events are deliveries in 24 hours, counted for each client."""
+
+    clients: int
+    push_events: int
+    generic_events: int
+    durable_generic_events: int
+    bus_events: int
+    channels: int
+    published_events: int = 250_000
+    """Platform events published in an hour."""
+
+    def daily_events(self, family: Family, *, is_durable: bool) -> int:
+        """How many events of a family may be delivered in 24 hours."""
+        if family is Family.PUSH_TOPIC:
+            return self.push_events
+        if family is Family.GENERIC:
+            return self.durable_generic_events if is_durable else self.generic_events
+        return self.bus_events
+
+
+_LARGE = Allocation(2_000, 1_000_000, 100_000, 1_000_000, 50_000, 1_000)
+_FREE = Allocation(20, 10_000, 10_000, 10_000, 10_000, 200, 50_000)
+_BY_EDITION = {
+    "performance": _LARGE,
+    "unlimited": _LARGE,
+    "enterprise": Allocation(1_000, 200_000, 100_000, 200_000, 25_000, 1_000),
+    "professional": Allocation(20, 50_000, 100_000, 100_000, 10_000, 1_000),
+    "developer": _FREE,
+    "free": _FREE,
+    # As the guide of version 24.0 has it, which knows push topics only.
+    "databasecom-24": Allocation(10, 10_000, 10_000, 10_000, 10_000, 200, 50_000),
+}
+NOMINAL = _LARGE
+"""What the limits resource shows of an org without an edition, where nothing is enforced."""
+
+
+def find_allocation(edition: str) -> Allocation | None:
+    """What an edition may use; None, without an edition, for anything. Raises ConfigInvalid."""
+    if not edition:
+        return None
+    found = _BY_EDITION.get(edition)
+    if found is None:
+        raise ConfigInvalid(
+            f"edition must be one of {', '.join(_BY_EDITION)}, not {edition!r}", setting="edition"
+        )
+    return found
+
+
+@dataclass(slots=True)
+class _Client:
+    is_durable: bool
+    lease_s: float
+    user_id: str
+    topics: frozenset[str] = frozenset()
+
+
+class Allocations:
+    """One org's. All calls belong on the loop.
+
+    Whatever the edition, there are at most `max_sessions` Bayeux sessions, and `max_sessions_per_user` of one user.
+    """
+
+    def __init__(
+        self,
+        records: RecordService,
+        clock: Clock,
+        edition: str = "",
+        max_sessions: int = 100_000,
+        max_sessions_per_user: int = 20_000,
+    ) -> None:
+        self._records = records
+        self._clock = clock
+        self._max_sessions = max_sessions
+        self._max_sessions_per_user = max_sessions_per_user
+        self._sessions: Counter[str] = Counter()  # of each user
+        self.limits = find_allocation(edition)
+        self._clients: dict[str, _Client] = {}
+        self._by_hour: Counter[tuple[int, bool, int]] = Counter()
+        self._unsaved: set[tuple[int, bool, int]] = set()
+        self._publishing = 0  # events that were admitted and are not yet counted
+        self._told_hour = -1  # in which the metrics were brought up to date last
+        self.delivered: Counter[Family] = Counter()  # since the org was opened
+
+    async def load(self) -> None:
+        """Go on with what was counted before the last restart."""
+        first = self._hour() - _MONTH_HOURS
+        for hour, is_durable, family, count in await self._records.read(lambda r: _read_usage(r, first)):
+            self._by_hour[hour, is_durable, family] = count
+
+    # clients
+
+    def admit_client(self, client_id: str, *, is_durable: bool, user_id: str = "") -> int:
+        """Count a client that shakes hands, or is back from a restart. With `user_id` it is a Bayeux session, and the
+        answer is how many others of that user have to go for it. Raises LimitExceeded.
+        """
+        if self.limits is not None and self.used_clients(is_durable=is_durable) >= self.limits.clients:
+            raise LimitExceeded(CLIENT_LIMIT_TEXT, limit=self.limits.clients, allocation="clients")
+        if user_id and self._sessions.total() >= self._max_sessions:
+            raise LimitExceeded("too many sessions", limit=self._max_sessions, allocation="sessions")
+        self.release_client(client_id)
+        self._clients[client_id] = _Client(is_durable, self._clock.monotonic_s() + _LEASE_S, user_id)
+        if not user_id:
+            return 0
+        self._sessions[user_id] += 1
+        return max(0, self._sessions[user_id] - self._max_sessions_per_user)
+
+    def keep_clients(self, client_ids: Iterable[str]) -> None:
+        """These are still there."""
+        lease_s = self._clock.monotonic_s() + _LEASE_S
+        for client_id in client_ids:
+            client = self._clients.get(client_id)
+            if client is not None:
+                client.lease_s = lease_s
+
+    def release_client(self, client_id: str) -> None:
+        """This one has gone."""
+        client = self._clients.pop(client_id, None)
+        if client is not None and client.user_id:
+            self._sessions[client.user_id] -= 1
+            if not self._sessions[client.user_id]:
+                del self._sessions[client.user_id]
+
+    def used_clients(self, *, is_durable: bool) -> int:
+        """How many clients there are."""
+        now_s = self._clock.monotonic_s()
+        for client_id in [c for c, client in self._clients.items() if client.lease_s <= now_s]:
+            self.release_client(client_id)
+        return sum(client.is_durable is is_durable for client in self._clients.values())
+
+    def count_clients(self) -> tuple[int, int]:
+        """How many Bayeux sessions there are, and how many Pub/Sub streams."""
+        both = self.used_clients(is_durable=True) + self.used_clients(is_durable=False)
+        sessions = self._sessions.total()
+        return sessions, both - sessions
+
+    # subscriptions
+
+    def admit_subscription(
+        self, client_id: str, channel: str, topic: str, family: Family, *, is_durable: bool
+    ) -> bool:
+        """Count a client's subscription to a channel that shows `topic`; returns whether what it delivers counts
+        against an allocation. Raises LimitExceeded.
+        """
+        limits = self.limits
+        if family is Family.PLATFORM and not self._is_allotted(topic):
+            return False
+        if limits is None:
+            return True
+        most = limits.daily_events(family, is_durable=is_durable)
+        if self.used_events(family, is_durable=is_durable) >= most:
+            raise LimitExceeded(EVENT_LIMIT_TEXT, limit=most, allocation="events")
+        if family not in (Family.PUSH_TOPIC, Family.GENERIC):
+            return True
+        place = f"{topic} {channel}"
+        readers = sum(
+            held.startswith(f"{topic} ") and (client != client_id or held != place)
+            for client, entry in self._clients.items()
+            if entry.is_durable is is_durable
+            for held in entry.topics
+        )
+        if readers >= limits.clients:
+            raise LimitExceeded(TOPIC_LIMIT_TEXT, limit=limits.clients, allocation="topic")
+        entry = self._clients.get(client_id)
+        if entry is not None:
+            entry.topics |= {place}
+        return True
+
+    def _is_allotted(self, topic: str) -> bool:
+        """Whether a channel of platform events shows any of high volume that somebody publishes: neither those of
+        standard volume nor those that the server itself raises count.
+        """
+        catalog, name = self._records.types.catalog, parse_channel(topic).name
+        members = [member.event for member in catalog.selection.members_of(name)]
+        return any(self._is_counted(event) for event in members or [name])
+
+    def _is_counted(self, event: str) -> bool:
+        known = self._records.types.catalog.try_event(event)
+        return known is not None and known.is_high_volume
+
+    def release_subscription(self, client_id: str, channel: str) -> None:
+        """A client no longer reads a channel."""
+        entry = self._clients.get(client_id)
+        if entry is not None:
+            left = (place for place in entry.topics if place.partition(" ")[2] != channel)
+            entry.topics = frozenset(left)
+
+    # events
+
+    def count_delivered(self, deliveries: Iterable[Delivered]) -> None:
+        """Events have reached clients."""
+        for delivered in deliveries:
+            self.delivered[delivered.family] += delivered.events
+            if delivered.is_allotted:
+                self._count(delivered.is_durable, int(delivered.family), delivered.events)
+
+    def on_commit(self, batch: CommittedBatch) -> None:
+        """Count what was published: change events, and platform events of high volume that somebody sent."""
+        changes = counted = 0
+        for topic, run in groupby(batch.events, attrgetter("topic")):
+            events = list(run)
+            if events[0].family is Family.CHANGE:
+                changes += len(events)
+            elif events[0].family is Family.PLATFORM and self._is_counted(topic):
+                counted += len(events)
+        if changes:
+            self._count(True, PUBLISHED_CHANGES, changes)
+        if counted:
+            self._count(True, PUBLISHED_EVENTS, counted)
+
+    def used_events(self, family: Family, *, is_durable: bool) -> int:
+        """How many events were delivered in the last 24 hours, of change and platform events together."""
+        families = {int(family)}
+        if family in (Family.PLATFORM, Family.CHANGE):
+            families = {int(Family.PLATFORM), int(Family.CHANGE)}
+        return self._sum(_DAY_HOURS, families, is_durable)
+
+    def used_bus_events(self, *, in_month: bool = False) -> int:
+        """How many change and platform events were delivered in 24 hours, or in thirty days."""
+        hours = _MONTH_HOURS if in_month else _DAY_HOURS
+        families = {int(Family.PLATFORM), int(Family.CHANGE)}
+        return self._sum(hours, families, True) + self._sum(hours, families, False)
+
+    def hourly_usage(self) -> list[HourlyUse]:
+        """What was published and delivered in each full hour, as far as it is kept, by the metrics' names."""
+        counts = [(at, kind, count) for (at, _, kind), count in self._by_hour.items()]
+        return sum_hours(counts, self._hour())
+
+    def admit_published(self, wanted: int) -> int:
+        """How many of these events may be published now; call `settle_published` with the answer afterwards."""
+        limits = self.limits
+        if limits is not None:
+            room = limits.published_events - self.published_events() - self._publishing
+            wanted = max(0, min(wanted, room))
+        self._publishing += wanted
+        return wanted
+
+    def can_publish(self) -> bool:
+        """Whether one more event may be published now. May be asked from any thread."""
+        limits = self.limits
+        return limits is None or self.published_events() + self._publishing < limits.published_events
+
+    def settle_published(self, admitted: int) -> None:
+        """What was admitted is in the log, and counted, or will never be."""
+        self._publishing -= admitted
+
+    def published_events(self) -> int:
+        """How many platform events were published in the running hour."""
+        return self._sum(1, {PUBLISHED_EVENTS}, True)
+
+    async def flush(self) -> None:
+        """Write what was counted since the last time; what cannot be written is tried again the next time. In a new
+        hour, the metrics that users read follow.
+        """
+        if self._unsaved:
+            await self._save()
+        if self._told_hour != self._hour():
+            await self._tell_metrics(self._hour())
+
+    async def _tell_metrics(self, hour: int) -> None:
+        counts = [(at, kind, count) for (at, _, kind), count in self._by_hour.items()]
+        wanted = sum_metrics(counts, hour, hour - _MONTH_HOURS + 1)
+        obj = self._records.types.catalog.object(NAME)
+        changes = await self._records.read(lambda reader: plan_metrics(reader, obj, wanted, hour))
+        if not changes.is_nothing:
+            # Planned again where it is stored: another flush may have done it meanwhile.
+            await self._records.write_plain(
+                lambda tx: store_metrics(tx, obj, plan_metrics(tx, obj, wanted, hour))
+            )
+        self._told_hour = hour
+
+    async def _save(self) -> None:
+        unsaved, self._unsaved = self._unsaved, set()
+        rows = [(*key, self._by_hour[key]) for key in sorted(unsaved)]
+        first = self._hour() - _MONTH_HOURS
+        try:
+            await self._records.write_plain(lambda tx: _write_usage(tx, rows, first))
+        except BaseException:
+            self._unsaved |= unsaved
+            raise
+        for key in [key for key in self._by_hour if key[0] <= first]:
+            del self._by_hour[key]
+
+    def _count(self, is_durable: bool, family: int, count: int) -> None:
+        key = (self._hour(), is_durable, family)
+        self._by_hour[key] += count
+        self._unsaved.add(key)
+
+    def _sum(self, hours: int, families: set[int], is_durable: bool) -> int:
+        oldest = self._hour() - hours
+        return sum(
+            count
+            for (hour, durable, family), count in dict(self._by_hour).items()  # changed on another thread
+            if hour > oldest and durable is is_durable and family in families
+        )
+
+    def _hour(self) -> int:
+        return self._clock.now_ms() // _HOUR_MS
+
+
+def _read_usage(reader: Reader, first_hour: int) -> list[tuple[int, bool, int, int]]:
+    rows = reader.execute(
+        "SELECT hour, is_durable, family, events FROM event_usage WHERE hour > ?", (first_hour,)
+    )
+    return [(int(hour), bool(durable), int(family), int(count)) for hour, durable, family, count in rows]
+
+
+def _write_usage(tx: Transaction, rows: list[tuple[int, bool, int, int]], first_hour: int) -> None:
+    tx.execute("DELETE FROM event_usage WHERE hour <= ?", (first_hour,))
+    for hour, is_durable, family, count in rows:
+        tx.execute(
+            "INSERT INTO event_usage (hour, is_durable, family, events) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (hour, is_durable, family) DO UPDATE SET events = excluded.events",
+            (hour, int(is_durable), family, count),
+        )

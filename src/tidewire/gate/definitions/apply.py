@@ -1,0 +1,82 @@
+"""Applying a definition: the sections in an order in which each finds what it needs.
+
+Removals of push topics and permission sets come first, so that types may go after them; then types; then what
+names types. Steps of one section are planned when the sections before it have run. Everything happens in the
+caller's transaction, so a refusal anywhere leaves the org as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidewire.gate.definitions.apps import connected_app_steps
+from tidewire.gate.definitions.channels import apply_channels
+from tidewire.gate.definitions.document import check_document
+from tidewire.gate.definitions.groups import group_steps
+from tidewire.gate.definitions.managed import apply_managed
+from tidewire.gate.definitions.parse import SECTIONS, check_keys, mapping
+from tidewire.gate.definitions.permissions import permission_set_steps, profile_steps
+from tidewire.gate.definitions.plan import Applied, Step
+from tidewire.gate.definitions.removal import read_removal
+from tidewire.gate.definitions.removed_records import removal_steps
+from tidewire.gate.definitions.roles import role_steps
+from tidewire.gate.definitions.settings import setting_steps
+from tidewire.gate.definitions.setup_records import push_topic_steps, record_type_steps
+from tidewire.gate.definitions.sharing import sharing_rule_steps
+from tidewire.gate.definitions.types import apply_types
+from tidewire.gate.definitions.users import manager_steps, set_password, user_steps
+from tidewire.records.service import ConversionHook
+from tidewire.records.types import Types
+from tidewire.records.work import UnitOfWork
+
+__all__ = ["apply_definition", "set_password"]
+
+
+def apply_definition(
+    unit: UnitOfWork,
+    types: Types,
+    document: Mapping[str, object],
+    *,
+    is_dry_run: bool,
+    on_conversion: ConversionHook | None = None,
+) -> Applied:
+    """Bring the org to what the document says; returns the plan. Runs inside a solo transaction.
+
+    `on_conversion` is called for each converted field, once its data is converted, in the same transaction.
+    """
+    check_document(document)
+    check_keys(mapping(document, "definition"), SECTIONS, "definition")
+    lines: list[str] = []
+
+    def take(steps: list[Step]) -> None:
+        for step in steps:
+            lines.append(step.line)
+            if not is_dry_run:
+                step.run()
+
+    take(setting_steps(unit, types, document))
+    removal = read_removal(unit, document)
+    take(removal_steps(unit, types, removal.named))
+    plan = apply_types(unit, types, document, removal, is_dry_run=is_dry_run)
+    lines += plan.lines
+    lines += apply_channels(unit, types, document, removal.named, is_dry_run=is_dry_run)
+    lines += apply_managed(unit, types, document, removal.named, is_dry_run=is_dry_run)
+    if on_conversion is not None and not is_dry_run:
+        for note in plan.notes:
+            on_conversion(unit, note)
+    sections = (
+        record_type_steps,
+        role_steps,
+        permission_set_steps,
+        profile_steps,
+        user_steps,
+        manager_steps,
+        group_steps,
+        push_topic_steps,
+    )
+    for make_steps in sections:
+        take(make_steps(unit, document))
+    take(sharing_rule_steps(unit, types, document))
+    secrets: dict[str, str] = {}
+    take(connected_app_steps(unit, document, secrets))
+    return Applied(lines, tuple(plan.notes), secrets)

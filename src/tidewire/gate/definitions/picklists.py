@@ -1,0 +1,188 @@
+"""The values of a picklist: added by listing them, moved and retired by orders that say so.
+
+`rename: {old: new}` gives a value another name, `replace: {old: other}` takes it off the list in favour of
+another one, and records follow in the same transaction, as updates that subscribers see. `deactivate: [value]`
+keeps what records hold but offers the value no more. A value that a document does not mention stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidewire.events import Value
+from tidewire.gate.definitions.document import refuse, text_list, text_map
+from tidewire.gate.definitions.parse import value_name
+from tidewire.gate.definitions.plan import Step
+from tidewire.records import persons
+from tidewire.records.conversion import iter_values
+from tidewire.records.table import try_read_row, update_row
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.model import Field, FieldType, ObjectType, PicklistValue
+
+_ORDER_KEYS = ("rename", "replace", "deactivate")
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a field's definition says to do with values that are there."""
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    replace: Mapping[str, str] = field(default_factory=dict)
+    deactivate: frozenset[str] = frozenset()
+
+    @property
+    def moves(self) -> dict[str, str]:
+        """Every old value with the one that records hold from now on."""
+        return {**self.rename, **self.replace}
+
+
+def moved_value(orders: Orders, value: str) -> str:
+    """What a field, or a default, that held `value` holds after the orders; several values are `;`-joined."""
+    return ";".join(dict.fromkeys(orders.moves.get(part, part) for part in value.split(";")))
+
+
+def split_orders(spec: Mapping[str, Any], path: str) -> tuple[dict[str, Any], Orders]:
+    """A field's definition without its orders, and the orders."""
+    plain = {key: value for key, value in spec.items() if key not in _ORDER_KEYS}
+    orders = Orders(
+        text_map(spec.get("rename"), f"{path}.rename"),
+        text_map(spec.get("replace"), f"{path}.replace"),
+        frozenset(text_list(spec.get("deactivate"), f"{path}.deactivate")),
+    )
+    values = spec.get("values")
+    listed = [value_name(item) for item in values] if isinstance(values, list | tuple) else []
+    for old in (*orders.moves, *orders.deactivate):
+        if old in listed:
+            refuse(path, f"the value {old} is both listed and retired")
+    return plain, orders
+
+
+def merge_values(
+    stored: Field,
+    wanted: tuple[PicklistValue, ...],
+    labels: Mapping[str, str],
+    orders: Orders,
+    default: object,
+    path: str,
+) -> tuple[PicklistValue, ...]:
+    """The list after the definition: the wanted values in their order, then the others. `labels` are those that
+    the document gives; other values keep theirs.
+    """
+    held = {v.value: v for v in stored.picklist}
+    for old, new in orders.rename.items():
+        if old not in held:
+            continue
+        if new in held:
+            refuse(f"{path}.rename.{old}", f"{new} is a value already; use `replace`")
+        named = held[old]
+        label = new if named.label == old else named.label
+        renamed = replace(named, value=new, label=label)
+        held = {(new if k == old else k): (renamed if k == old else v) for k, v in held.items()}
+    for old in orders.replace:
+        held.pop(old, None)
+    merged: dict[str, PicklistValue] = {}
+    for value in wanted:
+        known = held.pop(value.value, None)
+        if known is None:
+            merged[value.value] = value
+        else:
+            label = labels.get(value.value, known.label)
+            merged[value.value] = replace(known, label=label, is_active=True)
+    merged |= held
+    for retired in orders.deactivate & merged.keys():
+        merged[retired] = replace(merged[retired], is_active=False)
+    missing = [new for new in orders.moves.values() if new not in merged and stored.picklist]
+    if missing and any(old in {v.value for v in stored.picklist} for old in orders.moves):
+        refuse(path, f"{missing[0]} is not among the values")
+    chosen = str(default).split(";") if default is not None else []
+    return tuple(replace(v, is_default=v.value in chosen) for v in merged.values())
+
+
+def value_steps(unit: UnitOfWork, obj: ObjectType, old: Field, new: Field, orders: Orders) -> list[Step]:
+    """A line for each value that comes, goes or moves; records are updated under `obj`, whose field still has
+    its old place but already the new list.
+    """
+    where = f"{obj.name}.{old.name}"
+    before = {v.value: v for v in old.picklist}
+    after = {v.value: v for v in new.picklist}
+    steps: list[Step] = []
+    for word, moves in (("rename", orders.rename), ("replace", orders.replace)):
+        for gone, kept in moves.items():
+            affected = _holders(unit, obj, old, gone, kept)
+            if gone in before or affected:
+                line = f"{word} value {gone} of {where} by {kept} ({len(affected)} records)"
+                steps.append(Step(line, _mover(unit, obj, new.name, affected, is_rename=word == "rename")))
+    moved = set(orders.rename.values())
+    for value in after:
+        if value not in before and value not in moved:
+            steps.append(Step(f"add value {value} to {where}", _nothing))
+        elif value in before and before[value].is_active != after[value].is_active:
+            word = "activate" if after[value].is_active else "deactivate"
+            steps.append(Step(f"{word} value {value} of {where}", _nothing))
+        if value in before and before[value].label != after[value].label:
+            steps.append(Step(f"label value {value} of {where} as {after[value].label}", _nothing))
+    order = [v for v in after if v in before]
+    if not steps and order != [v for v in before if v in after]:
+        steps.append(Step(f"reorder the values of {where}", _nothing))
+    return steps
+
+
+def _holders(unit: UnitOfWork, obj: ObjectType, field_: Field, gone: str, kept: str) -> list[tuple[str, str]]:
+    """The records that hold a value, each with what it holds instead from now on."""
+    found: list[tuple[str, str]] = []
+    for record_id, value in iter_values(unit.tx, obj, field_):
+        if field_.type is FieldType.PICKLIST:
+            if value == gone:
+                found.append((record_id, kept))
+            continue
+        if gone in str(value).split(";"):
+            found.append((record_id, moved_value(Orders({gone: kept}), str(value))))
+    return found
+
+
+def _mover(
+    unit: UnitOfWork, obj: ObjectType, name: str, affected: list[tuple[str, str]], *, is_rename: bool
+) -> Callable[[], None]:
+    def run() -> None:
+        for record_id, value in affected:
+            row = try_read_row(unit.tx, obj, record_id)
+            if row is None:
+                continue
+            if row.get("IsDeleted"):
+                # In the recycle bin nobody is told, but what comes back must fit the list.
+                update_row(unit.tx, obj, record_id, {name: value})
+                continue
+            # Not as a user's update: a converted lead or an activated order follows its list too.
+            unit.store(obj, row, {name: value})
+            if is_rename:
+                _keep_others(unit, obj, row, name)
+            if obj.name == "Contact" and persons.is_person(obj, row):
+                _follow_person(unit, obj, row, name, value)
+
+    return run
+
+
+def _keep_others(unit: UnitOfWork, obj: ObjectType, before: Mapping[str, Value], name: str) -> None:
+    """A stage by another name is the same stage: what people set beside it, such as Probability, stays."""
+    row = try_read_row(unit.tx, obj, str(before["Id"]))
+    if row is None:
+        return
+    fields = [f for f in obj.stored_fields if not (f.is_system or f.formula or f.roll_up)]
+    own = [f.name for f in fields if f.name != name]
+    lost = {n: before[n] for n in own if row.get(n) != before.get(n)}
+    if lost:
+        unit.store(obj, row, lost)
+
+
+def _follow_person(unit: UnitOfWork, obj: ObjectType, row: dict[str, Value], name: str, value: str) -> None:
+    """The account of a person has the contact's value too; only the contact tells of it, as the guide says."""
+    account, account_id = persons.twin_of(unit.catalog, obj, row)
+    values = persons.twin_values(unit.catalog, obj, row | {name: value}, [name])
+    if values:
+        update_row(unit.tx, account, account_id, values)
+
+
+def _nothing() -> None:
+    """The step's line is all there is to it: the new list is stored with the field."""

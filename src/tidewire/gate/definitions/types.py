@@ -1,0 +1,409 @@
+"""Objects, platform events and the selection for change data capture.
+
+The plan is made first, against the stored types and records; then, in the same transaction: records follow
+renamed picklist values while the old types still hold, the types change, and columns that are new are filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from tidewire.gate.definitions.derived import check_derived, fill_derived
+from tidewire.gate.definitions.document import flag_of, refuse, text_list, text_of
+from tidewire.gate.definitions.events import plan_event
+from tidewire.gate.definitions.fields import FieldChange, check_field, check_sizes, plan_change
+from tidewire.gate.definitions.parse import check_keys, mapping, parse_custom_fields, parse_field, parse_text
+from tidewire.gate.definitions.picklists import Orders, split_orders, value_steps
+from tidewire.gate.definitions.removal import Removal, check_unused, forget_permissions, forget_records
+from tidewire.gate.definitions.sharing import plan_sharing, store_sharing
+from tidewire.gate.definitions.standard_fields import is_standard_name, plan_standard_field
+from tidewire.gate.definitions.statuses import is_status, store_status_rows
+from tidewire.ids import key_prefix
+from tidewire.names import is_api_name
+from tidewire.records.conversion import (
+    ConversionNote,
+    convert_column,
+    count_records,
+    ensure_index,
+    fill_column,
+    next_column,
+)
+from tidewire.records.numbers import take_number
+from tidewire.records.person_fields import fill_contact_fields
+from tidewire.records.types import Types
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.channels import STANDARD_CHANNEL, can_capture
+from tidewire.schema.layout import FIRST_CUSTOM_TABLE, add_fields, custom_object
+from tidewire.schema.model import PICKLIST_TYPES, EventType, Field, FieldType, ObjectType
+
+_OBJECT_KEYS = (
+    "label",
+    "plural",
+    "description",
+    "name",
+    "fields",
+    "capture",
+    "record_types",
+    "sharing",
+    "grant_by_hierarchy",
+    "sharing_rules",
+)
+_NAME_TYPES = frozenset({FieldType.TEXT, FieldType.AUTO_NUMBER})
+_Work = Callable[[], object]
+
+
+@dataclass(slots=True)
+class TypePlan:
+    """What is to happen to the types, collected while the document is read."""
+
+    lines: list[str] = field(default_factory=list)
+    objects: list[ObjectType] = field(default_factory=list)
+    events: list[EventType] = field(default_factory=list)
+    captured: frozenset[str] | None = None
+    removed_objects: list[str] = field(default_factory=list)
+    removed_fields: list[tuple[str, str]] = field(default_factory=list)
+    removed_events: list[str] = field(default_factory=list)
+    before: list[_Work] = field(default_factory=list)  # while the old types hold
+    after: list[_Work] = field(default_factory=list)  # once every column is there
+    derived: list[str] = field(default_factory=list)  # objects with formulas or roll-ups to compute
+    notes: list[ConversionNote] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the types stay as they are."""
+        has_removals = bool(self.removed_objects or self.removed_events)
+        return not (self.objects or self.events or has_removals or self.captured is not None)
+
+    def derive(self, catalog: Catalog, entity: str) -> None:
+        """Compute the formulas and roll-ups of an object, and of those that add it up, once all is stored."""
+        pending = [entity]
+        for name in pending:
+            pending += [
+                o.name
+                for o in catalog.objects
+                if o.name not in pending and any(f.roll_up and f.roll_up.child == name for f in o.fields)
+            ]
+        self.derived += [name for name in pending if name not in self.derived]
+
+
+def apply_types(
+    unit: UnitOfWork, types: Types, document: Mapping[str, object], removal: Removal, *, is_dry_run: bool
+) -> TypePlan:
+    """Bring the types to what the document says; `unit.catalog` is the new catalog afterwards."""
+    plan = TypePlan()
+    objects = mapping(document.get("objects"), "objects")
+    events = mapping(document.get("events"), "events")
+    spelling = _spelling(unit.catalog, objects, events)
+    for name, spec in objects.items():
+        _plan_object(unit, name, mapping(spec, f"objects.{name}"), plan, spelling, is_dry_run)
+    _plan_events(unit, events, removal, plan, is_dry_run)
+    _plan_removal(unit, removal, plan)
+    known = unit.catalog.with_objects(plan.objects).with_events(plan.events)
+    known = known.without(plan.removed_objects).without_events(plan.removed_events)
+    for obj in plan.objects:
+        for target in (t for f in obj.fields for t in f.reference_to):
+            known.object(target)
+    check_unused(unit, known, removal, plan.notes, document)
+    check_derived(known, plan.objects)
+    plan.captured = _captured(known, document, plan.lines)
+    if is_dry_run:
+        unit.catalog = known if plan.captured is None else known.with_captured(plan.captured)
+        return plan
+    for work in plan.before:  # values may move in the records while the lists stay as they are
+        work()
+    if plan.is_empty:
+        return plan
+    forget_permissions(unit, [*plan.removed_objects, *plan.removed_events], plan.removed_fields)
+    forget_records(unit, types, plan.removed_objects)
+    unit.tx.progress.access_generation += 1  # channels may show more, or other, events now
+    unit.catalog = types.change(
+        unit.tx,
+        objects=plan.objects,
+        events=plan.events,
+        captured=plan.captured,
+        removed_objects=plan.removed_objects,
+        removed_fields=plan.removed_fields,
+        removed_events=plan.removed_events,
+        base=unit.catalog,
+    )
+    for work in plan.after:
+        work()
+    fill_contact_fields(unit.tx, unit.catalog, (obj.name for obj in plan.objects))
+    fill_derived(unit, plan.derived)
+    store_sharing(unit, plan.objects)
+    return plan
+
+
+def _spelling(
+    catalog: Catalog, objects: Mapping[str, object], events: Mapping[str, object]
+) -> dict[str, str]:
+    """How each object's name is spelt, by its lower-case form."""
+    for section, names in (("objects", objects), ("events", events)):
+        if len({name.lower() for name in names}) < len(names):
+            refuse(section, "two names differ in letter case only")
+    return {name.lower(): name for name in objects} | {o.name.lower(): o.name for o in catalog.objects}
+
+
+def _respelt(f: Field, spelling: Mapping[str, str]) -> Field:
+    targets = tuple(spelling.get(t.lower(), t) for t in f.reference_to)
+    roll_up = f.roll_up
+    if roll_up is not None:
+        roll_up = replace(roll_up, child=spelling.get(roll_up.child.lower(), roll_up.child))
+    return replace(f, reference_to=targets, roll_up=roll_up)
+
+
+def _plan_object(
+    unit: UnitOfWork,
+    name: str,
+    spec: Mapping[str, Any],
+    plan: TypePlan,
+    spelling: Mapping[str, str],
+    is_dry_run: bool,
+) -> None:
+    path = f"objects.{name}"
+    check_keys(spec, _OBJECT_KEYS, path)
+    known = unit.catalog.try_object(name)
+    specs: dict[str, dict[str, Any]] = {}
+    orders: dict[str, Orders] = {}
+    for field_name, raw in mapping(spec.get("fields"), f"{path}.fields").items():
+        field_path = f"{path}.fields.{field_name}"
+        specs[field_name], orders[field_name] = split_orders(mapping(raw, field_path), field_path)
+        check_sizes(specs[field_name], field_path)
+    own = {n: s for n, s in specs.items() if known is None or not is_standard_name(n)}
+    completed = {n: _with_stored_values(known, n, s) for n, s in own.items()}
+    fields = tuple(_respelt(f, spelling) for f in parse_custom_fields(completed, f"{path}.fields"))
+    for f in fields:
+        check_field(f, f"{path}.fields.{f.name}")
+    if known is None:
+        plan.objects.append(_new_object(unit, name, spec, fields, plan.lines, is_dry_run))
+        return
+    changed = plan_sharing(known, spec, fields, path, plan.lines)
+    changed = _relabelled(changed, spec, path, plan.lines)
+    if spec.get("name") is not None:
+        changed = _with_name(unit, changed, spec, plan)
+    for standard_name in filter(is_standard_name, specs):
+        own_orders = orders[standard_name]
+        changed = _plan_standard(unit, changed, standard_name, specs[standard_name], own_orders, plan)
+    missing = [f for f in fields if known.try_field(f.name) is None]
+    for f in fields:
+        stored = changed.try_field(f.name)
+        if stored is None or f.compound:
+            continue
+        if stored.name != f.name or not stored.custom:
+            refuse(f"{path}.fields.{f.name}", f"{known.name} has a field {stored.name}")
+        change = plan_change(unit, known, stored, f, specs[f.name], orders[f.name], f"{path}.fields.{f.name}")
+        if change is not None or orders[f.name] != Orders():
+            changed = _plan_field(unit, changed, stored, change, orders[f.name], plan)
+    if missing:
+        changed = _plan_missing(unit, changed, missing, plan)
+    if changed != known:
+        plan.objects.append(changed)
+
+
+def _plan_standard(
+    unit: UnitOfWork, obj: ObjectType, name: str, spec: Mapping[str, Any], orders: Orders, plan: TypePlan
+) -> ObjectType:
+    """The object with one standard field changed; what that takes is added to the plan."""
+    path = f"objects.{obj.name}.fields.{name}"
+    change, lines = plan_standard_field(obj, name, spec, orders, path)
+    if change is None and orders == Orders():
+        return obj
+    changed = _plan_field(unit, obj, obj.by_name[name.lower()], change, orders, plan)
+    plan.lines += lines
+    if change is not None and is_status(obj.name, name):
+        plan.after.append(partial(store_status_rows, unit, changed, orders.rename))
+    return changed
+
+
+def _plan_events(
+    unit: UnitOfWork, events: Mapping[str, object], removal: Removal, plan: TypePlan, is_dry_run: bool
+) -> None:
+    losing: dict[str, object] = {name: {} for name in removal.event_fields if name not in events}
+    for name, spec in {**events, **losing}.items():
+        gone = removal.event_fields.get(name, frozenset())
+        event, lines = plan_event(unit, name, mapping(spec, f"events.{name}"), gone, is_dry_run=is_dry_run)
+        plan.lines += lines
+        if event is not None:
+            plan.events.append(event)
+
+
+def _with_stored_values(obj: ObjectType | None, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """The definition of a picklist that is there already need not list its values again."""
+    stored = obj.try_field(name) if obj is not None else None
+    if stored is None or "values" in spec or not stored.picklist:
+        return spec
+    if str(spec.get("type", "")).lower() not in {t.value.lower() for t in PICKLIST_TYPES}:
+        return spec
+    return {**spec, "values": [v.value for v in stored.picklist if v.is_active]}
+
+
+def _new_object(
+    unit: UnitOfWork,
+    name: str,
+    spec: Mapping[str, Any],
+    fields: tuple[Field, ...],
+    lines: list[str],
+    is_dry_run: bool,
+) -> ObjectType:
+    path = f"objects.{name}"
+    if not (is_api_name(name) and name.endswith("__c")):
+        refuse(path, "a custom object's name ends in __c")
+    label = text_of(spec, "label", name.removesuffix("__c").replace("_", " "), path)
+    lines.append(f"create object {name} with {len(fields)} fields")
+    number = 0 if is_dry_run else take_number(unit.tx, "custom objects", 0)
+    obj = custom_object(
+        name,
+        label,
+        text_of(spec, "plural", label + "s", path),
+        key_prefix(number, "a"),
+        FIRST_CUSTOM_TABLE + number,
+        _name_field(spec.get("name"), label, f"{path}.name"),
+        fields,
+    )
+    obj = replace(obj, description=parse_text(spec, "description", "", path))
+    return plan_sharing(obj, spec, fields, path, [])
+
+
+def _name_field(value: object, label: str, path: str) -> Field | None:
+    if value is None:
+        return None
+    check_sizes(mapping(value, path), path)
+    named = parse_field("Name", value, path, _NAME_TYPES)
+    check_field(named, path)
+    if "label" in mapping(value, path):
+        label = named.label
+    return replace(named, label=label, custom=False, length=min(named.length, 80))
+
+
+def _relabelled(obj: ObjectType, spec: Mapping[str, Any], path: str, lines: list[str]) -> ObjectType:
+    label = text_of(spec, "label", obj.label, path)
+    plural = text_of(spec, "plural", obj.label_plural, path)
+    description = parse_text(spec, "description", obj.description, path)
+    if not obj.custom and (label, plural) != (obj.label, obj.label_plural):
+        refuse(path, f"{obj.name} is a standard object and keeps its label")
+    changed = replace(obj, label=label, label_plural=plural, description=description)
+    words = [
+        word
+        for word, attribute in (
+            ("label", "label"),
+            ("plural", "label_plural"),
+            ("description", "description"),
+        )
+        if getattr(changed, attribute) != getattr(obj, attribute)
+    ]
+    if not words:
+        return obj
+    lines.append(f"change {obj.name}: {', '.join(words)}")
+    return changed
+
+
+def _with_name(unit: UnitOfWork, obj: ObjectType, spec: Mapping[str, Any], plan: TypePlan) -> ObjectType:
+    path = f"objects.{obj.name}.name"
+    stored = obj.name_field
+    wanted = _name_field(spec["name"], obj.label, path)
+    if not obj.custom or stored is None or wanted is None:
+        refuse(path, f"{obj.name} is a standard object and keeps its Name")
+    change = plan_change(unit, obj, stored, wanted, mapping(spec["name"], path), Orders(), path)
+    return obj if change is None else _plan_field(unit, obj, stored, change, Orders(), plan)
+
+
+def _plan_field(
+    unit: UnitOfWork,
+    obj: ObjectType,
+    old: Field,
+    change: FieldChange | None,
+    orders: Orders,
+    plan: TypePlan,
+) -> ObjectType:
+    """The object with one field changed; what that takes is added to the plan."""
+    if change is None:
+        change = FieldChange(old, old, "")
+    new = change.new
+    if change.note is not None:
+        if orders != Orders():
+            refuse(f"objects.{obj.name}.fields.{old.name}", "convert the field first, then move its values")
+        new = replace(new, column=f"c{next_column(unit.tx, obj)}")
+    changed = replace(obj, fields=tuple(new if f.name == old.name else f for f in obj.fields))
+    if change.line:
+        plan.lines.append(change.line)
+    if change.note is not None:
+        plan.notes.append(change.note)
+        plan.after.append(partial(convert_column, unit.tx, changed, old, new))
+        return changed
+    if new.type in PICKLIST_TYPES:
+        for step in value_steps(unit, changed, old, new, orders):
+            plan.lines.append(step.line)
+            plan.before.append(step.run)
+    if (new.unique or new.external_id) and not (old.unique or old.external_id):
+        plan.after.append(partial(ensure_index, unit.tx, changed, new))
+    if change.has_new_values:
+        plan.derive(unit.catalog, obj.name)
+    return changed
+
+
+def _plan_missing(unit: UnitOfWork, obj: ObjectType, missing: list[Field], plan: TypePlan) -> ObjectType:
+    number = next_column(unit.tx, obj)
+    placed: list[Field] = []
+    for f in missing:
+        placed.append(f if f.is_compound else replace(f, column=f"c{number}"))
+        number += not f.is_compound
+    grown = add_fields(obj, placed)
+    for f in placed:
+        if not f.compound:
+            plan.lines.append(f"add field {obj.name}.{f.name} ({f.type.value})")
+        if f.type is FieldType.CHECKBOX and not f.formula:
+            plan.after.append(partial(fill_column, unit.tx, grown, f, f.default is True))
+        if f.formula or f.roll_up is not None:
+            plan.derive(unit.catalog, obj.name)
+        if f.is_master_detail and count_records(unit.tx, obj):
+            path = f"objects.{obj.name}.fields.{f.name}"
+            refuse(path, f"{obj.name} has records, which would have no master")
+    return grown
+
+
+def _plan_removal(unit: UnitOfWork, removal: Removal, plan: TypePlan) -> None:
+    for name in removal.events:
+        plan.lines.append(f"remove platform event {name}")
+        plan.removed_events.append(name)
+    for name in removal.objects:
+        obj = unit.catalog.object(name)
+        plan.lines.append(f"remove object {name} and its {count_records(unit.tx, obj)} records")
+        plan.removed_objects.append(name)
+    for name, field_names in removal.fields.items():
+        pending = {o.name: o for o in plan.objects}
+        obj = pending.get(name) or unit.catalog.object(name)
+        gone = {f.name for f in obj.fields if f.name in field_names or f.compound in field_names}
+        cleared = unit.catalog.object(name)
+        for f in (f for f in obj.fields if f.name in gone):
+            if not f.compound:
+                plan.lines.append(f"remove field {name}.{f.name}")
+            plan.removed_fields.append((name, f.name))
+            if f.column:
+                plan.after.append(partial(fill_column, unit.tx, cleared, f, None))
+        kept = replace(obj, fields=tuple(f for f in obj.fields if f.name not in gone))
+        plan.objects = [o for o in plan.objects if o.name != name] + [kept]
+
+
+def _captured(catalog: Catalog, document: Mapping[str, object], lines: list[str]) -> frozenset[str] | None:
+    names = {catalog.object(name).name for name in text_list(document.get("capture"), "capture")}
+    stopped: set[str] = set()
+    for name, spec in mapping(document.get("objects"), "objects").items():
+        path = f"objects.{name}"
+        if "capture" in mapping(spec, path):
+            wanted = names if flag_of(spec, "capture", False, path) else stopped
+            wanted.add(catalog.object(name).name)
+    if names & stopped:
+        refuse("capture", f"{min(names & stopped)} is both captured and not")
+    held = frozenset(member.entity for member in catalog.selection.members_of(STANDARD_CHANNEL))
+    fresh = sorted(names - held)
+    ended = sorted(stopped & held)
+    for name in fresh:
+        if not can_capture(catalog.object(name)):
+            refuse("capture", f"changes of {name} cannot be captured")
+    lines += [f"capture changes of {name}" for name in fresh]
+    lines += [f"stop capturing changes of {name}" for name in ended]
+    return (held | names) - stopped if fresh or ended else None

@@ -1,0 +1,47 @@
+"""Upserts of one request that name the same external id: which of them should win nobody can say, so none is tried."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+
+from tidewire.errors import DuplicateValue
+from tidewire.gate.requests import Upsert
+from tidewire.ids import try_normalise_id
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.model import Field, FieldType
+
+
+def refuse_repeated(catalog: Catalog, upserts: Sequence[Upsert]) -> list[Upsert]:
+    """The upserts, with a refusal for each whose key another one has too. Rows without a key fail by that."""
+    places: dict[Hashable, list[int]] = defaultdict(list)
+    names: dict[int, str] = {}
+    for place, upsert in enumerate(upserts):
+        obj = catalog.try_object(upsert.entity)
+        field = None if obj is None else obj.try_field(upsert.field)
+        if obj is not None and field is not None and upsert.value not in (None, ""):
+            names[place] = field.name
+            places[obj.name, _compared(field, upsert.value)].append(place)
+    marked = list(upserts)
+    for same in places.values():
+        for place in same if len(same) > 1 else ():
+            shown = str(upserts[place].value)[:80]
+            error = DuplicateValue(
+                f"Duplicate external id specified: {shown}", fields=[names[place]], external_id=shown
+            )
+            marked[place] = replace(upserts[place], refusal=error)
+    return marked
+
+
+def _compared(field: Field, value: object) -> Hashable:
+    """A key as the store compares it, near enough to tell equal ones."""
+    text = str(value).strip()
+    if field.type is FieldType.ID:
+        return try_normalise_id(text) or text
+    if field.type in (FieldType.NUMBER, FieldType.CURRENCY, FieldType.PERCENT):
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return text if field.case_sensitive else text.casefold()

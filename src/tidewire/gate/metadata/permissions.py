@@ -1,0 +1,241 @@
+"""PermissionSet and Profile: what their holders may do.
+
+A permission set is replaced as a whole. A profile keeps what a component does not mention. The administrators'
+profile, `Admin` here, can do everything already: what is said of it is taken and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidewire.access.grants import is_permissionable
+from tidewire.events import Value
+from tidewire.gate.metadata.objects import Draft
+from tidewire.gate.metadata.values import (
+    Component,
+    Properties,
+    check_properties,
+    flag_of,
+    items_of,
+    names_in,
+    ordered,
+    refuse,
+    text_of,
+)
+from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
+from tidewire.schema.catalog import Catalog
+from tidewire.storage.store import Reader, Transaction
+
+_FORGOTTEN = names_in(
+    "applicationVisibilities categoryGroupVisibilities classAccesses customMetadataTypeAccesses customPermissions"
+    " customSettingAccesses emailRoutingAddressAccesses externalCredentialPrincipalAccesses"
+    " externalDataSourceAccesses flowAccesses hasActivationRequired layoutAssignments license loginFlows loginHours"
+    " loginIpRanges pageAccesses profileActionOverrides recordTypeVisibilities tabSettings tabVisibilities userLicense"
+    " custom"
+)
+_USED = names_in("fullName description fieldPermissions label objectPermissions userPermissions")
+_RIGHTS = {
+    "allowCreate": "create",
+    "allowDelete": "delete",
+    "allowEdit": "edit",
+    "allowRead": "read",
+    "modifyAllRecords": "modify_all",
+    "viewAllRecords": "view_all",
+}
+_COLUMNS = {
+    "create": "PermissionsCreate",
+    "delete": "PermissionsDelete",
+    "edit": "PermissionsEdit",
+    "read": "PermissionsRead",
+    "modify_all": "PermissionsModifyAllRecords",
+    "view_all": "PermissionsViewAllRecords",
+}
+_ADMIN = "System Administrator"
+# Profiles that every org has go by other names in metadata.
+_PROFILE_NAMES = {"Admin": _ADMIN, "Standard": "Standard User"}
+_PROFILE_COMPONENTS = {name: component for component, name in _PROFILE_NAMES.items()}
+
+
+def profile_name(full_name: str) -> str:
+    """The profile that a component's name means."""
+    return _PROFILE_NAMES.get(full_name, full_name)
+
+
+def set_names(reader: Reader | Transaction, catalog: Catalog) -> list[tuple[str, Mapping[str, Value]]]:
+    """Every permission set by name, except those that belong to profiles."""
+    rows = read_all_rows(reader, catalog.object("PermissionSet"))
+    return sorted((str(r["Name"]), r) for r in rows if not r["IsOwnedByProfile"] and not r.get("IsDeleted"))
+
+
+def profile_names(reader: Reader | Transaction, catalog: Catalog) -> list[tuple[str, Mapping[str, Value]]]:
+    """Every profile by the name that metadata has for it."""
+    rows = read_all_rows(reader, catalog.object("Profile"))
+    named = [(_PROFILE_COMPONENTS.get(str(r["Name"]), str(r["Name"])), r) for r in rows]
+    return sorted(named, key=lambda item: item[0])
+
+
+def add_permission_set(draft: Draft, component: Component, catalog: Catalog) -> None:
+    """Add a permission set to the definition."""
+    properties = component.properties
+    check_properties(properties, _USED | _FORGOTTEN, f"PermissionSet {component.full_name}")
+    label = text_of(properties, "label")
+    if not label.strip():
+        refuse("Required field is missing: label", "REQUIRED_FIELD_MISSING", ["label"])
+    spec = {"label": label, "description": text_of(properties, "description")}
+    draft.section("permission_sets")[component.full_name] = spec | _read_rights(properties, catalog, {})
+
+
+def add_profile(draft: Draft, component: Component, reader: Transaction, catalog: Catalog) -> None:
+    """Add a profile to the definition, with what it grants already and the component does not mention."""
+    properties = component.properties
+    check_properties(properties, _USED | _FORGOTTEN, f"Profile {component.full_name}")
+    name = profile_name(component.full_name)
+    held: Mapping[str, Any] = {}
+    row = _try_row(reader, catalog, "Profile", name)
+    if row is not None:
+        held = _held_spec(reader, catalog, row, _own_sets(reader, catalog, str(row["Id"])))
+    spec = _read_rights(properties, catalog, held)
+    if "description" in properties:
+        spec["description"] = text_of(properties, "description")
+    if name != _ADMIN:
+        draft.section("profiles")[name] = spec
+
+
+def _read_rights(properties: Properties, catalog: Catalog, held: Mapping[str, Any]) -> dict[str, Any]:
+    permissions = set(held.get("permissions", ()))
+    for item in items_of(properties, "userPermissions"):
+        permissions.discard(text_of(item, "name"))
+        if flag_of(item, "enabled"):
+            permissions.add(text_of(item, "name"))
+    objects = dict(held.get("objects", {}))
+    for item in items_of(properties, "objectPermissions"):
+        name = _object_name(catalog, text_of(item, "object"))
+        rights = [word for flag, word in _RIGHTS.items() if flag_of(item, flag)]
+        objects.pop(name, None)
+        if rights:
+            objects[name] = rights
+    fields = {name: dict(rules) for name, rules in held.get("fields", {}).items()}
+    for item in items_of(properties, "fieldPermissions"):
+        entity, _, name = text_of(item, "field").partition(".")
+        entity = _object_name(catalog, entity)
+        _check_field(catalog, entity, name)
+        is_readable = flag_of(item, "readable") or flag_of(item, "editable")
+        right = "edit" if flag_of(item, "editable") else "read" if is_readable else "none"
+        fields.setdefault(entity, {})[name] = right
+    return {"permissions": sorted(permissions), "objects": objects, "fields": fields}
+
+
+def _object_name(catalog: Catalog, name: str) -> str:
+    known = catalog.try_object(name) or catalog.try_event(name)
+    return known.name if known is not None else name
+
+
+def _check_field(catalog: Catalog, entity: str, name: str) -> None:
+    obj = catalog.try_object(entity)
+    known = obj.try_field(name) if obj is not None else None
+    if known is not None and not is_permissionable(known):
+        refuse(f"You cannot deploy to a required field: {entity}.{name}", fields=["fieldPermissions"])
+
+
+def _try_row(
+    reader: Reader | Transaction, catalog: Catalog, entity: str, name: str
+) -> Mapping[str, Value] | None:
+    obj = catalog.object(entity)
+    row_id = try_find_by_value(reader, obj, obj.by_name["name"], name)
+    if row_id is None:
+        return None
+    (row,) = read_rows(reader, obj, "Id", [row_id])
+    return row
+
+
+def _own_sets(reader: Reader | Transaction, catalog: Catalog, profile_id: str) -> list[str]:
+    rows = read_rows(reader, catalog.object("PermissionSet"), "ProfileId", [profile_id])
+    return [str(row["Id"]) for row in rows if row["IsOwnedByProfile"]]
+
+
+def _held_spec(
+    reader: Reader | Transaction, catalog: Catalog, row: Mapping[str, Value], set_ids: list[str]
+) -> dict[str, Any]:
+    """What is granted, in the words of a definition; the parts of a compound field go with the compound."""
+    objects = {
+        str(each["SobjectType"]): [word for word, column in _COLUMNS.items() if each[column]]
+        for each in read_rows(reader, catalog.object("ObjectPermissions"), "ParentId", set_ids)
+    }
+    fields: dict[str, dict[str, str]] = {}
+    for each in read_rows(reader, catalog.object("FieldPermissions"), "ParentId", set_ids):
+        entity, _, name = str(each["Field"]).partition(".")
+        fields.setdefault(entity, {})[name] = "edit" if each["PermissionsEdit"] else "read"
+    for entity, rules in fields.items():
+        obj = catalog.try_object(entity)
+        for f in obj.fields if obj is not None else ():
+            if f.compound in rules and rules.get(f.name) == rules[f.compound]:
+                del rules[f.name]
+    return {
+        "permissions": sorted(
+            name.removeprefix("Permissions")
+            for name, value in row.items()
+            if name.startswith("Permissions") and value
+        ),
+        "objects": objects,
+        "fields": fields,
+    }
+
+
+def try_read_permission_set(
+    reader: Reader | Transaction, catalog: Catalog, full_name: str
+) -> dict[str, object] | None:
+    """A permission set's properties, or None if there is none of that name."""
+    row = _try_row(reader, catalog, "PermissionSet", full_name)
+    if row is None or row["IsOwnedByProfile"]:
+        return None
+    spec = _held_spec(reader, catalog, row, [str(row["Id"])])
+    return ordered(
+        "",
+        {
+            "description": row.get("Description"),
+            "hasActivationRequired": False,
+            "label": str(row["Label"]),
+            **_render_rights(spec),
+        },
+    )
+
+
+def try_read_profile(
+    reader: Reader | Transaction, catalog: Catalog, full_name: str
+) -> dict[str, object] | None:
+    """A profile's properties, or None if there is none of that name."""
+    name = profile_name(full_name)
+    row = _try_row(reader, catalog, "Profile", name)
+    if row is None:
+        return None
+    spec = _held_spec(reader, catalog, row, _own_sets(reader, catalog, str(row["Id"])))
+    is_custom = full_name not in _PROFILE_NAMES
+    return ordered(
+        "",
+        {
+            "custom": is_custom,
+            "description": row.get("Description"),
+            "userLicense": "Salesforce",
+            **_render_rights(spec),
+        },
+    )
+
+
+def _render_rights(spec: Mapping[str, Any]) -> dict[str, object]:
+    objects = [
+        {flag: word in rights for flag, word in _RIGHTS.items() if flag != "viewAllRecords"}
+        | {"object": name, "viewAllRecords": "view_all" in rights}
+        for name, rights in sorted(spec["objects"].items())
+    ]
+    fields = [
+        {"editable": right == "edit", "field": f"{entity}.{name}", "readable": True}
+        for entity, rules in sorted(spec["fields"].items())
+        for name, right in sorted(rules.items())
+    ]
+    users = [{"enabled": True, "name": name} for name in spec["permissions"]]
+    return {
+        "fieldPermissions": fields or None,
+        "objectPermissions": objects or None,
+        "userPermissions": users or None,
+    }

@@ -1,0 +1,194 @@
+"""Calls about single components: list, read, create, update, upsert, delete, rename.
+
+Every call needs Customize Application. Without all-or-none, each component is a transaction of its
+own and has a result of its own; with it, all are one transaction, and one failure undoes them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from tidewire.access.principal import Principal
+from tidewire.errors import AccessDenied, RecordNotFound, RequestError, TooManyRecords
+from tidewire.gate.metadata.changes import Act, create, delete, put, rename, update
+from tidewire.gate.metadata.listing import Listed, Makers
+from tidewire.gate.metadata.registry import Source, metadata_type
+from tidewire.gate.metadata.requests import KeptRequest, try_read_request
+from tidewire.gate.metadata.values import Component
+from tidewire.gate.records import Call, Gate
+from tidewire.ids import try_normalise_id
+from tidewire.records.work import UnitOfWork
+from tidewire.storage.store import Reader
+
+MAX_COMPONENTS = 10
+"""Components that one call may carry."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What became of one component. `is_undone` says that only another one's failure undid it."""
+
+    full_name: str
+    error: RequestError | None = None
+    is_created: bool = False
+    is_undone: bool = False
+
+
+_Work = Callable[[UnitOfWork], bool]
+
+
+class Metadata:
+    """One org's metadata as its administrators may use it."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    @property
+    def gate(self) -> Gate:
+        """The org's records."""
+        return self._gate
+
+    async def check(self, principal: Principal) -> None:
+        """Raise AccessDenied unless the caller may work with metadata."""
+        grants = await self._gate.grants(principal)
+        if not grants.has("CustomizeApplication"):
+            raise AccessDenied(
+                "use of the Metadata API requires a user with the ModifyAllData or CustomizeApplication permission"
+            )
+
+    async def request(self, principal: Principal, kind: str, request_id: str) -> KeptRequest:
+        """A deploy or retrieve that was asked for, and what became of it. Raises RecordNotFound, AccessDenied."""
+        await self.check(principal)
+        found = try_normalise_id(request_id)
+        kept = (
+            None
+            if found is None
+            else await self._gate.records.read(lambda reader: try_read_request(reader, found))
+        )
+        if kept is None or kept.kind != kind:
+            raise RecordNotFound(f"no {kind} {request_id[:18]}", record_id=request_id[:18])
+        return kept
+
+    async def create(self, call: Call, components: Sequence[Component], *, all_or_none: bool) -> list[Saved]:
+        """Make components that are not there yet."""
+        return await self._save(call, components, create, all_or_none=all_or_none)
+
+    async def update(self, call: Call, components: Sequence[Component], *, all_or_none: bool) -> list[Saved]:
+        """Change components that are there."""
+        return await self._save(call, components, update, all_or_none=all_or_none)
+
+    async def upsert(self, call: Call, components: Sequence[Component], *, all_or_none: bool) -> list[Saved]:
+        """Make or change components."""
+        return await self._save(call, components, put, all_or_none=all_or_none)
+
+    async def delete(
+        self, call: Call, kind: str, full_names: Sequence[str], *, all_or_none: bool
+    ) -> list[Saved]:
+        """Remove components."""
+        components = [Component(kind, name, {}) for name in full_names]
+        return await self._save(call, components, delete, all_or_none=all_or_none)
+
+    async def rename(self, call: Call, kind: str, old: str, new: str) -> Saved:
+        """Give a component another name."""
+        component = Component(kind, old, {"newFullName": new})
+        (saved,) = await self._save(call, [component], rename, all_or_none=False)
+        return saved
+
+    async def read(
+        self, principal: Principal, kind: str, full_names: Sequence[str], *, api_version: int | None = None
+    ) -> list[dict[str, object] | None]:
+        """The properties of components, None for those that are not there."""
+        await self.check(principal)
+        check_count(full_names)
+        type_ = metadata_type(kind)
+        catalog = self._gate.catalog
+
+        def work(reader: Reader) -> list[dict[str, object] | None]:
+            source = Source(reader, catalog, api_version)
+            return [type_.try_read(source, name) for name in full_names]
+
+        return await self._gate.records.read(work)
+
+    async def entries(
+        self, principal: Principal, kinds: Iterable[str], *, api_version: int | None = None
+    ) -> list[Listed]:
+        """The components of some types."""
+        await self.check(principal)
+        types = [metadata_type(kind) for kind in kinds]
+        catalog = self._gate.catalog
+
+        def work(reader: Reader) -> list[Listed]:
+            source = Source(reader, catalog, api_version)
+            makers = Makers(source)
+            return [
+                makers.listed(entry, type_.name, type_.path(entry.full_name))
+                for type_ in types
+                for entry in type_.entries(source)
+            ]
+
+        return await self._gate.records.read(work)
+
+    async def _save(
+        self,
+        call: Call,
+        components: Sequence[Component],
+        act: Act,
+        *,
+        all_or_none: bool,
+    ) -> list[Saved]:
+        await self.check(call.principal)
+        check_count(components)
+        dated = [replace(each, api_version=call.api_version) for each in components]
+        works = [partial(act, self._gate.records, each) for each in dated]
+        names = [each.full_name for each in components]
+        if all_or_none and len(works) > 1:
+            return await self._save_together(call, names, works)
+        return [await self._save_one(call, name, work) for name, work in zip(names, works, strict=True)]
+
+    async def _save_one(self, call: Call, name: str, work: _Work) -> Saved:
+        try:
+            return Saved(name, is_created=await self.commit(call, work))
+        except RequestError as error:
+            return Saved(name, error)
+
+    async def _save_together(self, call: Call, names: Sequence[str], works: Sequence[_Work]) -> list[Saved]:
+        failed: list[int] = []
+
+        def work(unit: UnitOfWork) -> list[bool]:
+            failed.clear()  # a group that has to run again runs this again
+            made = []
+            for place, each in enumerate(works):
+                failed[:] = [place]
+                made.append(each(unit))
+            failed.clear()
+            return made
+
+        try:
+            made = await self.commit(call, work)
+        except RequestError as error:
+            if not failed:
+                raise
+            return [
+                Saved(name, error) if place == failed[0] else Saved(name, is_undone=True)
+                for place, name in enumerate(names)
+            ]
+        return [Saved(name, is_created=new) for name, new in zip(names, made, strict=True)]
+
+    async def commit(self, call: Call, work: Callable[[UnitOfWork], T]) -> T:
+        """Run `work` alone in one transaction."""
+        return await self._gate.records.write(
+            work, user_id=call.principal.user_id, origin=call.origin, solo=True
+        )
+
+
+def check_count(given: Sequence[object], limit: int = MAX_COMPONENTS) -> None:
+    """Raise TooManyRecords if a call carries more than it may."""
+    if len(given) > limit:
+        raise TooManyRecords(
+            f"record limit reached. cannot submit more than {limit} records into this call", limit=limit
+        )

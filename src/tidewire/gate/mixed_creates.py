@@ -1,0 +1,55 @@
+"""Records made and platform events published by one call, in the order in which the caller names them.
+
+Records are one transaction, and events of a type that publishes after the commit are a part of it: if it is taken back
+nobody hears of them. Where there are no records, all or none means nothing: an event that is refused leaves the others
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidewire.errors import PlatformError
+from tidewire.gate.joined_calls import run_joined
+from tidewire.gate.publishing import Published
+from tidewire.gate.records import Call, Gate, Write
+
+Created = str | Published | PlatformError
+"""A record's id, a published event, or why there is neither."""
+
+
+async def create_together(
+    gate: Gate, call: Call, writes: Sequence[Write], *, all_or_none: bool
+) -> tuple[list[Created], bool]:
+    """Carry out creates; for each what became of it, and whether the transaction was taken back.
+
+    What a taken back one made is told as if it were there; of it only events that were published immediately are.
+    """
+    is_event = [gate.catalog.try_any_event(write.entity) is not None for write in writes]
+    if not any(is_event):
+        done = await gate.write_together(call, writes, all_or_none=all_or_none)
+        return list(done), all_or_none and any(isinstance(r, PlatformError) for r in done)
+    if all(is_event):
+        return [await _publish(gate, call, write) for write in writes], False
+    records = [i for i, is_one in enumerate(is_event) if not is_one]
+
+    async def create_all(inner: Gate) -> list[Created]:
+        made = await inner.write_together(call, [writes[i] for i in records], all_or_none=all_or_none)
+        results: dict[int, Created] = dict(zip(records, made, strict=True))
+        for i, write in enumerate(writes):
+            if is_event[i]:
+                results[i] = await _publish(inner, call, write)
+        return [results[i] for i in range(len(writes))]
+
+    def is_kept(results: list[Created]) -> bool:
+        return not (all_or_none and any(isinstance(r, PlatformError) for r in results))
+
+    results = await run_joined(gate, call, create_all, is_kept)
+    return results, not is_kept(results)
+
+
+async def _publish(gate: Gate, call: Call, write: Write) -> Created:
+    try:
+        return await gate.publisher.publish(call, write.entity, write.values or {})
+    except PlatformError as error:
+        return error

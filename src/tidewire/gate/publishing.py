@@ -1,0 +1,311 @@
+"""Publishing platform events: from what a client sends to drafts that fit their schema, and into the log.
+
+Events have no records: they can be created and nothing else. Each event that cannot be published fails alone, whatever
+is published beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidewire.access.grants import Grants
+from tidewire.access.principal import Principal
+from tidewire.clock import Clock
+from tidewire.errors import (
+    AccessDenied,
+    FieldUnknown,
+    LimitExceeded,
+    OperationUnsupported,
+    PayloadInvalid,
+    PlatformError,
+    RequiredFieldMissing,
+    SchemaUnknown,
+    TopicUnknown,
+)
+from tidewire.eventlog.log import EventLog
+from tidewire.events import EventDraft, Family, Value
+from tidewire.gate.requests import Call, Note
+from tidewire.ids import make_id, random_uuid
+from tidewire.names import change_event_name, entity_of_change_event
+from tidewire.records.service import Records
+from tidewire.records.types import Types
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.channels import can_capture
+from tidewire.schema.codec import EventSchema, compiled_schema
+from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.resolution import SchemaResolution
+from tidewire.schema.values import parse_value
+from tidewire.storage.store import Transaction
+
+EVENT_LIMIT_BYTES = 1 << 20
+MONITORING_PERMISSION = "ViewRealTimeEventMonitoringData"
+
+
+Submitted = tuple[str, bytes, str]
+"""One event as a Pub/Sub client sends it: its schema's id, its payload, and its UUID or an empty text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of some events. `event_uuids` name all of them, in order; `refused` tells, by place, why some were
+    not published. The first of the others is at position `first`, and the rest of them right behind it.
+    """
+
+    event_uuids: tuple[str, ...]
+    first: int
+    refused: dict[int, PlatformError]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """An event in the log. `event_id` only has the form of a record's id, as clients expect it."""
+
+    event_id: str
+    event_uuid: str
+    is_immediate: bool = False
+
+
+class Publisher:
+    """Publishes events as users may, through an org's records or one transaction's view of them."""
+
+    def __init__(
+        self,
+        records: Records,
+        log: EventLog,
+        clock: Clock,
+        grants: Callable[[Principal], Awaitable[Grants]],
+        can_publish: Callable[[], bool],
+    ) -> None:
+        self._records = records
+        self._log = log
+        self._clock = clock
+        self._grants = grants
+        self._can_publish = can_publish
+
+    async def publish(self, call: Call, event: str, values: Mapping[str, object]) -> Published:
+        """Publish one event from JSON-decoded values; returns once it is durable.
+
+        Inside a transaction that is taken back, an event stays published if its type publishes immediately.
+        """
+        types = self._records.types
+        event_type = publishable_event(types, await self._grants(call.principal), event)
+        now_ms = self._clock.now_ms()
+        draft = self._draft(event_type, values, call.principal, now_ms)
+        await self._records.write_plain(
+            lambda tx: self._append(tx, [draft], now_ms), outlives=event_type.publishes_immediately
+        )
+        return _published(event_type, draft)
+
+    async def publish_together(
+        self, call: Call, event: str, rows: Sequence[Mapping[str, object]], note: Note[str]
+    ) -> None:
+        """Publish several events from JSON-decoded values in one transaction, inside of which `note` is told of each
+        event's id or why it was refused.
+        """
+        event_type = publishable_event(self._records.types, await self._grants(call.principal), event)
+        now_ms = self._clock.now_ms()
+        drafts: list[EventDraft] = []
+        results: list[str | PlatformError] = []
+        for values in rows:
+            try:
+                drafts.append(self._draft(event_type, values, call.principal, now_ms))
+            except PlatformError as error:
+                results.append(error)
+            else:
+                results.append(event_id_of(event_type))
+
+        def work(unit: UnitOfWork) -> None:
+            self._append(unit.tx, drafts, now_ms)
+            note(unit, results)
+
+        await self._records.write(work, user_id=call.principal.user_id, origin=call.origin)
+
+    async def publish_avro(
+        self, principal: Principal, event: str, submitted: Sequence[Submitted]
+    ) -> Outcomes:
+        """Publish Avro events in one transaction; returns once they are durable."""
+        types = self._records.types
+        event_type = publishable_event(types, await self._grants(principal), event)
+        if not event_type.is_high_volume:
+            error = _unsupported(event_type)
+            return Outcomes(_uuids(submitted), 0, dict.fromkeys(range(len(submitted)), error))
+        now_ms = self._clock.now_ms()
+        latest = types.schemas[event_type.name]
+        return await self._records.write_plain(
+            lambda tx: append_submitted(tx, self._log, event_type, submitted, latest, now_ms)
+        )
+
+    def _draft(
+        self, event: EventType, values: Mapping[str, object], principal: Principal, now_ms: int
+    ) -> EventDraft:
+        if event.is_high_volume and not self._can_publish():
+            raise LimitExceeded(
+                "The org's hourly allocation of published platform events is used up",
+                limit="published_events",
+                status_code="LIMIT_EXCEEDED",
+            )
+        schema = self._records.types.schemas[event.name]
+        return draft_from_values(event, schema, values, principal.user_id, now_ms)
+
+    def _append(self, tx: Transaction, drafts: Sequence[EventDraft], now_ms: int) -> None:
+        if drafts:
+            self._log.append(tx, drafts, now_ms)
+
+
+def event_id_of(event: EventType) -> str:
+    """What stands for an event's id in answers: events have no records."""
+    return make_id(event.key_prefix, 1)
+
+
+def event_object(event: EventType) -> ObjectType:
+    """An object whose records would be the events, for whoever reads values field by field."""
+    return ObjectType(
+        name=event.name,
+        label=event.label,
+        label_plural=event.label_plural,
+        key_prefix=event.key_prefix,
+        fields=event.fields,
+    )
+
+
+def _published(event: EventType, draft: EventDraft) -> Published:
+    return Published(event_id_of(event), draft.event_uuid, event.publishes_immediately)
+
+
+def can_see_event(grants: Grants, event: EventType) -> bool:
+    """Whether the user may subscribe to the event: by a grant on it, or for the server's own by a permission."""
+    return grants.can_read(event.name) if event.custom else grants.has(MONITORING_PERMISSION)
+
+
+def knows_event(grants: Grants, event: EventType) -> bool:
+    """Whether the event exists for the user, who may subscribe to it or publish it."""
+    return can_see_event(grants, event) or (event.custom and grants.on(event.name).can_create)
+
+
+def refuse_event(catalog: Catalog, grants: Grants, name: str, operation: str) -> None:
+    """Raise OperationUnsupported if this is the name of an event, for what only records can be asked for."""
+    event = catalog.try_any_event(name)
+    known = event.name if event is not None and knows_event(grants, event) else None
+    entity = entity_of_change_event(name) or ""
+    obj = catalog.try_object(entity) if entity else None
+    if obj is not None and can_capture(obj) and grants.can_read(obj.name):
+        known = change_event_name(obj.name)
+    if known is not None:
+        raise OperationUnsupported(f"entity type {known} does not support {operation}", entity=known)
+
+
+def publishable_event(types: Types, grants: Grants, name: str) -> EventType:
+    """The event type, if it exists and the user may publish it."""
+    event = types.catalog.try_any_event(name)
+    if event is None or not knows_event(grants, event):
+        raise TopicUnknown(f"There is no event type {name}", topic=name)
+    if not event.custom:
+        raise OperationUnsupported(f"entity type {event.name} does not support create", entity=event.name)
+    if not grants.on(event.name).can_create:
+        raise AccessDenied(f"insufficient access rights to publish {event.name}", topic=event.name)
+    return event
+
+
+def draft_from_values(
+    event: EventType, schema: EventSchema, values: Mapping[str, object], user_id: str, now_ms: int
+) -> EventDraft:
+    """A draft from JSON-decoded field values, as REST sends them. What is left out has its default."""
+    known = {f.name.lower(): f for f in event.fields}
+    body: dict[str, Value] = {"CreatedDate": now_ms, "CreatedById": user_id}
+    body |= {f.name: _default(f) for f in event.fields}
+    for name, raw in values.items():
+        field = known.get(name.lower())
+        if field is None:
+            raise FieldUnknown(
+                f"No such column '{name}' on sobject of type {event.name}", field=name, entity=event.name
+            )
+        body[field.name] = parse_value(field, raw)
+    missing = [f.name for f in event.fields if f.required and body.get(f.name) is None]
+    if missing:
+        raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(missing)}]", fields=missing)
+    payload = schema.encode(body)
+    _check_size(payload)
+    return EventDraft(event.name, Family.PLATFORM, payload, now_ms, schema.schema_id, random_uuid())
+
+
+def _default(field: Field) -> Value:
+    """What a field holds that the publisher says nothing of: a checkbox is never without a value."""
+    if field.default is None and field.type is FieldType.CHECKBOX:
+        return False
+    return field.default
+
+
+def _unsupported(event: EventType) -> OperationUnsupported:
+    # The words are the protocol's: clients look for them.
+    text = (
+        f"com.salesforce.eventbus.exceptions.PublishException: Unsupported topic [/event/{event.name}]. "
+        "Standard Volume event type is not supported."
+    )
+    return OperationUnsupported(text, topic=event.name)
+
+
+def _uuids(submitted: Sequence[Submitted]) -> tuple[str, ...]:
+    """What names the events, made here for those that come without."""
+    return tuple([event_uuid or random_uuid() for _, _, event_uuid in submitted])
+
+
+def append_submitted(
+    tx: Transaction,
+    log: EventLog,
+    event: EventType,
+    submitted: Sequence[Submitted],
+    latest: EventSchema,
+    now_ms: int,
+) -> Outcomes:
+    """Append the events that fit their schema, in order; the others fail alone.
+
+    All are stored by the newest schema: what was written by an older one is resolved to it by Avro's rules.
+    """
+    schemas: dict[str, SchemaResolution | None] = {}
+    event_uuids = _uuids(submitted)
+    refused: dict[int, PlatformError] = {}
+    fitting: list[tuple[str, bytes]] = []
+    for place, (schema_id, payload, _) in enumerate(submitted):
+        try:
+            _check_size(payload)
+            if schema_id == latest.schema_id:
+                latest.check(payload)
+                stored = payload
+            else:
+                stored = _resolved(tx, log, event.name, schema_id, payload, latest, schemas)
+        except PlatformError as error:
+            refused[place] = error
+            continue
+        fitting.append((event_uuids[place], stored))
+    first = 0
+    if fitting:
+        first = log.append_alike(tx, event.name, Family.PLATFORM, latest.schema_id, fitting, now_ms)
+    return Outcomes(event_uuids, first, refused)
+
+
+def _resolved(
+    tx: Transaction,
+    log: EventLog,
+    topic: str,
+    schema_id: str,
+    payload: bytes,
+    latest: EventSchema,
+    schemas: dict[str, SchemaResolution | None],
+) -> bytes:
+    """The event's bytes by the newest schema instead of the one it has. Raises PayloadInvalid or SchemaUnknown."""
+    if schema_id not in schemas:
+        rows = tx.execute("SELECT topic FROM event_schemas WHERE schema_id = ?", (schema_id,))
+        is_own = bool(rows) and rows[0][0] == topic
+        older = compiled_schema(log.read_schema(tx, schema_id)) if is_own else None
+        schemas[schema_id] = None if older is None else SchemaResolution(older, latest)
+    resolution = schemas[schema_id]
+    if resolution is None:
+        raise SchemaUnknown(f"{topic} never had schema id {schema_id[:64]}", schema_id=schema_id[:64])
+    return resolution.resolve(payload)
+
+
+def _check_size(payload: bytes) -> None:
+    if len(payload) > EVENT_LIMIT_BYTES:
+        raise PayloadInvalid(f"The event is larger than {EVENT_LIMIT_BYTES} bytes")

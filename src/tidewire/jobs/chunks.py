@@ -1,0 +1,123 @@
+"""PK chunking: a query of the older API is cut into many, each over a range of ids, and each a batch of its own.
+
+The batch that brought the query is never processed itself. Its ranges are queued, and it is marked, in one transaction,
+so that a server killed anywhere has either done both or will do both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tidewire.errors import JobInvalid, JobStateInvalid
+from tidewire.ids import try_normalise_id
+from tidewire.jobs import store
+from tidewire.jobs.model import BatchState, Operation
+from tidewire.jobs.query import check_query, result_columns
+from tidewire.jobs.running import Running
+from tidewire.records.query import QueryRunner, RowIds
+from tidewire.soql.ast import And, Comparison, Condition, FieldPath, Operator, Query, StringLiteral
+from tidewire.soql.bound import BoundQuery
+from tidewire.soql.parser import parse_query
+from tidewire.soql.render import render_query
+from tidewire.storage.store import Reader, Transaction
+
+MAX_CHUNKS = 10_000
+_FIRST_ID = "0" * 12
+_KEY = "Id"
+
+
+class ChunkRun:
+    """One batch to be cut. `step` does all of it."""
+
+    def __init__(self, running: Running, soql: str) -> None:
+        self._running = running
+        self._soql = soql
+
+    async def step(self) -> bool:
+        """Queue the ranges. Raises what binding the query raises, and JobInvalid."""
+        running = self._running
+        check_query(self._soql)
+        query = parse_query(self._soql)
+        if query.order_by or query.limit is not None or query.group_by is not None or query.is_count:
+            raise JobInvalid(
+                "PK chunking takes queries that have no clauses but WHERE", reason="FeatureNotEnabled"
+            )
+        now_ms = running.clock.now_ms()
+        bound = await running.gate.bind(running.principal, self._soql, now_ms)
+        result_columns(bound)
+        parent = running.job.request.chunk_parent or bound.entity.name
+        walked = await running.gate.bind(running.principal, f"SELECT Id FROM {parent} ORDER BY Id", now_ms)  # noqa: S608
+        key = self._key(bound, walked)
+        is_all = running.job.request.operation is Operation.QUERY_ALL
+
+        def read(reader: Reader) -> RowIds:
+            running.check_owner(reader)
+            return QueryRunner(reader, is_all, now_ms).read_ids(walked)
+
+        ids = await running.gate.records.read(read)
+        ranges = [render_query(part) for part in self._iter_parts(query, key, walked.entity.key_prefix, ids)]
+        await running.gate.records.write_plain(lambda tx: self._queue(tx, ranges))
+        return True
+
+    def _key(self, bound: BoundQuery, walked: BoundQuery) -> str:
+        """The field that the ranges are of: the id, or for shares what leads to the record that they open."""
+        if walked.entity.name == bound.entity.name:
+            return _KEY
+        parent = walked.entity.name
+        found = next((f.name for f in bound.entity.fields if parent in f.reference_to), None)
+        if found is None or not bound.entity.name.endswith("Share"):
+            raise JobInvalid(
+                f"{bound.entity.name} is not a sharing object of {parent}", reason="InvalidBatch"
+            )
+        return found
+
+    def _iter_parts(self, query: Query, key: str, prefix: str, ids: RowIds) -> Iterator[Query]:
+        """The query over each range. The last one has no end, so that records made meanwhile are in it."""
+        request = self._running.job.request
+        start = try_normalise_id(request.chunk_start or prefix + _FIRST_ID)
+        if start is None or not start.startswith(prefix):
+            raise JobInvalid(
+                f"startRow is no id of {prefix}: {request.chunk_start[:18]}", reason="InvalidBatch"
+            )
+        first = _count_before(ids, start)
+        size = request.chunk_rows
+        if (len(ids) - first) // size >= MAX_CHUNKS:
+            raise JobInvalid(f"The query has more than {MAX_CHUNKS} chunks", reason="ExceededQuota")
+        for place in range(first, max(len(ids), first + 1), size):
+            begin = start if place == first else ids.between(place, place + 1)[0]
+            conditions: list[Condition] = [_compare(key, Operator.GE, begin)]
+            if place + size < len(ids):
+                (end,) = ids.between(place + size, place + size + 1)
+                conditions.append(_compare(key, Operator.LT, end))
+            if query.where is not None:
+                conditions.insert(0, query.where)
+            yield replace(query, where=conditions[0] if len(conditions) == 1 else And(tuple(conditions)))
+
+    def _queue(self, tx: Transaction, ranges: list[str]) -> None:
+        running = self._running
+        original = store.try_read_batch(tx, running.batch.batch_id)
+        if original is None or original.state is not BatchState.UNSPLIT:
+            raise JobStateInvalid("The job was ended", job_id=running.job.job_id)
+        now_ms = running.clock.now_ms()
+        for soql in ranges:
+            text = soql.encode()
+            batch = store.insert_batch(tx, running.job.job_id, BatchState.QUEUED, len(text), now_ms)
+            store.append_part(tx, batch.batch_id, 0, text)
+        store.set_batch_state(tx, original.batch_id, BatchState.NOT_PROCESSED, now_ms)
+
+
+def _compare(key: str, operator: Operator, record_id: str) -> Comparison:
+    return Comparison(FieldPath((key,)), operator, StringLiteral(record_id))
+
+
+def _count_before(ids: RowIds, start: str) -> int:
+    """How many of the ids, which rise, are below this one."""
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high) // 2
+        if ids.between(middle, middle + 1)[0] < start:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,206 @@
+"""Runs a batch that writes: all of it is read once to see whether it makes sense, then written chunk by chunk.
+
+A chunk, at most 200 rows, is one transaction: its records, the events they cause, what became of each row, and how far
+the batch is. So a chunk happens once, whatever is killed when, and an abort takes effect before the next one. A row
+that fails leaves the others of its chunk alone; if the transaction as a whole is refused, its rows are tried one by
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tidewire.errors import JobInvalid, JobStateInvalid, PlatformError, RequestError
+from tidewire.faults import crash_point
+from tidewire.gate.duplicate_upserts import refuse_repeated
+from tidewire.gate.namespaces import try_namespace
+from tidewire.gate.records import Upsert, Write
+from tidewire.jobs import store
+from tidewire.jobs.columns import (
+    Column,
+    bind_columns,
+    check_names,
+    check_operation,
+    plan_write,
+    typed_values,
+    values_of,
+)
+from tidewire.jobs.model import Operation, Outcome, outcome_of
+from tidewire.jobs.running import Running
+from tidewire.jobs.source import RowSource
+from tidewire.jobs.targets import open_target
+from tidewire.jobs.transform import Transform
+from tidewire.jobs.uploads import InputRow, Values
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.model import ObjectType
+from tidewire.storage.store import Reader
+
+CHUNK_ROWS = 200
+_SLICE_ROWS = 2_000  # parsed at once, and written before another batch has its turn
+_SCAN_ROWS = 20_000
+
+
+class IngestRun:
+    """One batch under way. `step` does a bounded piece of it."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._rows: RowSource | None = None
+        self._columns: tuple[Column, ...] | None = None
+        self._transform: Transform | None = None
+        self._namespace = try_namespace(running.gate.catalog, running.job.request.namespace)
+        self._done = running.batch.rows_done
+
+    async def step(self) -> bool:
+        """Do some more; returns whether the batch is done. Raises JobInvalid for a batch that makes no sense."""
+        running = self._running
+        if self._rows is None:
+            self._rows = await self._open()
+            return False
+        rows = self._rows
+
+        def work(reader: Reader) -> list[InputRow]:
+            running.check_owner(reader)
+            return rows.take(reader, _SLICE_ROWS)
+
+        taken = await running.gate.records.read(work)
+        obj, _ = await self._check_rights()
+        plans = [self._plan(obj, row) for row in taken]
+        for start in range(0, len(plans), CHUNK_ROWS):
+            await self._write(self._checked(plans[start : start + CHUNK_ROWS]))
+            crash_point("jobs.chunk_done")
+        if taken:
+            return False
+        await running.finish()
+        return True
+
+    async def _open(self) -> RowSource:
+        """Look at the whole upload once, then go to the first row that is not done."""
+        running = self._running
+        await running.begin()
+        obj, readable = await self._check_rights()
+        request = running.job.request
+        records = running.gate.records
+        scan = RowSource(request, running.batch.batch_id)
+        if request.content_type == "CSV":
+            header = await records.read(lambda reader: scan.take(reader, 1))
+            if not header:
+                raise JobInvalid("Records not found", reason="InvalidBatch")
+            given = _texts(header[0])
+            if request.spec:
+                self._transform = Transform(request.spec, obj, given)
+                given = self._transform.header
+            names = [self._full_column(name) for name in given]
+            self._columns = bind_columns(names, obj, running.gate.catalog, readable)
+            check_operation(request, names)
+        while rows := await records.read(lambda reader: scan.take(reader, _SCAN_ROWS)):
+            if self._columns is None:
+                check_names([self._full(row) for row in rows if isinstance(row, dict)], obj, readable)
+        source = RowSource(request, running.batch.batch_id)
+        skipped = self._done + (self._columns is not None)
+        while skipped:
+            skipped -= len(await records.read(_taking(source, min(skipped, _SCAN_ROWS))))
+        return source
+
+    def _full_column(self, name: str) -> str:
+        return name.strip() if self._namespace is None else self._namespace.full_column(name)
+
+    def _full(self, values: Values) -> Values:
+        return values if self._namespace is None else self._namespace.full_record(values)
+
+    async def _check_rights(self) -> tuple[ObjectType, frozenset[str]]:
+        running = self._running
+        request = running.job.request
+        target = await open_target(running.gate, running.principal, request.entity, request.operation)
+        if request.operation is Operation.HARD_DELETE:
+            grants = await running.gate.grants(running.principal)
+            if not grants.has("BulkApiHardDelete"):
+                raise JobInvalid("hardDelete needs the permission Bulk API Hard Delete", reason="InvalidUser")
+        return target
+
+    def _plan(self, obj: ObjectType, row: InputRow) -> Write | Upsert | PlatformError:
+        if self._transform is not None and isinstance(row, list):
+            row = self._transform.row(row)
+        values: Values | PlatformError = (
+            typed_values(obj, self._full(row))
+            if isinstance(row, dict)
+            else values_of(self._columns or (), row)
+        )
+        return values if isinstance(values, PlatformError) else plan_write(self._running.job.request, values)
+
+    def _checked(
+        self, plans: Sequence[Write | Upsert | PlatformError]
+    ) -> list[Write | Upsert | PlatformError]:
+        """The plans of a chunk, those refused whose key another one has too."""
+        upserts = [plan for plan in plans if isinstance(plan, Upsert)]
+        marked = iter(refuse_repeated(self._running.gate.catalog, upserts))
+        return [next(marked) if isinstance(plan, Upsert) else plan for plan in plans]
+
+    async def _write(self, plans: Sequence[Write | Upsert | PlatformError]) -> None:
+        try:
+            await self._commit(plans)
+        except JobStateInvalid:
+            raise
+        except RequestError as error:
+            if len(plans) == 1:
+                await self._commit([error])
+                return
+            for plan in plans:
+                await self._write([plan])
+
+    async def _commit(self, plans: Sequence[Write | Upsert | PlatformError]) -> None:
+        """One transaction for these rows."""
+        gate, call = self._running.gate, self._running.call
+        note = self._noting(plans)
+        upserts = [plan for plan in plans if isinstance(plan, Upsert)]
+        if upserts:
+            await gate.upsert_together(call, upserts, all_or_none=False, note=note)
+        elif gate.catalog.try_event(self._running.job.request.entity) is not None:
+            rows = [plan.values or {} for plan in plans if isinstance(plan, Write)]
+            await gate.publisher.publish_together(call, self._running.job.request.entity, rows, note)
+        else:
+            writes = [plan for plan in plans if isinstance(plan, Write)]
+            await gate.write_together(call, writes, all_or_none=False, note=note)
+        self._done += len(plans)
+
+    def _noting(
+        self, plans: Sequence[Write | Upsert | PlatformError]
+    ) -> Callable[[UnitOfWork, Sequence[str | tuple[str, bool] | PlatformError]], None]:
+        running, expected = self._running, self._done
+        begun_s = running.clock.monotonic_s()
+
+        def note(unit: UnitOfWork, results: Sequence[str | tuple[str, bool] | PlatformError]) -> None:
+            batch = running.require_running(unit.tx)
+            if batch.rows_done != expected:
+                raise JobStateInvalid("The batch is not where it was left", job_id=batch.job_id)
+            left = iter(results)
+            outcomes = [
+                outcome_of(plan) if isinstance(plan, PlatformError) else self._outcome(plan, next(left))
+                for plan in plans
+            ]
+            store.add_progress(
+                unit.tx,
+                batch.batch_id,
+                rows=len(outcomes),
+                failed=sum(1 for outcome in outcomes if outcome.code),
+                work_ms=round((running.clock.monotonic_s() - begun_s) * 1000),
+                data=store.dump_outcomes(outcomes),
+                now_ms=running.clock.now_ms(),
+            )
+
+        return note
+
+    def _outcome(self, plan: Write | Upsert, result: str | tuple[str, bool] | PlatformError) -> Outcome:
+        if isinstance(result, PlatformError):
+            return outcome_of(result, (plan.record_id or "") if isinstance(plan, Write) else "")
+        if isinstance(result, tuple):
+            return Outcome(*result)
+        return Outcome(result, self._running.job.request.operation is Operation.INSERT)
+
+
+def _texts(row: InputRow) -> list[str]:
+    return row if isinstance(row, list) else []
+
+
+def _taking(source: RowSource, count: int) -> Callable[[Reader], list[InputRow]]:
+    return lambda reader: source.take(reader, count)

@@ -1,0 +1,79 @@
+"""What every run of a batch needs: the batch itself, whose it is, and the ways to end it.
+
+Ending is one transaction, and only for a batch that is still being processed: a job that was aborted meanwhile stays
+aborted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidewire.access.principal import Principal
+from tidewire.clock import Clock
+from tidewire.errors import JobInvalid, JobStateInvalid
+from tidewire.gate.records import Call, Gate
+from tidewire.jobs import store
+from tidewire.jobs.model import Batch, BatchState, Job, JobKind, JobState
+from tidewire.records.table import try_read_row
+from tidewire.storage.store import Reader, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One batch that is being processed on behalf of its job's owner."""
+
+    gate: Gate
+    clock: Clock
+    job: Job
+    batch: Batch
+    principal: Principal
+
+    @property
+    def call(self) -> Call:
+        """The owner, as the gate knows callers. Bulk changes make no notifications."""
+        return Call(self.principal, self.job.request.origin, has_notifications=False)
+
+    def check_owner(self, reader: Reader) -> None:
+        """Raise JobInvalid if the owner may no longer do anything."""
+        user = try_read_row(reader, self.gate.catalog.object("User"), self.principal.user_id)
+        if user is None or not user.get("IsActive"):
+            raise JobInvalid("The user who made the job is no longer active", reason="InvalidUser")
+
+    def require_running(self, tx: Reader) -> Batch:
+        """The batch as it stands. Raises JobStateInvalid if it is not to be processed any more."""
+        batch = store.try_read_batch(tx, self.batch.batch_id)
+        if batch is None or batch.state not in (BatchState.IN_PROGRESS, BatchState.UNSPLIT):
+            raise JobStateInvalid("The job was ended", job_id=self.job.job_id)
+        return batch
+
+    async def begin(self) -> None:
+        """Mark the batch as being processed. Raises JobStateInvalid if it is not to be."""
+
+        def work(tx: Transaction) -> None:
+            batch = store.try_read_batch(tx, self.batch.batch_id)
+            if batch is None or batch.state not in (BatchState.QUEUED, BatchState.IN_PROGRESS):
+                raise JobStateInvalid("The job was ended", job_id=self.job.job_id)
+            now_ms = self.clock.now_ms()
+            store.set_batch_state(tx, batch.batch_id, BatchState.IN_PROGRESS, now_ms)
+            if self.job.request.kind is not JobKind.CLASSIC:
+                store.set_job_state(tx, self.job.job_id, JobState.IN_PROGRESS, now_ms)
+
+        await self.gate.records.write_plain(work)
+
+    async def finish(self) -> None:
+        """Mark the batch, and a job that has no other, as done."""
+        await self._end(BatchState.COMPLETED, JobState.JOB_COMPLETE, "")
+
+    async def fail(self, message: str) -> None:
+        """Mark the batch, and a job that has no other, as failed. What is committed stays."""
+        await self._end(BatchState.FAILED, JobState.FAILED, message)
+
+    async def _end(self, batch_state: BatchState, job_state: JobState, message: str) -> None:
+        def work(tx: Transaction) -> None:
+            self.require_running(tx)
+            now_ms = self.clock.now_ms()
+            store.set_batch_state(tx, self.batch.batch_id, batch_state, now_ms, message)
+            if self.job.request.kind is not JobKind.CLASSIC:
+                store.set_job_state(tx, self.job.job_id, job_state, now_ms, message)
+
+        await self.gate.records.write_plain(work)
