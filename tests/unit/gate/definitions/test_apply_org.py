@@ -16,7 +16,7 @@ from tidewire.server.bootstrap import try_read_identity
 from tidewire.server.http_apps import CoreHttp
 from tidewire.transport.http import HttpRequest
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 async def test_settings_are_stored_and_said_once(tmp_path: Path) -> None:
