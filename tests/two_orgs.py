@@ -19,7 +19,7 @@ import requests
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_USERNAME, Settings
 from tidewire.schema.standard.streaming import USAGE_METRIC
-from tidewire.server.org_admin import create_further
+from tidewire.server.org_admin import create_additional_org
 from tidewire.testing import ServerProcess
 
 API = "/services/data/v62.0"
@@ -123,7 +123,7 @@ def running_pair(data: Path) -> Iterator[Pair]:
     with ServerProcess(data) as server:
         a = Org(server, server.org_id, DEV_USERNAME, "tidewire", server.login())
         settings = Settings(data=str(data))
-        b_id, password = asyncio.run(create_further(settings, SystemClock(), SECRET_NAME, B_ADMIN))
+        b_id, password = asyncio.run(create_additional_org(settings, SystemClock(), SECRET_NAME, B_ADMIN))
         b = Org(server, b_id, B_ADMIN, password, soap_login(server, B_ADMIN, password))
         _fill(a)
         b_secret = _fill(b)[B_CLIENT]

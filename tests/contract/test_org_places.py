@@ -11,9 +11,9 @@ from tidewire.clock import ManualClock
 from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid
 from tidewire.server.core import open_core
-from tidewire.server.org_admin import create_further, list_orgs, remove_org, show_org
+from tidewire.server.org_admin import create_additional_org, list_orgs, remove_org, show_org
+from tidewire.server.org_locations import find_settings, inspect_org, list_additional_orgs
 from tidewire.server.orgs import Orgs
-from tidewire.server.places import find_settings, list_further, survey_org
 
 pytestmark = pytest.mark.anyio
 
@@ -33,21 +33,21 @@ async def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 
 async def test_org_is_made_found_and_removed(settings: Settings) -> None:
     clock = ManualClock()
-    org_id, _ = await create_further(settings, clock, "Beta", "admin@beta.example")
-    assert list_further(settings) == [org_id]
+    org_id, _ = await create_additional_org(settings, clock, "Beta", "admin@beta.example")
+    assert list_additional_orgs(settings) == [org_id]
     assert [org.name for org in list_orgs(settings)] == ["Tidewire", "Beta"]
-    assert survey_org(find_settings(settings, org_id)).username_keys == {"admin@beta.example"}
+    assert inspect_org(find_settings(settings, org_id)).username_keys == {"admin@beta.example"}
     with pytest.raises(ConfigInvalid):
-        await create_further(settings, clock, "Gamma", "Admin@Beta.example")
+        await create_additional_org(settings, clock, "Gamma", "Admin@Beta.example")
     remove_org(settings, org_id)
-    assert list_further(settings) == []
+    assert list_additional_orgs(settings) == []
     with pytest.raises(ConfigInvalid):
         show_org(settings, org_id)
 
 
 async def test_two_orgs_are_open_at_once_and_share_nothing(settings: Settings) -> None:
     clock = ManualClock()
-    org_id, password = await create_further(settings, clock, "Beta", "admin@beta.example")
+    org_id, password = await create_additional_org(settings, clock, "Beta", "admin@beta.example")
     orgs = Orgs(settings, clock)
     await orgs.start()
     try:

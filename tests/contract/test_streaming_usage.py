@@ -12,8 +12,8 @@ from tests.postgres import PostgresServer
 from tests.stores import STORES
 from tidewire.clock import ManualClock
 from tidewire.delivery.allocations import Allocations
-from tidewire.delivery.kept_clients import KeptClients
-from tidewire.delivery.link_values import Delivered, KeptClient
+from tidewire.delivery.durable_clients import DurableClients
+from tidewire.delivery.link_values import Delivered, DurableClient
 from tidewire.errors import InternalError
 from tidewire.events import Family
 
@@ -27,8 +27,8 @@ def place(request: pytest.FixtureRequest) -> str:
     return server.make_url()
 
 
-def _client(position: int, batch: int = -1) -> KeptClient:
-    return KeptClient("client", "user", 62.0, True, "browser", batch, (("/topic/A", position),))
+def _client(position: int, batch: int = -1) -> DurableClient:
+    return DurableClient("client", "user", 62.0, True, "browser", batch, (("/topic/A", position),))
 
 
 async def test_usage_is_there_again_after_a_restart(
@@ -101,11 +101,11 @@ async def test_kept_client_is_found_where_it_was_last(
 ) -> None:
     directory, clock = tmp_path_factory.mktemp("org"), ManualClock()
     async with open_org(directory, clock, store=place) as org:
-        await org.core.kept_clients.store(_client(5))
-        org.core.kept_clients.note((_client(9, batch=2),))
-        assert await org.core.kept_clients.try_find("client") == _client(9, batch=2)
+        await org.core.durable_clients.store(_client(5))
+        org.core.durable_clients.note((_client(9, batch=2),))
+        assert await org.core.durable_clients.try_find("client") == _client(9, batch=2)
     async with open_org(directory, clock, store=place) as org:
-        kept = org.core.kept_clients
+        kept = org.core.durable_clients
         assert await kept.try_find("client") == _client(9, batch=2)
         assert await kept.try_find("other") is None
         kept.forget("client")
@@ -113,7 +113,7 @@ async def test_kept_client_is_found_where_it_was_last(
         await kept.flush()
         kept.note((_client(11),))
         await kept.flush()
-        assert await KeptClients(org.core.records, clock).try_find("client") is None
+        assert await DurableClients(org.core.records, clock).try_find("client") is None
 
 
 async def test_flush_that_fails_does_not_undo_what_was_stored_meanwhile(
@@ -121,7 +121,7 @@ async def test_flush_that_fails_does_not_undo_what_was_stored_meanwhile(
 ) -> None:
     clock = ManualClock()
     async with open_org(tmp_path_factory.mktemp("org"), clock, store=place) as org:
-        kept = KeptClients(org.core.records, clock)
+        kept = DurableClients(org.core.records, clock)
         await kept.store(_client(5))
         newer = replace(_client(5), channels=(("/topic/A", 5), ("/topic/B", 7)))
         unstorable = replace(_client(5), client_id="other", browser=b"")  # type: ignore[arg-type]  # no JSON
@@ -131,7 +131,7 @@ async def test_flush_that_fails_does_not_undo_what_was_stored_meanwhile(
         kept.forget(unstorable.client_id)
         assert await kept.try_find("client") == newer
         await kept.flush()
-        assert await KeptClients(org.core.records, clock).try_find("client") == newer
+        assert await DurableClients(org.core.records, clock).try_find("client") == newer
 
 
 async def test_client_that_nobody_came_back_for_is_dropped_after_a_day(
@@ -139,9 +139,9 @@ async def test_client_that_nobody_came_back_for_is_dropped_after_a_day(
 ) -> None:
     clock = ManualClock()
     async with open_org(tmp_path_factory.mktemp("org"), clock, store=place) as org:
-        await org.core.kept_clients.store(_client(5))
+        await org.core.durable_clients.store(_client(5))
         clock.advance(86_401)
-        assert await org.core.kept_clients.try_find("client") is None
-        await org.core.kept_clients.purge()
+        assert await org.core.durable_clients.try_find("client") is None
+        await org.core.durable_clients.purge()
         rows = await org.core.records.read(lambda reader: reader.execute("SELECT * FROM kept_clients"))
         assert rows == []

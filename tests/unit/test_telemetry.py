@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.collectors import Collector, running_collector
-from tidewire.delivery.arrivals import Arrivals
+from tidewire.delivery.usage import CommitLatency
 from tidewire.events import CommittedBatch, Event, Family
 from tidewire.server.exposition import Exposition
 from tidewire.telemetry import BOUNDS_S, TIMINGS, Histogram, configure_logging
@@ -145,12 +145,12 @@ def test_collector_that_is_away_costs_spans_only(lines: io.StringIO) -> None:
 
 
 def test_delivery_of_a_commit_is_timed_and_traced_once_for_each_write(collector: Collector) -> None:
-    arrivals = Arrivals()
+    latency = CommitLatency()
     event = Event(41, "AccountChangeEvent", Family.CHANGE, b"", 0, "", "", 41)
-    arrivals.note(CommittedBatch((event,), 41, 0, traces=((41, GIVEN + "01"),)))
+    latency.add_commit(CommittedBatch((event,), 41, 0, traces=((41, GIVEN + "01"),)))
     before = sum(TIMINGS["pubsub.commit_delivered"].buckets)
-    arrivals.note_delivered("pubsub", 40)  # behind what is remembered: nothing can be said
-    arrivals.note_delivered("pubsub", 41, 3)
+    latency.observe_delivery("pubsub", 40)  # behind what is remembered: nothing can be said
+    latency.observe_delivery("pubsub", 41, 3)
     assert sum(TIMINGS["pubsub.commit_delivered"].buckets) == before + 3
     end_tracing()
     assert collector.wait_for(lambda each: True)["name"] == "deliver pubsub"

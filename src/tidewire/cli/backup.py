@@ -35,7 +35,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def backup(data: str | None, store: str | None, org_id: str, target: Path, with_tls: bool) -> None:
     """Copy an org into one file. The server may be running."""
     from tidewire.server.backup import make_backup
-    from tidewire.server.places import find_settings
+    from tidewire.server.org_locations import find_settings
     from tidewire.storage.archive import SQLITE_MEMBER, written_bytes
 
     settings = find_settings(load_settings({"data": data, "store": store}), org_id)
@@ -59,11 +59,11 @@ def restore(file: Path, data: str | None, store: str | None, org_id: str) -> Non
     Replay ids that were given out after the backup are refused from then on, and everybody signs in again.
     """
     from tidewire.server.backup import restore_backup
-    from tidewire.server.org_admin import place_for_restore
+    from tidewire.server.org_admin import settings_for_restore
 
     settings = load_settings({"data": data, "store": store})
     if org_id:
-        settings = place_for_restore(settings, file, org_id)
+        settings = settings_for_restore(settings, file, org_id)
     total_bytes = _size_of(file) if settings.store == "sqlite" else 0
     with working("restoring the org", total_bytes, lambda: _directory_bytes(Path(settings.data))):
         restored = restore_backup(file, settings, SystemClock())
@@ -78,7 +78,7 @@ def restore(file: Path, data: str | None, store: str | None, org_id: str) -> Non
 @click.option("--org", "org_id", default="", help="the id of one org; all orgs if left out")
 def upgrade(data: str | None, store: str | None, org_id: str) -> None:
     """Bring a stopped server's orgs to what this release expects, and say what that was. Safe to repeat."""
-    from tidewire.server.places import find_settings, list_settings
+    from tidewire.server.org_locations import find_settings, list_settings
     from tidewire.server.upgrade import upgrade_org
 
     settings = load_settings({"data": data, "store": store, "dev": False})

@@ -41,9 +41,13 @@ def org() -> None:
 @json_option
 def create(name: str, username: str, data: str | None, store: str | None, as_json: bool) -> None:
     """Make another org, with an administrator whose password is printed once."""
-    from tidewire.server.org_admin import create_further  # here as below: help does not wait for the server
+    from tidewire.server.org_admin import (
+        create_additional_org,  # here as below: help does not wait for the server
+    )
 
-    org_id, password = asyncio.run(create_further(_settings(data, store), SystemClock(), name, username))
+    org_id, password = asyncio.run(
+        create_additional_org(_settings(data, store), SystemClock(), name, username)
+    )
     made = {"org_id": org_id, "username": username, "password": password}
     text = f"org: {org_id}\nusername: {username}\npassword: {password}\nThis password is not shown again."
     show(made, as_json=as_json, text=text)

@@ -22,10 +22,9 @@ from dataclasses import dataclass
 from tidewire.access.principal import Principal
 from tidewire.delivery.forms import EncodedEvents, WireForm
 from tidewire.delivery.link import ChannelGrant, CoreLink, LogPage
-from tidewire.delivery.listening import Listening
 from tidewire.delivery.ring import EventRing
 from tidewire.delivery.shared_view import SharedView, SharedViews
-from tidewire.delivery.sifting import sift
+from tidewire.delivery.sharing_filter import drop_unshared
 from tidewire.delivery.subscription import Subscription
 from tidewire.delivery.usage import REPORT_EVERY_S, EdgeUsage
 from tidewire.errors import InternalError, PlatformError, ReplayIdExpired, ReplayIdInvalid, SessionInvalid
@@ -38,7 +37,9 @@ PAGE_EVENTS = 500
 PAGE_BYTES = 256 * 1024
 _PAGES_AT_A_TIME = 2
 _SCHEMA_RETRY_S = 0.2
-_SIFTED_FOR_S = 1.0  # sharing may change without anybody being told: what was sifted is not kept for longer
+_VISIBILITY_CACHE_S = (
+    1.0  # sharing can change without a notification, so results of the sharing filter expire
+)
 _ENDED_KEPT = 10_000
 _TOUCH_EVERY_S = 15.0  # well below the shortest idle time that an org can choose
 
@@ -82,14 +83,13 @@ class Hub:
         ring_bytes: int = 64 << 20,
         encoded_bytes: int = 32 << 20,
         pages_bytes: int = 32 << 20,
-        sifted_for_s: float = _SIFTED_FOR_S,
+        visibility_cache_s: float = _VISIBILITY_CACHE_S,
     ) -> None:
         self._link = link
-        self._listening = Listening(link)
         self._ring_bytes = ring_bytes
         self._encoded = EncodedEvents(encoded_bytes)
         self._pages_bytes = pages_bytes
-        self._sifted_for_s = sifted_for_s
+        self._sifted_for_s = visibility_cache_s
         self._held_bytes = 0
         self._held: dict[Subscription, int] = {}  # sizes of pages, at most, oldest first
         self._ended: dict[str, None] = {}  # login sessions that ended of late, for those who are subscribing
@@ -117,8 +117,8 @@ class Hub:
         self.ring = EventRing(self._ring_bytes, self.head)
         self._is_started = True
         self._spawn(self._admit_waiting())
-        self._spawn(self._touch_for_ever())
-        self._spawn(self._report_for_ever())
+        self._spawn(self._touch_forever())
+        self._spawn(self._report_forever())
 
     def hold(self) -> None:
         """Let what commits from now on wait, for a test that wants its subscribers behind."""
@@ -160,12 +160,12 @@ class Hub:
         if ids:
             self._link.touch_sessions(frozenset(ids))
 
-    async def _touch_for_ever(self) -> None:
+    async def _touch_forever(self) -> None:
         while True:
             await asyncio.sleep(_TOUCH_EVERY_S)
             self.touch_sessions()
 
-    async def _report_for_ever(self) -> None:
+    async def _report_forever(self) -> None:
         while True:
             await asyncio.sleep(REPORT_EVERY_S)
             self.usage.report()
@@ -213,7 +213,7 @@ class Hub:
         if grant.generation != self._generation:
             self._note_generation(max(grant.generation, self._generation))
         try:
-            await self._listening.begin(grant, principal.user_id)
+            await self.usage.generic_subscribers.add(grant, principal.user_id)
         except BaseException:
             subscription.close()
             raise
@@ -224,7 +224,7 @@ class Hub:
         self._all.discard(subscription)
         self._unhold(subscription)
         self._unindex(subscription, subscription.grant.topics)
-        self._listening.end(subscription.grant, subscription.principal.user_id)
+        self.usage.generic_subscribers.remove(subscription.grant, subscription.principal.user_id)
 
     def wake_later(self, subscription: Subscription) -> None:
         """Wake a subscription after the others have had their turn. Called by the subscription itself."""
@@ -303,7 +303,7 @@ class Hub:
         events = batch.events
         if events and events[0].position <= self.head:
             events = tuple(e for e in events if e.position > self.head)
-        self.usage.arrivals.note(batch)
+        self.usage.commit_latency.add_commit(batch)
         touched = self.ring.append(events) | self.ring.leave_out(batch.left_out)
         self.head = max(self.head, batch.head)
         if batch.access_generation > self._generation:
@@ -359,8 +359,8 @@ class Hub:
             page = await self._next_page(grant, subscription.position)
             if page.through > self.head:
                 page = LogPage(tuple(e for e in page.events if e.position <= self.head), self.head)
-            if grant.sifted:
-                events = await sift(self._link, subscription.principal, grant, page.events)
+            if grant.sharing_filtered:
+                events = await drop_unshared(self._link, subscription.principal, grant, page.events)
                 page = LogPage(events, page.through)
             if grant.enriched:
                 page = await self._link.enriched_page(grant, page)
@@ -379,7 +379,7 @@ class Hub:
         if subscription.grant is grant and not (subscription.is_stale or subscription.is_closed):
             subscription.offer_page(page.events, page.through)
             self._hold(subscription, sum(len(event.payload) for event in page.events))
-            if grant.sifted:
+            if grant.sharing_filtered:
                 asyncio.get_running_loop().call_later(
                     self._sifted_for_s, subscription.drop_page, page.through
                 )

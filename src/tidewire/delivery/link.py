@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from tidewire.access.principal import Principal
-from tidewire.delivery.link_values import Delivered, KeptClient, StreamState
+from tidewire.delivery.link_values import Delivered, DurableClient, StreamState
 from tidewire.events import CommittedBatch, Event, Family
 from tidewire.matching.filters import WantedRecords
 from tidewire.transport.http import HttpRequest, HttpResponse
@@ -34,7 +34,7 @@ class ChannelGrant:
     topics: frozenset[str]
     hidden: tuple[tuple[str, frozenset[str]], ...]
     generation: int
-    sifted: tuple[tuple[str, str], ...] = ()
+    sharing_filtered: tuple[tuple[str, str], ...] = ()
     """Topics, with their objects, of which this user gets the events on records they may see, and no others."""
     wanted: WantedRecords | None = None
     """Which records' notifications are sent; None for events that are no notifications."""
@@ -46,7 +46,7 @@ class ChannelGrant:
     @property
     def is_prepared(self) -> bool:
         """Whether the core is asked about each page of events before it is delivered."""
-        return bool(self.sifted or self.enriched)
+        return bool(self.sharing_filtered or self.enriched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +154,16 @@ class CoreLink(Protocol):
     def count_delivered(self, deliveries: tuple[Delivered, ...]) -> None:
         """Count events that have reached clients."""
 
-    async def store_client(self, client: KeptClient) -> None:
+    async def store_client(self, client: DurableClient) -> None:
         """Make a client outlive the server; returns when it is durable. Only positions rise by themselves."""
 
-    def store_positions(self, clients: tuple[KeptClient, ...]) -> None:
+    def store_positions(self, clients: tuple[DurableClient, ...]) -> None:
         """How far these clients have come; durable soon after."""
 
     def forget_client(self, client_id: str) -> None:
         """A client that was stored need not come back."""
 
-    async def find_client(self, client_id: str) -> KeptClient | None:
+    async def find_client(self, client_id: str) -> DurableClient | None:
         """A client that was stored, if it is still to be had."""
 
     async def call_http(self, request: HttpRequest) -> HttpResponse:

@@ -21,7 +21,7 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptClient:
+class DurableClient:
     """One client that outlives a restart.
 
     `channels` are those it reads, with the position after which each goes on. `batch` is the last

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from tidewire.delivery.filtering import LaterForm, filtered_form
-from tidewire.delivery.forms import FormKey, WireForm
+from tidewire.delivery.forms import FormAfterStart, FormKey, WireForm, filtered_form
 from tidewire.delivery.link import ChannelGrant
 from tidewire.events import Family
 
@@ -37,7 +36,7 @@ class SharedView:
         self.grant = grant
         self.form = form if grant.wanted is None else filtered_form(form, grant.wanted)
         if grant.beginnings:
-            self.form = LaterForm(self.form, grant.beginnings)
+            self.form = FormAfterStart(self.form, grant.beginnings)
         hidden = dict(grant.hidden)
         self.keys: dict[str, FormKey] = {
             topic: (self.form.name, grant.channel, hidden.get(topic, _NOTHING_HIDDEN))

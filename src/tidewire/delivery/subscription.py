@@ -24,7 +24,7 @@ from tidewire.delivery.forms import WireForm
 from tidewire.delivery.link import ChannelGrant
 from tidewire.delivery.ring import EventRing
 from tidewire.delivery.shared_view import Run, SharedView
-from tidewire.delivery.usage import Meter
+from tidewire.delivery.usage import UsageCounter
 from tidewire.errors import PlatformError
 from tidewire.events import Event, Family
 
@@ -72,9 +72,9 @@ class Subscription:
         "is_closed",
         "is_filling",
         "is_stale",
-        "meter",
         "position",
         "principal",
+        "usage_counter",
         "wake",
     )
 
@@ -96,7 +96,9 @@ class Subscription:
         self.position = position
         self.wake = wake
         self.error: PlatformError | None = None
-        self.meter: Meter | None = None  # of those whose deliveries count against an allocation
+        self.usage_counter: UsageCounter | None = (
+            None  # of those whose deliveries count against an allocation
+        )
         self.is_closed = False
         # changed by the hub
         self.is_filling = False
@@ -208,8 +210,8 @@ class Subscription:
         """Stop quietly. Idempotent."""
         if not self.is_closed:
             self.is_closed = True
-            if self.meter is not None:
-                self.meter.close()
+            if self.usage_counter is not None:
+                self.usage_counter.close()
             self._hub.forget(self)
 
     def _encode(self, events: Sequence[Event]) -> list[bytes]:
@@ -244,8 +246,8 @@ class Subscription:
         return ready
 
     def _metered(self, taken: list[bytes]) -> list[bytes]:
-        if taken and self.meter is not None:
-            self.meter.count(len(taken))
+        if taken and self.usage_counter is not None:
+            self.usage_counter.count(len(taken))
         return taken
 
     def _give_back(self, events: Sequence[Event], first_left: Event) -> None:

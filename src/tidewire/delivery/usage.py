@@ -1,8 +1,7 @@
-"""What an edge tells its core of its clients, so that the org's allocations count them all.
+"""Usage of one edge, reported to the core, whose allocations cover the clients of all edges.
 
-Deliveries are added up here and reported together, a few times a second; clients are reported one by one as
-they come and go, and mentioned all together from time to time, so that those of an edge that died are
-forgotten.
+Deliveries are added up here and reported twice a second. A client is reported when it connects and when it leaves.
+Every 15 seconds the edge lists all its clients, so that the core can forget those of an edge that died.
 """
 
 from __future__ import annotations
@@ -10,17 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from tidewire.delivery.arrivals import Arrivals
-from tidewire.delivery.link import CoreLink
+from tidewire.delivery.link import ChannelGrant, CoreLink
 from tidewire.delivery.link_values import Delivered, StreamState
-from tidewire.events import Family
+from tidewire.events import CommittedBatch, Family
+from tidewire.telemetry import TIMINGS, timer_s
+from tidewire.tracing import PRODUCER, add_span
 
 REPORT_EVERY_S = 0.5
 _MENTION_EVERY = 30  # reports
 _STATES_EVERY = 4
+_LATENCY_COMMITS = 256  # a client that is further behind reads the log, and its time says nothing about ours
 
 
-class Meter:
+class UsageCounter:
     """One subscription as the allocations see it. `count` is for whoever takes events out of it."""
 
     __slots__ = ("_key", "_usage", "_where")
@@ -55,7 +56,8 @@ class EdgeUsage:
         self.states: Callable[[], tuple[StreamState, ...]] = tuple
         self.client_states: Callable[[], tuple[StreamState, ...]] = tuple
         self._has_told = False
-        self.arrivals = Arrivals()
+        self.commit_latency = CommitLatency()
+        self.generic_subscribers = GenericSubscribers(link)
 
     async def admit_client(self, client_id: str, *, is_durable: bool, user_id: str = "") -> int:
         """Count a client; of a Bayeux session, tells how many others of its user must go. Raises LimitExceeded."""
@@ -65,7 +67,7 @@ class EdgeUsage:
         """A client has gone."""
         self._link.release_client(client_id)
 
-    async def admit(self, client_id: str, channel: str, family: Family, *, is_durable: bool) -> Meter:
+    async def admit(self, client_id: str, channel: str, family: Family, *, is_durable: bool) -> UsageCounter:
         """Count a client's subscription. Raises LimitExceeded. One that replaces another is not asked of."""
         where = (client_id, channel)
         self._held[where] += 1
@@ -78,7 +80,7 @@ class EdgeUsage:
                 if not self._held[where]:
                     del self._held[where]
                 raise
-        return Meter(self, (is_durable, family, where not in self._not_allotted), where)
+        return UsageCounter(self, (is_durable, family, where not in self._not_allotted), where)
 
     def release(self, where: tuple[str, str]) -> None:
         """A client's subscription has ended. Called by its meter."""
@@ -108,3 +110,59 @@ class EdgeUsage:
             clients = frozenset((*self.clients(), *self.streams()))
             if clients:
                 self._link.keep_clients(clients)
+
+
+class CommitLatency:
+    """Measures the time from a commit's arrival at this edge to its delivery. One per hub."""
+
+    def __init__(self) -> None:
+        self._by_head: dict[int, tuple[float, tuple[tuple[int, str], ...]]] = {}
+
+    def add_commit(self, batch: CommittedBatch) -> None:
+        """Start the clock of a commit."""
+        if not batch.events:
+            return
+        self._by_head[batch.head] = (timer_s(), batch.traces)
+        if len(self._by_head) > _LATENCY_COMMITS:
+            del self._by_head[next(iter(self._by_head))]
+
+    def observe_delivery(self, front_end: str, through: int, clients: int = 1) -> None:
+        """Record that `clients` clients of a front end were sent everything up to position `through`."""
+        found = self._by_head.get(through)
+        if found is None:
+            return
+        arrived_s, traces = found
+        TIMINGS[front_end + ".commit_delivered"].observe(timer_s() - arrived_s, clients)
+        for _, parent in traces:
+            add_span(parent, f"deliver {front_end}", PRODUCER, arrived_s, {"tidewire.clients": clients})
+
+
+class GenericSubscribers:
+    """Counts each user's subscriptions to generic channels, and reports the first and the last to the core.
+
+    The core answers those who push events to such a channel with the users who listen. When an edge dies, the core
+    drops everything the edge reported.
+    """
+
+    def __init__(self, link: CoreLink) -> None:
+        self._link = link
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    async def add(self, grant: ChannelGrant, user_id: str) -> None:
+        """Count a subscription. Call `remove` for it even if this raises."""
+        for key in _generic_keys(grant, user_id):
+            self._counts[key] += 1
+            if self._counts[key] == 1:
+                await self._link.begin_listening(*key)
+
+    def remove(self, grant: ChannelGrant, user_id: str) -> None:
+        """Uncount a subscription."""
+        for key in _generic_keys(grant, user_id):
+            self._counts[key] -= 1
+            if self._counts[key] <= 0:
+                del self._counts[key]
+                self._link.end_listening(*key)
+
+
+def _generic_keys(grant: ChannelGrant, user_id: str) -> list[tuple[str, str]]:
+    return [(topic, user_id) for topic in grant.topics] if grant.family is Family.GENERIC else []

@@ -128,7 +128,7 @@ class RecordUses:
                     if not uses:
                         del self._noted[user_id]
 
-    async def store_for_ever(self, records: Records) -> None:
+    async def store_forever(self, records: Records) -> None:
         """Store what is noted every few seconds, until cancelled."""
         while True:
             await asyncio.sleep(_STORE_EVERY_S)

@@ -69,7 +69,7 @@ class JobRunner:
         self._idle.clear()
         self._awake.set()
 
-    async def run_for_ever(self) -> None:
+    async def run_forever(self) -> None:
         """Process what is there and what comes, until cancelled or until the store takes no more writes."""
         try:
             while True:

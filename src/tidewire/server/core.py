@@ -19,7 +19,7 @@ from tidewire.capture.topic_rules import topic_limit
 from tidewire.clock import Clock
 from tidewire.config import Settings
 from tidewire.delivery.allocations import Allocations, find_allocation
-from tidewire.delivery.kept_clients import KeptClients
+from tidewire.delivery.durable_clients import DurableClients
 from tidewire.delivery.managed_positions import ManagedPositions
 from tidewire.delivery.open_streams import OpenStreams
 from tidewire.errors import ConfigInvalid, PlatformError
@@ -66,7 +66,7 @@ class Core:
         job_runner: JobRunner,
         generic: GenericStreaming,
         allocations: Allocations,
-        kept_clients: KeptClients,
+        durable_clients: DurableClients,
         kept_hours: Mapping[Family, float],
     ) -> None:
         self.store = store
@@ -83,21 +83,21 @@ class Core:
         self.job_runner = job_runner
         self.generic = generic
         self.allocations = allocations
-        self.kept_clients = kept_clients
+        self.durable_clients = durable_clients
         self.managed = ManagedPositions(records, event_log)
         self._kept_hours = kept_hours
         self.streams = OpenStreams(gate, event_log, self.managed, allocations, kept_hours)
-        self._running_jobs = asyncio.create_task(job_runner.run_for_ever())
-        self._storing_uses = asyncio.create_task(gate.uses.store_for_ever(records))
-        self._flushing = asyncio.create_task(self._flush_for_ever())
-        self._keeping = asyncio.create_task(kept_clients.flush_for_ever())
+        self._running_jobs = asyncio.create_task(job_runner.run_forever())
+        self._storing_uses = asyncio.create_task(gate.uses.store_forever(records))
+        self._flushing = asyncio.create_task(self._flush_forever())
+        self._keeping = asyncio.create_task(durable_clients.flush_forever())
 
     @property
     def failure(self) -> PlatformError | None:
         """Why no more writes are taken, if so."""
         return self.writer.failure
 
-    async def trim_for_ever(self, clock: Clock) -> None:
+    async def trim_forever(self, clock: Clock) -> None:
         """Drop what retention no longer keeps, every few minutes, until cancelled."""
         while True:
             await self.trim(clock)
@@ -126,11 +126,11 @@ class Core:
         except PlatformError as error:
             log.warning("jobs.purge_failed", extra={"code": error.code})
         try:
-            await self.kept_clients.purge()
+            await self.durable_clients.purge()
         except PlatformError as error:
             log.warning("access.purge_failed", extra={"code": error.code})
 
-    async def _flush_for_ever(self) -> None:
+    async def _flush_forever(self) -> None:
         """Write what is counted in memory, every moment, until cancelled."""
         while True:
             await asyncio.sleep(_FLUSH_EVERY_S)
@@ -165,7 +165,7 @@ class Core:
             task.cancel()
         await asyncio.wait(tasks)
         await self._flush(self.allocations.flush)
-        await self._flush(self.kept_clients.flush)
+        await self._flush(self.durable_clients.flush)
         await self._flush(partial(self.gate.uses.store, self.records))
         await asyncio.to_thread(self.writer.stop)
         await asyncio.to_thread(self.store.close)
@@ -305,7 +305,7 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
         job_runner=job_runner,
         generic=GenericStreaming(capture.channels, event_log, clock),
         allocations=allocations,
-        kept_clients=KeptClients(records, clock),
+        durable_clients=DurableClients(records, clock),
         kept_hours={
             Family.PUSH_TOPIC: settings.retain_push_h,
             Family.GENERIC: settings.retain_push_h,

@@ -28,8 +28,8 @@ from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
 from tidewire.server.forwarding import Forwarding
 from tidewire.server.front import pubsub_settings
-from tidewire.server.memory import return_large_blocks, settle_memory
-from tidewire.server.refusals import render_refusal
+from tidewire.server.listener_errors import render_refusal
+from tidewire.server.process_tuning import return_large_blocks, settle_memory
 from tidewire.server.wire_link import CoreWire, Message, Wire
 from tidewire.telemetry import configure_logging, take_snapshot
 from tidewire.tracing import configure_tracing, end_tracing

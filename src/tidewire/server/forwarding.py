@@ -16,8 +16,8 @@ from urllib.parse import unquote_to_bytes
 
 from tidewire.server import wire_link as kinds
 from tidewire.server.wire_link import CoreWire, pack_request
+from tidewire.transport.callback_exchange import CallbackExchange
 from tidewire.transport.http import HttpRequest
-from tidewire.transport.passed_exchange import PassedExchange
 from tidewire.transport.routes import Exchange, ParkingHandler
 
 _HOMES = string.digits + string.ascii_lowercase
@@ -32,7 +32,7 @@ class Forwarding:
         self._index = index
         self._count = count
         self._away: dict[int, Exchange] = {}
-        self._guests: dict[tuple[int, int], PassedExchange] = {}
+        self._guests: dict[tuple[int, int], CallbackExchange] = {}
         self.park: ParkingHandler | None = None
         self.handlers: dict[int, Callable[..., None]] = {
             kinds.FORWARDED: self._take_guest,
@@ -74,13 +74,13 @@ class Forwarding:
 
     def _take_guest(self, origin: int, number: int, *request: Any) -> None:
         key = (origin, number)
-        guest = PassedExchange(partial(self._reply, key))
+        guest = CallbackExchange(partial(self._reply, key))
         self._guests[key] = guest
         if self.park is not None:
             self.park(HttpRequest(*request), guest)
 
     def _reply(
-        self, key: tuple[int, int], _: PassedExchange, status: int, body: bytes, headers: bytes
+        self, key: tuple[int, int], _: CallbackExchange, status: int, body: bytes, headers: bytes
     ) -> None:
         self._guests.pop(key, None)
         self._core.send(kinds.REPLY, *key, status, body, headers)

@@ -18,7 +18,7 @@ from tidewire.delivery.link import (
     Refusal,
     TopicDescription,
 )
-from tidewire.delivery.link_values import Delivered, KeptClient, StreamState
+from tidewire.delivery.link_values import Delivered, DurableClient, StreamState
 from tidewire.errors import (
     AccessDenied,
     ChannelForbidden,
@@ -85,17 +85,17 @@ class LocalLink:
     def count_delivered(self, deliveries: tuple[Delivered, ...]) -> None:
         self._core.allocations.count_delivered(deliveries)
 
-    async def store_client(self, client: KeptClient) -> None:
-        await self._core.kept_clients.store(client)
+    async def store_client(self, client: DurableClient) -> None:
+        await self._core.durable_clients.store(client)
 
-    def store_positions(self, clients: tuple[KeptClient, ...]) -> None:
-        self._core.kept_clients.note(clients)
+    def store_positions(self, clients: tuple[DurableClient, ...]) -> None:
+        self._core.durable_clients.note(clients)
 
     def forget_client(self, client_id: str) -> None:
-        self._core.kept_clients.forget(client_id)
+        self._core.durable_clients.forget(client_id)
 
-    async def find_client(self, client_id: str) -> KeptClient | None:
-        return await self._core.kept_clients.try_find(client_id)
+    async def find_client(self, client_id: str) -> DurableClient | None:
+        return await self._core.durable_clients.try_find(client_id)
 
     async def call_http(self, request: HttpRequest) -> HttpResponse:
         return await self._answer_http(request)
@@ -173,7 +173,7 @@ class LocalLink:
             whole = () if is_open else tuple((topic, CHANNEL_OBJECT) for topic in view.topics)
             return ChannelGrant(channel, view.family, view.topics, view.hidden, generation, whole)
         known = self._core.capture.push_topics.by_id if view.family is Family.PUSH_TOPIC else {}
-        sifted = tuple(
+        sharing_filtered = tuple(
             [
                 (topic.record_id, topic.obj.name)
                 for topic in (known[topic_id] for topic_id in view.topics if topic_id in known)
@@ -186,7 +186,7 @@ class LocalLink:
             view.topics,
             view.hidden,
             generation,
-            sifted,
+            sharing_filtered,
             view.wanted,
             view.enriched,
             view.beginnings,

@@ -17,16 +17,16 @@ from tidewire.errors import ConfigInvalid
 from tidewire.ids import try_normalise_id
 from tidewire.schema.folding import fold_key
 from tidewire.server.core import NewOrg, open_core
-from tidewire.server.places import (
-    Survey,
-    filling_place,
+from tidewire.server.org_locations import (
+    OrgInspection,
+    additional_org_settings,
+    creating_location,
     find_settings,
-    further_settings,
-    list_further,
+    inspect_org,
+    list_additional_orgs,
     list_settings,
-    remove_place,
-    survey_org,
-    try_survey,
+    remove_location,
+    try_inspect_org,
 )
 from tidewire.storage.archive import open_archive
 
@@ -46,7 +46,9 @@ class OrgSummary:
     place: str
 
 
-async def create_further(settings: Settings, clock: Clock, name: str, username: str) -> tuple[str, str]:
+async def create_additional_org(
+    settings: Settings, clock: Clock, name: str, username: str
+) -> tuple[str, str]:
     """Make another org with an administrator; returns its id and the password, which nobody can ask for again.
 
     Raises ConfigInvalid if the name cannot be used, the user name is taken, or there is no first org yet.
@@ -55,12 +57,12 @@ async def create_further(settings: Settings, clock: Clock, name: str, username: 
         raise ConfigInvalid(f"an org's name has 1 to {_MAX_NAME} characters", setting="name")
     if "@" not in username.strip("@") or not username.isprintable():
         raise ConfigInvalid("a user name has the form of an email address", setting="username")
-    survey_org(settings)  # refuses where there is no first org: a server could not start there
+    inspect_org(settings)  # refuses where there is no first org: a server could not start there
     key = fold_key(username)
-    if any(key in survey.username_keys for survey in _surveys(settings)):
+    if any(key in inspection.username_keys for inspection in _inspections(settings)):
         raise ConfigInvalid(f"an org of this server has a user {username} already", setting="username")
     new = NewOrg(username, draw_password(), name.strip())
-    with filling_place(settings, new.org_id) as place:
+    with creating_location(settings, new.org_id) as place:
         core = await open_core(place, clock, new=new)
         await core.close()
     return new.org_id, new.password
@@ -68,7 +70,9 @@ async def create_further(settings: Settings, clock: Clock, name: str, username: 
 
 def list_orgs(settings: Settings) -> list[OrgSummary]:
     """Every org that can be read, the first one first."""
-    return [summarise(settings, place) for place in list_settings(settings) if try_survey(place) is not None]
+    return [
+        summarise(settings, place) for place in list_settings(settings) if try_inspect_org(place) is not None
+    ]
 
 
 def show_org(settings: Settings, org_id: str) -> OrgSummary:
@@ -79,8 +83,8 @@ def show_org(settings: Settings, org_id: str) -> OrgSummary:
 def remove_org(settings: Settings, org_id: str) -> None:
     """Remove a further org and all that is in it. Raises ConfigInvalid or StoreLocked."""
     wanted = try_normalise_id(org_id)
-    if wanted is None or wanted not in list_further(settings):
-        first = try_survey(settings)
+    if wanted is None or wanted not in list_additional_orgs(settings):
+        first = try_inspect_org(settings)
         if first is not None and first.org_id == wanted:
             raise ConfigInvalid(
                 "the first org goes with its data directory; it cannot be removed alone", setting="org"
@@ -88,40 +92,40 @@ def remove_org(settings: Settings, org_id: str) -> None:
         raise ConfigInvalid(
             f"there is no org {org_id[:18]} here; `tidewire org list` shows all", setting="org"
         )
-    remove_place(settings, wanted)
+    remove_location(settings, wanted)
 
 
-def place_for_restore(settings: Settings, file: Path, org_id: str) -> Settings:
+def settings_for_restore(settings: Settings, file: Path, org_id: str) -> Settings:
     """Where the org of a backup goes among the others. Raises ConfigInvalid if it is another org, or is there."""
     with open_archive(file) as archive:
         held = archive.manifest.org_id
     if try_normalise_id(org_id) != held:
         raise ConfigInvalid(f"{file} is a backup of the org {held}", setting="org")
-    first = try_survey(settings)
+    first = try_inspect_org(settings)
     if first is None:
         raise ConfigInvalid(f"{settings.data} holds no first org; restore without --org", setting="data")
-    if held == first.org_id or held in list_further(settings):
+    if held == first.org_id or held in list_additional_orgs(settings):
         raise ConfigInvalid(f"the org {held} is there already; a restore overwrites nothing", setting="org")
-    return further_settings(settings, held)
+    return additional_org_settings(settings, held)
 
 
 def summarise(settings: Settings, place: Settings) -> OrgSummary:
     """What can be told of the org in a place. Raises ConfigInvalid if there is none."""
-    survey = survey_org(place)
+    inspection = inspect_org(place)
     where = place.data if place.store == "sqlite" else place.store.rpartition("schema=")[2]
     return OrgSummary(
-        survey.org_id,
-        survey.name,
+        inspection.org_id,
+        inspection.name,
         place is settings,
-        len(survey.username_keys),
-        len(survey.client_ids),
-        survey.layout,
+        len(inspection.username_keys),
+        len(inspection.client_ids),
+        inspection.layout,
         where,
     )
 
 
-def _surveys(settings: Settings) -> Iterator[Survey]:
+def _inspections(settings: Settings) -> Iterator[OrgInspection]:
     for place in list_settings(settings):
-        survey = try_survey(place)
-        if survey is not None:
-            yield survey
+        inspection = try_inspect_org(place)
+        if inspection is not None:
+            yield inspection

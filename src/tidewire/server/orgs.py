@@ -26,16 +26,16 @@ from tidewire.errors import GrantInvalid, PlatformError, StoreClosed
 from tidewire.events import CommittedBatch
 from tidewire.ids import try_normalise_id
 from tidewire.server.core import Core, open_core
+from tidewire.server.core_http import CoreHttp
 from tidewire.server.front import OrgFront, open_front
-from tidewire.server.http_apps import CoreHttp
 from tidewire.server.link import LocalLink
-from tidewire.server.places import (
-    Survey,
-    further_settings,
-    list_further,
-    places_stamp,
+from tidewire.server.org_locations import (
+    OrgInspection,
+    additional_org_settings,
+    list_additional_orgs,
+    locations_stamp,
     read_client_ids,
-    try_survey,
+    try_inspect_org,
 )
 from tidewire.server.usernames import Usernames, read_username_keys
 from tidewire.telemetry import counters
@@ -240,7 +240,7 @@ class Orgs:
     async def look_around(self) -> None:
         """Learn of orgs that came, and let go of those that went."""
         async with self._look_turn:
-            stamp = await asyncio.to_thread(places_stamp, self._settings)
+            stamp = await asyncio.to_thread(locations_stamp, self._settings)
             if stamp == self._stamp and stamp >= 0:
                 return
             await self._look()
@@ -252,12 +252,16 @@ class Orgs:
         for org_id in unreadable - self._unreadable:
             log.warning("server.org_unreadable", extra={"org_id": org_id})
         self._unreadable = unreadable
-        for survey, settings in came:
-            if survey.org_id not in self._slots:
-                self._slots[survey.org_id] = _Slot(
-                    survey.org_id, settings, survey.client_ids, survey.cors_origins, survey.has_jobs
+        for inspection, settings in came:
+            if inspection.org_id not in self._slots:
+                self._slots[inspection.org_id] = _Slot(
+                    inspection.org_id,
+                    settings,
+                    inspection.client_ids,
+                    inspection.cors_origins,
+                    inspection.has_jobs,
                 )
-                self._take_names(survey.org_id, survey.username_keys)
+                self._take_names(inspection.org_id, inspection.username_keys)
         for org_id in went:
             slot = self._slots.pop(org_id)
             self._names.drop_org(org_id)
@@ -334,7 +338,7 @@ class Orgs:
             http,
             link,
             front,
-            asyncio.create_task(core.trim_for_ever(clock)),
+            asyncio.create_task(core.trim_forever(clock)),
             clock.monotonic_s(),
         )
         core.commits.watch(partial(self._note_commit, org))
@@ -448,17 +452,17 @@ def _try_claimed(lead: str) -> str | None:
 
 def _find_changes(
     settings: Settings, known: frozenset[str]
-) -> tuple[list[tuple[Survey, Settings]], frozenset[str], list[str]]:
+) -> tuple[list[tuple[OrgInspection, Settings]], frozenset[str], list[str]]:
     """Orgs that are not known yet, those that cannot be read, and known ones that are gone. Runs off the loop."""
-    listed = list_further(settings)
+    listed = list_additional_orgs(settings)
     came, unreadable = [], set()
     for org_id in listed:
         if org_id in known:
             continue
-        place = further_settings(settings, org_id)
-        survey = try_survey(place)
-        if survey is None or survey.org_id != org_id:
+        place = additional_org_settings(settings, org_id)
+        inspection = try_inspect_org(place)
+        if inspection is None or inspection.org_id != org_id:
             unreadable.add(org_id)
         else:
-            came.append((survey, place))
+            came.append((inspection, place))
     return came, frozenset(unreadable), sorted(known.difference(listed))

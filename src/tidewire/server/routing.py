@@ -26,7 +26,7 @@ from tidewire.frontends.soap.addressee import parse_addressee
 from tidewire.server.front import OrgFront
 from tidewire.server.orgs import OpenOrg, Orgs
 from tidewire.server.probes import PATHS, Probes
-from tidewire.transport.http import HttpRequest, HttpResponse, of_head
+from tidewire.transport.http import HttpRequest, HttpResponse, cached_by_head
 from tidewire.transport.routes import Exchange, Route
 
 _UNAVAILABLE = HttpResponse(
@@ -154,7 +154,7 @@ class OrgRouter:
         return await self._orgs.of_client(client_id)
 
 
-@of_head
+@cached_by_head
 def _try_data_token(request: HttpRequest) -> str | None:
     """The token of a request to the data API that has it where nearly all have it, or None."""
     if (parse_segments(request.raw_path) or ())[:2] != ("services", "data"):

@@ -19,10 +19,10 @@ from tidewire.frontends.rest.bulk.jobs import UPLOAD_PATHS
 from tidewire.jobs.model import MAX_UPLOAD_BYTES
 from tidewire.server.edges import Edges
 from tidewire.server.front import pubsub_settings
-from tidewire.server.memory import allow_many_connections, return_large_blocks, settle_memory
+from tidewire.server.listener_errors import render_refusal
 from tidewire.server.orgs import Orgs
 from tidewire.server.probes import Probes
-from tidewire.server.refusals import render_refusal
+from tidewire.server.process_tuning import allow_many_connections, return_large_blocks, settle_memory
 from tidewire.server.routing import OrgRouter
 from tidewire.telemetry import Snapshot
 from tidewire.tracing import configure_tracing, end_tracing

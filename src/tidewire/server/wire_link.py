@@ -25,7 +25,7 @@ from tidewire.delivery.link import (
     PublishOutcomes,
     TopicDescription,
 )
-from tidewire.delivery.link_values import Delivered, KeptClient, StreamState
+from tidewire.delivery.link_values import Delivered, DurableClient, StreamState
 from tidewire.errors import InternalError, PlatformError, StoreClosed
 from tidewire.events import CommittedBatch, Family
 from tidewire.server.wire_values import CALLS, ErrorForm, dump, load, unpack_batch, unpack_error
@@ -348,17 +348,17 @@ class RemoteLink:
     def count_delivered(self, deliveries: tuple[Delivered, ...]) -> None:
         self._tell("count_delivered", deliveries)
 
-    async def store_client(self, client: KeptClient) -> None:
+    async def store_client(self, client: DurableClient) -> None:
         await self._call("store_client", client)
 
-    def store_positions(self, clients: tuple[KeptClient, ...]) -> None:
+    def store_positions(self, clients: tuple[DurableClient, ...]) -> None:
         self._tell("store_positions", clients)
 
     def forget_client(self, client_id: str) -> None:
         self._tell("forget_client", client_id)
 
-    async def find_client(self, client_id: str) -> KeptClient | None:
-        found: KeptClient | None = await self._call("find_client", client_id)
+    async def find_client(self, client_id: str) -> DurableClient | None:
+        found: DurableClient | None = await self._call("find_client", client_id)
         return found
 
     async def call_http(self, request: HttpRequest) -> HttpResponse:

@@ -32,10 +32,10 @@ class HttpRequest:
     scheme: str = "http"
     peer: str = ""
     upload: Upload | None = None
-    read_of_head: dict[Callable[[HttpRequest], Any], Any] = field(
+    head_cache: dict[Callable[[HttpRequest], Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """What the functions made by `of_head` have found; requests of one head share it."""
+    """What the functions made by `cached_by_head` have found; requests of one head share it."""
 
     def repeated(self, body: bytes) -> HttpRequest:
         """A request with this head and another body."""
@@ -80,7 +80,7 @@ class HttpRequest:
         return self.headers.get("content-type", "").split(";", 1)[0].strip().lower()
 
 
-def of_head(read: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], T]:
+def cached_by_head(read: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], T]:
     """Make a function of all but the body ask once for requests that repeat a head, as those of a connection do.
 
     What it returns is shared and must not be changed. What it raises is raised anew each time.
@@ -88,7 +88,7 @@ def of_head(read: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], T]:
 
     @wraps(read)
     def read_once(request: HttpRequest) -> T:
-        known = request.read_of_head
+        known = request.head_cache
         if read in known:
             found: T = known[read]
         else:

@@ -19,8 +19,8 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
 
+from tidewire.transport.callback_exchange import CallbackExchange
 from tidewire.transport.http import HttpRequest
-from tidewire.transport.passed_exchange import PassedExchange
 from tidewire.transport.routes import Route
 
 _MAX_OPEN = 32  # messages of one socket that wait for their answers
@@ -54,7 +54,7 @@ class WebSocket:
         self._text: list[str] = []
         self._text_bytes = 0
         self._empty = 0
-        self._open: set[PassedExchange] = set()
+        self._open: set[CallbackExchange] = set()
         self._is_closing = False
 
     @property
@@ -101,7 +101,7 @@ class WebSocket:
         for exchange in held:
             exchange.drop()
 
-    def answer(self, exchange: PassedExchange, status: int, body: bytes, headers: bytes) -> None:
+    def answer(self, exchange: CallbackExchange, status: int, body: bytes, headers: bytes) -> None:
         """Send what an exchange was answered with. What is no message of the protocol ends the socket."""
         self._open.discard(exchange)
         if self._is_closing or status == _OVERTAKEN:
@@ -134,7 +134,7 @@ class WebSocket:
         if found:
             # A new mapping: requests under way keep theirs.
             self._headers = {**self._headers, "authorization": found}
-        exchange = PassedExchange(self.answer)
+        exchange = CallbackExchange(self.answer)
         self._open.add(exchange)
         upgrade = self._upgrade
         request = HttpRequest("POST", upgrade.target, self._headers, body, upgrade.scheme, upgrade.peer)

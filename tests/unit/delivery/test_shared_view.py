@@ -67,7 +67,7 @@ def test_equal_grants_and_forms_have_one_view_while_somebody_has_it() -> None:
 def test_run_of_events_for_some_users_only_is_not_kept() -> None:
     views = SharedViews()
     run = Run(1, 2, (b"x",), 1)
-    for own in (grant(family=Family.GENERIC), grant(sifted=(("AccountChangeEvent", "Account"),))):
+    for own in (grant(family=Family.GENERIC), grant(sharing_filtered=(("AccountChangeEvent", "Account"),))):
         view = views.view(own, NumberForm())
         view.offer(run)
         assert view.run is None

@@ -14,9 +14,9 @@ from tidewire.config import Settings
 from tidewire.jobs import store
 from tidewire.jobs.model import BatchState, JobKind, JobRequest, JobState, Operation
 from tidewire.server.core import Core, open_core
-from tidewire.server.org_admin import create_further
+from tidewire.server.org_admin import create_additional_org
+from tidewire.server.org_locations import additional_org_settings
 from tidewire.server.orgs import Orgs
-from tidewire.server.places import further_settings
 from tidewire.server.probes import Probes
 from tidewire.server.routing import OrgRouter
 from tidewire.storage.store import Transaction
@@ -38,8 +38,8 @@ async def settings(tmp_path: Path) -> Settings:
 async def beta(settings: Settings) -> str:
     """The id of a second org, which has a query waiting and lists an origin."""
     clock = ManualClock()
-    org_id, password = await create_further(settings, clock, "Beta", BETA)
-    core = await open_core(further_settings(settings, org_id), clock)
+    org_id, password = await create_additional_org(settings, clock, "Beta", BETA)
+    core = await open_core(additional_org_settings(settings, org_id), clock)
     admin = (await core.logins.login(BETA, password, "test")).principal
     request = JobRequest(JobKind.QUERY, Operation.QUERY, "User", 60, "test", query="SELECT Id FROM User")
 

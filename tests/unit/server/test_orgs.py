@@ -14,9 +14,9 @@ from tidewire.delivery.hub import LATEST
 from tidewire.errors import ConfigInvalid, OutcomeUnknown, StoreClosed, StoreLocked
 from tidewire.frontends.bayeux.forms import bayeux_form
 from tidewire.server.core import open_core
-from tidewire.server.org_admin import create_further, list_orgs, remove_org, show_org
+from tidewire.server.org_admin import create_additional_org, list_orgs, remove_org, show_org
+from tidewire.server.org_locations import additional_org_settings, list_additional_orgs
 from tidewire.server.orgs import Orgs
-from tidewire.server.places import further_settings, list_further
 from tidewire.storage.sqlite import SqliteStore
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +39,7 @@ async def clock() -> ManualClock:
 
 @pytest.fixture
 async def made_beta(settings: Settings) -> tuple[str, str]:
-    return await create_further(settings, ManualClock(), "Beta", BETA)
+    return await create_additional_org(settings, ManualClock(), "Beta", BETA)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ async def test_org_with_a_subscription_stays_open(
 
 
 async def test_org_made_beside_a_running_server_is_found(orgs: Orgs, settings: Settings) -> None:
-    org_id, _ = await create_further(settings, ManualClock(), "Gamma", "admin@gamma.example")
+    org_id, _ = await create_additional_org(settings, ManualClock(), "Gamma", "admin@gamma.example")
     assert await orgs.of_login("admin@gamma.example") == org_id
     assert await orgs.of_token(org_id[:15] + "!x") == org_id
 
@@ -171,8 +171,8 @@ async def test_removed_org_is_let_go_and_its_names_are_free(
 
 
 async def test_broken_org_is_passed_over_and_the_others_work(settings: Settings, beta: str) -> None:
-    gamma, _ = await create_further(settings, ManualClock(), "Gamma", "admin@gamma.example")
-    (Path(further_settings(settings, gamma).data) / "org.db").write_bytes(b"no database" * 1000)
+    gamma, _ = await create_additional_org(settings, ManualClock(), "Gamma", "admin@gamma.example")
+    (Path(additional_org_settings(settings, gamma).data) / "org.db").write_bytes(b"no database" * 1000)
     orgs = Orgs(settings, ManualClock())
     await orgs.start()
     try:
@@ -186,7 +186,7 @@ async def test_broken_org_is_passed_over_and_the_others_work(settings: Settings,
 async def test_org_that_cannot_be_opened_refuses_its_own_callers_only(
     orgs: Orgs, settings: Settings, beta: str
 ) -> None:
-    holder = SqliteStore(Path(further_settings(settings, beta).data) / "org.db", 1)
+    holder = SqliteStore(Path(additional_org_settings(settings, beta).data) / "org.db", 1)
     with pytest.raises(StoreLocked):
         async with orgs.using(beta):
             pass
@@ -238,10 +238,10 @@ async def test_create_refuses_what_cannot_be_used(settings: Settings, beta: str,
         ("Org", DEV_USERNAME),
     ):
         with pytest.raises(ConfigInvalid):
-            await create_further(settings, ManualClock(), name, username)
+            await create_additional_org(settings, ManualClock(), name, username)
     with pytest.raises(ConfigInvalid):
-        await create_further(Settings(data=str(tmp_path / "none")), ManualClock(), "Org", "x@y.z")
-    assert list_further(settings) == [beta]
+        await create_additional_org(Settings(data=str(tmp_path / "none")), ManualClock(), "Org", "x@y.z")
+    assert list_additional_orgs(settings) == [beta]
     assert not (tmp_path / "none").exists()
 
 

@@ -14,7 +14,7 @@ import pytest
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
 from tidewire.delivery.hub import LATEST
-from tidewire.delivery.link_values import Delivered, KeptClient
+from tidewire.delivery.link_values import Delivered, DurableClient
 from tidewire.errors import ChannelUnknown, SessionInvalid, StoreClosed
 from tidewire.events import CommittedBatch, Family
 from tidewire.frontends.bayeux.forms import bayeux_form
@@ -132,7 +132,7 @@ async def test_calls_cross_and_so_do_their_errors(both: Both, link: RemoteLink) 
 
 
 async def test_streaming_clients_of_an_edge_are_the_orgs(both: Both, link: RemoteLink) -> None:
-    client = KeptClient("1c", "005", 62.0, True, "b", -1, (("/topic/A", 7), ("/u/B", 9)))
+    client = DurableClient("1c", "005", 62.0, True, "b", -1, (("/topic/A", 7), ("/u/B", 9)))
     await link.admit_client("1c", True, "")
     await link.admit_subscription("1c", "/u/B", Family.GENERIC, True)
     link.count_delivered((Delivered(True, Family.GENERIC, 5),))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewire.transport.http import HttpRequest, of_head
+from tidewire.transport.http import HttpRequest, cached_by_head
 from tidewire.transport.request_reader import HttpLimits, RequestReader
 from tidewire.transport.routes import Exchange, Route, Router
 
@@ -229,7 +229,7 @@ def test_same_head_with_another_body_is_another_request() -> None:
 def test_what_is_found_in_a_head_is_found_once_for_all_that_repeat_it() -> None:
     asked: list[bytes] = []
 
-    @of_head
+    @cached_by_head
     def named(request: HttpRequest) -> str:
         asked.append(request.body)
         return request.headers["name"]

@@ -17,7 +17,7 @@ from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.delivery.hub import Hub, after
 from tidewire.delivery.link import CoreLink
-from tidewire.delivery.link_values import KeptClient
+from tidewire.delivery.link_values import DurableClient
 from tidewire.errors import PlatformError
 from tidewire.frontends.bayeux.ack import Acknowledgements
 from tidewire.frontends.bayeux.polling import Polls
@@ -135,8 +135,8 @@ class SessionKeeper:
         self._link.store_positions((_kept(session),))
 
 
-def _kept(session: Session) -> KeptClient:
-    return KeptClient(
+def _kept(session: Session) -> DurableClient:
+    return DurableClient(
         session.client_id,
         session.principal.user_id,
         session.endpoint.api_version,

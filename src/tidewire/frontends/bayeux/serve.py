@@ -68,7 +68,9 @@ class BayeuxApp:
         self._sessions.removed = self._release
         hub.usage.clients = lambda: [s.client_id for s in self._sessions.all()]
         hub.usage.client_states = self._sessions.furthest_behind
-        self._polls.delivered = lambda clients: hub.usage.arrivals.note_delivered("bayeux", hub.head, clients)
+        self._polls.delivered = lambda clients: hub.usage.commit_latency.observe_delivery(
+            "bayeux", hub.head, clients
+        )
         hub.watch_sessions(self._polls.end_login)
         hub.add_session_source(lambda: [s.principal.session_id for s in self._sessions.all()])
 

@@ -120,7 +120,7 @@ async def open_source(hub: Hub, session: Session, channel: str, start: Replay) -
     fail_point("bayeux.subscribe", channel)
     source = await hub.subscribe(session.principal, channel, version, start, form, session.wake)
     try:
-        source.meter = await hub.usage.admit(
+        source.usage_counter = await hub.usage.admit(
             session.client_id, channel, source.grant.family, is_durable=session.endpoint.is_durable
         )
     except BaseException:

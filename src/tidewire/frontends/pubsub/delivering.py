@@ -61,10 +61,10 @@ class Deliverer:
         if not (await self._link.describe_topic(principal, topic)).can_subscribe:
             raise ChannelForbidden(f"{topic} cannot be subscribed to by the Pub/Sub API", channel=topic)
 
-    async def meter(self, stream: OpenStream, subscription: Subscription) -> None:
+    async def count_usage(self, stream: OpenStream, subscription: Subscription) -> None:
         """Count what the subscription delivers against the org's allocation. Raises LimitExceeded."""
         grant = subscription.grant
-        subscription.meter = await self._usage.admit(
+        subscription.usage_counter = await self._usage.admit(
             stream.client_id, grant.channel, grant.family, is_durable=True
         )
 
@@ -124,7 +124,7 @@ class Deliverer:
                 sent_through = reached
                 await flow.call.context.write(flow.render(events, reached, pace.pending))
                 if events:
-                    self._usage.arrivals.note_delivered("pubsub", reached)
+                    self._usage.commit_latency.observe_delivery("pubsub", reached)
                 continue
             # Time wakes it like anything else does: for every wait, a timeout would cost several times as much.
             timer = asyncio.get_running_loop().call_later(flow.wait_s(now_s), stream.wake.set)

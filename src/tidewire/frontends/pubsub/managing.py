@@ -90,7 +90,7 @@ class ManagedSubscriber:
         try:
             await self._callers.check(stream.caller)
             await self._deliverer.check_topic(stream.caller.principal, start.topic)
-            await self._deliverer.meter(stream, subscription)
+            await self._deliverer.count_usage(stream, subscription)
             attending = _Attending(self, call, stream, session, subscription, start)
             render = partial(_render, call, None)
             await self._deliverer.deliver(

@@ -57,7 +57,7 @@ class Subscriber:
                 # A login that ended while the channel was being opened had no subscription yet to end.
                 await self._callers.check(caller)
                 await self._deliverer.check_topic(caller.principal, start.topic)
-                await self._deliverer.meter(stream, subscription)
+                await self._deliverer.count_usage(stream, subscription)
                 render = partial(_render, call)
                 await self._deliverer.deliver(
                     Flow(

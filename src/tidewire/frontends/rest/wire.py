@@ -23,7 +23,7 @@ from tidewire.errors import (
     VersionUnsupported,
 )
 from tidewire.names import data_url
-from tidewire.transport.http import HttpRequest, HttpResponse, of_head
+from tidewire.transport.http import HttpRequest, HttpResponse, cached_by_head
 
 MIN_VERSION = 20
 MAX_VERSION = 67
@@ -102,7 +102,7 @@ def parse_segments(raw_path: str) -> tuple[str, ...] | None:
     return None if None in decoded or "" in decoded else tuple(str(segment) for segment in decoded)
 
 
-@of_head
+@cached_by_head
 def parse_address(request: HttpRequest) -> tuple[tuple[str, ...], str]:
     """The segments of a request's path as `parse_suffix` has them, none if it could not name anything."""
     return parse_suffix(parse_segments(request.raw_path) or ())
@@ -131,7 +131,7 @@ def _try_decode(segment: str) -> str | None:
     return None if "\0" in text or text in (".", "..") else text
 
 
-@of_head
+@cached_by_head
 def parse_token(request: HttpRequest) -> str:
     """The session token of the Authorization header; raises AuthHeaderInvalid when there is none."""
     found = _CREDENTIALS.fullmatch(request.headers.get("authorization", ""))
@@ -145,7 +145,7 @@ def parse_options(header: str) -> dict[str, str]:
     return {name.lower(): value.strip() for name, value in _OPTION.findall(header)}
 
 
-@of_head
+@cached_by_head
 def parse_batch_size(request: HttpRequest) -> int:
     """The rows per page that Sforce-Query-Options asks for, brought into the range; it is only a hint."""
     text = parse_options(request.headers.get("sforce-query-options", "")).get("batchsize", "")
@@ -161,14 +161,14 @@ def render_origin(request: HttpRequest, version: int) -> str:
     return f"{origin};client={client}" if client else origin
 
 
-@of_head
+@cached_by_head
 def client_name(request: HttpRequest) -> str:
     """What a program calls itself in Sforce-Call-Options, or empty."""
     client = parse_options(request.headers.get("sforce-call-options", "")).get("client", "")
     return client if _CLIENT_NAME.fullmatch(client) else ""
 
 
-@of_head
+@cached_by_head
 def parse_default_namespace(request: HttpRequest) -> str:
     """The namespace that Sforce-Call-Options leaves out of names, or empty."""
     return parse_options(request.headers.get("sforce-call-options", "")).get("defaultnamespace", "")
@@ -193,7 +193,7 @@ def decode_body(request: HttpRequest) -> bytes:
     return body
 
 
-@of_head
+@cached_by_head
 def _charset(request: HttpRequest) -> str:
     found = _CHARSET.search(request.headers.get("content-type", ""))
     charset = found[1].lower() if found else "utf-8"
@@ -248,7 +248,7 @@ def parse_form(request: HttpRequest) -> dict[str, str] | None:
         return None
 
 
-@of_head
+@cached_by_head
 def wants_pretty(request: HttpRequest) -> bool:
     """Whether the caller asked for indented JSON."""
     flag = request.headers.get("x-prettyprint", request.query.get("_PrettyPrint", "0"))

@@ -20,7 +20,7 @@ import orjson
 
 from tidewire.errors import BodyMalformed
 from tidewire.frontends.rest.wire import MAX_JSON_DEPTH, decode_body, parse_json_object
-from tidewire.transport.http import HttpRequest, HttpResponse, of_head
+from tidewire.transport.http import HttpRequest, HttpResponse, cached_by_head
 from tidewire.transport.xml_trees import UNPRINTABLE, XSI_NS, is_nil, local_name, parse_tree
 
 CONTENT_TYPE = "application/xml;charset=UTF-8"
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _ITEMS = {"Errors": "Error", "Versions": "Version"}
 
 
-@of_head
+@cached_by_head
 def wants_xml(request: HttpRequest) -> bool:
     """Whether the caller prefers XML, by weight and then by order; who takes anything gets JSON."""
     best_weight, is_xml = 0.0, False

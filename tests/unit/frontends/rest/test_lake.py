@@ -16,7 +16,7 @@ from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import AccessDenied, SessionInvalid
 from tidewire.frontends.rest.lake import LakeApi
 from tidewire.gate.records import Call
-from tidewire.server.http_apps import CoreHttp
+from tidewire.server.core_http import CoreHttp
 from tidewire.transport.http import HttpRequest
 
 ID = "001000000000001AAA"

@@ -13,7 +13,7 @@ from tidewire.errors import DefinitionInvalid, LoginFailed, SessionInvalid
 from tidewire.records.settings import OrgSettings, read_settings
 from tidewire.records.table import read_all_rows, read_rows
 from tidewire.server.bootstrap import try_read_identity
-from tidewire.server.http_apps import CoreHttp
+from tidewire.server.core_http import CoreHttp
 from tidewire.transport.http import HttpRequest
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

@@ -16,16 +16,16 @@ from tidewire.delivery.link import ChannelGrant, CoreLink
 from tidewire.events import Event, Family
 
 
-async def sift(
+async def drop_unshared(
     link: CoreLink, principal: Principal, grant: ChannelGrant, events: Sequence[Event]
 ) -> tuple[Event, ...]:
     """The events of a page that this receiver may be sent."""
-    sifted = dict(grant.sifted)
-    about = {event.position: record_id_of(event) for event in events if event.topic in sifted}
+    sharing_filtered = dict(grant.sharing_filtered)
+    about = {event.position: record_id_of(event) for event in events if event.topic in sharing_filtered}
     by_entity: dict[str, set[str]] = {}
     for event in events:
-        if event.topic in sifted:
-            by_entity.setdefault(sifted[event.topic], set()).add(about[event.position])
+        if event.topic in sharing_filtered:
+            by_entity.setdefault(sharing_filtered[event.topic], set()).add(about[event.position])
     visible: set[str] = set()
     for entity, record_ids in by_entity.items():
         visible |= await link.visible_record_ids(principal, entity, tuple(sorted(record_ids)))

@@ -13,7 +13,7 @@ import logging
 from dataclasses import asdict
 
 from tidewire.clock import Clock
-from tidewire.delivery.link_values import KeptClient
+from tidewire.delivery.link_values import DurableClient
 from tidewire.errors import PlatformError
 from tidewire.records.service import RecordService
 from tidewire.storage.store import Reader, Transaction
@@ -25,25 +25,25 @@ _RETRY_S = 1.0
 _FIELDS = "client_id, user_id, data, seen_ms"
 
 
-class KeptClients:
+class DurableClients:
     """One org's. All calls belong on the loop."""
 
     def __init__(self, records: RecordService, clock: Clock) -> None:
         self._records = records
         self._clock = clock
-        self._moved: dict[str, KeptClient] = {}
-        self._writing: dict[str, KeptClient] = {}
+        self._moved: dict[str, DurableClient] = {}
+        self._writing: dict[str, DurableClient] = {}
         self._gone: set[str] = set()
         self._has_news = asyncio.Event()
 
-    async def store(self, client: KeptClient) -> None:
+    async def store(self, client: DurableClient) -> None:
         """Store a client as it is now; returns when that is durable."""
         self._moved.pop(client.client_id, None)
         self._writing.pop(client.client_id, None)  # nor may it come back if the flush under way fails
         now_ms = self._clock.now_ms()
         await self._records.write_plain(lambda tx: _write(tx, client, now_ms))
 
-    def note(self, clients: tuple[KeptClient, ...]) -> None:
+    def note(self, clients: tuple[DurableClient, ...]) -> None:
         """These have come further; written by the next `flush`."""
         for client in clients:
             if client.client_id not in self._gone:
@@ -56,7 +56,7 @@ class KeptClients:
         self._gone.add(client_id)
         self._has_news.set()
 
-    async def try_find(self, client_id: str) -> KeptClient | None:
+    async def try_find(self, client_id: str) -> DurableClient | None:
         """A client that was stored and may come back."""
         if client_id in self._gone:
             return None
@@ -73,7 +73,7 @@ class KeptClients:
             lambda tx: tx.execute("DELETE FROM kept_clients WHERE seen_ms < ?", (before_ms,))
         )
 
-    async def flush_for_ever(self) -> None:
+    async def flush_forever(self) -> None:
         """Write what moves as soon as it has, one commit after the other, until cancelled."""
         while True:
             await self._has_news.wait()
@@ -104,7 +104,7 @@ class KeptClients:
         self._gone -= gone
 
 
-def _write(tx: Transaction, client: KeptClient, now_ms: int) -> None:
+def _write(tx: Transaction, client: DurableClient, now_ms: int) -> None:
     tx.execute(
         f"INSERT INTO kept_clients ({_FIELDS}) VALUES (?, ?, ?, ?)"  # noqa: S608  # constant
         " ON CONFLICT (client_id) DO UPDATE SET data = excluded.data, seen_ms = excluded.seen_ms",
@@ -112,7 +112,7 @@ def _write(tx: Transaction, client: KeptClient, now_ms: int) -> None:
     )
 
 
-def _write_moved(tx: Transaction, moved: dict[str, KeptClient], gone: frozenset[str], now_ms: int) -> None:
+def _write_moved(tx: Transaction, moved: dict[str, DurableClient], gone: frozenset[str], now_ms: int) -> None:
     for client in moved.values():
         tx.execute(
             "UPDATE kept_clients SET data = ?, seen_ms = ? WHERE client_id = ?",
@@ -122,7 +122,7 @@ def _write_moved(tx: Transaction, moved: dict[str, KeptClient], gone: frozenset[
         tx.execute("DELETE FROM kept_clients WHERE client_id = ?", (client_id,))
 
 
-def _try_read(reader: Reader, client_id: str, since_ms: int) -> KeptClient | None:
+def _try_read(reader: Reader, client_id: str, since_ms: int) -> DurableClient | None:
     rows = reader.execute(
         "SELECT data FROM kept_clients WHERE client_id = ? AND seen_ms >= ?", (client_id, since_ms)
     )
@@ -130,4 +130,4 @@ def _try_read(reader: Reader, client_id: str, since_ms: int) -> KeptClient | Non
         return None
     data = json.loads(rows[0][0])
     channels = tuple((str(channel), int(position)) for channel, position in data.pop("channels"))
-    return KeptClient(**data, channels=channels)
+    return DurableClient(**data, channels=channels)

@@ -12,7 +12,7 @@ from tests.orgs import TestOrg
 from tidewire.access.principal import Principal
 from tidewire.config import DEV_PASSWORD
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay
-from tidewire.delivery.sifting import record_id_of
+from tidewire.delivery.sharing_filter import record_id_of
 from tidewire.delivery.subscription import Subscription
 from tidewire.events import Event
 from tidewire.gate.records import Call
@@ -131,7 +131,7 @@ async def test_share_taken_back_counts_for_what_a_slow_receiver_has_not_taken_ye
     last = await watching.make(watching.zoe)
     share = {"ParentId": box, "UserOrGroupId": watching.zoe.user_id, "AccessLevel": "Read"}
     share_id = await watching.org.gate.create(call, "Box__Share", share)
-    hub = Hub(watching.org.link, sifted_for_s=0.02)
+    hub = Hub(watching.org.link, visibility_cache_s=0.02)
     await hub.start()
     watcher = Watcher()
     watcher.subscription = await hub.subscribe(

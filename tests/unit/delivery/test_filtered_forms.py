@@ -9,7 +9,7 @@ import pytest
 
 from tests.orgs import TestOrg
 from tidewire.access.principal import Principal
-from tidewire.delivery.filtering import filtered_form
+from tidewire.delivery.forms import filtered_form
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import ChannelForbidden, FilterInvalid, PlatformError

@@ -38,7 +38,7 @@ _LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class OrgInspection:
     """What a look at an org's store tells."""
 
     org_id: str
@@ -50,7 +50,7 @@ class Survey:
     has_jobs: bool
 
 
-def further_settings(settings: Settings, org_id: str) -> Settings:
+def additional_org_settings(settings: Settings, org_id: str) -> Settings:
     """The settings of another org of the same server."""
     directory = str(Path(settings.data) / ORGS_DIRECTORY / org_id)
     if settings.store == "sqlite":
@@ -60,7 +60,7 @@ def further_settings(settings: Settings, org_id: str) -> Settings:
     return replace(settings, data=directory, store=schemas.with_schema(settings.store, name), dev=False)
 
 
-def list_further(settings: Settings) -> list[str]:
+def list_additional_orgs(settings: Settings) -> list[str]:
     """The ids of all orgs but the first, sorted. A place may be there before its org is."""
     if settings.store == "sqlite":
         try:
@@ -76,7 +76,7 @@ def list_further(settings: Settings) -> list[str]:
     )
 
 
-def places_stamp(settings: Settings) -> int:
+def locations_stamp(settings: Settings) -> int:
     """A number that changes when an org's directory comes or goes; always another for PostgreSQL, which has none."""
     if settings.store != "sqlite":
         return -1
@@ -86,12 +86,12 @@ def places_stamp(settings: Settings) -> int:
         return 0
 
 
-def survey_org(settings: Settings) -> Survey:
+def inspect_org(settings: Settings) -> OrgInspection:
     """Look at the org of these settings, which a server may be using. Raises ConfigInvalid if there is none."""
     if settings.store != "sqlite":
         postgres = load_postgres()
         with postgres.open_snapshot(settings.store) as (reader, _):
-            return _survey(reader, postgres.read_layout(reader), settings)
+            return _inspect(reader, postgres.read_layout(reader), settings)
     path = Path(settings.data) / SQLITE_MEMBER
     require_database(path)
     with explain_sqlite_errors(path):
@@ -101,15 +101,15 @@ def survey_org(settings: Settings) -> Survey:
             if layout == 0:
                 raise ConfigInvalid(f"{settings.data} holds no org", setting="data")
             connection.begin_read()
-            return _survey(connection, layout, settings)
+            return _inspect(connection, layout, settings)
         finally:
             connection.close()
 
 
-def try_survey(settings: Settings) -> Survey | None:
-    """Like `survey_org`; None if there is no org that can be read."""
+def try_inspect_org(settings: Settings) -> OrgInspection | None:
+    """Like `inspect_org`; None if there is no org that can be read."""
     try:
-        return survey_org(settings)
+        return inspect_org(settings)
     except PlatformError:
         return None
 
@@ -122,25 +122,28 @@ def find_settings(settings: Settings, org_id: str) -> Settings:
     if not org_id:
         return settings
     wanted = try_normalise_id(org_id)
-    first = try_survey(settings)
+    first = try_inspect_org(settings)
     if first is not None and first.org_id == wanted:
         return settings
-    if wanted is None or wanted not in list_further(settings):
+    if wanted is None or wanted not in list_additional_orgs(settings):
         raise ConfigInvalid(
             f"there is no org {org_id[:18]} here; `tidewire org list` shows all", setting="org"
         )
-    return further_settings(settings, wanted)
+    return additional_org_settings(settings, wanted)
 
 
 def list_settings(settings: Settings) -> list[Settings]:
     """The settings of every org, the first one's first."""
-    return [settings, *(further_settings(settings, org_id) for org_id in list_further(settings))]
+    return [
+        settings,
+        *(additional_org_settings(settings, org_id) for org_id in list_additional_orgs(settings)),
+    ]
 
 
 @contextmanager
-def filling_place(settings: Settings, org_id: str) -> Iterator[Settings]:
+def creating_location(settings: Settings, org_id: str) -> Iterator[Settings]:
     """Settings under which a further org can be made; it is found under its id once all is done, or not at all."""
-    final = further_settings(settings, org_id)
+    final = additional_org_settings(settings, org_id)
     if settings.store != "sqlite":
         yield final
         return
@@ -153,13 +156,13 @@ def filling_place(settings: Settings, org_id: str) -> Iterator[Settings]:
         raise
 
 
-def remove_place(settings: Settings, org_id: str) -> None:
+def remove_location(settings: Settings, org_id: str) -> None:
     """Remove a further org for good.
 
     A running server notices within seconds that an org's directory is gone, and lets go of it; until then nothing
     is deleted. An org in PostgreSQL cannot be removed while a server uses it. Raises StoreLocked.
     """
-    place = further_settings(settings, org_id)
+    place = additional_org_settings(settings, org_id)
     if settings.store != "sqlite":
         _load_schemas().drop_schema(place.store)
         return
@@ -189,11 +192,11 @@ def _wait_let_go(directory: Path) -> None:
     )
 
 
-def _survey(reader: Reader, layout: int, settings: Settings) -> Survey:
+def _inspect(reader: Reader, layout: int, settings: Settings) -> OrgInspection:
     identity = try_read_identity(reader)
     if identity is None:
         raise ConfigInvalid(f"{settings.data} holds no org", setting="data")
-    return Survey(
+    return OrgInspection(
         identity.org_id,
         identity.name,
         layout,

@@ -8,11 +8,11 @@ from tidewire.transport.http import HttpResponse
 from tidewire.transport.responses import JSON_HEADERS, render_header_lines
 from tidewire.transport.routes import Exchange
 
-Answer = Callable[["PassedExchange", int, bytes, bytes], None]
+Answer = Callable[["CallbackExchange", int, bytes, bytes], None]
 """Takes the exchange, status, body and header lines of the one answer."""
 
 
-class PassedExchange:
+class CallbackExchange:
     """See `Exchange`."""
 
     __slots__ = ("_answer", "on_close")

@@ -6,8 +6,8 @@ text, as is Bayeux, whose clients know its words.
 
 from __future__ import annotations
 
-from tidewire.frontends.rest.refusals import try_render_refusal
-from tidewire.frontends.soap.refusals import render_refusal as render_soap_refusal
+from tidewire.frontends.rest.listener_errors import try_render_refusal
+from tidewire.frontends.soap.listener_errors import render_refusal as render_soap_refusal
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.routes import render_plain_refusal
 

@@ -4,13 +4,13 @@ import resource
 import subprocess
 import sys
 
-from tidewire.server.memory import allow_many_connections
+from tidewire.server.process_tuning import allow_many_connections
 
 _HASHING = """
 import threading
 from pathlib import Path
 from tidewire.access.passwords import hash_password
-from tidewire.server.memory import return_large_blocks, settle_memory
+from tidewire.server.process_tuning import return_large_blocks, settle_memory
 
 def resident_kb():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4
