@@ -1,6 +1,7 @@
-"""Bulk jobs: many records in one order, carried out beside everything else, over restarts of the server.
+"""Bulk jobs: large loads and queries that run in the background and survive a restart of the server.
 
-Reads what front ends upload into the org's database; feeds the gate, chunk by chunk, on behalf of the job's owner.
-Guarantees that a chunk and the note that it is done are one commit, so that a job killed anywhere goes on after the
-last chunk that counted. Never holds a whole upload or a whole result in memory.
+Reads from: uploads that front ends store in the org's database.
+Feeds: the gate, chunk by chunk, on behalf of the job's owner.
+Guarantee: a chunk and its progress are one commit, so a killed job resumes after the last committed chunk.
+Never does: hold a whole upload or a whole result in memory.
 """
