@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tidewire.crm.archiving import archive_activities
 from tidewire.errors import AccessDenied, DefinitionInvalid
 from tidewire.events import Aside, ChangeType
 from tidewire.gate.records import Call, Gate
-from tidewire.records.archiving import archive_activities
 from tidewire.records.numbers import take_record_id
 from tidewire.records.work import UnitOfWork
 

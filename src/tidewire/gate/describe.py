@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidewire.access.grants import is_permissionable
+from tidewire.crm.merge import MERGEABLE
 from tidewire.events import Value
 from tidewire.gate.record_types import MASTER, RecordType
 from tidewire.names import data_url
-from tidewire.records.merge import MERGEABLE
 from tidewire.schema.model import DOUBLE_TYPES, EventType, Field, FieldType, ObjectType
 from tidewire.schema.standard import status_rows
 from tidewire.schema.values import render_value

@@ -8,13 +8,13 @@ from dataclasses import replace
 from tidewire.access.grants import Grants
 from tidewire.access.principal import Principal
 from tidewire.access.sharing import Level, Sharing
+from tidewire.crm.leads import Conversion, Converted, convert_lead
+from tidewire.crm.merge import Merged, merge
 from tidewire.gate.editable_fields import check_editable
 from tidewire.gate.user_views import Views
 from tidewire.gate.write_guard import RecordGuard
 from tidewire.gate.writes import check_allowed
 from tidewire.ids import normalise_id
-from tidewire.records.leads import Conversion, Converted, convert_lead
-from tidewire.records.merge import Merged, merge
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType

@@ -12,6 +12,8 @@ from tidewire.access.principal import Principal
 from tidewire.access.sharing import Level, Sharing, forget_manual_shares
 from tidewire.access.user_logins import follow_users
 from tidewire.clock import Clock
+from tidewire.crm.leads import Conversion, Converted
+from tidewire.crm.merge import Merged
 from tidewire.errors import (
     AccessDenied,
     ObjectUnknown,
@@ -46,8 +48,6 @@ from tidewire.gate.writes import (
     run_write,
 )
 from tidewire.ids import normalise_id
-from tidewire.records.leads import Conversion, Converted
-from tidewire.records.merge import Merged
 from tidewire.records.query import run_query
 from tidewire.records.service import Records
 from tidewire.records.table import try_read_row

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.access.test_sharing import People
 from tests.unit.access.test_sharing import people as people  # the fixture
 from tidewire.config import DEV_PASSWORD
+from tidewire.crm.leads import Conversion
 from tidewire.errors import OwnerInactive, OwnerLacksRead, QueueUnfit
-from tidewire.records.leads import Conversion
 
 
 async def _make_user(people: People, name: str, *permission_sets: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.orgs import TestOrg
+from tidewire.crm.leads import Conversion
 from tidewire.errors import AccessDenied, IdMalformed, PlatformError, RecordNotFound, UndeleteRefused
 from tidewire.gate.records import Call
 from tidewire.ids import make_id
-from tidewire.records.leads import Conversion
 
 
 def kinds(results: list[str | PlatformError]) -> list[object]:

@@ -8,6 +8,9 @@ import pytest
 
 from tests.stores import OpenStore
 from tests.unit.records.small_org import USER, Org, make_user, open_records
+from tidewire.crm.leads import Conversion, Converted, convert_lead
+from tidewire.crm.merge import Merged, merge
+from tidewire.crm.person_setup import ensure_person_accounts
 from tidewire.errors import (
     DeleteRestricted,
     FieldNotWriteable,
@@ -19,9 +22,6 @@ from tidewire.errors import (
 )
 from tidewire.eventlog.log import EventLog
 from tidewire.events import ChangeType
-from tidewire.records.leads import Conversion, Converted, convert_lead
-from tidewire.records.merge import Merged, merge
-from tidewire.records.person_setup import ensure_person_accounts
 from tidewire.records.settings import OrgSettings
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork

@@ -22,6 +22,7 @@ from tests.unit.records.activity_org import (
     update,
 )
 from tests.unit.records.small_org import Org
+from tidewire.crm.leads import Conversion, convert_lead
 from tidewire.errors import (
     DuplicateValue,
     FieldNotWriteable,
@@ -32,7 +33,6 @@ from tidewire.errors import (
 )
 from tidewire.events import ChangeType, Value
 from tidewire.records import shared_activities
-from tidewire.records.leads import Conversion, convert_lead
 from tidewire.records.settings import OrgSettings
 
 CREATE, UPDATE, DELETE = ChangeType.CREATE, ChangeType.UPDATE, ChangeType.DELETE

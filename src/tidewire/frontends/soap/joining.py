@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from xml.etree.ElementTree import Element
 
+from tidewire.crm.leads import Conversion
 from tidewire.errors import BodyMalformed, RequestError, RequiredFieldMissing
 from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.dml import read_values
@@ -16,7 +17,6 @@ from tidewire.frontends.soap.wire import (
     text_of,
 )
 from tidewire.frontends.soap.wire_errors import render_row_error
-from tidewire.records.leads import Conversion
 from tidewire.transport.xml_trees import is_nil, local_name
 
 MAX_CONVERSIONS = 100

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.orgs import TestOrg, open_org
+from tidewire.crm.leads import Conversion, convert_lead
 from tidewire.errors import DefinitionInvalid, PlatformError
 from tidewire.events import Change, CommitContext, Value
-from tidewire.records.leads import Conversion, convert_lead
 from tidewire.records.table import read_all_rows, try_read_row
 from tidewire.records.work import UnitOfWork
 

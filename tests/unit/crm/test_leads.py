@@ -8,6 +8,7 @@ import pytest
 
 from tests.stores import OpenStore
 from tests.unit.records.small_org import USER, Org, make_user, open_records
+from tidewire.crm.leads import Conversion, Converted, convert_lead, quarter_end
 from tidewire.errors import (
     ExternalIdAmbiguous,
     FieldUnknown,
@@ -19,7 +20,6 @@ from tidewire.errors import (
 )
 from tidewire.events import ChangeType
 from tidewire.ids import make_id
-from tidewire.records.leads import Conversion, Converted, convert_lead, quarter_end
 from tidewire.schema.layout import custom_object
 from tidewire.schema.model import Field, FieldType
 

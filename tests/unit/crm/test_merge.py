@@ -8,6 +8,7 @@ import pytest
 
 from tests.stores import OpenStore
 from tests.unit.records.small_org import Org, open_records
+from tidewire.crm.merge import Merged, merge
 from tidewire.errors import (
     MergeRefused,
     RecordDeleted,
@@ -15,7 +16,6 @@ from tidewire.errors import (
     RequiredFieldMissing,
 )
 from tidewire.events import ChangeType
-from tidewire.records.merge import Merged, merge
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.unit.records.activity_org import (
     update,
 )
 from tests.unit.records.small_org import USER, Org
-from tidewire.records.archiving import archive_activities
+from tidewire.crm.archiving import archive_activities
 from tidewire.records.work import UnitOfWork
 
 NEW_YEAR = moment("2024-01-01")

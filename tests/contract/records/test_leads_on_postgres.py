@@ -1,3 +1,0 @@
-"""Lead conversion and upserts, as on SQLite."""
-
-from tests.unit.records.test_leads import *  # noqa: F403  # the tests and their fixtures
