@@ -37,8 +37,8 @@ from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
 from tidewire.gate.records import Call, Write
 from tidewire.ids import make_id
-from tidewire.schema.folding import fold_key
 from tidewire.schema.standard import STANDARD_OBJECTS
+from tidewire.schema.text_keys import fold_key
 from tidewire.server.core import Core, open_core
 
 SQLITE, POSTGRES = "raw sqlite3", "raw psycopg"

@@ -21,9 +21,9 @@ from tidewire.events import Value
 from tidewire.records.settings import read_settings
 from tidewire.records.table import read_all_rows, read_rows
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.flag_lists import flag_lists
 from tidewire.schema.model import Field, FieldType, ObjectType
-from tidewire.schema.shares import shared_entity
+from tidewire.schema.share_objects import shared_entity
+from tidewire.schema.standard.flag_lists import flag_lists
 from tidewire.soql.dates import Calendar
 from tidewire.soql.scope import NOBODY, Caller
 from tidewire.soql.zones import load_zone

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tidewire.access.passwords import hash_token
 from tidewire.records.settings import OrgSettings
-from tidewire.schema.folding import fold_key
+from tidewire.schema.text_keys import fold_key
 from tidewire.storage.store import Transaction
 
 _FOR_EVER_MS = 1 << 52

@@ -14,7 +14,7 @@ from tidewire.events import Value
 from tidewire.records.table import read_all_rows
 from tidewire.records.types import read_sharing_rules
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.sharing import SharingRule
+from tidewire.schema.sharing_rules import SharingRule
 from tidewire.storage.store import Reader, Transaction
 
 _ROLE_TYPES = ("Role", "RoleAndSubordinates")

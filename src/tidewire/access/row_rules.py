@@ -17,8 +17,8 @@ from tidewire.records.table import try_read_row
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import FieldType, ObjectType
-from tidewire.schema.shares import MANUAL, level_field
-from tidewire.schema.sharing import GIVEN_BY_DEFAULT
+from tidewire.schema.share_objects import MANUAL, level_field
+from tidewire.schema.sharing_rules import DEFAULT_ACCESS_LEVELS
 
 Row = Mapping[str, object]
 
@@ -90,10 +90,10 @@ def _check_share(catalog: Catalog, obj: ObjectType, row: Row) -> None:
     if row.get("RowCause") not in (None, MANUAL):
         raise FieldsInconsistent("RowCause: only Manual shares can be made", fields=["RowCause"])
     model = catalog.object(obj.shares).internal_sharing
-    if row.get(level.name) in GIVEN_BY_DEFAULT.get(model, ()):
+    if row.get(level.name) in DEFAULT_ACCESS_LEVELS.get(model, ()):
         raise FieldsInconsistent(
             f"{level.name}: trivial share level {row.get(level.name)}, for organization with default level"
-            f" {GIVEN_BY_DEFAULT[model][-1]}",
+            f" {DEFAULT_ACCESS_LEVELS[model][-1]}",
             fields=[level.name],
         )
     if row.get(level.name) == "All" or model == "ControlledByParent":

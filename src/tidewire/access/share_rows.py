@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from tidewire.ids import POD, case_suffix
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
-from tidewire.schema.shares import (
+from tidewire.schema.share_objects import (
     ACCOUNT_CHILDREN,
     IMPLICIT_CHILD,
     IMPLICIT_PARENT,
@@ -21,7 +21,7 @@ from tidewire.schema.shares import (
     level_field,
     parent_field,
 )
-from tidewire.schema.sharing import GIVEN_BY_DEFAULT, SharingRule
+from tidewire.schema.sharing_rules import DEFAULT_ACCESS_LEVELS, SharingRule
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
     BoundAnd,
@@ -94,7 +94,7 @@ class ShareRows:
             roles = sorted(
                 role for (role, name), word in child_access.items() if name == setting and word == level
             )
-            if not roles or level in GIVEN_BY_DEFAULT.get(child.internal_sharing, ()):
+            if not roles or level in DEFAULT_ACCESS_LEVELS.get(child.internal_sharing, ()):
                 continue
             people = BoundQuery(users, (), BoundIn(Column(users.by_name["userroleid"]), tuple(roles)))
             opened = BoundSemiJoin(owner, people, Column(users.by_name["id"]))

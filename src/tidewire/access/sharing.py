@@ -1,6 +1,6 @@
 """Which records a user may read, edit, or do anything with: the one answer for every path to a record.
 
-The answer for an object is a condition on its records, which queries carry along as `Sight` and writes ask
+The answer for an object is a condition on its records, which queries carry along as `Visibility` and writes ask
 before they touch a row. None stands for every record: public objects, and users who see or change all, cost
 nothing. What opens a record: its owner, or people above the owner; a share; a sharing rule; the account it
 belongs to; or, where a parent controls it, that parent. Rules are part of the condition, so a changed
@@ -22,7 +22,7 @@ from tidewire.records.rollups import parse_literal
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType, ObjectType
-from tidewire.schema.shares import ACCOUNT_CHILDREN, level_field, parent_field, share_name
+from tidewire.schema.share_objects import ACCOUNT_CHILDREN, level_field, parent_field, share_name
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
     BoundAnd,
@@ -93,7 +93,7 @@ class Sharing:
 
     def __call__(self, obj: ObjectType, /) -> BoundCondition | None:
         """Which records of an object may be seen, as queries ask it."""
-        return self.sight(obj)
+        return self.visibility(obj)
 
     def derived(self, obj: ObjectType, /) -> tuple[DerivedRows, ...]:
         """The rows of a share object that follow from owners, rules and accounts."""
@@ -131,7 +131,7 @@ class Sharing:
         """Whether records of an object may be read at all."""
         return self._grants.can_read(obj.name)
 
-    def sight(self, obj: ObjectType) -> BoundCondition | None:
+    def visibility(self, obj: ObjectType) -> BoundCondition | None:
         """Which records of an object may be seen."""
         return self.condition(obj, Level.READ)
 

@@ -16,7 +16,7 @@ from tidewire.records import persons
 from tidewire.records.table import read_rows
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import ObjectType
-from tidewire.schema.standard.meanings import meanings_of
+from tidewire.schema.standard.status_categories import status_categories
 from tidewire.schema.values import DAY_MS, render_value
 
 _ADDRESS_PARTS = (
@@ -132,15 +132,15 @@ def quarter_end(now_ms: int) -> str:
 
 
 def _check_status(lead: ObjectType, status: str) -> None:
-    meaning = meanings_of(lead).get(status)
-    if meaning is None or not meaning.is_converted:
+    category = status_categories(lead).get(status)
+    if category is None or not category.is_converted:
         raise StatusRefused(f"invalid convertedStatus: {status}", fields=["Status"])
 
 
 def _first_open_stage(opportunity: ObjectType) -> str | None:
-    meanings = meanings_of(opportunity)
+    categories = status_categories(opportunity)
     values = opportunity.by_name["stagename"].picklist
-    return next((v.value for v in values if v.is_active and not meanings[v.value].is_closed), None)
+    return next((v.value for v in values if v.is_active and not categories[v.value].is_closed), None)
 
 
 def _join_account_and_contact(

@@ -15,7 +15,7 @@ from tidewire.events import Family
 from tidewire.gate.metadata.registry import managed_id
 from tidewire.names import ChannelKind, parse_channel
 from tidewire.records.service import RecordService
-from tidewire.schema.managed import EARLIEST, RUN, ManagedSubscription
+from tidewire.schema.channels import EARLIEST, RUN, ManagedSubscription
 from tidewire.storage.store import Reader, Transaction
 
 NOTHING_KEPT = -1

@@ -35,7 +35,7 @@ from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import can_capture
 from tidewire.schema.codec import EventSchema, compiled_schema
 from tidewire.schema.model import EventType, Field, FieldType, ObjectType
-from tidewire.schema.resolution import SchemaResolution
+from tidewire.schema.schema_resolution import SchemaResolution
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 

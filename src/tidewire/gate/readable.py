@@ -27,7 +27,9 @@ def read_record(reader: Reader, view: View, obj: ObjectType, record_id: str, now
     """A living record without what the user may not see. Raises RecordNotFound or RecordDeleted."""
     if obj.shares and is_derived(record_id):
         return _read_derived(reader, view, obj, record_id, now_ms)
-    if view.sharing.sight(obj) is not None and not view.sharing.reached(reader, obj, [record_id], Level.READ):
+    if view.sharing.visibility(obj) is not None and not view.sharing.reached(
+        reader, obj, [record_id], Level.READ
+    ):
         raise RecordNotFound("The requested resource does not exist", record_id=record_id)
     row = living(try_read_row(reader, obj, record_id), record_id)
     row |= refresh_volatile(obj, row, now_ms)
@@ -36,7 +38,7 @@ def read_record(reader: Reader, view: View, obj: ObjectType, record_id: str, now
 
 def _read_derived(reader: Reader, view: View, obj: ObjectType, record_id: str, now_ms: int) -> Record:
     wanted = BoundCompare(Column(obj.by_name["id"]), Operator.EQ, record_id)
-    bound = BoundQuery(obj, (), wanted, sight=view.sharing)
+    bound = BoundQuery(obj, (), wanted, visibility=view.sharing)
     for row in QueryRunner(reader, include_deleted=False, now_ms=now_ms).execute(bound, obj.stored_fields):
         return row
     raise RecordNotFound("The requested resource does not exist", record_id=record_id)

@@ -22,7 +22,7 @@ from tidewire.events import Value
 from tidewire.records.service import Records
 from tidewire.schema.model import ObjectType
 from tidewire.soql.parser import parse_query
-from tidewire.soql.use_dates import USE_DATES
+from tidewire.soql.recent_item_dates import RECENT_ITEM_DATES
 from tidewire.storage.store import Reader, Transaction
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class RecordUses:
         self, reader: Reader, user_id: str, obj: ObjectType, record_id: str, noted: _Use
     ) -> dict[str, Value]:
         """The values of the record's two dates for a user; nothing if the object has none."""
-        if not all(obj.try_field(name) for name in USE_DATES):
+        if not all(obj.try_field(name) for name in RECENT_ITEM_DATES):
             return {}
         rows = reader.execute(
             "SELECT viewed_ms, referenced_ms FROM record_uses WHERE user_id = ? AND record_id = ?",

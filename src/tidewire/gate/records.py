@@ -301,7 +301,7 @@ class Gate:
 
     async def sees_all_records(self, principal: Principal, entity: str) -> bool:
         """Whether every record of the object is open to the user, whoever owns it."""
-        return (await self._views.sharing(principal)).sight(self.catalog.object(entity)) is None
+        return (await self._views.sharing(principal)).visibility(self.catalog.object(entity)) is None
 
     async def visible_record_ids(
         self, principal: Principal, entity: str, record_ids: Sequence[str], *, level: Level = Level.READ

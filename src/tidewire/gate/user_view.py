@@ -59,7 +59,7 @@ class View:
 
     @cached_property
     def _caller(self) -> Caller:
-        return replace(self.grants.caller, sight=self.sharing)
+        return replace(self.grants.caller, visibility=self.sharing)
 
     def can_read(self, obj: ObjectType) -> bool:
         """Whether the user may read records of the object, and so know of it."""
@@ -131,7 +131,7 @@ class View:
     def bind_over(self, query: Query, rows: AccessRows, now_ms: int) -> BoundQuery:
         """A query on UserRecordAccess over the rows that were made for it."""
         catalog = replace(self._catalog, objects=(RECORD_ACCESS,))
-        return bind_query(query, catalog, now_ms=now_ms, caller=replace(self.grants.caller, sight=rows))
+        return bind_query(query, catalog, now_ms=now_ms, caller=replace(self.grants.caller, visibility=rows))
 
     def bind_parsed(self, query: Query, now_ms: int) -> BoundQuery:
         """A query that is parsed already, tied to what the user sees; nothing of it is kept."""

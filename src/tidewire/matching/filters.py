@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tidewire.errors import ChannelInvalid, FilterInvalid, RequestError
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import ID_TYPES, NUMBER_TYPES, Field, FieldType
+from tidewire.schema.text_keys import fold_key
 from tidewire.schema.values import parse_value, render_value
 
 if TYPE_CHECKING:

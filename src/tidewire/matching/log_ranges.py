@@ -26,7 +26,7 @@ from tidewire.gate.records import Gate
 from tidewire.matching.channels import ChannelView, channel_filters, view_channel
 from tidewire.names import change_event_name
 from tidewire.schema.codec import EventSchema, compiled_schema
-from tidewire.schema.hiding import hide_fields
+from tidewire.schema.redaction import redact_fields
 from tidewire.storage.store import Reader
 
 T = TypeVar("T")
@@ -262,7 +262,7 @@ class LogRanges:
             through = through if ended_at is None else ended_at
         if view.hidden:
             done = [
-                event._replace(payload=hide_fields(schema_of(event.schema_id), event.payload, names))
+                event._replace(payload=redact_fields(schema_of(event.schema_id), event.payload, names))
                 if (names := view.hidden.get(event.topic))
                 else event
                 for event in done

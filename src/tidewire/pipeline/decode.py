@@ -234,7 +234,7 @@ class Decoder:
             try:
                 schema = self._schema(schema_id)
                 if schema.is_change:  # a platform event is archived, but no change of a record
-                    self._add_event(replay_id, schema_id, schema, schema.event.decode_set(payload))
+                    self._add_event(replay_id, schema_id, schema, schema.event.decode_non_null(payload))
             except PlatformError as error:
                 envelope = self._with_entity(read_envelope(batch, i))
                 self._add_undecoded(envelope, PAYLOAD_INVALID, error.message)

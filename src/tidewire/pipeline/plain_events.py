@@ -26,7 +26,7 @@ from tidewire.pipeline.decode import CREATES, ENTITY, HEADER, ChangeSchema, Deco
 from tidewire.pipeline.headers import try_symbols
 from tidewire.pipeline.tables import HISTORY
 from tidewire.schema.compiler import MISFITS, Reader, refuse
-from tidewire.schema.sparse_reading import FieldReader
+from tidewire.schema.sparse_reader import FieldReader
 
 _PLAIN_TYPES = ("CREATE", "UPDATE", "DELETE", "UNDELETE")
 _BITMAPS = ("nulledFields", "diffFields", "changedFields")

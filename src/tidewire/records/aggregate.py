@@ -17,8 +17,8 @@ from typing import Any
 
 from tidewire.errors import TooManyRecords
 from tidewire.events import Value
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType
+from tidewire.schema.text_keys import fold_key
 from tidewire.soql.ast import Grouping
 from tidewire.soql.bound import BoundAggregate, BoundOrder, BoundQuery, Column, Measure, Operand
 from tidewire.soql.compile_predicate import compile_predicate

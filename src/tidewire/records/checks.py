@@ -9,8 +9,8 @@ from tidewire.errors import DuplicateValue, ReferenceMissing, ReferenceWrongType
 from tidewire.events import Value
 from tidewire.records.table import try_find_by_value, try_read_row
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.text_keys import fold_key
 from tidewire.storage.store import Reader, Transaction
 
 ReferenceWatch = Callable[[ObjectType, Field, ObjectType, str], None]

@@ -54,7 +54,7 @@ class Plan:
 def explain_query(reader: Reader, bound: BoundQuery, *, include_deleted: bool = False) -> list[Plan]:
     """Every way to find the query's records, the cheapest first; one of them is to look at all records."""
     # What is out of sight is not counted either: the numbers would tell what its fields hold.
-    every = BoundQuery(bound.entity, (), is_count=True, limit=MAX_COUNTED, sight=bound.sight)
+    every = BoundQuery(bound.entity, (), is_count=True, limit=MAX_COUNTED, visibility=bound.visibility)
     total = _count(reader, every, include_deleted=include_deleted)
     parts = conjuncts(bound.where)
     unindexed = tuple(_names(part) for part in parts if not _uses_index(part))

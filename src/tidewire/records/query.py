@@ -39,7 +39,7 @@ from tidewire.soql.compile_predicate import compile_predicate
 from tidewire.soql.compile_sql import Among, compile_child_counts, compile_children, compile_sql
 from tidewire.soql.condition_binder import conjuncts
 from tidewire.soql.distance import distance_between
-from tidewire.soql.presentation import present
+from tidewire.soql.value_formatting import present
 from tidewire.storage.store import Reader, Row
 
 MAX_ROWS = 10_000_000  # of one answer; their ids take 180 MB
@@ -258,7 +258,7 @@ class QueryRunner:
             parents: list[Record] = []
             for chunk in _chunks(own):
                 among = Among(entity.by_name["id"], chunk)
-                every = BoundQuery(entity, branch.select, sight=branch.sight)
+                every = BoundQuery(entity, branch.select, visibility=branch.visibility)
                 parents += self.execute(every, columns, among)
             self.complete(parents, branch.select, entity)
             found |= {str(row["Id"]): Related(entity, branch.select, row) for row in parents}

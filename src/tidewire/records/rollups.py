@@ -20,7 +20,6 @@ from tidewire.records.derived import compute_derived, fit_number
 from tidewire.records.table import try_read_row
 from tidewire.records.totals import SET_BY_HAND, roll_up_of
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import (
     FILTER_OPERATORS,
     NUMBER_TYPES,
@@ -30,6 +29,7 @@ from tidewire.schema.model import (
     ObjectType,
     RollUp,
 )
+from tidewire.schema.text_keys import fold_key
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Reader, Transaction
 

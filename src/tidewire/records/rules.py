@@ -27,7 +27,7 @@ from tidewire.records.recurrence import find_zone
 from tidewire.records.table import read_rows, try_read_row
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
-from tidewire.schema.standard.meanings import meanings_of
+from tidewire.schema.standard.status_categories import status_categories
 from tidewire.storage.store import Transaction
 
 Row = Mapping[str, Value]
@@ -111,8 +111,8 @@ def _check_hierarchy(
 def _check_activation(
     tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
 ) -> None:
-    meaning = meanings_of(obj).get(str(row.get("Status")))
-    is_active = meaning is not None and meaning.code == _ACTIVATED
+    category = status_categories(obj).get(str(row.get("Status")))
+    is_active = category is not None and category.code == _ACTIVATED
     was_active = before is not None and before.get("StatusCode") == _ACTIVATED
     if is_active == was_active:
         return

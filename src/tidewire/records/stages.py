@@ -14,7 +14,7 @@ from datetime import date
 
 from tidewire.events import Value
 from tidewire.schema.model import ObjectType
-from tidewire.schema.standard.meanings import meanings_of
+from tidewire.schema.standard.status_categories import status_categories
 from tidewire.schema.values import DAY_MS
 
 Rule = Callable[[ObjectType, Mapping[str, Value], Mapping[str, Value] | None, int], dict[str, Value]]
@@ -37,7 +37,7 @@ _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 def _opportunity(
     obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
 ) -> dict[str, Value]:
-    stage = meanings_of(obj).get(str(row.get("StageName")))
+    stage = status_categories(obj).get(str(row.get("StageName")))
     values: dict[str, Value] = {
         "IsClosed": stage is not None and stage.is_closed,
         "IsWon": stage is not None and stage.is_won,
@@ -72,8 +72,8 @@ def _closing(moment_field: str) -> Rule:
     def rule(
         obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
     ) -> dict[str, Value]:
-        meaning = meanings_of(obj).get(str(row.get("Status")))
-        if meaning is None or not meaning.is_closed:
+        category = status_categories(obj).get(str(row.get("Status")))
+        if category is None or not category.is_closed:
             return {"IsClosed": False, moment_field: None}
         return {"IsClosed": True, moment_field: row.get(moment_field) or now_ms - now_ms % 1000}
 
@@ -89,8 +89,8 @@ def _task(
 def _coded(
     obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
 ) -> dict[str, Value]:
-    meaning = meanings_of(obj).get(str(row.get("Status")))
-    code = row.get("StatusCode") if meaning is None else meaning.code or None
+    category = status_categories(obj).get(str(row.get("Status")))
+    code = row.get("StatusCode") if category is None else category.code or None
     if code != _ACTIVATED:
         return {"StatusCode": code, "ActivatedDate": None, "ActivatedById": None}
     if row.get("ActivatedDate") is not None:

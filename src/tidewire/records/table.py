@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from tidewire.events import Value
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType
+from tidewire.schema.text_keys import fold_key
 from tidewire.storage.store import Reader, Row, Transaction
 
 _INTEGER_TYPES = frozenset(

@@ -31,7 +31,13 @@ from tidewire.schema.channels import (
     render_selection,
 )
 from tidewire.schema.codec import EventSchema, compiled_schema
-from tidewire.schema.documents import (
+from tidewire.schema.layout import add_fields
+from tidewire.schema.model import EventType, ObjectType
+from tidewire.schema.share_objects import share_name, with_shares
+from tidewire.schema.sharing_rules import SharingRule, parse_sharing_rule, render_sharing_rule
+from tidewire.schema.standard import STANDARD_OBJECTS
+from tidewire.schema.standard.people import PERSON_OBJECTS
+from tidewire.schema.type_json import (
     parse_event,
     parse_fields,
     parse_object,
@@ -41,12 +47,6 @@ from tidewire.schema.documents import (
     render_object,
     with_changes,
 )
-from tidewire.schema.layout import add_fields
-from tidewire.schema.model import EventType, ObjectType
-from tidewire.schema.shares import share_name, with_shares
-from tidewire.schema.sharing import SharingRule, parse_sharing_rule, render_sharing_rule
-from tidewire.schema.standard import STANDARD_OBJECTS
-from tidewire.schema.standard.people import PERSON_OBJECTS
 from tidewire.storage.store import Reader, Transaction
 
 T = TypeVar("T", ObjectType, EventType)
@@ -159,13 +159,13 @@ class Types:
         gone = [*removed_events, *(change_event_name(name) for name in removed_objects)]
         for topic in gone:
             self._log.retire_topic(tx, topic)
-        selection = (catalog.selection if selection is None else selection).ended(gone, head)
+        selection = (catalog.selection if selection is None else selection).with_ended_events(gone, head)
         catalog = catalog.with_selection(selection)
         if captured is not None:
             catalog = catalog.with_captured(captured)
         if catalog.selection != base.selection:
             check_limits(catalog.selection, base.selection, self._limits)
-            catalog = replace(catalog, selection=catalog.selection.begun(head))
+            catalog = replace(catalog, selection=catalog.selection.with_start_positions(head))
             _store(tx, "captured", STANDARD_CHANNEL, render_selection(catalog.selection))
         tx.progress.catalog_version += 1
         catalog = replace(catalog, version=tx.progress.catalog_version)
@@ -187,7 +187,9 @@ class Types:
         kept = tuple(o for o in base.objects if old.name not in (o.name, o.shares))
         removed = frozenset((new.name if e == old.name else e, n) for e, n in base.removed_fields)
         events = change_event_name(old.name), change_event_name(new.name)
-        selection = base.selection.with_renamed(*events).ended(events[:1], tx.progress.next_position - 1)
+        selection = base.selection.with_renamed(*events).with_ended_events(
+            events[:1], tx.progress.next_position - 1
+        )
         self._log.retire_topic(tx, events[0])
         base = replace(base, objects=kept, removed_fields=removed)
         return self.change(tx, objects=[new, *others], selection=selection, base=base)

@@ -9,8 +9,8 @@ from typing import Any
 from fastavro.schema import to_parsing_canonical_form
 
 from tidewire.names import change_event_name
-from tidewire.schema.flag_lists import flag_lists
 from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.standard.flag_lists import flag_lists
 
 NAMESPACE = "com.sforce.eventbus"
 CHANGE_TYPES = (

@@ -9,7 +9,7 @@ from functools import cached_property
 from tidewire.errors import ObjectUnknown
 from tidewire.schema.channels import NOTHING_SELECTED, Selection
 from tidewire.schema.model import EventType, ObjectType
-from tidewire.schema.shares import with_shares
+from tidewire.schema.share_objects import with_shares
 from tidewire.schema.standard.monitoring import STANDARD_EVENTS
 
 _STANDARD_BY_NAME = {event.name.lower(): event for event in STANDARD_EVENTS}

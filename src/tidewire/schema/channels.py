@@ -14,13 +14,21 @@ from functools import cached_property
 
 from tidewire.errors import LimitExceeded
 from tidewire.names import change_event_name, entity_of_change_event
-from tidewire.schema.managed import ManagedSubscription
 from tidewire.schema.model import Field, FieldType, ObjectType
 
 STANDARD_CHANNEL = "ChangeEvents"
 CHANNEL_SUFFIX = "__chn"
 MAX_ENRICHED = 10
 """Fields of one object that may be added to its events, counted once over all channels."""
+
+RUN = "RUN"
+STOP = "STOP"
+STATES = (RUN, STOP)
+LATEST = "LATEST"
+EARLIEST = "EARLIEST"
+REPLAYS = (LATEST, EARLIEST)
+MAX_MANAGED = 200
+"""Managed subscriptions of one org."""
 
 _MAX_ENDED = 1000  # of the events that are gone, the last; the log itself finds nothing of the others
 _NOT_ENRICHED = frozenset(
@@ -60,7 +68,7 @@ class ChannelMember:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class StartPosition:
     """From where on a channel shows a kind of event: strictly after a position. It stays when the member goes, so that
     one that comes back shows what it showed before. One without a channel holds for all of them: an earlier type of
     the same name had what lies before it.
@@ -71,6 +79,22 @@ class Beginning:
     after: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ManagedSubscription:
+    """One subscription whose position the server keeps.
+
+    `default_replay` is where it starts while no position was committed, `error_replay` where it starts after one that
+    could no longer be read.
+    """
+
+    name: str
+    label: str
+    topic: str
+    default_replay: str = LATEST
+    error_replay: str = LATEST
+    state: str = RUN
+
+
 @dataclass(frozen=True)
 class Selection:
     """All channels, members and managed subscriptions of an org."""
@@ -78,7 +102,7 @@ class Selection:
     channels: tuple[CustomChannel, ...] = ()
     members: tuple[ChannelMember, ...] = ()
     managed: tuple[ManagedSubscription, ...] = ()
-    beginnings: tuple[Beginning, ...] = ()
+    start_positions: tuple[StartPosition, ...] = ()
 
     @cached_property
     def entities(self) -> frozenset[str]:
@@ -94,7 +118,7 @@ class Selection:
 
     @cached_property
     def _after(self) -> dict[tuple[str, str], int]:
-        return {(b.channel, b.event): b.after for b in self.beginnings}
+        return {(b.channel, b.event): b.after for b in self.start_positions}
 
     def shown_after(self, channel: str, event: str) -> int:
         """The position after which a channel shows events of a kind; 0 if it shows all that there are. Without a
@@ -102,23 +126,23 @@ class Selection:
         """
         return max(self._after.get((channel, event), 0), self._after.get(("", event), 0))
 
-    def begun(self, head: int) -> Selection:
-        """With a beginning at `head` for every member that has none, or at 0 where nothing was captured before it."""
-        captured = {b.event for b in self.beginnings}
+    def with_start_positions(self, head: int) -> Selection:
+        """Give each member without a start position one: `head`, or 0 if its event was never captured."""
+        captured = {b.event for b in self.start_positions}
         fresh = [
-            Beginning(m.channel, m.event, 0 if m.entity and m.event not in captured else head)
+            StartPosition(m.channel, m.event, 0 if m.entity and m.event not in captured else head)
             for m in self.members
             if (m.channel, m.event) not in self._after
         ]
-        return replace(self, beginnings=(*self.beginnings, *fresh)) if fresh else self
+        return replace(self, start_positions=(*self.start_positions, *fresh)) if fresh else self
 
-    def ended(self, events: Iterable[str], head: int) -> Selection:
+    def with_ended_events(self, events: Iterable[str], head: int) -> Selection:
         """With these events gone: types that come to have their names begin after `head` everywhere."""
         gone = dict.fromkeys(events)
-        kept = [b for b in self.beginnings if b.event not in gone]
-        ended = [*(b for b in kept if not b.channel), *(Beginning("", event, head) for event in gone)]
+        kept = [b for b in self.start_positions if b.event not in gone]
+        ended = [*(b for b in kept if not b.channel), *(StartPosition("", event, head) for event in gone)]
         held = [b for b in kept if b.channel]
-        return replace(self, beginnings=(*held, *ended[-_MAX_ENDED:]))
+        return replace(self, start_positions=(*held, *ended[-_MAX_ENDED:]))
 
     def members_of(self, channel: str) -> tuple[ChannelMember, ...]:
         """The members of a channel, by its exact name."""
@@ -152,17 +176,17 @@ class Selection:
             self,
             channels=tuple(c for c in self.channels if c.name != name),
             members=tuple(m for m in self.members if m.channel != name),
-            beginnings=self._beginnings_without(name),
+            start_positions=self._start_positions_without(name),
         )
 
-    def _beginnings_without(self, channel: str) -> tuple[Beginning, ...]:
-        """The beginnings on other channels; that events were captured before is not forgotten."""
+    def _start_positions_without(self, channel: str) -> tuple[StartPosition, ...]:
+        """The start positions on other channels; keeps the fact that events were captured before."""
         ended = [
-            Beginning("", b.event)
-            for b in self.beginnings
+            StartPosition("", b.event)
+            for b in self.start_positions
             if b.channel == channel and ("", b.event) not in self._after
         ]
-        return (*(b for b in self.beginnings if b.channel != channel), *ended)
+        return (*(b for b in self.start_positions if b.channel != channel), *ended)
 
     def try_managed(self, name: str) -> ManagedSubscription | None:
         """The managed subscription of that name in any letter case, or None."""
@@ -206,8 +230,8 @@ class Selection:
     def with_renamed(self, old: str, new: str) -> Selection:
         """With an event under its new name."""
         members = [replace(m, event=new) if m.event == old else m for m in self.members]
-        beginnings = [replace(b, event=new) if b.event == old else b for b in self.beginnings]
-        return replace(self, members=tuple(members), beginnings=tuple(beginnings))
+        start_positions = [replace(b, event=new) if b.event == old else b for b in self.start_positions]
+        return replace(self, members=tuple(members), start_positions=tuple(start_positions))
 
     def with_renamed_field(self, event: str, old: str, new: str) -> Selection:
         """With a field that is added to an event under its new name."""
@@ -280,7 +304,7 @@ def render_selection(selection: Selection) -> str:
             "channels": [asdict(channel) for channel in selection.channels],
             "members": [asdict(member) for member in selection.members],
             "managed": [asdict(managed) for managed in selection.managed],
-            "beginnings": [asdict(beginning) for beginning in selection.beginnings],
+            "beginnings": [asdict(start) for start in selection.start_positions],
         }
     )
 
@@ -291,11 +315,11 @@ def parse_selection(text: str) -> Selection:
     """
     stored = json.loads(text)
     if isinstance(stored, list):
-        return Selection().with_standard(stored).begun(0)
+        return Selection().with_standard(stored).with_start_positions(0)
     selection = Selection(
         tuple(CustomChannel(**channel) for channel in stored["channels"]),
         tuple(ChannelMember(**m | {"enriched": tuple(m["enriched"])}) for m in stored["members"]),
         tuple(ManagedSubscription(**managed) for managed in stored.get("managed", ())),
-        tuple(Beginning(**beginning) for beginning in stored.get("beginnings", ())),
+        tuple(StartPosition(**start) for start in stored.get("beginnings", ())),
     )
-    return selection.begun(0)
+    return selection.with_start_positions(0)

@@ -12,9 +12,9 @@ from fastavro.schema import SchemaParseException, UnknownType, parse_schema
 from tidewire.errors import PayloadInvalid
 from tidewire.schema.avro import schema_id
 from tidewire.schema.compiler import MISFITS, Checker, compile_checker, compile_reader
-from tidewire.schema.glancing import Glance, try_glance
-from tidewire.schema.sparse import SparseWriter
-from tidewire.schema.sparse_reading import FieldReader, SparseReader
+from tidewire.schema.fast_check import FastCheck, try_compile_fast_check
+from tidewire.schema.sparse_reader import FieldReader, SparseReader
+from tidewire.schema.sparse_writer import SparseWriter
 
 _GLANCED_AFTER = (
     4096  # payloads that were checked: the pattern takes as long to make as some ten thousand checks
@@ -42,7 +42,7 @@ class EventSchema:
             self._read = compile_reader(parsed, named)
             self._parts = parsed, named
             self._checks = 0
-            self._glance: Glance | None = None
+            self._glance: FastCheck | None = None
         # SyntaxError: Python refuses code as deeply nested as some schemas may be.
         except (SchemaParseException, UnknownType, SyntaxError, *MISFITS) as e:
             raise PayloadInvalid("The event schema is not an Avro schema that this server reads.") from e
@@ -69,7 +69,7 @@ class EventSchema:
         fields: dict[str, Any] = value
         return fields
 
-    def decode_set(self, payload: bytes) -> dict[str, Any]:
+    def decode_non_null(self, payload: bytes) -> dict[str, Any]:
         """The payload's fields but for those that are null. Raises PayloadInvalid as `decode` does."""
         try:
             return self._sparse_reader.read(payload)
@@ -82,7 +82,7 @@ class EventSchema:
             return
         self._checks += 1
         if self._checks == _GLANCED_AFTER:
-            self._glance = try_glance(self._parts[0])
+            self._glance = try_compile_fast_check(self._parts[0])
         try:
             end = self._check(payload, 0)
         except MISFITS as e:

@@ -106,7 +106,7 @@ _NAME_FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class StatusCategory:
     """What a status or stage says about the records that have it.
 
     `code` groups the statuses of contracts and orders; `probability` and `forecast_category_name` belong to
@@ -129,7 +129,7 @@ class PicklistValue:
     label: str
     is_default: bool = False
     is_active: bool = True
-    meaning: Meaning | None = None
+    category: StatusCategory | None = None
 
 
 ROLL_UP_FUNCTIONS = ("COUNT", "SUM", "MIN", "MAX")

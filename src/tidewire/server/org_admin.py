@@ -15,7 +15,7 @@ from tidewire.clock import Clock
 from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid
 from tidewire.ids import try_normalise_id
-from tidewire.schema.folding import fold_key
+from tidewire.schema.text_keys import fold_key
 from tidewire.server.core import NewOrg, open_core
 from tidewire.server.org_locations import (
     OrgInspection,

@@ -124,7 +124,7 @@ def _bind(scope: Scope) -> BoundQuery:
         query.offset,
         query.is_count,
         aggregate,
-        scope.caller.sight,
+        scope.caller.visibility,
     )
 
 

@@ -161,7 +161,7 @@ class DerivedRows:
     merged_by: tuple[str, ...] = ()
 
 
-class Sight(Protocol):
+class Visibility(Protocol):
     """What somebody may see of an object."""
 
     @property
@@ -216,11 +216,11 @@ class SelectedType:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What to read of a related record if it is an `entity` and in sight."""
+    """What to read of a related record if it is an `entity` and visible."""
 
     entity: ObjectType
     select: tuple[Selected, ...]
-    sight: Sight | None = field(default=None, compare=False, repr=False)
+    visibility: Visibility | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ class BoundAggregate:
 class BoundQuery:
     """What to read. `select` is empty for a count and for an aggregate.
 
-    Records out of sight, related ones included, count as if they were not there; without `sight` all are seen.
+    Records that `visibility` hides, related ones included, count as absent; without it all are visible.
     """
 
     entity: ObjectType
@@ -303,7 +303,7 @@ class BoundQuery:
     offset: int | None = None
     is_count: bool = False
     aggregate: BoundAggregate | None = None
-    sight: Sight | None = field(default=None, compare=False, repr=False)
+    visibility: Visibility | None = field(default=None, compare=False, repr=False)
 
     @property
     def columns(self) -> tuple[Field, ...]:

@@ -16,8 +16,8 @@ from typing import cast
 
 from tidewire.errors import FilterInvalid
 from tidewire.events import Value
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.text_keys import fold_key
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
     BoundAnd,

@@ -156,4 +156,4 @@ def _tables(
     bound: BoundQuery, order: tuple[BoundOrder, ...], operands: Iterable[Operand], *, include_deleted: bool
 ) -> Tables:
     has_joins = needs_joins(bound.where, order, operands)
-    return Tables(bound.entity, has_joins, include_deleted, sight=bound.sight)
+    return Tables(bound.entity, has_joins, include_deleted, visibility=bound.visibility)

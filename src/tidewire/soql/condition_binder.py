@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidewire.errors import FilterInvalid, OperatorInvalid
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import ID_TYPES, TYPE_WORDS, Field, FieldType
+from tidewire.schema.text_keys import fold_key
 from tidewire.soql.ast import (
     And,
     Comparison,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from tidewire.schema.folding import fold_key
+from tidewire.schema.text_keys import fold_key
 from tidewire.soql.ast import StringLiteral
 
 _LAST_BEFORE_SURROGATES = 0xD7FF

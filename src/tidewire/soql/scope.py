@@ -13,7 +13,7 @@ from tidewire.errors import FieldUnknown, ObjectUnknown, RequestError, SoqlSynta
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.soql.ast import FieldPath, FromAlias, Query
-from tidewire.soql.bound import BoundQuery, Column, Sight, Step
+from tidewire.soql.bound import BoundQuery, Column, Step, Visibility
 from tidewire.soql.caret import ErrorT, pointing_error
 from tidewire.soql.dates import UTC_CALENDAR, Calendar
 
@@ -48,13 +48,13 @@ def children_name_of(lookup: Field) -> str:
 class Caller:
     """Who asks, as far as the meaning of a query depends on it.
 
-    `queue_ids` are the queues they belong to; without `sight` they see every record.
+    `queue_ids` are the queues they belong to; without `visibility` they see every record.
     """
 
     user_id: str = ""
     queue_ids: tuple[str, ...] = ()
     calendar: Calendar = UTC_CALENDAR
-    sight: Sight | None = None
+    visibility: Visibility | None = None
 
 
 NOBODY = Caller()

@@ -316,6 +316,6 @@ def _frozen(item: Selected | _Parent) -> Selected:
     if not isinstance(item, _Parent):
         return item
     branches = tuple(
-        Branch(shape.scope.entity, shape.selected(), shape.scope.caller.sight) for shape in item.shapes
+        Branch(shape.scope.entity, shape.selected(), shape.scope.caller.visibility) for shape in item.shapes
     )
     return SelectedParent(relationship_of(item.lookup), item.lookup, branches)

@@ -20,7 +20,7 @@ from tidewire.soql.ast import Query
 from tidewire.soql.bound import BoundQuery
 from tidewire.soql.condition_binder import conjuncts, join
 from tidewire.soql.parser import parse_query
-from tidewire.soql.search_words import SearchWords, bind_words, parse_words
+from tidewire.soql.search_terms import SearchWords, bind_words, parse_words
 from tidewire.soql.tokens import UNSTORABLE
 
 MAX_SEARCH_CHARS = 20_000

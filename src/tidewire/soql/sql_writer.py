@@ -5,7 +5,7 @@ are needed: a plain comparison, whose NULL counts as false wherever no NOT is ab
 of nulls `(x IS NULL OR ...)`. No NOT is ever written around a comparison.
 
 Fields of related records are read through outer joins, one for each different path, which leave out what is
-not in sight; a query without paths has neither joins nor aliases. Distances are not written as SQL: whoever
+not visible; a query without paths has neither joins nor aliases. Distances are not written as SQL: whoever
 runs a query takes them out first.
 """
 
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from tidewire.errors import InternalError
 from tidewire.events import Value
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.text_keys import fold_key
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
     BoundAnd,
@@ -36,8 +36,8 @@ from tidewire.soql.bound import (
     Distance,
     Measure,
     Operand,
-    Sight,
     Step,
+    Visibility,
     columns_of,
     iter_operands,
     nesting_depth,
@@ -47,7 +47,7 @@ from tidewire.soql.derived_sql import union_rows
 from tidewire.soql.exact_sums import exact_sum
 from tidewire.soql.like import Wildcard, render_sql_pattern, successor, try_exact, try_prefix
 from tidewire.soql.physical_names import column_of, compared_column, identifier
-from tidewire.soql.use_dates import UNUSED, USE_DATES, is_use_date, join_uses
+from tidewire.soql.recent_item_dates import NO_DATE, RECENT_ITEM_DATES, is_recent_item_date, join_recent_items
 
 _ARCHIVED = frozenset({"Event", "Task"})  # whose old records only those see who ask for all
 _NO_LIMIT = 2**63 - 1  # SQLite has no OFFSET without LIMIT
@@ -68,11 +68,11 @@ class Tables:
     uses: dict[tuple[Step, ...], str] = field(default_factory=dict)
     joins: list[str] = field(default_factory=list)
     join_params: list[Value] = field(default_factory=list)
-    sight: Sight | None = None
+    visibility: Visibility | None = None
     source: str = ""  # what FROM names: the object's table, or that and its derived rows
 
     def __post_init__(self) -> None:
-        derived = () if self.sight is None else self.sight.derived(self.entity)
+        derived = () if self.visibility is None else self.visibility.derived(self.entity)
         if derived:
             # Nothing was joined yet, so these parameters come before those of every join.
             self.source = _with_derived(self.entity, derived, self.join_params, self.level)
@@ -97,18 +97,18 @@ class Tables:
 
     def use_date(self, column: Column) -> str:
         """When whoever asks used the record last."""
-        if self.sight is None:
-            return UNUSED
+        if self.visibility is None:
+            return NO_DATE
         if column.steps not in self.uses:
             record = self.column("id", column.steps)
             alias = self.uses[column.steps] = f"u{self.level}_{len(self.uses)}"
-            self.joins.append(join_uses(alias, record))
-            self.join_params.append(self.sight.user_id)
-        return f"{self.uses[column.steps]}.{USE_DATES[column.field.name]}"
+            self.joins.append(join_recent_items(alias, record))
+            self.join_params.append(self.visibility.user_id)
+        return f"{self.uses[column.steps]}.{RECENT_ITEM_DATES[column.field.name]}"
 
     def try_seen(self, entity: ObjectType, alias: str) -> str:
-        """What keeps a joined record that is out of sight away, or nothing."""
-        rule = None if self.sight is None else self.sight(entity)
+        """What keeps a joined record that is not visible out, or nothing."""
+        rule = None if self.visibility is None else self.visibility(entity)
         if rule is None:
             return ""
         own = Tables(entity, True, self.include_deleted, self.level, {(): alias})
@@ -159,7 +159,7 @@ class Writer:
         archived = self.tables.entity.try_field("IsArchived")
         if archived is not None and self.tables.entity.name in _ARCHIVED and not self.tables.include_deleted:
             filters.append(f"{self.tables.column(column_of(archived))} = 0")
-        rule = None if self.tables.sight is None else self.tables.sight(self.tables.entity)
+        rule = None if self.tables.visibility is None else self.tables.visibility(self.tables.entity)
         if rule is not None:
             filters.append(self.condition(rule))
         if where is not None:
@@ -175,7 +175,7 @@ class Writer:
     def selected(self, operand: Operand) -> str:
         """What is read of an operand; NULL for a field that is not stored."""
         match operand:
-            case Column(field) if not operand.others and is_use_date(field):
+            case Column(field) if not operand.others and is_recent_item_date(field):
                 return self.tables.use_date(operand)
             case Column(field, steps) if not operand.others:
                 is_stored = bool(field.column) or field.type is FieldType.ID
@@ -191,7 +191,7 @@ class Writer:
             case Column():
                 names = [
                     self.tables.use_date(each)
-                    if is_use_date(each.field)
+                    if is_recent_item_date(each.field)
                     else self.tables.column(compared_column(each.field), each.steps)
                     for each in _alternatives(operand)
                 ]
@@ -348,7 +348,9 @@ class Writer:
         inner = item.query
         has_joins = needs_joins(inner.where, (), ())
         level = self.tables.level + 1
-        tables = Tables(inner.entity, has_joins, self.tables.include_deleted, level, sight=inner.sight)
+        tables = Tables(
+            inner.entity, has_joins, self.tables.include_deleted, level, visibility=inner.visibility
+        )
         writer = Writer(self.params, tables)
         before_joins = len(self.params)
         filters = writer.filters(inner.where)
@@ -442,4 +444,4 @@ def needs_joins(
     """Whether any of these is a field of another record, or one that stands in another table."""
     every: list[Operand] = [*iter_operands(where), *(item.operand for item in order), *operands]
     every_column = [column for operand in every for column in columns_of(operand)]
-    return any(column.steps or is_use_date(column.field) for column in every_column)
+    return any(column.steps or is_recent_item_date(column.field) for column in every_column)

@@ -152,7 +152,7 @@ def test_selection_stored_without_beginnings_shows_everything() -> None:
     stored = '{"channels": [], "members": [{"full_name": "A", "channel": "ChangeEvents",'
     stored += ' "event": "AccountChangeEvent", "enriched": [], "filter_text": ""}]}'
     selection = parse_selection(stored)
-    again = selection.without_member("A").with_standard(["Account"]).begun(7)
+    again = selection.without_member("A").with_standard(["Account"]).with_start_positions(7)
     assert again.shown_after("ChangeEvents", "AccountChangeEvent") == 0
     assert parse_selection(render_selection(again)) == again
 
@@ -160,6 +160,6 @@ def test_selection_stored_without_beginnings_shows_everything() -> None:
 def test_names_of_events_that_are_gone_are_kept_up_to_a_bound() -> None:
     selection = Selection()
     for number in range(1100):
-        selection = selection.ended([f"E{number}__e"], number)
-    assert len(selection.beginnings) == 1000
+        selection = selection.with_ended_events([f"E{number}__e"], number)
+    assert len(selection.start_positions) == 1000
     assert selection.shown_after("", "E1099__e") == 1099

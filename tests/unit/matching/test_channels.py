@@ -14,9 +14,9 @@ from tidewire.matching.channels import ChannelView, view_channel
 from tidewire.matching.filters import FilterTerm, WantedRecords
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import ChannelMember, CustomChannel
-from tidewire.schema.flag_lists import FLAG_LISTS
 from tidewire.schema.model import EventType
 from tidewire.schema.standard import STANDARD_OBJECTS
+from tidewire.schema.standard.flag_lists import FLAG_LISTS
 
 EVENT = EventType(name="Order__e", label="Order", label_plural="Orders", key_prefix="e00", fields=())
 CATALOG = Catalog(1, STANDARD_OBJECTS, (EVENT,)).with_captured({"Account", "Contact"})

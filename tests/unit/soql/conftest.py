@@ -10,8 +10,8 @@ import pytest
 
 from tidewire.events import Value
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import Field, FieldType, ObjectType, PicklistValue
+from tidewire.schema.text_keys import fold_key
 
 LoadRows = Callable[[Iterable[Mapping[str, Value]]], sqlite3.Connection]
 

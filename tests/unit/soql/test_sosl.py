@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.orgs import TestOrg
 from tidewire.errors import ObjectUnknown, PlatformError, SearchMalformed, SoqlSyntaxError
 from tidewire.soql.like import Wildcard
-from tidewire.soql.search_words import Both, Either, SearchWords, Without, Words
+from tidewire.soql.search_terms import Both, Either, SearchWords, Without, Words
 from tidewire.soql.sosl import parse_search
 
 

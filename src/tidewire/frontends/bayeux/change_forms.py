@@ -34,16 +34,16 @@ from tidewire.frontends.bayeux.stencils import Stencil, make_stencil
 from tidewire.schema.bitmap import decode_bitmap
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.compiler import refuse
-from tidewire.schema.header_reading import (
+from tidewire.schema.header_matching import (
     has_usual_header,
     header_pattern,
     match_header,
-    number_text,
     read_number,
-    try_shared_part,
+    render_number,
+    try_common_header,
 )
-from tidewire.schema.hiding import part_field
-from tidewire.schema.sparse_reading import FieldReader
+from tidewire.schema.redaction import component_field
+from tidewire.schema.sparse_reader import FieldReader
 from tidewire.schema.values import render_date, render_datetime, render_time
 
 # In wire order; the bitmaps are not for this protocol, which names the changed fields instead.
@@ -90,7 +90,7 @@ def is_hidden(name: str, hidden: frozenset[str]) -> bool:
     compound, dot, part = name.partition(".")
     if compound in hidden:
         return True
-    return bool(dot) and part_field(compound, part) in hidden
+    return bool(dot) and component_field(compound, part) in hidden
 
 
 def conversion_of(doc: str) -> Convert | None:
@@ -177,9 +177,9 @@ class ChangeWriter:
                 spelling.before_key,
                 key,
                 b'","sequenceNumber":',
-                number_text(sequence),
+                render_number(sequence),
                 b',"commitTimestamp":',
-                number_text(commit_ms),
+                render_number(commit_ms),
                 b',"commitNumber":%d,"commitUser":"' % read_number(number),
                 user,
                 spelling.after_user,
@@ -225,7 +225,7 @@ class ChangeWriter:
         return orjson.dumps({"data": data, "channel": orjson.Fragment(self._channel)})
 
     def _try_spell(self, shared: tuple[bytes, bytes, bytes]) -> _Spelling | None:
-        part = try_shared_part(*shared)
+        part = try_common_header(*shared)
         if part is None:
             return None
         changed = self._seen(part.changed)

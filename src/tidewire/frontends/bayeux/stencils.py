@@ -17,7 +17,7 @@ import orjson
 
 from tidewire.frontends.bayeux.body_shapes import DOUBLE, MOMENT, TEXT, BodyShape
 from tidewire.schema.compiler import read_long
-from tidewire.schema.header_reading import number_text, read_number
+from tidewire.schema.header_matching import read_number, render_number
 from tidewire.schema.values import render_datetime
 
 Stencil = Callable[[bytes, int], bytes | None]
@@ -34,7 +34,7 @@ def _moment_of(raw: bytes) -> bytes:
 
 
 _SCOPE: dict[str, Any] = {
-    "number_text": number_text,
+    "render_number": render_number,
     "read_number": read_number,
     "moment_of": _moment_of,
     "dumps": orjson.dumps,
@@ -80,7 +80,7 @@ def _source(values: tuple[tuple[int, bool], ...]) -> Any:
         "    if found is None: return None",
         f"    record_id, key, sequence, moment, number, user{names} = found.groups()",
         f"    if {' or '.join(misfits) or 'False'}: return None",
-        "    return template % (record_id, key, number_text(sequence), number_text(moment),",
+        "    return template % (record_id, key, render_number(sequence), render_number(moment),",
         f"        read_number(number), user, {told}position)",
     )
     return compile("\n".join(lines), "<change event>", "exec")

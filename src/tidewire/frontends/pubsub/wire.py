@@ -17,8 +17,8 @@ from tidewire.delivery.link import TopicDescription
 from tidewire.errors import BodyMalformed
 from tidewire.events import Event, Family
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.hiding import hide_fields
 from tidewire.schema.proto import pubsub_pb2 as pb
+from tidewire.schema.redaction import redact_fields
 
 TRANSACTION_LAST = "tidewire-tx-last"
 _EVENTS_TAG = b"\x0a"  # field 1 of FetchResponse, length-delimited
@@ -64,7 +64,7 @@ class PubSubForm:
             return b""
         payload = event.payload
         if hidden and schema is not None:
-            payload = hide_fields(schema, payload, hidden)
+            payload = redact_fields(schema, payload, hidden)
         return _render_entry(event, payload)
 
 

@@ -19,7 +19,7 @@ from tidewire.errors import PreconditionFailed
 from tidewire.events import Value
 from tidewire.frontends.rest.wire import NO_STORE, render_http_date
 from tidewire.schema.model import ObjectType
-from tidewire.soql.use_dates import is_use_date
+from tidewire.soql.recent_item_dates import is_recent_item_date
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _CONDITIONS = ("if-match", "if-unmodified-since", "if-none-match", "if-modified-since")
@@ -56,7 +56,9 @@ def record_validators(entity: ObjectType, row: Mapping[str, Value], readable: fr
     """What a record's state is called by somebody who reads these fields. Formulas follow from the others,
     and when its readers used a record is not its state.
     """
-    told = [f for f in entity.stored_fields if f.name in readable and not (f.formula or is_use_date(f))]
+    told = [
+        f for f in entity.stored_fields if f.name in readable and not (f.formula or is_recent_item_date(f))
+    ]
     state = [(f.name, row.get(f.name)) for f in told]
     modified_ms = row.get("LastModifiedDate")
     return Validators(etag_of(state), modified_ms if isinstance(modified_ms, int) else None)

@@ -16,8 +16,17 @@ from tidewire.names import ALL_CHANGES, ChannelKind, entity_of_change_event, par
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.channels import CHANNEL_SUFFIX, Selection, can_capture
-from tidewire.schema.managed import LATEST, MAX_MANAGED, REPLAYS, RUN, STATES, ManagedSubscription
+from tidewire.schema.channels import (
+    CHANNEL_SUFFIX,
+    LATEST,
+    MAX_MANAGED,
+    REPLAYS,
+    RUN,
+    STATES,
+    ManagedSubscription,
+    Selection,
+    can_capture,
+)
 
 SECTION = "managed_subscriptions"
 _KEYS = ("label", "topic", "default_replay", "error_replay", "state")

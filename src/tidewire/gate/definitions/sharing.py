@@ -22,7 +22,7 @@ from tidewire.records.table import read_all_rows
 from tidewire.records.types import Types, read_sharing_rules
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import Field, ObjectType
-from tidewire.schema.sharing import SharingRule
+from tidewire.schema.sharing_rules import SharingRule
 from tidewire.schema.values import parse_value
 
 _MODELS = {

@@ -14,8 +14,8 @@ from typing import Any
 from tidewire.gate.definitions.document import refuse
 from tidewire.records.table import delete_row, read_all_rows
 from tidewire.records.work import UnitOfWork
-from tidewire.schema.model import Field, Meaning, ObjectType, PicklistValue
-from tidewire.schema.standard.meanings import STATUS_FIELDS, meanings_of, standard_meaning
+from tidewire.schema.model import Field, ObjectType, PicklistValue, StatusCategory
+from tidewire.schema.standard.status_categories import STATUS_FIELDS, standard_category, status_categories
 
 _ROW_OBJECTS = {
     "Lead": "LeadStatus",
@@ -89,9 +89,9 @@ def _checked(entity: str, given: dict[str, Any], path: str) -> dict[str, object]
 
 
 def with_meanings(obj: ObjectType, field: Field) -> Field:
-    """The field with the meaning of every value beside it, so that it goes along with a renamed one."""
-    meanings = meanings_of(obj)
-    return replace(field, picklist=tuple(replace(v, meaning=meanings[v.value]) for v in field.picklist))
+    """The field with the category of every value beside it, so that it goes along with a renamed one."""
+    categories = status_categories(obj)
+    return replace(field, picklist=tuple(replace(v, category=categories[v.value]) for v in field.picklist))
 
 
 def say_meanings(
@@ -100,11 +100,11 @@ def say_meanings(
     """The values with what the document says of them. Refuses a list that no org could work with."""
     out = []
     for v in values:
-        held = v.meaning or _fresh(entity, v.value)
-        out.append(replace(v, meaning=replace(held, **said.get(v.value, {}))))
-    offered = [(v.value, v.meaning) for v in out if v.is_active and v.meaning is not None]
-    for name, meaning in offered:
-        if meaning.is_won and not meaning.is_closed:
+        held = v.category or _fresh(entity, v.value)
+        out.append(replace(v, category=replace(held, **said.get(v.value, {}))))
+    offered = [(v.value, v.category) for v in out if v.is_active and v.category is not None]
+    for name, category in offered:
+        if category.is_won and not category.is_closed:
             refuse(path, f"{name} is won and not closed")
     if entity == "Lead" and not any(m.is_converted for _, m in offered):
         refuse(path, "a converted lead needs a status: one value must be `converted`")
@@ -115,38 +115,38 @@ def say_meanings(
     return tuple(out)
 
 
-def _fresh(entity: str, value: str) -> Meaning:
+def _fresh(entity: str, value: str) -> StatusCategory:
     """What a value that joins the list means unless the document says it."""
-    standard = standard_meaning(entity, value)
-    if standard != Meaning():
+    standard = standard_category(entity, value)
+    if standard != StatusCategory():
         return standard
     if entity == "Opportunity":
-        return Meaning(forecast_category_name="Pipeline")
-    return Meaning(code="Draft") if entity in _CODES else Meaning()
+        return StatusCategory(forecast_category_name="Pipeline")
+    return StatusCategory(code="Draft") if entity in _CODES else StatusCategory()
 
 
 def without_standard_meanings(entity: str, field: Field) -> Field:
     """The field as it is stored: only what the org itself says of a value stands beside it."""
     values = tuple(
-        replace(v, meaning=None) if v.meaning == standard_meaning(entity, v.value) else v
+        replace(v, category=None) if v.category == standard_category(entity, v.value) else v
         for v in field.picklist
     )
     return replace(field, picklist=values)
 
 
 def meaning_lines(obj: ObjectType, old: Field, new: Field, renamed: Mapping[str, str]) -> list[str]:
-    """A line for each value that means something else. Both fields have every meaning beside its value."""
-    before = {renamed.get(v.value, v.value): v.meaning for v in old.picklist}
+    """A line for each value that means something else. Both fields have every category beside its value."""
+    before = {renamed.get(v.value, v.value): v.category for v in old.picklist}
     words = {attribute: word for word, attribute in _WORDS[obj.name].items()}
     lines = []
     for v in new.picklist:
         held = before.get(v.value, _fresh(obj.name, v.value))
-        if held is None or v.meaning is None or held == v.meaning:
+        if held is None or v.category is None or held == v.category:
             continue
         changed = [
-            f"{word} = {_shown(getattr(v.meaning, attribute))}"
+            f"{word} = {_shown(getattr(v.category, attribute))}"
             for attribute, word in words.items()
-            if getattr(held, attribute) != getattr(v.meaning, attribute)
+            if getattr(held, attribute) != getattr(v.category, attribute)
         ]
         lines.append(f"let {v.value} of {obj.name}.{new.name} mean {', '.join(changed)}")
     return lines
@@ -169,7 +169,7 @@ def store_status_rows(unit: UnitOfWork, obj: ObjectType, renamed: Mapping[str, s
         if not v.is_active and "IsActive" not in names:
             continue
         place += 1
-        wanted = {n: w for n, w in _row(v, meanings_of(obj)[v.value], place).items() if n in names}
+        wanted = {n: w for n, w in _row(v, status_categories(obj)[v.value], place).items() if n in names}
         row = held.pop(v.value, None)
         if row is None:
             unit.create(rows_of, wanted)
@@ -179,19 +179,19 @@ def store_status_rows(unit: UnitOfWork, obj: ObjectType, renamed: Mapping[str, s
         delete_row(unit.tx, rows_of, str(row["Id"]))
 
 
-def _row(v: PicklistValue, meaning: Meaning, place: int) -> dict[str, object]:
-    category = meaning.forecast_category_name
+def _row(v: PicklistValue, category: StatusCategory, place: int) -> dict[str, object]:
+    forecast = category.forecast_category_name
     return {
         "MasterLabel": v.label,
         "ApiName": v.value,
         "SortOrder": place,
         "IsActive": v.is_active,
         "IsDefault": v.is_default,
-        "IsClosed": meaning.is_closed,
-        "IsWon": meaning.is_won,
-        "IsConverted": meaning.is_converted,
-        "StatusCode": meaning.code or None,
-        "ForecastCategory": _FORECASTS.get(category),
-        "ForecastCategoryName": category or None,
-        "DefaultProbability": meaning.probability,
+        "IsClosed": category.is_closed,
+        "IsWon": category.is_won,
+        "IsConverted": category.is_converted,
+        "StatusCode": category.code or None,
+        "ForecastCategory": _FORECASTS.get(forecast),
+        "ForecastCategoryName": forecast or None,
+        "DefaultProbability": category.probability,
     }

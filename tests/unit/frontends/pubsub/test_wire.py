@@ -16,8 +16,8 @@ from tidewire.frontends.pubsub import wire
 from tidewire.schema.avro import change_event_schema
 from tidewire.schema.bitmap import decode_bitmap, encode_bitmap
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.hiding import hide_fields
 from tidewire.schema.proto import pubsub_pb2 as pb
+from tidewire.schema.redaction import redact_fields
 from tidewire.schema.standard import STANDARD_OBJECTS
 
 OBJECTS = {obj.name: obj for obj in STANDARD_OBJECTS}
@@ -50,7 +50,7 @@ def event(family: Family = Family.CHANGE, payload: bytes = b"\x01", position: in
 def visible(
     schema: EventSchema, payload: bytes, hidden: set[str]
 ) -> tuple[dict[str, Any], list[str], list[str]]:
-    value = schema.decode(hide_fields(schema, payload, frozenset(hidden)))
+    value = schema.decode(redact_fields(schema, payload, frozenset(hidden)))
     header = value["ChangeEventHeader"]
     return (
         {name: held for name, held in value.items() if held is not None and name != "ChangeEventHeader"},
@@ -98,7 +98,7 @@ def test_event_without_a_schema_is_not_carried(family: Family) -> None:
 
 def test_event_with_nothing_hidden_keeps_its_stored_bytes() -> None:
     stored = change(ACCOUNT, {"Phone": "1"}, ["Phone"], [])
-    assert hide_fields(ACCOUNT, stored, frozenset({"Unrelated__c"})) == stored
+    assert redact_fields(ACCOUNT, stored, frozenset({"Unrelated__c"})) == stored
 
 
 def test_hidden_field_loses_value_and_bits() -> None:

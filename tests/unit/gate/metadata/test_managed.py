@@ -9,7 +9,7 @@ from tests.unit.gate.metadata.samples import deploy, retrieve
 from tidewire.gate.metadata.archive import read_zip
 from tidewire.gate.metadata.service import Metadata
 from tidewire.gate.metadata.values import Component
-from tidewire.schema.managed import MAX_MANAGED
+from tidewire.schema.channels import MAX_MANAGED
 
 pytestmark = pytest.mark.anyio
 KIND = "ManagedEventSubscription"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tidewire.schema.compiler import Reader, compile_reader, refuse
-from tidewire.schema.sparse import try_compound
+from tidewire.schema.sparse_writer import try_compound
 
 _NULLS = re.compile(rb"\0*").match
 

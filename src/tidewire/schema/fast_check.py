@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-Glance = Callable[[bytes], re.Match[bytes] | None]
+FastCheck = Callable[[bytes], re.Match[bytes] | None]
 
 _PATTERNS = {
     "null": rb"",
@@ -27,7 +27,7 @@ _FEWEST_LENGTHS = 20
 _MOST_BRANCHES = 63
 
 
-def try_glance(schema: Any) -> Glance | None:
+def try_compile_fast_check(schema: Any) -> FastCheck | None:
     """The pattern of a record; None for one with other than plain values, or with too many texts."""
     types = [field["type"] for field in schema["fields"]]
     branches = [branch for kind in types for branch in (kind if isinstance(kind, list) else [kind])]

@@ -6,12 +6,20 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from tidewire.schema.model import EventType, Field, FieldType, Meaning, ObjectType, PicklistValue, RollUp
+from tidewire.schema.model import (
+    EventType,
+    Field,
+    FieldType,
+    ObjectType,
+    PicklistValue,
+    RollUp,
+    StatusCategory,
+)
 
 
 def render_object(obj: ObjectType) -> str:
     """The object as JSON text; `parse_object` gives it back."""
-    return json.dumps(asdict(obj), default=_enum_value)
+    return json.dumps(asdict(obj) | {"fields": [_field_document(f) for f in obj.fields]}, default=_enum_value)
 
 
 def parse_object(text: str) -> ObjectType:
@@ -23,7 +31,7 @@ def parse_object(text: str) -> ObjectType:
 
 def render_fields(fields: tuple[Field, ...]) -> str:
     """The fields that an org added to a standard object, as JSON text."""
-    return json.dumps([asdict(f) for f in fields], default=_enum_value)
+    return json.dumps([_field_document(f) for f in fields], default=_enum_value)
 
 
 def parse_fields(text: str) -> tuple[Field, ...]:
@@ -48,7 +56,7 @@ def render_changes(standard: ObjectType, obj: ObjectType) -> str:
         own = obj.try_field(f.name)
         names = [n for n in _CHANGEABLE if own is not None and getattr(own, n) != getattr(f, n)]
         if own is not None and names:
-            whole = asdict(own)
+            whole = _field_document(own)
             fields[f.name] = {n: whole[n] for n in names}
     if fields:
         changed["fields"] = fields
@@ -61,14 +69,16 @@ def with_changes(standard: ObjectType, text: str) -> ObjectType:
     changed: dict[str, dict[str, Any]] = document.pop("fields", {})
     for attributes in changed.values():
         if "picklist" in attributes:
-            attributes["picklist"] = parse_picklist(attributes["picklist"])
+            attributes["picklist"] = _parse_picklist(attributes["picklist"])
     fields = tuple(replace(f, **changed[f.name]) if f.name in changed else f for f in standard.fields)
     return replace(standard, fields=fields, **document)
 
 
 def render_event(event: EventType) -> str:
     """The platform event as JSON text; `parse_event` gives it back."""
-    return json.dumps(asdict(event), default=_enum_value)
+    return json.dumps(
+        asdict(event) | {"fields": [_field_document(f) for f in event.fields]}, default=_enum_value
+    )
 
 
 def parse_event(text: str) -> EventType:
@@ -76,6 +86,13 @@ def parse_event(text: str) -> EventType:
     document = json.loads(text)
     document["fields"] = tuple(_field(f) for f in document["fields"])
     return EventType(**document)
+
+
+def _field_document(field: Field) -> dict[str, Any]:
+    document = asdict(field)
+    for choice in document["picklist"]:
+        choice["meaning"] = choice.pop("category")  # the stored name of a status category
+    return document
 
 
 def _enum_value(value: object) -> object:
@@ -89,19 +106,19 @@ def _field(document: dict[str, Any]) -> Field:
         **document
         | {
             "type": FieldType(document["type"]),
-            "picklist": parse_picklist(document["picklist"]),
+            "picklist": _parse_picklist(document["picklist"]),
             "reference_to": tuple(document["reference_to"]),
             "roll_up": _roll_up(document.get("roll_up")),
         }
     )
 
 
-def parse_picklist(values: list[dict[str, Any]]) -> tuple[PicklistValue, ...]:
-    """Picklist values from their JSON form."""
-    return tuple(
-        PicklistValue(**v | {"meaning": Meaning(**v["meaning"]) if v.get("meaning") else None})
-        for v in values
-    )
+def _parse_picklist(values: list[dict[str, Any]]) -> tuple[PicklistValue, ...]:
+    parsed = []
+    for document in values:
+        category = document.pop("meaning", None)
+        parsed.append(PicklistValue(**document, category=StatusCategory(**category) if category else None))
+    return tuple(parsed)
 
 
 def _roll_up(document: dict[str, Any] | None) -> RollUp | None:

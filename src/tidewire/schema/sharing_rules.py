@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-GIVEN_BY_DEFAULT = {"Read": ("Read",), "ReadWrite": ("Read", "Edit")}
+DEFAULT_ACCESS_LEVELS = {"Read": ("Read",), "ReadWrite": ("Read", "Edit")}
 """The share levels that everybody has by each org-wide default; by the others nobody has any."""
 
 

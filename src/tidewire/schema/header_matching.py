@@ -35,7 +35,7 @@ match_header = re.compile(
 """Finds the header at the start of a payload by a schema with `has_usual_header`, if it looks like one record's.
 
 Its groups: entityName, recordIds, changeType and changeOrigin, transactionKey, sequenceNumber, commitTimestamp,
-commitNumber, commitUser, and the three bitmaps. It is what it looks like if `try_shared_part` knows the first,
+commitNumber, commitUser, and the three bitmaps. It is what it looks like if `try_common_header` knows the first,
 the third and the last of them: the others are of fixed length, or end by themselves. What is in the ids
 is not looked at.
 """
@@ -56,7 +56,7 @@ def header_pattern(entity: bytes, kind: bytes, bitmaps: bytes) -> bytes:
     )
 
 
-class SharedPart(NamedTuple):
+class CommonHeader(NamedTuple):
     """What the headers of many events have in common."""
 
     entity_name: str
@@ -73,7 +73,7 @@ def has_usual_header(schema: EventSchema) -> bool:
     return bool(fields) and fields[0]["type"] == header_type()
 
 
-def try_shared_part(entity: bytes, kind: bytes, bitmaps: bytes) -> SharedPart | None:
+def try_common_header(entity: bytes, kind: bytes, bitmaps: bytes) -> CommonHeader | None:
     """What these bytes say, or None if their lengths tell another story than their looks."""
     try:
         name_size, name_at = read_size(entity, 0)
@@ -89,7 +89,9 @@ def try_shared_part(entity: bytes, kind: bytes, bitmaps: bytes) -> SharedPart | 
         )
         name, origin = entity[name_at:].decode(), kind[origin_at:].decode()
         return (
-            SharedPart(name, CHANGE_TYPES[kind[0] >> 1], origin, nulled, diffed, changed) if is_told else None
+            CommonHeader(name, CHANGE_TYPES[kind[0] >> 1], origin, nulled, diffed, changed)
+            if is_told
+            else None
         )
     except (PayloadInvalid, *MISFITS):
         return None
@@ -105,7 +107,7 @@ def read_number(raw: bytes) -> int:
 
 
 @lru_cache(maxsize=4096)
-def number_text(raw: bytes) -> bytes:
+def render_number(raw: bytes) -> bytes:
     """The same in digits, kept for a while: times come again and again."""
     return b"%d" % read_number(raw)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from tidewire.schema.model import Field
 
-USES_TABLE = "record_uses"
-USE_DATES = {"LastViewedDate": "viewed_ms", "LastReferencedDate": "referenced_ms"}
+RECENT_ITEMS_TABLE = "record_uses"
+RECENT_ITEM_DATES = {"LastViewedDate": "viewed_ms", "LastReferencedDate": "referenced_ms"}
 """The columns that hold them, one row for each user and record, by the names of the fields."""
-UNUSED = "CAST(NULL AS INTEGER)"
+NO_DATE = "CAST(NULL AS INTEGER)"
 """Their value where nobody asks."""
 
 
-def is_use_date(field: Field) -> bool:
+def is_recent_item_date(field: Field) -> bool:
     """Whether a field tells when its reader used the record."""
-    return field.name in USE_DATES
+    return field.name in RECENT_ITEM_DATES
 
 
-def join_uses(alias: str, record: str) -> str:
+def join_recent_items(alias: str, record: str) -> str:
     """The join that finds a reader's uses of a record; its one parameter is the reader's id."""
-    return f"LEFT JOIN {USES_TABLE} AS {alias} ON {alias}.record_id = {record} AND {alias}.user_id = ?"
+    return (
+        f"LEFT JOIN {RECENT_ITEMS_TABLE} AS {alias} ON {alias}.record_id = {record} AND {alias}.user_id = ?"
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tidewire.schema.model import Meaning, ObjectType
+from tidewire.schema.model import ObjectType, StatusCategory
 from tidewire.schema.standard.statuses import (
     CASE_STATUSES,
     CONTRACT_STATUSES,
@@ -29,8 +29,8 @@ STATUS_FIELDS: dict[str, str] = {
 }
 """The field, by object, whose values have a meaning."""
 
-_STANDARD: dict[str, dict[str, Meaning]] = {
-    entity: {s.name: Meaning(s.is_closed, False, s.is_converted, s.code) for s in statuses}
+_STANDARD: dict[str, dict[str, StatusCategory]] = {
+    entity: {s.name: StatusCategory(s.is_closed, False, s.is_converted, s.code) for s in statuses}
     for entity, statuses in (
         ("Lead", LEAD_STATUSES),
         ("Case", CASE_STATUSES),
@@ -40,18 +40,18 @@ _STANDARD: dict[str, dict[str, Meaning]] = {
     )
 }
 _STANDARD["Opportunity"] = {
-    s.name: Meaning(s.is_closed, s.is_won, False, "", s.probability, s.forecast_category_name)
+    s.name: StatusCategory(s.is_closed, s.is_won, False, "", s.probability, s.forecast_category_name)
     for s in OPPORTUNITY_STAGES
 }
 
 
-def standard_meaning(entity: str, status: str) -> Meaning:
+def standard_category(entity: str, status: str) -> StatusCategory:
     """What the platform itself says of a status; nothing, if it does not know it."""
-    return _STANDARD[entity].get(status, Meaning())
+    return _STANDARD[entity].get(status, StatusCategory())
 
 
 @lru_cache(maxsize=256)
-def meanings_of(obj: ObjectType) -> Mapping[str, Meaning]:
+def status_categories(obj: ObjectType) -> Mapping[str, StatusCategory]:
     """The meaning of every value on the object's list, in the order of the list. Shared: not to be changed."""
     field = obj.by_name[STATUS_FIELDS[obj.name].lower()]
-    return {v.value: v.meaning or standard_meaning(obj.name, v.value) for v in field.picklist}
+    return {v.value: v.category or standard_category(obj.name, v.value) for v in field.picklist}

@@ -12,7 +12,7 @@ from tidewire.errors import PayloadInvalid
 from tidewire.schema.avro import change_event_schema
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.compiler import compile_writer
-from tidewire.schema.sparse import SparseWriter
+from tidewire.schema.sparse_writer import SparseWriter
 from tidewire.schema.standard import STANDARD_OBJECTS
 
 ACCOUNT = next(o for o in STANDARD_OBJECTS if o.name == "Account")

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from tidewire.schema.documents import (
+from tidewire.schema.fields import auto_number, detail, location, lookup, multi_picklist, picklist
+from tidewire.schema.layout import custom_object
+from tidewire.schema.model import EventType, Field, FieldType, RollUp
+from tidewire.schema.type_json import (
     parse_event,
     parse_fields,
     parse_object,
@@ -8,9 +11,6 @@ from tidewire.schema.documents import (
     render_fields,
     render_object,
 )
-from tidewire.schema.fields import auto_number, detail, location, lookup, multi_picklist, picklist
-from tidewire.schema.layout import custom_object
-from tidewire.schema.model import EventType, Field, FieldType, RollUp
 
 FIELDS = (
     detail("Account__c", "Account", "Account", "Account__r", "Invoices", updateable=True),

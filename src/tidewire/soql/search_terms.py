@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidewire.errors import SearchMalformed
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import Field
+from tidewire.schema.text_keys import fold_key
 from tidewire.soql.bound import BoundCondition, BoundLike, BoundNot, Column
 from tidewire.soql.condition_binder import join
 from tidewire.soql.like import LikePart, Wildcard

@@ -6,8 +6,8 @@ from datetime import UTC as UTC_TIME
 from datetime import datetime, timedelta
 
 from tidewire.events import Value
-from tidewire.schema.folding import fold_key
 from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType
+from tidewire.schema.text_keys import fold_key
 from tidewire.soql.zones import UTC, Zone
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC_TIME)

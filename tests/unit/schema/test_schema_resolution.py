@@ -9,7 +9,7 @@ import pytest
 
 from tidewire.errors import PayloadInvalid
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.resolution import SchemaResolution
+from tidewire.schema.schema_resolution import SchemaResolution
 
 
 def schema(**fields: Any) -> EventSchema:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidewire.schema.bitmap import decode_bitmap, encode_bitmap
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.header_reading import has_usual_header, match_header, try_shared_part
+from tidewire.schema.header_matching import has_usual_header, match_header, try_common_header
 
 _HEADER = "ChangeEventHeader"
 _BITMAPS = ("nulledFields", "diffFields", "changedFields")
@@ -19,15 +19,15 @@ _NO_PARTS: frozenset[str] = frozenset()
 _count_nulls = re.compile(rb"\0*").match
 
 
-def hide_fields(schema: EventSchema, payload: bytes, hidden: frozenset[str]) -> bytes:
+def redact_fields(schema: EventSchema, payload: bytes, hidden: frozenset[str]) -> bytes:
     """The change event without the `hidden` fields: their values null, their bits cleared in the header.
 
-    A hidden name is a field's, a whole compound's, or a compound's component as `part_field` names it.
+    A hidden name is a field's, a whole compound's, or a compound's component as `component_field` names it.
     """
     return _cut(schema, hidden).apply(payload)
 
 
-def part_field(compound: str, part: str) -> str:
+def component_field(compound: str, part: str) -> str:
     """The field that is a part of a compound: `BillingCity` is `City` of `BillingAddress`,
     `Site__Latitude__s` is `Latitude` of `Site__c`, and a person's `LastName` keeps its own name in `Name`.
     """
@@ -53,7 +53,7 @@ class _Cut:
                 self._whole.add(place)
                 self._marks.add(field)
                 self._marks.update(f"{field}.{name}" for name in components)
-            elif cut := frozenset(name for name in components if part_field(field, name) in hidden):
+            elif cut := frozenset(name for name in components if component_field(field, name) in hidden):
                 self._parts[place] = cut
                 self._marks.update(f"{field}.{name}" for name in cut)
         self._end = max((*self._whole, *self._parts), default=-1) + 1
@@ -83,7 +83,7 @@ class _Cut:
             if len(self._bitmaps) >= _BITMAPS_KEPT:
                 self._bitmaps.clear()
             # Only the bitmaps differ, and they come last.
-            is_known = try_shared_part(*shared) is not None
+            is_known = try_common_header(*shared) is not None
             header = self._read_header(payload, 0)[0] if is_known else None
             bitmaps = None if header is None else self._cut_header(header)[at:]
             self._bitmaps[shared] = bitmaps

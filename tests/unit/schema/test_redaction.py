@@ -19,7 +19,7 @@ from tests.thing_events import (
     thing_event,
 )
 from tidewire.schema.bitmap import decode_bitmap, encode_bitmap
-from tidewire.schema.hiding import hide_fields
+from tidewire.schema.redaction import redact_fields
 
 
 def is_cut(name: str, part: str, hidden: frozenset[str]) -> bool:
@@ -57,7 +57,7 @@ def test_cut_event_equals_the_decoded_one_without_its_fields(
 ) -> None:
     for values in data.draw(bodies(held)), data.draw(bodies(held)):
         payload = thing_event(header, values, told, ["Clob"]).payload
-        assert hide_fields(SCHEMA, payload, hidden) == expected(payload, hidden)
+        assert redact_fields(SCHEMA, payload, hidden) == expected(payload, hidden)
 
 
 def test_hidden_half_of_a_place_is_taken_out() -> None:
@@ -65,6 +65,6 @@ def test_hidden_half_of_a_place_is_taken_out() -> None:
     payload = thing_event(
         USUAL_HEADER, {"Site__c": place}, ["Site__c.Latitude", "Site__c.Longitude"], []
     ).payload
-    value = SCHEMA.decode(hide_fields(SCHEMA, payload, frozenset({"Site__Latitude__s"})))
+    value = SCHEMA.decode(redact_fields(SCHEMA, payload, frozenset({"Site__Latitude__s"})))
     assert value["Site__c"] == {"Latitude": None, "Longitude": 7.1}
     assert decode_bitmap(SCHEMA, value[HEADER]["changedFields"]) == ["Site__c.Longitude"]
