@@ -85,7 +85,7 @@ def test_next_user_is_not_shown_what_the_last_one_saw(console: ConsolePage, admi
     expect(tab.get_by_text("Not shown: what is selected needs the permission View Setup.")).to_be_visible()
     tab.goto(f"{console.url}/#/events")
     expect(tab.get_by_text("Not shown: the events of an org need the permission View Setup.")).to_be_visible()
-    expect(tab.get_by_text("There is no platform event yet.")).to_have_count(0)
+    expect(tab.get_by_text("No platform events yet.")).to_have_count(0)
     tab.goto(f"{console.url}/#/pipeline")
     expect(tab.get_by_text("Not shown: the pipeline needs the permission View All Data.")).to_be_visible()
 
@@ -144,7 +144,7 @@ def test_push_topic_is_tested_on_recent_changes_then_saved(console: ConsolePage,
     assert console.findings() == []
 
     tab.get_by_role("button", name="Save").click()
-    expect(tab.get_by_role("status").filter(has_text=f"{name} is saved.")).to_be_visible()
+    expect(tab.get_by_role("status").filter(has_text=f"{name} saved.")).to_be_visible()
     (topic,) = admin.query(f"SELECT Query, NotifyForFields FROM PushTopic WHERE Name = '{name}'")
     assert topic["NotifyForFields"] == "Referenced"
 
@@ -156,7 +156,7 @@ def test_push_topic_is_tested_on_recent_changes_then_saved(console: ConsolePage,
 
     tab.get_by_role("button", name=f"Delete {name}").click()
     tab.get_by_role("button", name=f"Really delete {name}").click()
-    expect(tab.get_by_role("status").filter(has_text=f"{name} is deleted.")).to_be_visible()
+    expect(tab.get_by_role("status").filter(has_text=f"{name} deleted.")).to_be_visible()
     console.assert_behaved()
 
 
@@ -236,7 +236,7 @@ def test_channels_and_their_members_are_made_and_deleted(console: ConsolePage, a
     tab.get_by_role("button", name="New generic channel").click()
     tab.get_by_label("Channel name").fill(f"/u/Made{mark}")
     tab.get_by_role("button", name="Save").click()
-    expect(tab.get_by_role("status").filter(has_text=f"/u/Made{mark} is saved.")).to_be_visible()
+    expect(tab.get_by_role("status").filter(has_text=f"/u/Made{mark} saved.")).to_be_visible()
     tab.get_by_role("button", name=f"Edit /u/Made{mark}").click()
     tab.get_by_label("Description").fill("From the console")
     tab.get_by_role("button", name="Save").click()
@@ -332,7 +332,7 @@ def test_page_that_has_nothing_to_show_says_why(console: ConsolePage, lake: Lake
         (("nowhere",), "There is nothing here."),
         (("objects", "Nope"), "Nope does not exist here, or is not for this user to see."),
         (("objects", "Account", "001000000000000AAA"), "deleted for good, or was never here"),
-        (("pipeline", "Account", "001000000000000AAA"), "The lake has no change of this record."),
+        (("pipeline", "Account", "001000000000000AAA"), "The lake has no changes of this record."),
     ):
         tab = console.open(*route)
         expect(tab.get_by_text(words)).to_be_visible()

@@ -68,7 +68,7 @@ def test_deleted_record_is_found_in_the_recycle_bin_and_undeleted(console: Conso
     assert console.findings() == []
 
     tab.get_by_role("button", name="Undelete").click()
-    expect(tab.get_by_role("status").filter(has_text="The record is undeleted.")).to_be_visible()
+    expect(tab.get_by_role("status").filter(has_text="Record restored.")).to_be_visible()
     expect(tab.get_by_role("button", name="Edit")).to_be_visible()
     assert admin.query(f"SELECT Id FROM Account WHERE Name = '{name}'") != []
     console.assert_behaved()

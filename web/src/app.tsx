@@ -205,7 +205,7 @@ function SignedInConsole(props: { session: SignedIn; onLeave: (byChoice: boolean
   useEffect(() => startSampler(console.api, console.known), [console]);
   useEffect(() => {
     if (!isWatched) {
-      connection.set({ state: "away", text: "Paused while nobody looks" });
+      connection.set({ state: "away", text: "Paused while the page is hidden" });
       return;
     }
     let stop = (): void => undefined;

@@ -39,7 +39,7 @@ export function replicaState(status: LakeStatus, row: ReplicaRow): string {
   if (Array.isArray(status.resyncing) && status.resyncing.includes(row.entity)) {
     return "being read again";
   }
-  return (row.stale ?? 0) > 0 ? "has stale records" : "follows";
+  return (row.stale ?? 0) > 0 ? "has stale records" : "in sync";
 }
 
 function isResyncing(status: LakeStatus): boolean {
@@ -66,7 +66,7 @@ export function staleness(status: LakeStatus): string {
   const waiting = countStale(status);
   const givenUp = status.given_up ?? 0;
   const told = [
-    waiting > 0 && `${formatNumber(waiting)} records are stale: a gap told that they changed, and they wait to be read.`,
+    waiting > 0 && `${formatNumber(waiting)} records are stale: a gap event reported a change, and they are queued to be read again.`,
     givenUp > 0 && `${formatNumber(givenUp)} stay stale: the server refuses to give them.`,
   ].filter(Boolean);
   return told.length === 0 ? "No record is stale: every gap is closed." : told.join(" ");

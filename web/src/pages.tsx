@@ -24,7 +24,7 @@ export interface LinkGroup {
 
 export const NAVIGATION: readonly LinkGroup[] = [
   {
-    name: "Look",
+    name: "Monitor",
     links: [
       { text: "Overview", route: ["overview"] },
       { text: "Objects", route: ["objects"] },
@@ -33,7 +33,7 @@ export const NAVIGATION: readonly LinkGroup[] = [
     ],
   },
   {
-    name: "Set up",
+    name: "Configure",
     links: [
       { text: "Push topics", route: ["topics"] },
       { text: "Channels", route: ["channels"] },
@@ -42,7 +42,7 @@ export const NAVIGATION: readonly LinkGroup[] = [
     ],
   },
   {
-    name: "Try",
+    name: "Playground",
     links: [
       { text: "Push topic demo", route: ["demo", "topic"] },
       { text: "Generic demo", route: ["demo", "generic"] },

@@ -10,7 +10,7 @@ import { Moment, Problem, Section, Table, TextField, type Column } from "./ui";
 
 const STATES = {
   closed: "Not connected",
-  connecting: "Shaking hands",
+  connecting: "Handshaking",
   connected: "Connected",
   broken: "Connection lost, trying again",
 } as const;
@@ -121,7 +121,7 @@ export function Notifications(props: { stream: Stream }): JSX.Element {
         label="Notifications"
         columns={ARRIVAL_COLUMNS}
         rows={arrivals}
-        empty="Nothing has arrived."
+        empty="No events yet."
         keyOf={(arrival) => arrival.number}
       />
     </Section>
@@ -154,7 +154,7 @@ export function MetaLog(props: { stream: Stream }): JSX.Element {
         label="Meta channel log"
         columns={LOG_COLUMNS}
         rows={lines}
-        empty="Nothing was said yet."
+        empty="No messages yet."
         keyOf={(line) => line.number}
       />
     </Section>

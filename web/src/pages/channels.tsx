@@ -52,13 +52,13 @@ function GenericChannels(): JSX.Element {
       }
       setDraft(null);
       loaded.again();
-      return `${saved.name} is saved.`;
+      return `${saved.name} saved.`;
     });
   const remove = (row: SObject): Promise<void> =>
     work.run(async () => {
       await api.remove("sobjects/StreamingChannel", String(row["Id"]));
       loaded.again();
-      return `${String(row["Name"])} is deleted.`;
+      return `${String(row["Name"])} deleted.`;
     });
   const open = (opened: GenericDraft | null): void => {
     work.forget();
@@ -97,7 +97,7 @@ function GenericChannels(): JSX.Element {
         label="Generic streaming channels"
         columns={columns}
         rows={loaded.value?.records ?? []}
-        empty={emptyText(loaded, "There is no generic channel yet.")}
+        empty={emptyText(loaded, "No generic channels yet.")}
         keyOf={(row) => String(row["Id"])}
       />
       <p>

@@ -52,7 +52,7 @@ export function TopicDemo(): JSX.Element {
   return (
     <Page
       title="Push topic demo"
-      intro={`Makes the push topic ${TOPIC} if it is missing, and shows what it tells of accounts.`}
+      intro={`Makes the push topic ${TOPIC} if it is missing, and shows its notifications about accounts.`}
     >
       <Problem text={problem} />
       <div class="side">

@@ -100,7 +100,7 @@ export function EventChannel(props: {
         label={`Members of ${channel.label}`}
         columns={columns}
         rows={members}
-        empty="No members: nothing is sent yet."
+        empty="No members yet, so the channel sends nothing."
         keyOf={(member) => member.id}
       />
       <Problem text={opening.problem} />

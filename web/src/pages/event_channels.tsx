@@ -58,12 +58,12 @@ export function EventChannels(): JSX.Element {
         await api.update(resource, saved.id, { Metadata: { ...kept, ...metadata } });
       }
       setDraft(null);
-      return `${name} is saved.`;
+      return `${name} saved.`;
     });
   const remove = (channel: Channel): Promise<void> =>
     change(async () => {
       await api.remove("tooling/sobjects/PlatformEventChannel", channel.id);
-      return `${channel.name} is deleted.`;
+      return `${channel.name} deleted.`;
     });
   const open = (opened: ChannelDraft | null): void => {
     work.forget();
@@ -79,7 +79,7 @@ export function EventChannels(): JSX.Element {
       <Problem text={loaded.problem || (draft === null ? work.problem : "")} />
       <Done text={work.done} />
       {loaded.value?.channels.length === 0 && now.statusRefused === "" && (
-        <p class="quiet">There is no event channel yet.</p>
+        <p class="quiet">No event channels yet.</p>
       )}
       {loaded.value?.channels.map((channel) => (
         <EventChannel
@@ -110,7 +110,7 @@ export function EventChannels(): JSX.Element {
           <TextField label="Label" value={draft.label} onChange={(label) => setDraft({ ...draft, label })} required />
           {draft.id === "" && (
             <SelectField
-              label="Carries"
+              label="Event type"
               value={draft.type}
               options={[
                 ["data", "change events"],

@@ -26,7 +26,7 @@ async function addField(api: Api, event: EventType, name: string, type: keyof ty
     Metadata: { label, type, ...required, ...TYPES[type] },
   });
   api.forgetTypes();
-  return `${fullName} is made.`;
+  return `${fullName} created.`;
 }
 
 async function removeField(api: Api, event: EventType, field: EventField): Promise<string> {
@@ -38,7 +38,7 @@ async function removeField(api: Api, event: EventType, field: EventField): Promi
     await api.remove("tooling/sobjects/CustomField", String(row["Id"]));
   }
   api.forgetTypes();
-  return `${field.fullName} is deleted.`;
+  return `${field.fullName} deleted.`;
 }
 
 export function OpenEvent(props: {
@@ -90,7 +90,7 @@ export function OpenEvent(props: {
         label={`Fields of ${event.label}`}
         columns={columns}
         rows={event.fields}
-        empty="It has no fields yet."
+        empty="No fields yet."
         keyOf={(field) => field.fullName}
       />
       <form class="card" onSubmit={add}>
@@ -107,7 +107,7 @@ export function OpenEvent(props: {
         </button>
       </form>
       <form class="card" onSubmit={publish}>
-        <h3>Publish one</h3>
+        <h3>Publish an event</h3>
         {fields.map((field) => (
           <EventValue
             key={field.name}

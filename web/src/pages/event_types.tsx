@@ -72,7 +72,7 @@ async function saveEventType(api: Api, draft: EventType): Promise<string> {
     await api.update("tooling/sobjects/CustomObject", draft.id, { Metadata: metadata });
   }
   api.forgetTypes();
-  return `${name} is saved.`;
+  return `${name} saved.`;
 }
 
 export function EventTypes(): JSX.Element {
@@ -102,7 +102,7 @@ export function EventTypes(): JSX.Element {
     change(async () => {
       await api.remove("tooling/sobjects/CustomObject", event.id);
       api.forgetTypes();
-      return `${event.name} is deleted.`;
+      return `${event.name} deleted.`;
     });
   const columns: readonly Column<EventType>[] = [
     { name: "Label", cell: (event) => event.label },
@@ -137,7 +137,7 @@ export function EventTypes(): JSX.Element {
         label="Platform events"
         columns={columns}
         rows={loaded.value ?? []}
-        empty={now.statusRefused === "" ? emptyText(loaded, "There is no platform event yet.") : ""}
+        empty={now.statusRefused === "" ? emptyText(loaded, "No platform events yet.") : ""}
         keyOf={(event) => event.id}
       />
       <p>

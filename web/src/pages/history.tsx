@@ -152,7 +152,7 @@ export function History(props: { entities: readonly string[] }): JSX.Element {
             label={`History of ${found.id}`}
             columns={columns(found.types)}
             rows={found.changes}
-            empty="The lake has no change of this record."
+            empty="The lake has no changes of this record."
             keyOf={(row) => `${row.replay_id} ${row.change_type ?? ""}`}
           />
         )}

@@ -30,7 +30,7 @@ export function ObjectList(): JSX.Element {
         label="Objects"
         columns={COLUMNS}
         rows={shown}
-        empty={emptyText(loaded, "No object has this in its name.")}
+        empty={emptyText(loaded, "No object matches.")}
         keyOf={(entry) => entry.name}
       />
     </Page>

@@ -35,7 +35,7 @@ export function Overview(): JSX.Element {
             label="Event log by family"
             columns={LOG_COLUMNS}
             rows={now.status?.log ?? []}
-            empty="Not known yet."
+            empty="No data yet."
             keyOf={(row) => row.family}
           />
         </Section>
@@ -45,7 +45,7 @@ export function Overview(): JSX.Element {
           label="Allocations"
           columns={LIMIT_COLUMNS}
           rows={usedLimits(now.limits)}
-          empty="Not known yet."
+          empty="No data yet."
           keyOf={(row) => row.name}
         />
       </Section>
@@ -105,12 +105,12 @@ function Charts(props: { samples: readonly Sample[] }): JSX.Element {
   );
   const said =
     last === undefined
-      ? "Nothing measured yet."
+      ? "No data yet."
       : `Now ${formatRate(last.appended)} events, ${formatRate(last.delivered)} deliveries and ` +
         `${formatRate(last.requests)} requests a second.`;
   const readers =
     last === undefined
-      ? "Nothing measured yet."
+      ? "No data yet."
       : `Now ${formatNumber(last.sessions)} readers, the furthest ${formatNumber(last.worstLag)} positions behind.`;
   return (
     <div class="charts">
@@ -195,7 +195,7 @@ function Readers(props: { now: Known }): JSX.Element {
         label="Subscriptions"
         columns={STREAM_COLUMNS}
         rows={status?.streams ?? []}
-        empty={status === null ? "Not known." : "Nobody reads now."}
+        empty={status === null ? "No data." : "No open subscriptions."}
         keyOf={(row) => `${row.client_id} ${row.topic}`}
       />
       {(status?.managed.length ?? 0) > 0 && (

@@ -97,7 +97,7 @@ function Lake(props: { pipeline: Pipeline; status: LakeStatus; samples: readonly
           label="Dead letters"
           columns={DEAD_COLUMNS}
           rows={dead}
-          empty="No event has been set aside."
+          empty="No dead-lettered events."
           keyOf={([reason]) => reason}
         />
         <dl class="values">
@@ -129,7 +129,7 @@ function Figure(props: { name: string; value: string }): JSX.Element {
 
 function inWords(name: string): string {
   if (name === "at_ms") {
-    return "Told at";
+    return "Reported at";
   }
   const words = name.replace(/_ms$/, "").replace(/_/g, " ");
   return words.charAt(0).toUpperCase() + words.slice(1);
@@ -225,7 +225,7 @@ function Freshness(props: { samples: readonly Sample[] }): JSX.Element {
     [samples],
   );
   const say = (value: number | null | undefined, unit: string): string =>
-    value === null || value === undefined ? "Nothing measured yet." : `Now ${formatRate(value)} ${unit}.`;
+    value === null || value === undefined ? "No data yet." : `Now ${formatRate(value)} ${unit}.`;
   return (
     <div class="charts">
       <Chart

@@ -99,7 +99,7 @@ export function QueryPageView(): JSX.Element {
   return (
     <Page title="SOQL">
       <form onSubmit={submit}>
-        <Field label="Query" hint="Ctrl+Enter runs it">
+        <Field label="Query" hint="Ctrl+Enter runs the query">
           {(ties) => (
             <textarea
               {...ties}
@@ -118,7 +118,7 @@ export function QueryPageView(): JSX.Element {
           <button type="submit" disabled={isBusy}>
             Run
           </button>
-          <CheckField label="Deleted records too" value={isAll} onChange={setAll} />
+          <CheckField label="Include deleted records" value={isAll} onChange={setAll} />
           <CheckField label="Tooling API" value={isTooling} onChange={setTooling} />
         </div>
       </form>

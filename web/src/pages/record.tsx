@@ -26,12 +26,12 @@ export function RecordPage(props: { entity: string; recordId: string }): JSX.Ele
     work.run(async () => {
       if (isNew) {
         go("objects", entity, await api.create(`sobjects/${entity}`, fields));
-        return "The record is made.";
+        return "Record created.";
       }
       await api.update(`sobjects/${entity}`, recordId, fields);
       setEditing(false);
       loaded.again();
-      return "The record is saved.";
+      return "Record saved.";
     });
   const cancel = (): void => {
     work.forget();
@@ -97,13 +97,13 @@ function Actions(props: {
     work.run(async () => {
       await api.remove(`sobjects/${describe.name}`, recordId);
       go("objects", describe.name);
-      return "The record is deleted.";
+      return "Record deleted.";
     });
   const restore = (): Promise<void> =>
     work.run(async () => {
       await undelete(api.token, recordId);
       props.onUndeleted();
-      return "The record is undeleted.";
+      return "Record restored.";
     });
   if (isDeleted) {
     return (

@@ -92,12 +92,12 @@ function Pages(props: { describe: ObjectDescribe; name: string; isDeleted: boole
   const remove = (row: SObject): Promise<void> =>
     change(async () => {
       await api.remove(`sobjects/${describe.name}`, String(row["Id"]));
-      return `${titleOf(describe, row)} is deleted.`;
+      return `${titleOf(describe, row)} deleted.`;
     });
   const restore = (row: SObject): Promise<void> =>
     change(async () => {
       await undelete(api.token, String(row["Id"]));
-      return `${titleOf(describe, row)} is undeleted.`;
+      return `${titleOf(describe, row)} restored.`;
     });
   const columns = recordColumns(describe);
   if (isDeleted || describe.deletable) {
@@ -133,7 +133,7 @@ function Pages(props: { describe: ObjectDescribe; name: string; isDeleted: boole
         label={describe.labelPlural}
         columns={columns}
         rows={rows}
-        empty={emptyText(found, isDeleted ? "Nothing in the recycle bin." : "No records here.")}
+        empty={emptyText(found, isDeleted ? "The recycle bin is empty." : "No records.")}
         keyOf={(row) => String(row["Id"])}
       />
       <p class="bar">

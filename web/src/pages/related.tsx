@@ -19,7 +19,7 @@ export function Related(props: { describe: ObjectDescribe; recordId: string }): 
   return (
     <Section title="Related records">
       <Problem text={loaded.problem} />
-      {loaded.value?.length !== 0 ? null : <p class="quiet">Nothing refers to this record.</p>}
+      {loaded.value?.length !== 0 ? null : <p class="quiet">No related records.</p>}
       {(loaded.value ?? []).map((each) => (
         <OneRelationship key={each.relationship.relationshipName} related={each} recordId={recordId} />
       ))}
@@ -63,7 +63,7 @@ function FirstRecords(props: { related: Relationship; recordId: string }): JSX.E
         label={props.related.relationship.relationshipName ?? ""}
         columns={found === null ? [] : recordColumns(found.describe)}
         rows={found?.rows ?? []}
-        empty={emptyText(loaded, "None any more.")}
+        empty={emptyText(loaded, "No related records.")}
         keyOf={(row) => String(row["Id"])}
       />
       {found !== null && props.related.count > SHOWN && (

@@ -90,7 +90,7 @@ function Form(props: {
         value={password}
         onChange={setPassword}
         autocomplete="current-password"
-        hint="Followed by the security token, where the server wants one."
+        hint="Append the security token if the server requires one."
         required
       />
       <details>

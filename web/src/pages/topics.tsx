@@ -73,7 +73,7 @@ export function Topics(): JSX.Element {
     work.run(async () => {
       await api.remove("sobjects/PushTopic", String(row["Id"]));
       loaded.again();
-      return `${String(row["Name"])} is deleted.`;
+      return `${String(row["Name"])} deleted.`;
     });
   const save = (saved: Draft): Promise<void> =>
     work.run(async () => {
@@ -95,7 +95,7 @@ export function Topics(): JSX.Element {
       }
       setDraft(null);
       loaded.again();
-      return `${saved.name} is saved.`;
+      return `${saved.name} saved.`;
     });
   const open = (opened: Draft | null): void => {
     work.forget();
@@ -130,7 +130,7 @@ export function Topics(): JSX.Element {
         label="Push topics"
         columns={columns}
         rows={loaded.value?.records ?? []}
-        empty={emptyText(loaded, "There is no push topic yet.")}
+        empty={emptyText(loaded, "No push topics yet.")}
         keyOf={(row) => String(row["Id"])}
       />
       <p>
@@ -264,7 +264,7 @@ function TestResult(props: { test: TopicTest; query: string }): JSX.Element {
     <div id="topic-test" ref={place}>
       <p role="status">
         <strong>
-          {matching} of {changes.length} recent changes would have been told.
+          {matching} of {changes.length} recent changes would have been sent.
         </strong>{" "}
         {how}
       </p>
@@ -273,7 +273,7 @@ function TestResult(props: { test: TopicTest; query: string }): JSX.Element {
         label="Recent changes"
         columns={columns}
         rows={changes}
-        empty="Nothing changed lately."
+        empty="No recent changes."
         keyOf={(change) => change.key}
       />
     </div>
