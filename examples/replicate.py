@@ -38,7 +38,7 @@ from typing import Any
 from tidewire.client.cometd import ALL_EVENTS, CometdClient
 from tidewire.client.login import Credentials, Login, login
 from tidewire.client.rest import RestClient
-from tidewire.errors import StoreClosed
+from tidewire.errors import ServerUnreachable
 
 CHANNEL = "/data/ChangeEvents"
 API = "/services/data/v67.0"
@@ -256,7 +256,7 @@ class Replicator:
             copy.commit(ALL_EVENTS)
 
     async def follow(self) -> None:
-        """Keep the copy exact for as long as the server can be reached. Raises StoreClosed."""
+        """Keep the copy exact for as long as the server can be reached. Raises ServerUnreachable."""
         while True:
             for entity in self._copy.unread:
                 self._read_whole(entity)
@@ -361,7 +361,7 @@ async def main(path: Path, entities: list[str]) -> None:
         try:
             source = Source(await asyncio.to_thread(login, CREDENTIALS))
             await Replicator(copy, source, entities).follow()
-        except StoreClosed:
+        except ServerUnreachable:
             copy.roll_back()
             await asyncio.sleep(RETRY_S)
 

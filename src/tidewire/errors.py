@@ -24,6 +24,7 @@
         DiskFull WriteConflict OutcomeUnknown StoreClosed StoreLocked LogCorrupt
       DeliveryError
         SlowConsumer
+      ServerUnreachable       a server that we are a client of does not answer, or stops half-way
       ConfigInvalid           the operator's fault, at start-up
       InternalError           ours: a bug
 
@@ -530,6 +531,19 @@ class SlowConsumer(DeliveryError):
 
     code = "slow_consumer"
     retryable = True
+
+
+class ServerUnreachable(PlatformError):
+    """A server that we call does not answer, or stops half-way through an answer. Details: perhaps `address`."""
+
+    code = "server_unreachable"
+    retryable = True
+
+    @classmethod
+    def at(cls, address: str, reason: object, **details: object) -> ServerUnreachable:
+        """Name the address, the reason, and what to check."""
+        text = f"cannot reach {address}: {reason}; check the address and that the server is running"
+        return cls(text, address=address, **details)
 
 
 class ConfigInvalid(PlatformError):

@@ -11,6 +11,7 @@ from tidewire.errors import (
     InternalError,
     PlatformError,
     RequestError,
+    ServerUnreachable,
     StorageError,
     leaf_errors,
 )
@@ -24,7 +25,7 @@ from tidewire.frontends.soap.wire_errors import render_error as render_soap
 from tidewire.transport.http import HttpRequest
 
 SECRET = "/var/lib/secret/org.db"
-OURS = (StorageError, InternalError, ConfigInvalid)
+OURS = (StorageError, ServerUnreachable, InternalError, ConfigInvalid)
 """Failures that are not the caller's: what broke is for the log alone."""
 
 LEAVES = leaf_errors()

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.edges import until
 from tests.running import Rest, call_metadata, read_topic
 from tidewire.cli.main import cli
-from tidewire.errors import ReplayIdExpired, StoreClosed, TopicUnknown
+from tidewire.errors import ReplayIdExpired, ServerUnreachable, TopicUnknown
 from tidewire.testing import ServerProcess
 
 EVENT = "Command_Event__e"
@@ -178,7 +178,7 @@ def test_what_cannot_work_over_grpc_is_refused_at_once(server: ServerProcess) ->
     assert isinstance(run(server, "subscribe", "/event/None__e", *over).exception, TopicUnknown)
     assert isinstance(run(server, "subscribe", TOPIC, *over, "--replay", "12").exception, ReplayIdExpired)
     nowhere = run(server, "subscribe", TOPIC, "--protocol", "pubsub", "--endpoint", "127.0.0.1:1")
-    assert isinstance(nowhere.exception, StoreClosed)
+    assert isinstance(nowhere.exception, ServerUnreachable)
     assert "--endpoint" in nowhere.exception.message
 
 

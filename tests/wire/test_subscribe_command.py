@@ -123,7 +123,7 @@ def test_what_cannot_work_is_refused_at_once_in_one_line(
 def test_server_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     done = subscribe(TOPIC, "--url", "http://127.0.0.1:1")
     assert done.returncode == 2
-    assert "[store_closed]" in done.stderr
+    assert "[server_unreachable]" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

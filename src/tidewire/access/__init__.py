@@ -1,6 +1,6 @@
-"""Who may do what: users, logins, permissions, and records as one user may use them.
+"""Identity and rights: users, logins, OAuth, sessions, permissions and record sharing.
 
-Reads from: the records of users, profiles and permission sets. Feeds: the front ends, and matching with what
-a subscriber may see. Guarantee: every grant
-change takes effect with its commit; secrets are stored only as hashes. Never does: speak a protocol.
+Reads from: the records of users, profiles, permission sets, roles, groups and shares. Feeds: the gate and the front
+ends, and matching with what a subscriber may see. Guarantee: a grant change takes effect with its commit; secrets are
+stored only as hashes. Never does: speak a protocol.
 """

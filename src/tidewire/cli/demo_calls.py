@@ -12,7 +12,7 @@ from defusedxml.ElementTree import fromstring
 
 from tidewire.client.login import SOAP_PATH, Credentials, Login, login
 from tidewire.client.rest import RestClient
-from tidewire.errors import RequestRefused, SessionInvalid, StoreClosed
+from tidewire.errors import RequestRefused, ServerUnreachable, SessionInvalid
 
 DATA = "/services/data/v67.0/"
 _ENVELOPE = (
@@ -43,7 +43,7 @@ class DemoCalls:
             self._client = RestClient(signed_in)
         try:
             return self._client.call(method, path, body)
-        except (SessionInvalid, StoreClosed):
+        except (SessionInvalid, ServerUnreachable):
             self._login = self._client = None
             raise
 
@@ -119,7 +119,7 @@ class DemoCalls:
                 raise SessionInvalid("the session has ended") from error
             raise RequestRefused(told[:200].decode("utf-8", "replace"), status=error.code) from error
         except OSError as error:
-            raise StoreClosed(f"the server cannot be reached: {error}") from error
+            raise ServerUnreachable.at(signed_in.instance_url, error) from error
         texts = {node.tag.rpartition("}")[2]: (node.text or "") for node in fromstring(answer).iter()}
         if texts.get("success") == "false":
             raise RequestRefused(texts.get("message", "refused"), status=400)

@@ -25,7 +25,7 @@ from tidewire.cli.output import examples, printable
 from tidewire.client.login import Login
 from tidewire.clock import SystemClock
 from tidewire.config import Settings, load_settings
-from tidewire.errors import AccessDenied, ConfigInvalid, PlatformError, StoreClosed
+from tidewire.errors import AccessDenied, ConfigInvalid, PlatformError, ServerUnreachable, StoreClosed
 
 _REACH_S = 5.0
 _COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
@@ -239,7 +239,7 @@ def _check_source(
     )
     try:
         told = client.get_topic(topic)
-    except StoreClosed as error:
+    except (ServerUnreachable, StoreClosed) as error:
         return problem(check, f"{address} does not answer as the Pub/Sub API: {error.message}", reach)
     except AccessDenied as error:
         return problem(check, error.message, f"let {connection.credentials.username} read {topic}")

@@ -15,6 +15,7 @@ from tidewire.errors import (
     ReplayIdExpired,
     ReplayIdInvalid,
     RequestRefused,
+    ServerUnreachable,
     SessionInvalid,
     StoreClosed,
     StoreLocked,
@@ -32,6 +33,7 @@ _HINTS: dict[type[PlatformError], str] = {
     "`tidewire login --help`",
     SessionInvalid: _SIGN_IN,
     AuthHeaderInvalid: _SIGN_IN,
+    ServerUnreachable: _START,
     StoreClosed: _START,
     StoreLocked: "stop the other server, or give this one a directory of its own with --data",
     DiskFull: "make room on the disk of the data directory",
@@ -56,7 +58,7 @@ _BY_REST_CODE = {
 
 def find_hint(error: PlatformError) -> str:
     """One line, empty if there is nothing to say beyond the message."""
-    if isinstance(error, StoreClosed) and "CERTIFICATE_VERIFY_FAILED" in error.message:
+    if isinstance(error, ServerUnreachable) and "CERTIFICATE_VERIFY_FAILED" in error.message:
         return _TRUST
     if error.details.keys() & {"lake", "query"}:
         return ""  # of the pipeline, whose messages say it

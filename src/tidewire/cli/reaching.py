@@ -7,13 +7,13 @@ import asyncio
 import click
 
 from tidewire.cli.client_options import Connection
-from tidewire.errors import StoreClosed
+from tidewire.errors import ServerUnreachable
 
 _REACH_S = 5.0
 
 
 async def reach(connection: Connection, endpoint: str) -> tuple[str, bytes | None]:
-    """The Pub/Sub API's address and roots, once something answers there. Raises StoreClosed."""
+    """The Pub/Sub API's address and roots, once something answers there. Raises ServerUnreachable."""
     address, roots = connection.endpoint(endpoint)
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or not host:
@@ -22,8 +22,9 @@ async def reach(connection: Connection, endpoint: str) -> tuple[str, bytes | Non
         async with asyncio.timeout(_REACH_S):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except (OSError, TimeoutError) as error:
-        raise StoreClosed(
-            f"the Pub/Sub API cannot be reached at {address}; name another place with --endpoint: {error}"
+        raise ServerUnreachable(
+            f"cannot reach the Pub/Sub API at {address}: {error}; set another address with --endpoint",
+            address=address,
         ) from error
     writer.close()
     return address, roots

@@ -51,8 +51,8 @@ from tidewire.errors import (
     PlatformError,
     ProtocolViolation,
     RequestRefused,
+    ServerUnreachable,
     SessionInvalid,
-    StoreClosed,
 )
 
 NEW_EVENTS = -1
@@ -87,7 +87,7 @@ class CometdClient:
     """A client of one server and user. Use it with `async with`; all calls belong on one event loop.
 
     `sign_in` is called in a thread, at the start and whenever the server no longer accepts the token; it raises
-    LoginFailed, or StoreClosed to be called again later. `max_queued` bounds the events that wait to be received.
+    LoginFailed, or ServerUnreachable to be called again later. `max_queued` bounds the events that wait to be received.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class CometdClient:
                 session = await self._live_session()
                 try:
                     await self._ask_for([wanted])
-                except (StoreClosed, ClientUnknown, SessionInvalid):
+                except (ServerUnreachable, ClientUnknown, SessionInvalid):
                     # The polling task finds out by itself what has become of the session, and opens another.
                     await asyncio.sleep(self._pause_s(failures))
                     failures += 1
@@ -180,12 +180,12 @@ class CometdClient:
             await self._call([message])
 
     async def receive(self) -> ReceivedEvent:
-        """The next event. Raises what ended the client, after the events before it, or StoreClosed if it was
+        """The next event. Raises what ended the client, after the events before it, or ProtocolViolation if it was
         closed.
         """
         event = await self._next()
         if event is None:
-            raise StoreClosed("the client is closed")
+            raise ProtocolViolation("the client is closed")
         return event
 
     def __aiter__(self) -> Self:
@@ -238,7 +238,7 @@ class CometdClient:
         if self._failure is not None:
             raise self._failure
         if self._is_closed:
-            raise StoreClosed("the client is closed")
+            raise ProtocolViolation("the client is closed")
         return self._handshakes
 
     async def _run(self) -> None:
@@ -254,7 +254,7 @@ class CometdClient:
                 if self._login is not None and not self._is_login_proven:
                     raise
                 self._login = None
-            except (ClientUnknown, ProtocolViolation, StoreClosed):
+            except (ClientUnknown, ProtocolViolation, ServerUnreachable):
                 pass
             finally:
                 self._settled.clear()
@@ -323,7 +323,7 @@ class CometdClient:
             if self._advice.reconnect == "handshake" and not isinstance(error, SessionInvalid):
                 raise ClientUnknown(error.message)
             if self._advice.reconnect == "retry" and isinstance(error, RequestRefused):
-                raise StoreClosed(error.message)
+                raise ServerUnreachable(error.message)
             raise error
         self._is_login_proven = True
         if self._advice.reconnect != "retry":
@@ -389,7 +389,7 @@ class CometdClient:
         self, connection: HttpConnection | None, messages: list[Message], timeout_s: float
     ) -> list[Message]:
         if connection is None or self._login is None:
-            raise StoreClosed("the client has no session")
+            raise ClientUnknown("the client has no session")
         headers = {"Authorization": f"Bearer {self._login.token}", "Content-Type": "application/json"}
         if self._cookies:
             headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())

@@ -17,8 +17,8 @@ from tidewire.errors import (
     ProtocolViolation,
     ReplayIdInvalid,
     RequestRefused,
+    ServerUnreachable,
     SessionInvalid,
-    StoreClosed,
 )
 
 Message = dict[str, Any]
@@ -115,7 +115,7 @@ def error_of(reply: Message, channel: str = "") -> PlatformError:
     if code == "401":
         return SessionInvalid(message)
     if code == "503":
-        return StoreClosed(message)
+        return ServerUnreachable(message)
     if "unknown client" in folded or "not completed handshake" in folded or "bayeux_browser" in folded:
         return ClientUnknown(message)
     if "replayid" in folded:
@@ -127,7 +127,7 @@ def error_of(reply: Message, channel: str = "") -> PlatformError:
     if code == "403" and channel:
         return ChannelForbidden(message, channel=channel)
     if code == "500":
-        return StoreClosed(message)
+        return ServerUnreachable(message)
     return RequestRefused(text, status=int(code) if code.isdecimal() else 0, error_code=code)
 
 
@@ -138,7 +138,7 @@ def http_error(status: int) -> PlatformError:
     if status == 403:
         return ClientUnknown("the server answered 403")
     if status >= 500 or status in (408, 429):
-        return StoreClosed(f"the server answered {status}")
+        return ServerUnreachable(f"the server answered {status}")
     return RequestRefused(f"the server answered {status}", status=status, error_code=f"HTTP {status}")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import IO
 from urllib.parse import urlsplit
 
-from tidewire.errors import ConfigInvalid, StoreClosed
+from tidewire.errors import ConfigInvalid, ServerUnreachable
 
 MAX_ANSWER_BYTES = 256 << 20
 
@@ -44,19 +44,19 @@ class BlockingHttp:
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str, headers: Mapping[str, str]) -> tuple[HttpHead, bytes]:
-        """The whole answer. Raises StoreClosed (retryable) if none came."""
+        """The whole answer. Raises ServerUnreachable (retryable) if none came."""
         with self.open(path, headers) as (head, body):
             content = body.read(MAX_ANSWER_BYTES + 1)
             if len(content) > MAX_ANSWER_BYTES:
-                raise StoreClosed(f"the answer of {self._host} is too large")
+                raise ServerUnreachable(f"the answer of {self.url} is longer than {MAX_ANSWER_BYTES} bytes")
             promised = head.headers.get("content-length", "")
             if promised.isdecimal() and int(promised) != len(content):
-                raise StoreClosed(f"the answer of {self._host} broke off")
+                raise ServerUnreachable(f"the answer of {self.url} is incomplete; retry")
             return head, content
 
     @contextmanager
     def open(self, path: str, headers: Mapping[str, str]) -> Iterator[tuple[HttpHead, IO[bytes]]]:
-        """An answer whose body is read inside the block. Raises StoreClosed if the server stops half-way."""
+        """An answer whose body is read inside the block. Raises ServerUnreachable if the server stops half-way."""
         try:
             response = self._send(path, headers)
             found = {name.lower(): value for name, value in response.getheaders()}
@@ -65,7 +65,7 @@ class BlockingHttp:
                 self.close()  # what is left unread would be taken for the next answer
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise StoreClosed(f"no answer from {self._host}: {error!r}") from error
+            raise ServerUnreachable.at(self.url, repr(error)) from error
         except BaseException:
             self.close()
             raise

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from tidewire.errors import ConfigInvalid, StoreClosed
+from tidewire.errors import ConfigInvalid, ServerUnreachable
 
 MAX_ANSWER_BYTES = 64 << 20
 _READ_BYTES = 1 << 16
@@ -48,7 +48,7 @@ class HttpConnection:
         self._turn = asyncio.Lock()
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> HttpAnswer:
-        """Post and wait for the whole answer. Raises StoreClosed (retryable) if none came in time."""
+        """Post and wait for the whole answer. Raises ServerUnreachable (retryable) if none came in time."""
         lines = [f"POST {path} HTTP/1.1", f"Host: {self._authority}", f"Content-Length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if any(character in line for line in lines for character in "\r\n\0"):
@@ -60,7 +60,7 @@ class HttpConnection:
                     return await self._exchange(head + body)
             except (OSError, EOFError, httptools.HttpParserError) as error:
                 self.close()
-                raise StoreClosed(f"no answer from {self._authority}: {error!r}") from error
+                raise ServerUnreachable.at(self._authority, repr(error)) from error
             except BaseException:
                 # Cancelled half-way: the rest of the answer would be taken for the next one.
                 self.close()

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 
 from defusedxml.ElementTree import fromstring
 
-from tidewire.errors import ConfigInvalid, LoginFailed, StoreClosed
+from tidewire.errors import ConfigInvalid, LoginFailed, ServerUnreachable
 
 SOAP_PATH = "/services/Soap/u/67.0"
 _MAX_REFUSAL_BYTES = 65_536
@@ -51,7 +51,7 @@ class Login:
 
 
 def login(credentials: Credentials, tls_ca: bytes | None = None, timeout_s: float = 30.0) -> Login:
-    """Sign in. Blocks. Raises LoginFailed if refused, with the `reason` that the server gave, or StoreClosed
+    """Sign in. Blocks. Raises LoginFailed if refused, with the `reason` that the server gave, or ServerUnreachable
     (retryable) if the server cannot be reached.
     """
     if credentials.client_id:
@@ -118,12 +118,12 @@ def _post(url: str, body: bytes, headers: dict[str, str], tls_ca: bytes | None, 
         reason = _reason(told)
         # A SOAP fault has 500 whatever it is about; most are about the server.
         if error.code >= 500 and not any(word in reason for word in _ABOUT_THE_USER):
-            raise StoreClosed(f"the login server answered {error.code}") from error
+            raise ServerUnreachable(f"{url} answered {error.code}; retry later", address=url) from error
         text = "the server refused the login" + (f" ({reason})" if reason else "")
         raise LoginFailed(text, reason=reason) from error
     except OSError as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise StoreClosed(f"the login server cannot be reached: {why}") from error
+        raise ServerUnreachable.at(url, why) from error
 
 
 def _reason(answer: bytes) -> str:

@@ -49,8 +49,9 @@ MAX_SCHEMAS = 1_000
 class PubSubClient:
     """A client of one endpoint (`host:port`) and user. Use it with `async with`; all calls belong on one event loop.
 
-    `sign_in` is called in a thread; it raises LoginFailed, or StoreClosed to be called again later. `tls_ca` holds the
-    PEM roots to trust; empty bytes mean the usual public ones, None means plain text. `timeout_s` limits single calls.
+    `sign_in` runs in a thread; it raises LoginFailed, or ServerUnreachable to be called again later. `tls_ca` holds
+    the PEM roots to trust; empty bytes mean the usual public ones, None means plain text. `timeout_s` limits single
+    calls.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class PubSubClient:
         """Publish events by their fields; what became of each, in order, when all accepted ones are durable.
 
         CreatedDate and CreatedById are filled in. Raises PayloadInvalid or FieldUnknown if an event does not fit the
-        topic's schema, AccessDenied if the topic takes none. A StoreClosed error leaves open what was done.
+        topic's schema, AccessDenied if the topic takes none. A ServerUnreachable error leaves open what was done.
         """
         if not events:
             return []

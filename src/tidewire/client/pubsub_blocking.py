@@ -127,6 +127,7 @@ class BlockingPubSubClient:
             ("grpc.use_local_subchannel_pool", 1),
             *KEEPALIVE_OPTIONS,
         ]
+        self._endpoint = endpoint
         if tls_ca is None:
             self._channel = grpc.insecure_channel(endpoint, options)
         else:
@@ -213,5 +214,5 @@ class BlockingPubSubClient:
         try:
             response: Message = method(request, metadata=self._metadata, timeout=self._timeout_s)
         except grpc.RpcError as error:
-            raise read_rpc_error(error) from error
+            raise read_rpc_error(error, self._endpoint) from error
         return response

@@ -22,8 +22,8 @@ from tidewire.errors import (
     InternalError,
     PlatformError,
     ProtocolViolation,
+    ServerUnreachable,
     SessionInvalid,
-    StoreClosed,
 )
 
 Message = TypeVar("Message")
@@ -52,6 +52,7 @@ class PubSubConnection:
         else:
             credentials = grpc.ssl_channel_credentials(tls_ca or None)
             self._channel = grpc.aio.secure_channel(endpoint, credentials, _OPTIONS)
+        self._endpoint = endpoint
         self._sign_in = sign_in
         self._timeout_s = timeout_s
         self._login: Login | None = None
@@ -68,7 +69,7 @@ class PubSubConnection:
     async def call(self, name: str, request: Any, parse: Callable[[bytes], Message]) -> Message:
         """A unary call. Waits for a server that cannot be reached yet, and signs in again if it is refused.
 
-        A StoreClosed error leaves open whether the server has carried the call out.
+        A ServerUnreachable error leaves open whether the server has carried the call out.
         """
         self._check_open()
         method: Any = self._channel.unary_unary(SERVICE + name, type(request).SerializeToString, parse)
@@ -81,7 +82,7 @@ class PubSubConnection:
                 )
                 return response
             except grpc.aio.AioRpcError as rpc_error:
-                error = read_rpc_error(rpc_error)
+                error = read_rpc_error(rpc_error, self._endpoint)
                 if has_renewed or not isinstance(error, REFUSED_LOGIN):
                     raise error from rpc_error
             has_renewed = True
@@ -113,7 +114,7 @@ class PubSubConnection:
 
 
 async def read_response(call: Any, timeout_s: float | None) -> Any:
-    """The next response of a stream, None after the last. Raises PlatformError, StoreClosed after `timeout_s`."""
+    """The next response of a stream, None after the last. Raises PlatformError, ServerUnreachable after `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
             response = await call.read()
@@ -126,7 +127,9 @@ async def read_response(call: Any, timeout_s: float | None) -> Any:
     except grpc.aio.AioRpcError as rpc_error:
         raise read_rpc_error(rpc_error) from rpc_error
     except TimeoutError as error:
-        raise StoreClosed(f"the server has been silent for {timeout_s:g} s") from error
+        raise ServerUnreachable(
+            f"the server sent nothing for {timeout_s:g} s; the subscription reconnects"
+        ) from error
 
 
 async def iter_queue(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:

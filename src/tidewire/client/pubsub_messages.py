@@ -22,8 +22,8 @@ from tidewire.errors import (
     ReplayIdInvalid,
     RequestRefused,
     SchemaUnknown,
+    ServerUnreachable,
     SessionInvalid,
-    StoreClosed,
     TopicUnknown,
     leaf_errors,
 )
@@ -56,10 +56,10 @@ _BY_WIRE_CODE: dict[str, ErrorClass] = {
     "service.auth.error": SessionInvalid,
     "service.auth.headers.invalid": AuthHeaderInvalid,
     "service.auth.refresh.invalid": SessionInvalid,
-    "service.unavailable": StoreClosed,
-    "service.protection.triggered": StoreClosed,
-    "schema.api.unavailable": StoreClosed,
-    "topic.api.unavailable": StoreClosed,
+    "service.unavailable": ServerUnreachable,
+    "service.protection.triggered": ServerUnreachable,
+    "schema.api.unavailable": ServerUnreachable,
+    "topic.api.unavailable": ServerUnreachable,
     "schema.meta.permission": SchemaUnknown,
     "schema.validation.failed": SchemaUnknown,
     "topic.meta.permission": AccessDenied,
@@ -74,7 +74,7 @@ _BY_WIRE_CODE: dict[str, ErrorClass] = {
     "managed.subscription.subscription.id.not.found": ManagedUnknown,
 }
 _BY_STATUS: dict[str, ErrorClass] = {
-    "UNAVAILABLE": StoreClosed,
+    "UNAVAILABLE": ServerUnreachable,
     "UNAUTHENTICATED": SessionInvalid,
     "PERMISSION_DENIED": AccessDenied,
     "NOT_FOUND": TopicUnknown,
@@ -85,9 +85,9 @@ _BY_STATUS: dict[str, ErrorClass] = {
     "OUT_OF_RANGE": RequestRefused,
     "UNIMPLEMENTED": RequestRefused,
     # What a proxy or a dying connection leaves behind: the same call may well work on the next one.
-    "CANCELLED": StoreClosed,
-    "DEADLINE_EXCEEDED": StoreClosed,
-    "ABORTED": StoreClosed,
+    "CANCELLED": ServerUnreachable,
+    "DEADLINE_EXCEEDED": ServerUnreachable,
+    "ABORTED": ServerUnreachable,
 }
 
 
@@ -221,8 +221,8 @@ def subscribe_metadata(max_requested: int, keepalive_ms: int | None) -> list[tup
     return metadata
 
 
-def read_failure(status: str, text: str | None, trailing_metadata: Any) -> PlatformError:
-    """The error behind a call's status and trailers."""
+def read_failure(status: str, text: str | None, trailing_metadata: Any, endpoint: str = "") -> PlatformError:
+    """Return the error for a call's status and trailers. `endpoint` is named if the server was not reached."""
     trailers = {key: value for key, value in trailing_metadata or () if isinstance(value, str)}
     wire_code = trailers.get("error-code", "")
     cls = (
@@ -237,9 +237,12 @@ def read_failure(status: str, text: str | None, trailing_metadata: Any) -> Platf
     }
     if earliest := trailers.get("tidewire-earliest-replay-id", ""):
         details["earliest"] = earliest
+    if cls is ServerUnreachable and not wire_code and endpoint:
+        # No server of the protocol sends this: it is gRPC's own text, often without an address.
+        return ServerUnreachable.at(endpoint, text or status, **details)
     return cls(text or status, **details)
 
 
-def read_rpc_error(error: Any) -> PlatformError:
-    """The error behind one of gRPC's."""
-    return read_failure(error.code().name, error.details(), error.trailing_metadata())
+def read_rpc_error(error: Any, endpoint: str = "") -> PlatformError:
+    """Return the error for one of gRPC's."""
+    return read_failure(error.code().name, error.details(), error.trailing_metadata(), endpoint)

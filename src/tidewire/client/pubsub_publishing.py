@@ -9,7 +9,7 @@ from typing import Any, Self
 from tidewire.client.login import Login
 from tidewire.client.pubsub_connection import REFUSED_LOGIN, PubSubConnection, iter_queue, read_response
 from tidewire.client.pubsub_messages import Published, read_results
-from tidewire.errors import PlatformError, ProtocolViolation, StoreClosed
+from tidewire.errors import PlatformError, ProtocolViolation, ServerUnreachable
 from tidewire.schema.proto import pubsub_pb2 as pb
 
 Encode = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[list[pb.ProducerEvent]]]
@@ -34,7 +34,7 @@ class PublishStream:
     async def publish(self, events: Sequence[Mapping[str, Any]]) -> list[Published]:
         """Publish one request; what became of each event, in order, when all that were accepted are durable.
 
-        A StoreClosed error leaves open whether they were: the answer was lost.
+        A ServerUnreachable error leaves open whether they were: the answer was lost.
         """
         if not events:
             return []
@@ -91,7 +91,7 @@ class _Call:
     async def ask(self, request: pb.PublishRequest) -> pb.PublishResponse:
         """The response to a request of at least one event."""
         if self.has_ended:
-            raise StoreClosed("the publish stream has ended")
+            raise ServerUnreachable("the server ended the publish stream; publish again to open another")
         answer: asyncio.Future[pb.PublishResponse] = asyncio.get_running_loop().create_future()
         self._asked[request.events[0].id] = answer
         self._requests.put_nowait(request)
@@ -103,7 +103,7 @@ class _Call:
         await asyncio.wait({self._task})
 
     async def _read(self) -> None:
-        error: PlatformError = StoreClosed("the server ended the publish stream")
+        error: PlatformError = ServerUnreachable("the server ended the publish stream before it answered")
         try:
             while (response := await read_response(self._call, None)) is not None:
                 self.has_answered = True

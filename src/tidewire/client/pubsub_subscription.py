@@ -22,9 +22,9 @@ from tidewire.errors import (
     InternalError,
     ManagedActive,
     PlatformError,
+    ProtocolViolation,
     ReplayIdExpired,
     ReplayIdInvalid,
-    StoreClosed,
 )
 from tidewire.schema.proto import pubsub_pb2 as pb
 
@@ -126,7 +126,7 @@ class Subscription:
             self._changed.set()
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        failure = StoreClosed("the subscription was closed") if task.cancelled() else task.exception()
+        failure = ProtocolViolation("the subscription was closed") if task.cancelled() else task.exception()
         if not isinstance(failure, PlatformError):
             failure = InternalError(f"the subscription failed: {failure!r}")
         self.failure = failure

@@ -13,7 +13,7 @@ from http.client import HTTPException
 from typing import Any
 
 from tidewire.client.login import Login
-from tidewire.errors import RequestRefused, SessionInvalid, StoreClosed
+from tidewire.errors import RequestRefused, ServerUnreachable, SessionInvalid
 
 USUAL_VERSION = "67.0"
 
@@ -52,7 +52,7 @@ class RestClient:
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The decoded answer, None if it has no body.
 
-        Raises SessionInvalid, RequestRefused with the server's own words, or StoreClosed (retryable) if it
+        Raises SessionInvalid, RequestRefused with the server's own words, or ServerUnreachable (retryable) if it
         cannot be reached.
         """
         try:
@@ -138,7 +138,7 @@ class RestClient:
                 raise _refusal(error.code, error.read()) from error
         except (OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise StoreClosed(f"the server cannot be reached: {reason}") from error
+            raise ServerUnreachable.at(self._login.instance_url, reason) from error
         try:
             return json.loads(answer) if answer else None
         except ValueError as error:

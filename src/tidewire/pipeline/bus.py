@@ -28,8 +28,8 @@ from tidewire.errors import (
     PlatformError,
     ReplayIdExpired,
     ReplayIdInvalid,
+    ServerUnreachable,
     SessionInvalid,
-    StoreClosed,
 )
 from tidewire.pipeline.spans import START
 from tidewire.telemetry import counters
@@ -259,7 +259,7 @@ class Bus:
                         if ended.is_set():
                             return
                 if not ended.is_set():
-                    raise StoreClosed("the server has ended the subscription")
+                    raise ServerUnreachable("the server has ended the subscription")
             except PlatformError as error:
                 if watch is not None:
                     watch(None)

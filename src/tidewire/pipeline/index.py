@@ -19,7 +19,7 @@ from bisect import bisect_right
 
 from tidewire.client.pubsub_blocking import BlockingPubSubClient
 from tidewire.clock import Clock
-from tidewire.errors import PlatformError, StoreClosed
+from tidewire.errors import PlatformError, ServerUnreachable
 from tidewire.pipeline.bus import Bus, position_after
 from tidewire.pipeline.spans import START
 
@@ -101,7 +101,7 @@ class PositionIndex:
 
     def wait_for_rows(self, after: int, rows: int, settle_s: float) -> bool:
         """Wait until `rows` rows after a position are known, or as many as can be held (True), or there are
-        not so many (False). Raises StoreClosed if the server never says anything.
+        not so many (False). Raises ServerUnreachable if the server never says anything.
 
         There are no more if the log has been read up to the aim, or if no event has come for `settle_s`, or
         for EMPTY_S after an empty response without an aim, although the subscription works.
@@ -118,7 +118,7 @@ class PositionIndex:
                 if self._heard_s is None:
                     left_s = self._begun_s + self._answer_s - now_s
                     if left_s <= 0:
-                        raise StoreClosed(
+                        raise ServerUnreachable(
                             f"{self._bus.settings.endpoint} has not answered the subscription in "
                             f"{self._answer_s:.0f} s"
                         )

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 
-from tidewire.errors import PlatformError, ReplayIdInvalid, RequestRefused, StoreClosed
+from tidewire.errors import PlatformError, ReplayIdInvalid, RequestRefused, ServerUnreachable
 from tidewire.pipeline.bus import Bus, Retry
 from tidewire.pipeline.offsets import Offset
 from tidewire.pipeline.spans import START, Span
@@ -142,9 +142,9 @@ class LogExport:
                     reached = int(found.custom_metadata[_THROUGH])
                     yield found.batch, reached
             except (pa.ArrowInvalid, EOFError) as error:
-                raise StoreClosed(f"the export broke off: {error}") from error
+                raise ServerUnreachable(f"the export broke off: {error}") from error
             if reached <= after:
-                raise StoreClosed(f"the export does not go on after {after}")
+                raise ServerUnreachable(f"the export does not go on after {after}")
 
     def _path(self, resource: str, asked: Mapping[str, int]) -> str:
         return f"{LOG}{resource}?{urlencode({'topic': self._bus.settings.topic, **asked})}"

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from tidewire.client.login import Login
 from tidewire.clock import Clock
-from tidewire.errors import ConfigInvalid, PlatformError, ReplayIdInvalid, StoreClosed
+from tidewire.errors import ConfigInvalid, PlatformError, ReplayIdInvalid, ServerUnreachable
 from tidewire.pipeline.bus import Bus
 from tidewire.pipeline.index import ANSWER_S, PositionIndex
 from tidewire.pipeline.log_export import MAX_ROWS, LogExport, LogPlan, find_export
@@ -230,7 +230,7 @@ class BusPlanner:
     def _wait_for(self, index: PositionIndex, position: int) -> None:
         limit_s = max(self._bus.settings.retry_s, ANSWER_S)
         if not index.wait_for(position, limit_s):
-            raise StoreClosed(f"the server did not send the events up to {position} in {limit_s:.0f} s")
+            raise ServerUnreachable(f"the server did not send the events up to {position} in {limit_s:.0f} s")
 
     def _watch_tip(self) -> None:
         """Learn where the log stands from the server, for one that tells it at once, and for a log so busy that it
@@ -307,7 +307,7 @@ class ExportPlanner:
         while reached < span.through:
             plan = self._export.plan(reached, through=span.through, limit=limit, rows=unit)
             if plan.through <= reached or not plan.parts:
-                raise StoreClosed(f"the log does not reach {span.through} any more")
+                raise ServerUnreachable(f"the log does not reach {span.through} any more")
             parts += plan.parts
             reached = plan.through
         rows = partition_rows(sum(count for _, count in parts), rows_per_partition)

@@ -19,8 +19,8 @@ from tidewire.errors import (
     ReplayIdInvalid,
     RequestRefused,
     ResourceUnknown,
+    ServerUnreachable,
     SessionInvalid,
-    StoreClosed,
 )
 from tidewire.pipeline.bus import Bus, Retry
 from tidewire.pipeline.spans import START
@@ -103,7 +103,7 @@ def check(head: HttpHead, body: bytes, path: str) -> None:
     if head.status == 404:
         raise (ChannelUnknown(message) if "channel" in message else ResourceUnknown(f"{resource}: {message}"))
     if head.status >= 500:
-        raise StoreClosed(f"{resource}: {code}: {message}")
+        raise ServerUnreachable(f"{resource}: {code}: {message}")
     raise RequestRefused(f"{resource}: {code}: {message}", status=head.status, error_code=code)
 
 

@@ -11,7 +11,7 @@ from typing import Self
 from tidewire.client.cometd import NEW_EVENTS, CometdClient, ReceivedEvent
 from tidewire.client.login import Login
 from tidewire.clock import SystemClock
-from tidewire.errors import PlatformError, StoreClosed
+from tidewire.errors import PlatformError, ServerUnreachable
 
 _OPEN_S = 60.0
 
@@ -72,7 +72,7 @@ class Listener:
             self._opened.result(_OPEN_S)
         except TimeoutError as error:
             self.close()
-            raise StoreClosed(f"{self._channel} could not be subscribed to in time") from error
+            raise ServerUnreachable(f"{self._channel} could not be subscribed to in time") from error
         return self
 
     def __exit__(self, *exc_info: object) -> None:

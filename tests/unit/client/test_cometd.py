@@ -24,9 +24,10 @@ from tidewire.errors import (
     InternalError,
     LimitExceeded,
     LoginFailed,
+    ProtocolViolation,
     ReplayIdInvalid,
+    ServerUnreachable,
     SessionInvalid,
-    StoreClosed,
 )
 
 TOPIC = "/topic/T"
@@ -254,9 +255,9 @@ async def test_closed_client_ends_its_iteration_and_refuses_more(script: BayeuxS
     with pytest.raises(StopAsyncIteration):
         await waiting
     assert [received async for received in client] == []
-    with pytest.raises(StoreClosed):
+    with pytest.raises(ProtocolViolation):
         await client.receive()
-    with pytest.raises(StoreClosed):
+    with pytest.raises(ProtocolViolation):
         await client.subscribe(TOPIC)
 
 
@@ -279,7 +280,7 @@ async def test_server_that_cannot_be_reached_is_tried_again(script: BayeuxScript
         nonlocal tries
         tries += 1
         if tries < 4:
-            raise StoreClosed("nobody there")
+            raise ServerUnreachable("nobody there")
         return script.sign_in()
 
     async with CometdClient(sign_in, min_pause_s=0.001, max_pause_s=0.01) as client:

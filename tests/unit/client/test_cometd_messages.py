@@ -32,8 +32,8 @@ from tidewire.client.cometd_messages import (
         ("403::Subscriber does not have access to the entity in this topic", errors.ChannelForbidden),
         ("403::Restricted channel", errors.ChannelForbidden),
         ("403::Organization total events daily limit exceeded", errors.LimitExceeded),
-        ("503::Server is too busy. Please try your request again later.", errors.StoreClosed),
-        ("500::Internal server error", errors.StoreClosed),
+        ("503::Server is too busy. Please try your request again later.", errors.ServerUnreachable),
+        ("500::Internal server error", errors.ServerUnreachable),
         ("400::Query fields {x} do not exist on the topic entity", errors.RequestRefused),
         ("", errors.RequestRefused),
         ("nonsense", errors.RequestRefused),
@@ -73,8 +73,8 @@ def test_advice_changes_what_it_mentions_legally(given: Any, expected: Advice) -
         (403, errors.ClientUnknown),
         (404, errors.RequestRefused),
         (413, errors.RequestRefused),
-        (429, errors.StoreClosed),
-        (503, errors.StoreClosed),
+        (429, errors.ServerUnreachable),
+        (503, errors.ServerUnreachable),
     ],
 )
 def test_http_status_becomes_an_error_of_ours(status: int, expected: type[errors.PlatformError]) -> None:

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tidewire.client.http_blocking import BlockingHttp
-from tidewire.errors import ConfigInvalid, StoreClosed
+from tidewire.errors import ConfigInvalid, ServerUnreachable
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -78,14 +78,14 @@ def test_body_left_unread_is_not_taken_for_the_next_answer(http: BlockingHttp) -
 
 
 def test_answer_that_breaks_off_is_worth_another_try(http: BlockingHttp) -> None:
-    with pytest.raises(StoreClosed) as failure:
+    with pytest.raises(ServerUnreachable) as failure:
         http.get("/short", {})
     assert failure.value.retryable
     assert http.get("/", {})[1] == b"0123456789"
 
 
 def test_server_that_is_not_there_is_worth_another_try() -> None:
-    with pytest.raises(StoreClosed):
+    with pytest.raises(ServerUnreachable):
         BlockingHttp("http://127.0.0.1:1").get("/", {})
 
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tidewire.client.login import Credentials, Login, login
-from tidewire.errors import ConfigInvalid, LoginFailed, StoreClosed
+from tidewire.errors import ConfigInvalid, LoginFailed, ServerUnreachable
 
 OAUTH = b'{"access_token": "tok", "instance_url": "http://org", "id": "http://org/id/00D1/0051"}'
 SOAP = (
@@ -81,9 +81,9 @@ def test_login_without_a_client_id_uses_soap_and_escapes_the_password(server: Lo
         (400, b'{"error": "invalid_grant"}', LoginFailed),
         (500, b"<faultcode>INVALID_LOGIN</faultcode>", LoginFailed),
         (500, b"<faultcode>sf:LOGIN_MUST_USE_SECURITY_TOKEN</faultcode>", LoginFailed),
-        (500, b"<faultcode>sf:SERVER_UNAVAILABLE</faultcode>", StoreClosed),
-        (500, b'{"error": "temporarily_unavailable"}', StoreClosed),
-        (503, b"busy", StoreClosed),
+        (500, b"<faultcode>sf:SERVER_UNAVAILABLE</faultcode>", ServerUnreachable),
+        (500, b'{"error": "temporarily_unavailable"}', ServerUnreachable),
+        (503, b"busy", ServerUnreachable),
         (200, b"<html>", LoginFailed),
         (200, b"[]", LoginFailed),
     ],
@@ -118,7 +118,7 @@ def test_refused_login_carries_the_servers_reason(
 
 
 def test_login_at_a_port_nobody_listens_on_is_worth_another_try() -> None:
-    with pytest.raises(StoreClosed) as raised:
+    with pytest.raises(ServerUnreachable) as raised:
         login(Credentials("http://127.0.0.1:1", "u", "p"))
     assert raised.value.retryable
 

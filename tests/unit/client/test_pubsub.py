@@ -35,8 +35,8 @@ from tidewire.errors import (
     ReplayIdInvalid,
     RequestRefused,
     SchemaUnknown,
+    ServerUnreachable,
     SessionInvalid,
-    StoreClosed,
     TopicUnknown,
 )
 from tidewire.schema.bitmap import encode_bitmap
@@ -331,7 +331,7 @@ async def test_login_that_cannot_be_had_yet_is_tried_again_at_first_and_later() 
         nonlocal outages
         if outages:
             outages -= 1
-            raise StoreClosed("not now")
+            raise ServerUnreachable("not now")
         return script.sign_in()
 
     async with scripted(script, sign_in) as client:
@@ -479,7 +479,7 @@ async def until_opened_again(stream: Any) -> None:
     for _ in range(2):
         try:
             assert (await stream.publish([{"Number__c": "2"}]))[0].replay_id
-        except StoreClosed:
+        except ServerUnreachable:
             continue
         return
     raise AssertionError("the stream was not opened again")
@@ -517,7 +517,7 @@ async def test_publish_stream_that_breaks_leaves_its_requests_in_doubt() -> None
         await fail(context, "UNAVAILABLE")
 
     async with scripted(Script(publishes=[breaking])) as client, client.publish_stream(TOPIC) as stream:
-        with pytest.raises(StoreClosed) as caught:
+        with pytest.raises(ServerUnreachable) as caught:
             await stream.publish([{"Number__c": "1"}])
     assert caught.value.retryable
 

@@ -27,6 +27,7 @@ from tidewire.errors import (
     ReplayIdExpired,
     ReplayIdInvalid,
     SchemaUnknown,
+    ServerUnreachable,
     SessionInvalid,
     StoreClosed,
     TopicUnknown,
@@ -246,8 +247,8 @@ def test_close_from_another_thread_ends_a_waiting_stream(closes_client: bool) ->
         ("NOT_FOUND", "", TopicUnknown),
         ("NOT_FOUND", "schema.meta.permission", SchemaUnknown),
         ("PERMISSION_DENIED", "topic.meta.permission", AccessDenied),
-        ("INTERNAL", "service.unavailable", StoreClosed),
-        ("UNAVAILABLE", "", StoreClosed),
+        ("INTERNAL", "service.unavailable", ServerUnreachable),
+        ("UNAVAILABLE", "", ServerUnreachable),
         ("RESOURCE_EXHAUSTED", "", LimitExceeded),
         ("DATA_LOSS", "", InternalError),
     ],
@@ -293,7 +294,7 @@ def test_server_out_of_reach_is_retryable() -> None:
     # Nothing listens on port 1 of the loopback address.
     with (
         BlockingPubSubClient("127.0.0.1:1", token="t", org_id="o", instance_url="u", tls_ca=None) as client,
-        pytest.raises(StoreClosed) as caught,
+        pytest.raises(ServerUnreachable) as caught,
     ):
         client.get_topic("/event/A__e")
     assert caught.value.retryable

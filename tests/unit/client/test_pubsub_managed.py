@@ -17,9 +17,9 @@ from tidewire.errors import (
     ManagedStopped,
     ManagedUnknown,
     PlatformError,
+    ProtocolViolation,
     ReplayIdInvalid,
     RequestRefused,
-    StoreClosed,
     TopicUnknown,
 )
 from tidewire.schema.proto import pubsub_pb2 as pb
@@ -278,7 +278,7 @@ async def test_commit_on_a_subscription_that_failed_or_was_closed_does_not_wait(
         waiting = asyncio.create_task(subscription.commit(render_replay_id(1)))
         await asyncio.sleep(0)
         await subscription.close()
-        with pytest.raises(StoreClosed):
+        with pytest.raises(ProtocolViolation):
             await waiting
 
 

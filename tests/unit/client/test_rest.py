@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tidewire.cli.main import cli
 from tidewire.client.login import Login
 from tidewire.client.rest import RestClient
-from tidewire.errors import RequestRefused, SessionInvalid, StoreClosed
+from tidewire.errors import RequestRefused, ServerUnreachable, SessionInvalid
 
 GONE = [{"message": "Session expired or invalid", "errorCode": "INVALID_SESSION_ID"}]
 Answers = dict[tuple[str, str], tuple[int, object]]
@@ -129,7 +129,7 @@ def test_answer_that_is_not_json_is_refused_in_words(scripted: Scripted, answer:
 
 
 def test_server_that_is_not_there_is_worth_another_try() -> None:
-    with pytest.raises(StoreClosed):
+    with pytest.raises(ServerUnreachable):
         RestClient(Login("t", "http://127.0.0.1:1", "00D")).describe()
 
 

@@ -15,7 +15,7 @@ from tests.unit.client.test_login import OAUTH, LoginServer
 from tidewire.client.login import Login
 from tidewire.client.pubsub_messages import Fetched, Received
 from tidewire.clock import ManualClock, SystemClock
-from tidewire.errors import ConfigInvalid, ReplayIdInvalid, SessionInvalid, StoreClosed
+from tidewire.errors import ConfigInvalid, ReplayIdInvalid, ServerUnreachable, SessionInvalid
 from tidewire.pipeline.bus import (
     SERVER_OPTIONS,
     Bus,
@@ -195,7 +195,7 @@ def test_bounded_read_of_a_server_that_never_answers_fails(one_page: HistoryBus)
     bus = Bus(settings_for(one_page), SystemClock())
     index = PositionIndex(bus, 0, SystemClock(), answer_s=0.2)
     try:
-        with pytest.raises(StoreClosed, match="has not answered the subscription"):
+        with pytest.raises(ServerUnreachable, match="has not answered the subscription"):
             index.wait_for_rows(0, 1, settle_s=0)
     finally:
         index.close()
@@ -272,7 +272,7 @@ def test_index_that_is_full_hands_out_what_it_has_and_goes_on(server: HistoryBus
 def test_stream_that_the_server_ends_is_opened_again_and_not_for_ever(server: HistoryBus) -> None:
     server.end_every = True
     bus = Bus(replace(settings_for(server), retry_s=0.3), SystemClock())
-    with pytest.raises(StoreClosed, match="ended the subscription"):
+    with pytest.raises(ServerUnreachable, match="ended the subscription"):
         next(bus.stream(0, threading.Event()))
     assert 2 <= server.subscriptions < 20
 

@@ -18,8 +18,8 @@ from tidewire.errors import (
     ReplayIdInvalid,
     RequestRefused,
     ResourceUnknown,
+    ServerUnreachable,
     SessionInvalid,
-    StoreClosed,
 )
 from tidewire.pipeline.bus import Bus, BusSettings
 from tidewire.pipeline.log_export import Incarnation, LogPlan, find_export
@@ -36,7 +36,7 @@ from tidewire.pipeline.web import check
         (403, [{"errorCode": "INSUFFICIENT_ACCESS_OR_READONLY", "message": "no"}], AccessDenied),
         (404, [{"errorCode": "NOT_FOUND", "message": "The channel you requested"}], ChannelUnknown),
         (404, "a page", ResourceUnknown),
-        (503, {"odd": True}, StoreClosed),
+        (503, {"odd": True}, ServerUnreachable),
         (418, [], RequestRefused),
     ],
 )

@@ -19,8 +19,8 @@ from tidewire.errors import (
     PlatformError,
     ReplayIdExpired,
     ReplayIdInvalid,
+    ServerUnreachable,
     SessionInvalid,
-    StoreClosed,
     TopicUnknown,
 )
 from tidewire.pipeline.bus import BusSettings
@@ -140,7 +140,7 @@ def test_events_over_tls_are_the_same_and_a_strange_certificate_is_refused(
     assert read_batch(settings_for(server, **secure, tls_ca=str(server.ca_path))) == read_batch(
         settings_for(server)
     )
-    with pytest.raises(StoreClosed, match=r"(?i)certificate"):
+    with pytest.raises(ServerUnreachable, match=r"(?i)certificate"):
         read_batch(settings_for(server, **secure, tls=True, retry_s=0.1))
 
 

@@ -57,6 +57,7 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
     e.DiskFull: _UNAVAILABLE,
     e.WriteConflict: _UNAVAILABLE,
     e.StoreLocked: _UNAVAILABLE,
+    e.ServerUnreachable: _UNAVAILABLE,
     e.OutcomeUnknown: ("UNKNOWN", "service.unavailable"),
     e.LogCorrupt: _INTERNAL,
     e.InternalError: _INTERNAL,
@@ -204,7 +205,7 @@ def render_failure(error: e.PlatformError, *, rpc: str, rpc_id: str, tenant: str
 def _cause(error: e.PlatformError) -> str:
     """The error on one line of ASCII, without a stack; of our own side's only its name."""
     name = type(error).__name__
-    if isinstance(error, e.StorageError | e.InternalError | e.ConfigInvalid):
+    if isinstance(error, e.StorageError | e.ServerUnreachable | e.InternalError | e.ConfigInvalid):
         return name
     text = " ".join(error.message.split())[:_MAX_CAUSE]
     return f"{name}: {text}".encode("ascii", "replace").decode()

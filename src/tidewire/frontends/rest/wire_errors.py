@@ -123,6 +123,7 @@ REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.StoreLocked: RestError(503, "SERVER_UNAVAILABLE", text=_UNAVAILABLE),
     errors.LogCorrupt: RestError(500, "UNKNOWN_EXCEPTION", text=_UNEXPECTED),
     errors.SlowConsumer: RestError(503, "SERVER_UNAVAILABLE", text=_UNAVAILABLE),
+    errors.ServerUnreachable: RestError(503, "SERVER_UNAVAILABLE", text=_UNAVAILABLE),
     errors.ConfigInvalid: RestError(500, "UNKNOWN_EXCEPTION", text=_UNEXPECTED),
     errors.InternalError: RestError(500, "UNKNOWN_EXCEPTION", text=_UNEXPECTED),
 }

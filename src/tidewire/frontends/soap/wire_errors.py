@@ -134,6 +134,7 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
     errors.StoreLocked: _UNAVAILABLE,
     errors.LogCorrupt: _UNEXPECTED,
     errors.SlowConsumer: _UNAVAILABLE,
+    errors.ServerUnreachable: _UNAVAILABLE,
     errors.ConfigInvalid: _UNEXPECTED,
     errors.InternalError: _UNEXPECTED,
 }

@@ -44,7 +44,9 @@ def test_failure_carries_the_trailers_that_clients_branch_on(cls: type[errors.Pl
 @pytest.mark.parametrize("cls", errors.leaf_errors(), ids=lambda cls: cls.code)
 def test_failure_of_the_server_itself_says_nothing_internal(cls: type[errors.PlatformError]) -> None:
     status, text, _ = failure_of(cls("/var/lib/secret.db"))
-    if issubclass(cls, errors.StorageError | errors.InternalError | errors.ConfigInvalid):
+    if issubclass(
+        cls, errors.StorageError | errors.ServerUnreachable | errors.InternalError | errors.ConfigInvalid
+    ):
         assert status in {"UNAVAILABLE", "UNKNOWN", "INTERNAL"}
         assert "secret" not in text
 
