@@ -6,8 +6,8 @@ text, as is Bayeux, whose clients know its words.
 
 from __future__ import annotations
 
-from tidewire.frontends.rest.listener_errors import try_render_refusal
-from tidewire.frontends.soap.listener_errors import render_refusal as render_soap_refusal
+from tidewire.frontends.rest.listener_errors import try_render_listener_error
+from tidewire.frontends.soap.listener_errors import render_listener_error as render_soap_error
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.routes import render_plain_refusal
 
@@ -15,5 +15,5 @@ from tidewire.transport.routes import render_plain_refusal
 def render_refusal(request: HttpRequest, status: int, text: str) -> HttpResponse:
     """The answer to a request that no handler gets to see."""
     if request.raw_path.startswith("/services/Soap/"):
-        return render_soap_refusal(request, status, text)
-    return try_render_refusal(request, status, text) or render_plain_refusal(request, status, text)
+        return render_soap_error(request, status, text)
+    return try_render_listener_error(request, status, text) or render_plain_refusal(request, status, text)

@@ -22,7 +22,7 @@ from tidewire.frontends.rest.cors import try_answer_preflight
 from tidewire.frontends.rest.oauth.browser import SESSION_COOKIE, read_cookie
 from tidewire.frontends.rest.oauth.forms import client_credentials, given_parameters
 from tidewire.frontends.rest.wire import parse_form, parse_segments, parse_token
-from tidewire.frontends.soap.addressee import parse_addressee
+from tidewire.frontends.soap.request_routing import parse_routing_keys
 from tidewire.server.front import OrgFront
 from tidewire.server.orgs import OpenOrg, Orgs
 from tidewire.server.probes import PATHS, Probes
@@ -99,10 +99,10 @@ class OrgRouter:
 
     async def _choose(self, request: HttpRequest) -> str:
         if request.method == "POST" and request.raw_path.startswith("/services/Soap/"):
-            addressee = parse_addressee(request.body)
-            if addressee.token:
-                return await self._orgs.of_token(addressee.token)
-            return await self._orgs.of_login(addressee.username)
+            keys = parse_routing_keys(request.body)
+            if keys.token:
+                return await self._orgs.of_token(keys.token)
+            return await self._orgs.of_login(keys.username)
         match parse_segments(request.raw_path) or ():
             case ("services", "oauth2", "token"):
                 return await self._choose_grantor(request)

@@ -87,7 +87,7 @@ class Api(Protocol):
     ) -> HttpResponse:
         """The answer to a request that is a part of another one; raises PlatformError."""
 
-    def over(self, gate: Gate) -> Api:
+    def view_for(self, gate: Gate) -> Api:
         """The same resources over another gate."""
 
 

@@ -19,9 +19,9 @@ from tidewire.errors import (
     ValueMalformed,
 )
 from tidewire.frontends.rest.calls import Api, ApiCall, object_in_path, render_answer, require_version
-from tidewire.frontends.rest.records import render_published, render_record
+from tidewire.frontends.rest.record_json import render_published, render_record
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
-from tidewire.frontends.rest.wire_errors import render_error_entry, render_refusal
+from tidewire.frontends.rest.wire_errors import render_error_entry, render_protocol_error
 from tidewire.gate.duplicate_upserts import refuse_repeated
 from tidewire.gate.editable_fields import unknown_column
 from tidewire.gate.mixed_creates import Created, create_together
@@ -115,7 +115,7 @@ async def upsert_collection(api: Api, call: ApiCall) -> HttpResponse:
     is_key = key is not None and key.name in entity.keys and key.name in readable
     if key is None or not is_key:
         message = f"Provided external ID field does not exist or is not accessible: {field_name[:80]}"
-        return render_refusal(call.request, 404, "NOT_FOUND", message)
+        return render_protocol_error(call.request, 404, "NOT_FOUND", message)
     body = parse_json_object(call.request)
     upserts, refusals = [], {}
     for index, (given, values) in enumerate(_parse_records(body)):

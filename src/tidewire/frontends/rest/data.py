@@ -16,15 +16,15 @@ from tidewire.delivery.allocations import Allocations
 from tidewire.errors import ResourceUnknown
 from tidewire.frontends.rest import (
     deploys,
+    describe,
     layouts,
     limits,
     list_views,
-    objects,
     push,
     queries,
     recent,
     replication,
-    rows,
+    single_records,
 )
 from tidewire.frontends.rest.calls import Api, ApiCall, Route
 from tidewire.frontends.rest.collections import (
@@ -43,11 +43,11 @@ from tidewire.frontends.rest.composite.subrequests import (
     run_tooling_composite,
 )
 from tidewire.frontends.rest.composite.tree import create_tree
-from tidewire.frontends.rest.conditions import ChangeTimes
-from tidewire.frontends.rest.namespaces import enter, leave, namespace_of
+from tidewire.frontends.rest.conditional_requests import ChangeTimes
+from tidewire.frontends.rest.default_namespace import enter, leave, namespace_of
 from tidewire.frontends.rest.tooling import api as tooling
-from tidewire.frontends.rest.wire import method_refused
-from tidewire.frontends.rest.xml_form import as_xml, wants_xml
+from tidewire.frontends.rest.wire import method_not_allowed
+from tidewire.frontends.rest.xml_bodies import as_xml, wants_xml
 from tidewire.gate.api_usage import USAGE_HEADER
 from tidewire.gate.query_cursors import QueryCursors
 from tidewire.gate.query_pages import Kept, QueryPages
@@ -103,7 +103,7 @@ class DataApi:
         """Since when descriptions have been as they are."""
         return self._changes
 
-    def over(self, gate: Gate) -> DataApi:
+    def view_for(self, gate: Gate) -> DataApi:
         """The same resources over another gate."""
         return DataApi(gate, self._cursors, self._clock, self._generic, self.allocations, self._changes)
 
@@ -153,7 +153,7 @@ def _find(
     route, arguments = _match(segments)
     handler = route.methods.get(method)
     if handler is None:
-        raise method_refused(method, route.methods)
+        raise method_not_allowed(method, route.methods)
     return route, handler, ApiCall(request, version, principal, arguments)
 
 
@@ -174,12 +174,12 @@ def _candidates(length: int, first: str) -> tuple[Route[Api], ...]:
 
 
 ROUTES: tuple[Route[Api], ...] = (
-    *objects.ROUTES,
+    *describe.ROUTES,
     *push.ROUTES,
     *replication.ROUTES,
     *layouts.ROUTES,
     *list_views.ROUTES,
-    *rows.ROUTES,
+    *single_records.ROUTES,
     *queries.ROUTES,
     *recent.ROUTES,
     *limits.ROUTES,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tidewire.errors import ResourceUnknown
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
-from tidewire.frontends.rest.records import render_record
-from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.frontends.rest.record_json import render_record
+from tidewire.frontends.rest.wire_errors import render_protocol_error
 from tidewire.gate.metadata.registry import component_id
 from tidewire.gate.monitoring import ListRead
 from tidewire.ids import try_normalise_id
@@ -70,7 +70,7 @@ async def read_view(api: Api, call: ApiCall) -> HttpResponse:
     limit = _whole(call, "limit", _DEFAULT_ROWS)
     offset = _whole(call, "offset", 0)
     if limit is None or offset is None or limit < 1:
-        return render_refusal(
+        return render_protocol_error(
             call.request, 400, "INVALID_PARAMETER", f"limit and offset take numbers up to {_MAX_ROWS}"
         )
     # Names are the catalog's, and numbers are numbers.

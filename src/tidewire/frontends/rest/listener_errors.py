@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tidewire.frontends.rest.bulk.classic_wire import render_failure
 from tidewire.frontends.rest.wire import NO_STORE, render_json
-from tidewire.frontends.rest.wire_errors import render_refusal
-from tidewire.frontends.rest.xml_form import as_xml, wants_xml
+from tidewire.frontends.rest.wire_errors import render_protocol_error
+from tidewire.frontends.rest.xml_bodies import as_xml, wants_xml
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _CODES = {
@@ -23,7 +23,7 @@ _CODES = {
 _OTHER = "INVALID_REQUEST"
 
 
-def try_render_refusal(request: HttpRequest, status: int, text: str) -> HttpResponse | None:
+def try_render_listener_error(request: HttpRequest, status: int, text: str) -> HttpResponse | None:
     """The answer to a refused request; None if its path is none of ours."""
     path = request.raw_path
     if _is_under(path, "/services/async"):
@@ -33,7 +33,7 @@ def try_render_refusal(request: HttpRequest, status: int, text: str) -> HttpResp
         return render_json(request, status, error, (NO_STORE,))
     if not path.startswith("/services/"):
         return None
-    response = render_refusal(request, status, _CODES.get(status, _OTHER), text)
+    response = render_protocol_error(request, status, _CODES.get(status, _OTHER), text)
     return as_xml(response, "Errors") if wants_xml(request) else response
 
 

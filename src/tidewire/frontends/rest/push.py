@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidewire.errors import BodyMalformed, RequiredFieldMissing
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
-from tidewire.frontends.rest.xml_form import parse_body
+from tidewire.frontends.rest.xml_bodies import parse_body
 from tidewire.matching.generic import FIRST_VERSION, PushEvent
 from tidewire.transport.http import HttpResponse
 

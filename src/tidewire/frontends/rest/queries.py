@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tidewire.errors import SearchMalformed, SoqlSyntaxError
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer, require_version
-from tidewire.frontends.rest.columns import render_columns
-from tidewire.frontends.rest.records import render_page, render_plans, render_record
-from tidewire.frontends.rest.search_text import parse_search_body, parse_search_query
+from tidewire.frontends.rest.parameterized_search import parse_search_body, parse_search_query
+from tidewire.frontends.rest.query_columns import render_columns
+from tidewire.frontends.rest.record_json import render_page, render_plans, render_record
 from tidewire.frontends.rest.wire import POSITION_HEADER, parse_batch_size
-from tidewire.frontends.rest.xml_form import parse_body
+from tidewire.frontends.rest.xml_bodies import parse_body
 from tidewire.gate.monitoring import QueryRead
 from tidewire.gate.query_pages import AnswerPage
 from tidewire.schema.standard.monitoring import API

@@ -7,8 +7,8 @@ read anew, by what the user may see then.
 from __future__ import annotations
 
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
-from tidewire.frontends.rest.records import render_record
-from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.frontends.rest.record_json import render_record
+from tidewire.frontends.rest.wire_errors import render_protocol_error
 from tidewire.gate.recent_items import MAX_RECENT
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -47,7 +47,7 @@ async def list_recent(api: Api, call: ApiCall) -> HttpResponse:
     """The records that the caller used last, of whatever object."""
     text = call.request.query.get("limit", str(MAX_RECENT))
     if not (text.isascii() and text.isdecimal() and 1 <= len(text) <= 4 and 1 <= int(text) <= MAX_RECENT):
-        return render_refusal(
+        return render_protocol_error(
             call.request, 400, "INVALID_PARAMETER", f"limit takes a number from 1 to {MAX_RECENT}"
         )
     return render_answer(api, call, 200, await read_recent(api, call, int(text)))

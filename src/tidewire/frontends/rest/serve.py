@@ -18,16 +18,16 @@ from tidewire.errors import (
     ResourceUnknown,
     SessionError,
 )
-from tidewire.frontends.rest.admin import AdminApi
 from tidewire.frontends.rest.bulk.classic import ClassicApi
 from tidewire.frontends.rest.bulk.jobs import JobsApi
 from tidewire.frontends.rest.cors import try_answer_preflight, with_cors
 from tidewire.frontends.rest.data import DataApi
-from tidewire.frontends.rest.database import DatabaseApi
-from tidewire.frontends.rest.lake import LakeApi, LakeView
-from tidewire.frontends.rest.log_export import LogExportApi
+from tidewire.frontends.rest.management.database import DatabaseApi
+from tidewire.frontends.rest.management.log_export import LogExportApi
+from tidewire.frontends.rest.management.logins import AdminApi
+from tidewire.frontends.rest.management.pipeline import LakeApi, LakeView
+from tidewire.frontends.rest.management.status import StreamsApi
 from tidewire.frontends.rest.oauth.api import OAuthApi
-from tidewire.frontends.rest.streams import StreamsApi
 from tidewire.frontends.rest.wire import (
     NO_STORE,
     parse_address,
@@ -40,7 +40,7 @@ from tidewire.frontends.rest.wire import (
     require_method,
 )
 from tidewire.frontends.rest.wire_errors import render_error
-from tidewire.frontends.rest.xml_form import as_xml, wants_xml
+from tidewire.frontends.rest.xml_bodies import as_xml, wants_xml
 from tidewire.gate.query_cursors import QueryCursors
 from tidewire.gate.query_pages import Kept
 from tidewire.gate.records import Call, Gate

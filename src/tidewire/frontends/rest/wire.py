@@ -56,10 +56,10 @@ _CREDENTIALS = re.compile(r"(?:bearer|oauth) +(\S+) *", re.IGNORECASE)
 def require_method(request: HttpRequest, *allowed: str) -> None:
     """Raise MethodNotAllowed if a resource does not have the method of a request."""
     if request.method not in allowed:
-        raise method_refused(request.method, allowed)
+        raise method_not_allowed(request.method, allowed)
 
 
-def method_refused(method: str, allowed: Iterable[str]) -> MethodNotAllowed:
+def method_not_allowed(method: str, allowed: Iterable[str]) -> MethodNotAllowed:
     """The error for a method that a resource does not have."""
     names = tuple(allowed)
     return MethodNotAllowed(

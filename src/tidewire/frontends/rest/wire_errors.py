@@ -208,6 +208,6 @@ def _place_in_body(body: bytes, error: PlatformError) -> str:
     return f"[line:{line}, column:{column}]"
 
 
-def render_refusal(request: HttpRequest, status: int, error_code: str, message: str) -> HttpResponse:
+def render_protocol_error(request: HttpRequest, status: int, error_code: str, message: str) -> HttpResponse:
     """An answer to a mistake that only this protocol can make, such as a stale query locator."""
     return render_json(request, status, [{"message": message, "errorCode": error_code}], (NO_STORE,))

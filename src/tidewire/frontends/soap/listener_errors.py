@@ -7,7 +7,7 @@ from tidewire.frontends.soap.wire import CONTENT_TYPE, PARTNER, parse_dialect, r
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 
-def render_refusal(request: HttpRequest, status: int, text: str) -> HttpResponse:
+def render_listener_error(request: HttpRequest, status: int, text: str) -> HttpResponse:
     """A fault that blames the message, or us. Its status stays what it is: clients and proxies act on that."""
     try:
         dialect = parse_dialect(request.raw_path)

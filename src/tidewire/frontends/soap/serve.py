@@ -16,11 +16,11 @@ from tidewire.errors import (
     ResourceUnknown,
     SessionInvalid,
 )
-from tidewire.frontends.soap import describe, dml, joining, layouts, query, users, utility
+from tidewire.frontends.soap import describe, dml, layouts, merge_convert, query, users, utility
 from tidewire.frontends.soap.calls import Operation, Services, SoapCall
+from tidewire.frontends.soap.default_namespace import enter, leave, namespace_of
 from tidewire.frontends.soap.metadata.operations import METADATA_OPERATIONS
-from tidewire.frontends.soap.namespaces import enter, leave, namespace_of
-from tidewire.frontends.soap.refused import REFUSED
+from tidewire.frontends.soap.unsupported_calls import REFUSED
 from tidewire.frontends.soap.wire import (
     CONTENT_TYPE,
     METADATA,
@@ -50,7 +50,7 @@ _PAGE_STATUS: dict[type[PlatformError], int] = {ResourceUnknown: 404, SessionInv
 
 OPERATIONS: dict[str, Operation] = {
     "changeOwnPassword": utility.change_own_password,
-    "convertLead": joining.convert_lead,
+    "convertLead": merge_convert.convert_lead,
     "create": dml.create,
     "delete": dml.delete,
     "describeAllTabs": layouts.describe_all_tabs,
@@ -74,7 +74,7 @@ OPERATIONS: dict[str, Operation] = {
     "getUserInfo": users.get_user_info,
     "invalidateSessions": utility.invalidate_sessions,
     "logout": users.logout,
-    "merge": joining.merge,
+    "merge": merge_convert.merge,
     "query": query.query,
     "queryAll": query.query_all,
     "queryMore": query.query_more,

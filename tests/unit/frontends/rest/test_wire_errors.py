@@ -6,7 +6,7 @@ import pytest
 
 from tidewire import errors
 from tidewire.errors import PlatformError, leaf_errors
-from tidewire.frontends.rest.wire_errors import REST_ERRORS, render_error, render_refusal
+from tidewire.frontends.rest.wire_errors import REST_ERRORS, render_error, render_protocol_error
 from tidewire.transport.http import HttpRequest
 
 GET = HttpRequest("GET", "/services/data/v59.0/x", {})
@@ -147,5 +147,5 @@ def test_unauthorised_answer_says_how_to_sign_in() -> None:
 
 
 def test_refusal_has_the_form_of_an_error() -> None:
-    response = render_refusal(GET, 400, "INVALID_QUERY_LOCATOR", "invalid query locator")
+    response = render_protocol_error(GET, 400, "INVALID_QUERY_LOCATOR", "invalid query locator")
     assert response.body == b'[{"message":"invalid query locator","errorCode":"INVALID_QUERY_LOCATOR"}]'

@@ -6,7 +6,7 @@ import pytest
 
 from tests.orgs import READER, TestOrg
 from tests.unit.frontends.soap.caller import sign_in
-from tidewire.frontends.soap.refused import REFUSED
+from tidewire.frontends.soap.unsupported_calls import REFUSED
 
 ACCOUNT = "<sObjectType>Account</sObjectType>"
 HIDDEN = "<sObjectType>Opportunity</sObjectType>"

@@ -33,12 +33,12 @@ from tidewire.frontends.rest.bulk.classic_wire import (
     render_result_list,
     render_xml_record,
 )
-from tidewire.frontends.rest.bulk.forms import parse_word
-from tidewire.frontends.rest.bulk.results import CSV_TYPE, iter_query_csv
+from tidewire.frontends.rest.bulk.csv_results import CSV_TYPE, iter_query_csv
+from tidewire.frontends.rest.bulk.wire import parse_word
 from tidewire.frontends.rest.calls import ApiCall, Route
 from tidewire.frontends.rest.wire import (
     NO_STORE,
-    method_refused,
+    method_not_allowed,
     parse_default_namespace,
     parse_token,
     render_origin,
@@ -98,7 +98,7 @@ class ClassicApi:
                 continue
             handler = route.methods.get(request.method)
             if handler is None:
-                raise method_refused(request.method, route.methods)
+                raise method_not_allowed(request.method, route.methods)
             return await handler(self, ApiCall(request, version, principal, arguments))
         raise ResourceUnknown("The requested resource does not exist")
 

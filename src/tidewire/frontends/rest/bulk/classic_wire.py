@@ -16,7 +16,7 @@ import orjson
 from tidewire import errors
 from tidewire.errors import BodyMalformed, BodyTooLarge, JobInvalid, PlatformError, VersionUnsupported
 from tidewire.events import Value
-from tidewire.frontends.rest.bulk.forms import (
+from tidewire.frontends.rest.bulk.wire import (
     parse_operation,
     parse_text,
     parse_word,

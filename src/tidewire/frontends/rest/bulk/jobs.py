@@ -16,29 +16,29 @@ from tidewire.errors import (
     MediaTypeUnsupported,
     ResourceUnknown,
 )
-from tidewire.frontends.rest.bulk.forms import (
+from tidewire.frontends.rest.bulk.csv_results import (
+    CSV_TYPE,
+    iter_outcomes_csv,
+    iter_query_csv,
+    iter_unprocessed_csv,
+)
+from tidewire.frontends.rest.bulk.multipart import parse_form_job
+from tidewire.frontends.rest.bulk.wire import (
     ingest_request,
     parse_word,
     query_request,
     render_job,
     render_job_info,
 )
-from tidewire.frontends.rest.bulk.multipart import parse_form_job
-from tidewire.frontends.rest.bulk.results import (
-    CSV_TYPE,
-    iter_outcomes_csv,
-    iter_query_csv,
-    iter_unprocessed_csv,
-)
 from tidewire.frontends.rest.calls import ApiCall, Route
 from tidewire.frontends.rest.wire import (
     NO_STORE,
-    method_refused,
+    method_not_allowed,
     parse_default_namespace,
     parse_json_object,
     render_json,
 )
-from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.frontends.rest.wire_errors import render_protocol_error
 from tidewire.gate.records import Gate
 from tidewire.jobs.model import (
     DELIMITERS,
@@ -86,12 +86,12 @@ class JobsApi:
                 continue
             handler = route.methods.get(request.method)
             if handler is None:
-                raise method_refused(request.method, route.methods)
+                raise method_not_allowed(request.method, route.methods)
             try:
                 return await handler(self, ApiCall(request, version, principal, arguments))
             except JobInvalid as error:
                 code = str(error.details.get("reason", "InvalidJob")).upper()
-                return render_refusal(request, 400, code, error.message)
+                return render_protocol_error(request, 400, code, error.message)
         raise ResourceUnknown("The requested resource does not exist")
 
     async def create_ingest(self, call: ApiCall) -> HttpResponse:

@@ -210,7 +210,7 @@ async def run_as_one(api: Api, call: ApiCall, subrequests: Sequence[Subrequest])
     ran: list[Answer] = []
 
     async def run_all(gate: Gate) -> list[Answer]:
-        ran[:] = await _run_in_order(api.over(gate), call, subrequests, is_joined=True)
+        ran[:] = await _run_in_order(api.view_for(gate), call, subrequests, is_joined=True)
         return ran
 
     try:

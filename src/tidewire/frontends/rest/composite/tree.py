@@ -14,7 +14,7 @@ from tidewire.frontends.rest.calls import Api, ApiCall, object_in_path, render_a
 from tidewire.frontends.rest.collections import MAX_RECORDS, render_failure
 from tidewire.frontends.rest.composite.references import check_depth
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
-from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.frontends.rest.wire_errors import render_protocol_error
 from tidewire.gate.joined_calls import run_joined
 from tidewire.gate.publishing import event_object, knows_event
 from tidewire.gate.records import Gate
@@ -65,7 +65,7 @@ async def create_tree(api: Api, call: ApiCall) -> HttpResponse:
     nodes = _parse_nodes(body.get("records"), root, await _links(api.gate, call))
     if any(not node.reference_id for node in nodes):
         message = "Include a reference ID for each record in the request."
-        return render_refusal(call.request, 400, "INVALID_INPUT", message)
+        return render_protocol_error(call.request, 400, "INVALID_INPUT", message)
     refused = [i for i, node in enumerate(nodes) if node.refusal]
     if refused:
         results = [_render_error(nodes[i], _refusal(nodes[i].refusal)) for i in refused]

@@ -16,7 +16,7 @@ from tidewire.errors import (
     SoqlSyntaxError,
 )
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer, render_empty
-from tidewire.frontends.rest.columns import render_columns
+from tidewire.frontends.rest.query_columns import render_columns
 from tidewire.frontends.rest.tooling.model import FULL_NAME, METADATA, Row, Seen, ToolingObject
 from tidewire.frontends.rest.tooling.objects import TOOLING_OBJECTS
 from tidewire.frontends.rest.tooling.query import (

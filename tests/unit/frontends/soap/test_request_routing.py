@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidewire.frontends.soap.addressee import Addressee, parse_addressee
+from tidewire.frontends.soap.request_routing import RoutingKeys, parse_routing_keys
 
 ENVELOPE = (
     '<?xml version="1.0"?><e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/" xmlns:u="urn:partner">'
@@ -14,12 +14,12 @@ SESSION = "<u:SessionHeader><u:sessionId> 00D&#33;<![CDATA[abc]]> </u:sessionId>
 LOGIN = "<u:login><u:username> ann@example.org </u:username><u:password>x</u:password></u:login>"
 
 
-def parse(header: str = "", body: str = "") -> Addressee:
-    return parse_addressee(ENVELOPE.format(header=header, body=body).encode())
+def parse(header: str = "", body: str = "") -> RoutingKeys:
+    return parse_routing_keys(ENVELOPE.format(header=header, body=body).encode())
 
 
 def test_token_is_read_as_the_parser_of_the_call_reads_it() -> None:
-    assert parse(SESSION, "<u:query/>") == Addressee(token="00D!abc")
+    assert parse(SESSION, "<u:query/>") == RoutingKeys(token="00D!abc")
 
 
 def test_headers_before_the_session_do_not_hide_it() -> None:
@@ -27,12 +27,12 @@ def test_headers_before_the_session_do_not_hide_it() -> None:
 
 
 def test_login_tells_its_user_name_and_no_other_operation_does() -> None:
-    assert parse("", LOGIN) == Addressee(username="ann@example.org")
-    assert parse("", LOGIN.replace("login", "create")) == Addressee()
+    assert parse("", LOGIN) == RoutingKeys(username="ann@example.org")
+    assert parse("", LOGIN.replace("login", "create")) == RoutingKeys()
 
 
 def test_session_id_elsewhere_is_none() -> None:
-    assert parse("", f"<u:create>{SESSION}</u:create>") == Addressee()
+    assert parse("", f"<u:create>{SESSION}</u:create>") == RoutingKeys()
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_session_id_elsewhere_is_none() -> None:
     ],
 )
 def test_what_is_not_an_envelope_tells_nothing(body: bytes) -> None:
-    assert parse_addressee(body) == Addressee()
+    assert parse_routing_keys(body) == RoutingKeys()

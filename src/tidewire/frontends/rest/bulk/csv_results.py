@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 
 from tidewire.errors import JobInvalid
-from tidewire.frontends.rest.bulk.forms import render_cell, render_row_error
+from tidewire.frontends.rest.bulk.wire import render_cell, render_row_error
 from tidewire.jobs.csv_rows import render_csv
 from tidewire.jobs.model import Batch, Job, Outcome
 from tidewire.jobs.service import BulkJobs

@@ -13,25 +13,30 @@ from tidewire.errors import (
     ResourceUnknown,
 )
 from tidewire.events import Value
-from tidewire.frontends.rest import related
+from tidewire.frontends.rest import relationship_paths as related
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, render_empty
-from tidewire.frontends.rest.conditions import (
+from tidewire.frontends.rest.conditional_requests import (
     check_conditions,
     is_conditional,
     record_validators,
     try_answer_unchanged,
 )
-from tidewire.frontends.rest.objects import describe_briefly
+from tidewire.frontends.rest.describe import describe_briefly
 from tidewire.frontends.rest.queries import answer_page
 from tidewire.frontends.rest.recent import wants_noting
-from tidewire.frontends.rest.records import (
+from tidewire.frontends.rest.record_json import (
     render_created,
     render_published,
     render_single,
     render_upserted,
 )
-from tidewire.frontends.rest.wire import POSITION_HEADER, method_refused, parse_batch_size, without_attributes
-from tidewire.frontends.rest.xml_form import parse_body
+from tidewire.frontends.rest.wire import (
+    POSITION_HEADER,
+    method_not_allowed,
+    parse_batch_size,
+    without_attributes,
+)
+from tidewire.frontends.rest.xml_bodies import parse_body
 from tidewire.gate.publishing import refuse_event
 from tidewire.gate.records import Write
 from tidewire.ids import try_normalise_id
@@ -99,7 +104,7 @@ async def update_record(api: Api, call: ApiCall) -> HttpResponse:
 async def create_by_empty_id(api: Api, call: ApiCall) -> HttpResponse:
     """Make a record by `sobjects/X/Id`, which is an upsert without an id."""
     if call.arguments[1].lower() != "id":
-        raise method_refused("POST", ("GET", "PATCH", "DELETE"))
+        raise method_not_allowed("POST", ("GET", "PATCH", "DELETE"))
     return await create(api, call)
 
 

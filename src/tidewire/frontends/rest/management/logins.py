@@ -15,7 +15,7 @@ from tidewire.access.logins import Logins
 from tidewire.access.scopes import render_scopes
 from tidewire.access.sessions import SessionEntry
 from tidewire.errors import DefinitionInvalid, MethodNotAllowed, RequiredFieldMissing, ResourceUnknown
-from tidewire.frontends.rest.wire import NO_STORE, method_refused, parse_json_object, render_json
+from tidewire.frontends.rest.wire import NO_STORE, method_not_allowed, parse_json_object, render_json
 from tidewire.gate.records import Call
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -99,7 +99,7 @@ class AdminApi:
                 password = await self._logins.reset_password(call, user_id)
                 return _render(request, {"NewPassword": password})
             case method:
-                raise method_refused(method, ("GET", "POST", "DELETE"))
+                raise method_not_allowed(method, ("GET", "POST", "DELETE"))
 
     async def _list_apps(self, request: HttpRequest, call: Call) -> HttpResponse:
         apps = await self._apps.entries(call)

@@ -10,10 +10,10 @@ from tidewire.access.principal import Principal
 from tidewire.errors import ResourceUnknown
 from tidewire.frontends.rest import event_schema
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
-from tidewire.frontends.rest.conditions import Validators, etag_of, try_answer_unchanged
+from tidewire.frontends.rest.conditional_requests import Validators, etag_of, try_answer_unchanged
 from tidewire.frontends.rest.identity import identity_url
 from tidewire.frontends.rest.recent import read_recent
-from tidewire.frontends.rest.wire_errors import render_refusal
+from tidewire.frontends.rest.wire_errors import render_protocol_error
 from tidewire.gate.describe import (
     ChildLink,
     render_describe,
@@ -191,7 +191,7 @@ async def _schema(api: Api, call: ApiCall, load: Callable[[], Awaitable[str]]) -
         raise ResourceUnknown("The requested resource does not exist")
     payload_format = call.request.query.get("payloadFormat")
     if not event_schema.is_format_valid(payload_format, call.version):
-        return render_refusal(
+        return render_protocol_error(
             call.request,
             400,
             "INVALID_PARAMETER",

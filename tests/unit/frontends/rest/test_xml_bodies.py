@@ -10,7 +10,7 @@ import pytest
 from tests.orgs import TestOrg
 from tests.unit.frontends.rest.caller import Caller, header, sign_in
 from tidewire.errors import BodyMalformed, BodyTooLarge, PlatformError
-from tidewire.frontends.rest.xml_form import parse_body, render_xml, wants_xml
+from tidewire.frontends.rest.xml_bodies import parse_body, render_xml, wants_xml
 from tidewire.transport.http import HttpRequest
 
 XML = "application/xml"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from tidewire.frontends.rest.records import render_created, render_page, render_published, render_single
+from tidewire.frontends.rest.record_json import render_created, render_page, render_published, render_single
 from tidewire.gate.query_pages import AnswerPage
 from tidewire.gate.records import Rows
 from tidewire.records.query import Record

@@ -16,7 +16,7 @@ _MAX_TEXT = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Addressee:
+class RoutingKeys:
     """What a request says of itself; both are empty if it says nothing."""
 
     token: str = ""
@@ -64,7 +64,7 @@ class _Reader:
         raise _Found
 
 
-def parse_addressee(body: bytes) -> Addressee:
+def parse_routing_keys(body: bytes) -> RoutingKeys:
     """Read as little of an envelope as tells whom it concerns."""
     reader = _Reader()
     parser = expat.ParserCreate(namespace_separator=" ")
@@ -77,4 +77,4 @@ def parse_addressee(body: bytes) -> Addressee:
             parser.Parse(body[start : start + _PIECE_BYTES], False)
     except (_Found, expat.ExpatError, ValueError):
         pass
-    return Addressee(reader.token, reader.username)
+    return RoutingKeys(reader.token, reader.username)
