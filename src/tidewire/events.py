@@ -1,4 +1,4 @@
-"""What travels from stage to stage: changes, events and committed batches. All frozen plain values."""
+"""The values that travel between stages: changes, events and committed batches. All are immutable."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 Value = str | int | float | bool | None
-"""A stored field value: text, id, number, truth, date and datetime as epoch ms, time as ms since midnight."""
+"""A stored field value. Dates and datetimes are epoch milliseconds, times are milliseconds since midnight."""
 
 
 class Family(IntEnum):
-    """The kinds of event, each with its own retention and its own wire forms."""
+    """Event families. Each has its own retention and wire formats."""
 
     PUSH_TOPIC = 1
     GENERIC = 2
@@ -21,27 +21,25 @@ class Family(IntEnum):
 
 
 class ChangeType(Enum):
-    """What happened to a record; the values are the wire's own words."""
+    """What happened to a record. The values are the ones on the wire."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
     DELETE = "DELETE"
     UNDELETE = "UNDELETE"
 
-    # Looked up for every change; Enum's own hash is Python code.
+    # Looked up for every change; Enum.__hash__ is slow Python code.
     __hash__ = object.__hash__
 
 
 class Change(NamedTuple):
-    """One record's before and after in one transaction: the first operation, the final data.
+    """The net change of one record in one transaction: the first operation and the final data.
 
-    `before` and `after` map field API names (components, not compounds) to stored values; `before` is None
-    for a
-    create, `after` is None for a delete. `changed` names the fields whose value differs, in object field
-    order.
-    `sequence` counts the changes of the transaction from 1, over all objects. Of a change with `is_quiet` push
-    topics are not told. One that `stands_alone` followed from another record's change: it has an event of its own.
-    A tuple for the reason that Event is one.
+    `before` and `after` map field API names (components, not compounds) to stored values. `before` is None for a
+    create, `after` is None for a delete. `changed` names the fields whose value differs, in object field order.
+    `sequence` numbers the changes of the transaction from 1, over all objects. `suppress_notifications` keeps push
+    topics silent about the change. `never_merge` marks a change that another record's change caused: it gets its
+    own event. A tuple for the same reason as Event.
     """
 
     entity: str
@@ -51,16 +49,16 @@ class Change(NamedTuple):
     after: Mapping[str, Value] | None
     changed: tuple[str, ...]
     sequence: int
-    is_quiet: bool = False
-    stands_alone: bool = False
+    suppress_notifications: bool = False
+    never_merge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
-    """What a transaction did to records of one object without saying what each of them holds now.
+class UntrackedChange:
+    """A change to records of one object whose new values are not known one by one.
 
-    It is told by a gap event or, with `lost_field`, by one change event for all records: those whose field lost its
-    values. `transaction_key` is the database's own if the change was made below the API, and empty otherwise.
+    Subscribers get a gap event, or with `lost_field` one change event for all records: that field lost its values.
+    `transaction_key` is the database's own key if the change bypassed the API, and empty otherwise.
     """
 
     entity: str
@@ -71,22 +69,21 @@ class Aside:
 
 
 class CommitContext(NamedTuple):
-    """What all changes of a transaction share. A tuple for the reason that Event is one."""
+    """Values shared by all changes of a transaction. A tuple for the same reason as Event."""
 
     transaction_key: str
     commit_number: int
     commit_ms: int
     user_id: str
     origin: str = ""
-    has_notifications: bool = True  # False: push topics stay silent about it
+    has_notifications: bool = True  # False: no push topic notifications
 
 
 class EventDraft(NamedTuple):
-    """An event before the log has given it a position. A tuple for the reason that Event is one.
+    """An event that has no position yet. A tuple for the same reason as Event.
 
-    `payload` depends on the family: Avro by `schema_id` for platform and change events, JSON for the others
-    (see
-    capture.notifications). It is the full form; what a subscriber may not see is cut at delivery.
+    `payload` is Avro by `schema_id` for platform and change events, JSON for the other families (see
+    capture.push_topics). It holds all fields; delivery removes those that a subscriber may not see.
     """
 
     topic: str
@@ -98,12 +95,11 @@ class EventDraft(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An event as the log holds it. `position` is its place in the org's log; on the wire it is the replay
-    id.
+    """An event in the log. `position` is its place in the org's log, and its replay id on the wire.
 
-    `transaction_last` is the position of the last event of the same transaction, so a reader knows when it
-    has all. A tuple, because one is made for every row written or read, and a frozen dataclass takes several
-    times as long to make.
+    `transaction_last` is the position of the last event of the same transaction, so that readers know when they have
+    all of it. A tuple because one is made for every row written or read: a frozen dataclass takes several times as
+    long to construct.
     """
 
     position: int
@@ -118,19 +114,18 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """What one durable commit added, as the edge learns of it: the second seam between core and edge.
+    """The effects of one durable commit. Core sends it to every edge.
 
-    `head` is the last position the log has given out after this commit, whether or not this batch has events.
-    A rise of
-    `access_generation` means that grants may have changed and must be asked for again; `ended_sessions` are
-    login sessions that no longer count. The events of a very large transaction are not among `events`: they are read
-    from the log, and `left_out` names their topics, each with the last position. `traces` are those that its
-    transactions belong to, each with the last position of one.
+    `head` is the last position that the log had assigned after this commit, with or without events in this batch. A
+    higher `access_generation` means that grants may have changed and must be renewed. `ended_sessions` are login
+    sessions that are no longer valid. Events of a very large transaction are not in `events`; they are read from the
+    log, and `omitted` names their topics, each with its last position. `traces` are the trace contexts of the
+    transactions, each with the transaction's last position.
     """
 
     events: tuple[Event, ...]
     head: int
     access_generation: int
     ended_sessions: tuple[str, ...] = field(default=())
-    left_out: tuple[tuple[str, int], ...] = field(default=())
+    omitted: tuple[tuple[str, int], ...] = field(default=())
     traces: tuple[tuple[int, str], ...] = field(default=())

@@ -112,7 +112,7 @@ async def test_events_of_a_large_transaction_end_together_and_are_told_by_their_
 
     def work(tx: Transaction) -> tuple[list[Event], dict[str, int]]:
         log.log.append_all(tx, iter(drafts), 0)
-        return list(tx.events), dict(tx.left_out)
+        return list(tx.events), dict(tx.omitted)
 
     before = await log.append([draft("A")])
     assert await log.writer.submit(work) == ([], {"A": FIRST + 1, "B": last, "P": last + 1})
@@ -129,7 +129,7 @@ async def test_events_of_a_small_transaction_are_told_with_it(log: OpenLog) -> N
     def work(tx: Transaction) -> tuple[list[Event], dict[str, int]]:
         log.log.append_all(tx, iter([draft("A"), draft("B")]), 0)
         log.log.append_all(tx, iter(()), 0)
-        return list(tx.events), dict(tx.left_out)
+        return list(tx.events), dict(tx.omitted)
 
     told, left_out = await log.writer.submit(work)
     assert left_out == {}

@@ -107,16 +107,16 @@ async def test_subscription_that_is_stopped_or_gone_is_refused(org: TestOrg) -> 
     start = await org.link.open_managed(org.admin, "", "Mine", "one")
     await org.apply(managed_subscriptions={"Mine": {"label": "Mine", "state": "STOP"}})
     with pytest.raises(ManagedStopped):
-        await org.link.confirm_managed(org.admin, start.subscription_id, "one")
+        await org.link.check_managed(org.admin, start.subscription_id, "one")
     await org.apply(remove={"managed_subscriptions": ["Mine"]})
     with pytest.raises(ManagedUnknown):
-        await org.link.confirm_managed(org.admin, start.subscription_id, "one")
+        await org.link.check_managed(org.admin, start.subscription_id, "one")
 
 
 async def test_commit_of_a_position_that_was_never_given_out_is_refused(org: TestOrg) -> None:
     await org.apply(**DEFINITION)
     start = await org.link.open_managed(org.admin, "", "Mine", "one")
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     with pytest.raises(ReplayIdInvalid):
         await org.link.commit_managed(org.admin, start.subscription_id, "one", head + 1)
     assert await ManagedPositions(org.core.records, org.core.log).positions() == {}
@@ -166,13 +166,13 @@ async def test_reader_whose_rights_are_taken_away_cannot_move_the_position(org: 
     await org.apply(managed_subscriptions={"Mine": {"label": "Mine", "topic": "/data/ChangeEvents"}})
     start = await org.link.open_managed(org.reader, "", "Mine", "one")
     await org.make_account()
-    first = await org.link.log_head()
+    first = await org.link.read_log_head()
     await org.link.commit_managed(org.reader, start.subscription_id, "one", first)
     await org.apply(permission_sets={"Account_Reader": {"permissions": ["ApiEnabled"]}})
     await org.make_account()
     for ask in (
-        org.link.commit_managed(org.reader, start.subscription_id, "one", await org.link.log_head()),
-        org.link.confirm_managed(org.reader, start.subscription_id, "one"),
+        org.link.commit_managed(org.reader, start.subscription_id, "one", await org.link.read_log_head()),
+        org.link.check_managed(org.reader, start.subscription_id, "one"),
     ):
         with pytest.raises(ChannelForbidden):
             await ask

@@ -15,7 +15,7 @@ from typing import Any
 
 from tidewire.capture.event_bodies import AUDIT_STAMPS, NO_BODY, Body, body_of, count_changes, is_silent
 from tidewire.capture.event_headers import HEADER, bitmap_of, change_header, gap_header, overflow_header
-from tidewire.events import Aside, Change, ChangeType, CommitContext, EventDraft, Family, Value
+from tidewire.events import Change, ChangeType, CommitContext, EventDraft, Family, UntrackedChange, Value
 from tidewire.ids import random_uuid
 from tidewire.names import change_event_name
 from tidewire.records.touched import changes_of
@@ -39,7 +39,7 @@ def iter_change_events(
     context: CommitContext,
     catalog: Catalog,
     schemas: Mapping[str, EventSchema],
-    asides: Iterable[Aside] = (),
+    untracked_changes: Iterable[UntrackedChange] = (),
     *,
     max_changes: int = MAX_CHANGES,
 ) -> Iterator[EventDraft]:
@@ -83,9 +83,9 @@ def iter_change_events(
     if overflowed:
         for number, entity in enumerate(overflowed, events.sequence + 1):
             events.add(entity, overflow_header(context, entity, number))
-    for aside in asides:
-        if aside.entity in captured:
-            events.add_aside(aside, catalog.object(aside.entity).key_prefix)
+    for untracked in untracked_changes:
+        if untracked.entity in captured:
+            events.add_untracked(untracked, catalog.object(untracked.entity).key_prefix)
     yield from events.take()
 
 
@@ -129,7 +129,7 @@ class _Events:
             first is None
             or change.type is not first.type
             or change.entity != first.entity
-            or ((change.stands_alone or first.stands_alone) and not self._is_crowd)
+            or ((change.never_merge or first.never_merge) and not self._is_crowd)
             or change.type not in _MERGEABLE
             or body != self._body
             or len(self._ids) >= MAX_MERGED_IDS
@@ -185,17 +185,17 @@ class _Events:
                 self._made.append(gap)
             gap.record_ids.append(record_id)
 
-    def add_aside(self, aside: Aside, key_prefix: str) -> None:
+    def add_untracked(self, untracked: UntrackedChange, key_prefix: str) -> None:
         """Tell what was done beside the changes."""
-        if not aside.lost_field:
-            self.add_gap(aside.entity, aside.type, aside.record_ids, aside.transaction_key)
+        if not untracked.lost_field:
+            self.add_gap(untracked.entity, untracked.type, untracked.record_ids, untracked.transaction_key)
             return
         self.sequence += 1
         every = [key_prefix + "*"]
-        header = change_header(self._context, aside.entity, every, aside.type.value, self.sequence)
-        schema = self._schemas[change_event_name(aside.entity)]
-        header["changedFields"] = header["nulledFields"] = bitmap_of(schema, (aside.lost_field,))
-        self.add(aside.entity, header)
+        header = change_header(self._context, untracked.entity, every, untracked.type.value, self.sequence)
+        schema = self._schemas[change_event_name(untracked.entity)]
+        header["changedFields"] = header["nulledFields"] = bitmap_of(schema, (untracked.lost_field,))
+        self.add(untracked.entity, header)
 
     def take(self) -> list[EventDraft]:
         """The events that were made since the last time, in order. No more records join their gaps."""

@@ -35,7 +35,7 @@ def iter_notifications(
 ) -> Iterator[EventDraft]:
     """What the changes of one transaction make known, in order. The calendar is the org's."""
     for change in changes_of(changes, *index.entities):
-        if change.is_quiet:
+        if change.suppress_notifications:
             continue
         topics = index.concerned_by(change, context.commit_ms, calendar)
         if not topics:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from tidewire.capture.asides import asides_of, told_below
 from tidewire.capture.change_events import MAX_CHANGES, iter_change_events
 from tidewire.capture.generic import CHANNEL_OBJECT, GenericChannels, check_channel_name
 from tidewire.capture.notifications import iter_notifications
 from tidewire.capture.org_calendar import ORGANIZATION, calendar_after, first_calendar
 from tidewire.capture.push_topics import PushTopic, compile_push_topic, try_compile
 from tidewire.capture.topic_index import PushTopicIndex
+from tidewire.capture.untracked_changes import group_untracked, untracked_changes_of
 from tidewire.errors import LimitExceeded
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Change, CommitContext, EventDraft, Value
@@ -111,11 +111,11 @@ class CaptureStage:
         schemas = self._types.schemas_of(unit.catalog)
         drafts: Iterator[EventDraft]
         if unit.database_key:
-            asides = chain(unit.asides, told_below(changes, unit.database_key))
-            drafts = iter_change_events((), context, unit.catalog, schemas, asides)
+            untracked_changes = chain(unit.untracked_changes, group_untracked(changes, unit.database_key))
+            drafts = iter_change_events((), context, unit.catalog, schemas, untracked_changes)
         else:
             drafts = iter_change_events(
-                changes, context, unit.catalog, schemas, unit.asides, max_changes=self.max_changes
+                changes, context, unit.catalog, schemas, unit.untracked_changes, max_changes=self.max_changes
             )
         if context.has_notifications:
             drafts = chain(drafts, iter_notifications(changes, context, topics, calendar))
@@ -123,7 +123,7 @@ class CaptureStage:
 
     def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
         """Note what subscribers learn of a converted field; it is told with the changes of the transaction."""
-        unit.asides += asides_of(note, unit.tx, unit.catalog)
+        unit.untracked_changes += untracked_changes_of(note, unit.tx, unit.catalog)
 
     def _follow_push_topics(self, unit: UnitOfWork, changes: Sequence[Change]) -> PushTopicIndex:
         """The push topics as these changes leave them, which the rest of the transaction is held against."""

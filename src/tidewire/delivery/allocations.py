@@ -151,7 +151,7 @@ class Allocations:
         self._sessions[user_id] += 1
         return max(0, self._sessions[user_id] - self._max_sessions_per_user)
 
-    def keep_clients(self, client_ids: Iterable[str]) -> None:
+    def renew_clients(self, client_ids: Iterable[str]) -> None:
         """These are still there."""
         lease_s = self._clock.monotonic_s() + _LEASE_S
         for client_id in client_ids:

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import orjson
 
 from tidewire.events import Event
-from tidewire.matching.filters import WantedRecords
+from tidewire.matching.filters import NotificationFilter
 from tidewire.schema.codec import EventSchema
 
 _ENTRY_OVERHEAD_BYTES = 250  # a rough price of the objects around the bytes, which may be none
@@ -97,7 +97,7 @@ class FilteredForm:
 
     __slots__ = ("__weakref__", "_form", "_wanted", "name")
 
-    def __init__(self, form: WireForm, wanted: WantedRecords) -> None:
+    def __init__(self, form: WireForm, wanted: NotificationFilter) -> None:
         self.name = f"{form.name} {wanted!r}"
         self._form = form
         self._wanted = wanted
@@ -110,14 +110,14 @@ class FilteredForm:
 
 
 class FormAfterStart:
-    """A wire form of what follows the beginnings of topics on a channel."""
+    """A wire form of what follows the start_positions of topics on a channel."""
 
     __slots__ = ("_after", "_form", "name")
 
-    def __init__(self, form: WireForm, beginnings: tuple[tuple[str, int], ...]) -> None:
-        self.name = f"{form.name} after {beginnings!r}"
+    def __init__(self, form: WireForm, start_positions: tuple[tuple[str, int], ...]) -> None:
+        self.name = f"{form.name} after {start_positions!r}"
         self._form = form
-        self._after = dict(beginnings)
+        self._after = dict(start_positions)
 
     def encode(self, event: Event, channel: str, hidden: frozenset[str], schema: EventSchema | None) -> bytes:
         """See `WireForm`."""
@@ -126,10 +126,10 @@ class FormAfterStart:
         return self._form.encode(event, channel, hidden, schema)
 
 
-_FORMS: WeakValueDictionary[tuple[str, WantedRecords], FilteredForm] = WeakValueDictionary()
+_FORMS: WeakValueDictionary[tuple[str, NotificationFilter], FilteredForm] = WeakValueDictionary()
 
 
-def filtered_form(form: WireForm, wanted: WantedRecords) -> WireForm:
+def filtered_form(form: WireForm, wanted: NotificationFilter) -> WireForm:
     """The form of the wanted ones; made once for each filter, and kept while a subscription has it."""
     key = (form.name, wanted)
     found = _FORMS.get(key)

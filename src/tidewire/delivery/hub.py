@@ -113,7 +113,7 @@ class Hub:
         """Begin to follow commits."""
         self._unwatch = self._link.watch_commits(self._arrive)
         # Asked after watching: what commits in between is both below this head and waiting, and is skipped.
-        self.head = await self._link.log_head()
+        self.head = await self._link.read_log_head()
         self.ring = EventRing(self._ring_bytes, self.head)
         self._is_started = True
         self._spawn(self._admit_waiting())
@@ -187,11 +187,11 @@ class Hub:
             # Whoever was told of a commit and subscribes to the tip after that must not see it again.
             position = self._waiting[-1].head if self._waiting else self.head
         else:
-            bounds = await self._link.log_bounds(grant.family)
+            bounds = await self._link.read_log_bounds(grant.family)
             if replay.kind == "earliest":
                 position = bounds.trimmed_through
             elif replay.kind == "time":
-                found = await self._link.position_at(grant.family, replay.position)
+                found = await self._link.find_position_at(grant.family, replay.position)
                 position = max(found, bounds.trimmed_through)
             elif replay.kind == "nearest" and replay.position < bounds.trimmed_through:
                 position = bounds.trimmed_through
@@ -304,7 +304,7 @@ class Hub:
         if events and events[0].position <= self.head:
             events = tuple(e for e in events if e.position > self.head)
         self.usage.commit_latency.add_commit(batch)
-        touched = self.ring.append(events) | self.ring.leave_out(batch.left_out)
+        touched = self.ring.append(events) | self.ring.leave_out(batch.omitted)
         self.head = max(self.head, batch.head)
         if batch.access_generation > self._generation:
             self._note_generation(batch.access_generation)
@@ -363,7 +363,7 @@ class Hub:
                 events = await drop_unshared(self._link, subscription.principal, grant, page.events)
                 page = LogPage(events, page.through)
             if grant.enriched:
-                page = await self._link.enriched_page(grant, page)
+                page = await self._link.enrich_page(grant, page)
             await self._load_schemas(page.events)
         except PlatformError as error:
             subscription.is_filling = False

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from tidewire.access.principal import Principal
 from tidewire.delivery.link_values import Delivered, DurableClient, StreamState
 from tidewire.events import CommittedBatch, Event, Family
-from tidewire.matching.filters import WantedRecords
+from tidewire.matching.filters import NotificationFilter
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 
@@ -36,15 +36,15 @@ class ChannelGrant:
     generation: int
     sharing_filtered: tuple[tuple[str, str], ...] = ()
     """Topics, with their objects, of which this user gets the events on records they may see, and no others."""
-    wanted: WantedRecords | None = None
+    notification_filter: NotificationFilter | None = None
     """Which records' notifications are sent; None for events that are no notifications."""
     enriched: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Topics whose events the core filters and completes, page by page, with the latest values of these fields."""
-    beginnings: tuple[tuple[str, int], ...] = ()
+    start_positions: tuple[tuple[str, int], ...] = ()
     """Topics whose events the channel shows only after a position: it had no such member before."""
 
     @property
-    def is_prepared(self) -> bool:
+    def needs_core(self) -> bool:
         """Whether the core is asked about each page of events before it is delivered."""
         return bool(self.sharing_filtered or self.enriched)
 
@@ -85,7 +85,7 @@ class PublishDraft(NamedTuple):
     event_uuid: str
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """Why a draft was not published."""
 
     code: str
@@ -102,7 +102,7 @@ class PublishOutcomes:
 
     event_uuids: tuple[str, ...]
     first: int
-    refused: tuple[tuple[int, Refusal], ...]
+    refused: tuple[tuple[int, Rejection], ...]
     schema_id: str
 
 
@@ -135,7 +135,7 @@ class CoreLink(Protocol):
         is how many others of that user must be ended for it. Raises LimitExceeded.
         """
 
-    def keep_clients(self, client_ids: frozenset[str]) -> None:
+    def renew_clients(self, client_ids: frozenset[str]) -> None:
         """These clients are still there."""
 
     def release_client(self, client_id: str) -> None:
@@ -193,15 +193,15 @@ class CoreLink(Protocol):
     ) -> frozenset[str]:
         """Those of these records, deleted or not, that the user may read by now."""
 
-    async def enriched_page(self, grant: ChannelGrant, page: LogPage) -> LogPage:
+    async def enrich_page(self, grant: ChannelGrant, page: LogPage) -> LogPage:
         """The events of a page that the channel's filters let pass, with the grant's fields of their records; a
         merged event becomes one for each record, all at the same position. What grows too large ends early.
         """
 
-    async def log_head(self) -> int:
+    async def read_log_head(self) -> int:
         """The last position the log has given out."""
 
-    async def log_bounds(self, family: Family) -> LogBounds:
+    async def read_log_bounds(self, family: Family) -> LogBounds:
         """Earliest and latest position of a family."""
 
     async def is_position_known(self, position: int) -> bool:
@@ -212,7 +212,7 @@ class CoreLink(Protocol):
     ) -> LogPage:
         """One page of events with position > `after`, oldest first. One short read transaction."""
 
-    async def position_at(self, family: Family, time_ms: int) -> int:
+    async def find_position_at(self, family: Family, time_ms: int) -> int:
         """The position before a family's first event from that time on; the head if there is none yet."""
 
     async def open_managed(
@@ -223,7 +223,7 @@ class CoreLink(Protocol):
         position can no longer be read; the next time it then starts where its setup says.
         """
 
-    async def confirm_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
+    async def check_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
         """Whether `holder` may go on. Raises as `open_managed` does."""
 
     async def commit_managed(

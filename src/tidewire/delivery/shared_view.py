@@ -34,16 +34,18 @@ class SharedView:
 
     def __init__(self, grant: ChannelGrant, form: WireForm) -> None:
         self.grant = grant
-        self.form = form if grant.wanted is None else filtered_form(form, grant.wanted)
-        if grant.beginnings:
-            self.form = FormAfterStart(self.form, grant.beginnings)
+        self.form = (
+            form if grant.notification_filter is None else filtered_form(form, grant.notification_filter)
+        )
+        if grant.start_positions:
+            self.form = FormAfterStart(self.form, grant.start_positions)
         hidden = dict(grant.hidden)
         self.keys: dict[str, FormKey] = {
             topic: (self.form.name, grant.channel, hidden.get(topic, _NOTHING_HIDDEN))
             for topic in grant.topics
         }
         # What the core prepares, and what is meant for some users only, is each subscriber's own.
-        self._is_shareable = not grant.is_prepared and grant.family is not Family.GENERIC
+        self._is_shareable = not grant.needs_core and grant.family is not Family.GENERIC
         self.run: Run | None = None
 
     def offer(self, run: Run) -> None:

@@ -110,7 +110,7 @@ class Subscription:
 
     def regrant(self, grant: ChannelGrant) -> None:
         """Go on under a newer grant. Called by the hub."""
-        if grant.is_prepared or self.grant.is_prepared or grant.topics != self.grant.topics:
+        if grant.needs_core or self.grant.needs_core or grant.topics != self.grant.topics:
             # What was prepared for older rights, or lacks a topic, is read again.
             self.drop_page()
         self._view = self._hub.view(grant, self._form)
@@ -240,7 +240,7 @@ class Subscription:
         if is_covered and not ready:
             # Caught up: a quiet channel must not fall behind what retention drops of the others.
             self.position = max(self.position, self._hub.head)
-        elif not is_covered or self.grant.is_prepared:
+        elif not is_covered or self.grant.needs_core:
             self._hub.fill(self)
             return []
         return ready

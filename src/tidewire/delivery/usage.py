@@ -109,7 +109,7 @@ class EdgeUsage:
         if self._reports % _MENTION_EVERY == 0:
             clients = frozenset((*self.clients(), *self.streams()))
             if clients:
-                self._link.keep_clients(clients)
+                self._link.renew_clients(clients)
 
 
 class CommitLatency:

@@ -172,7 +172,7 @@ class EventLog:
         for some in chain((page, following), pages):
             for event in self.append(tx, some, now_ms):
                 families.add(event.family)
-                tx.left_out[event.topic] = event.position
+                tx.omitted[event.topic] = event.position
             del tx.events[told:]
         last = tx.progress.next_position - 1
         for family in families:

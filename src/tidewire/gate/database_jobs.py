@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from tidewire.crm.archiving import archive_activities
 from tidewire.errors import AccessDenied, DefinitionInvalid
-from tidewire.events import Aside, ChangeType
+from tidewire.events import ChangeType, UntrackedChange
 from tidewire.gate.records import Call, Gate
 from tidewire.records.numbers import take_record_id
 from tidewire.records.work import UnitOfWork
@@ -82,7 +82,9 @@ def _archive_some(unit: UnitOfWork, before_ms: int) -> dict[str, int]:
     if archived:
         key = take_record_id(unit.tx, _TRANSACTION_PREFIX)
         for entity, ids in archived.items():
-            unit.asides.append(Aside(entity, ChangeType.UPDATE, tuple(ids), transaction_key=key))
+            unit.untracked_changes.append(
+                UntrackedChange(entity, ChangeType.UPDATE, tuple(ids), transaction_key=key)
+            )
     return {entity: len(ids) for entity, ids in archived.items()}
 
 

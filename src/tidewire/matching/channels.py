@@ -12,7 +12,7 @@ from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.errors import ChannelForbidden, ChannelUnknown, DefinitionInvalid
 from tidewire.events import Family
 from tidewire.gate.publishing import can_see_event
-from tidewire.matching.filters import WantedRecords, parse_filter
+from tidewire.matching.filters import NotificationFilter, parse_filter
 from tidewire.names import ALL_CHANGES, ChannelKind, change_event_name, entity_of_change_event, parse_channel
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import CHANNEL_SUFFIX, STANDARD_CHANNEL, ChannelMember, CustomChannel
@@ -36,10 +36,10 @@ class ChannelView:
     family: Family
     topics: frozenset[str]
     hidden: tuple[tuple[str, frozenset[str]], ...] = ()
-    wanted: WantedRecords | None = None
+    notification_filter: NotificationFilter | None = None
     enriched: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Topics with the fields that the channel adds to their events."""
-    beginnings: tuple[tuple[str, int], ...] = ()
+    start_positions: tuple[tuple[str, int], ...] = ()
     """Topics of which the channel shows only what follows a position."""
 
 
@@ -60,8 +60,8 @@ def view_channel(channel: str, catalog: Catalog, push_topics: PushTopicIndex, gr
         if event is not None and event.name == name.name:
             if not can_see_event(grants, event):
                 raise ChannelForbidden(_NO_ENTITY, channel=channel)
-            beginnings = _beginnings([ChannelMember("", "", event.name)], catalog)
-            return ChannelView(Family.PLATFORM, frozenset({event.name}), beginnings=beginnings)
+            start_positions = _start_positions([ChannelMember("", "", event.name)], catalog)
+            return ChannelView(Family.PLATFORM, frozenset({event.name}), start_positions=start_positions)
     raise _unknown(channel)
 
 
@@ -84,7 +84,7 @@ def view_push_topic(topic: PushTopic, grants: Grants, channel: str) -> ChannelVi
         frozenset({topic.record_id}),
         ((topic.record_id, hidden),) if hidden else (),
         # Events from before the query moved here from another object are not for readers of this one.
-        WantedRecords(obj.key_prefix, parse_filter(channel, topic, grants)),
+        NotificationFilter(obj.key_prefix, parse_filter(channel, topic, grants)),
     )
 
 
@@ -116,7 +116,7 @@ def _change_view(members: Sequence[ChannelMember], catalog: Catalog, grants: Gra
         frozenset(hidden),
         tuple((topic, names) for topic, names in hidden.items() if names),
         enriched=_enriched(members, catalog),
-        beginnings=_beginnings(members, catalog),
+        start_positions=_start_positions(members, catalog),
     )
 
 
@@ -124,8 +124,8 @@ def _view_events(custom: CustomChannel, catalog: Catalog, grants: Grants) -> Cha
     members = catalog.selection.members_of(custom.name)
     seen = [m for m in members if (e := catalog.try_any_event(m.event)) and can_see_event(grants, e)]
     topics = frozenset(member.event for member in seen)
-    enriched, beginnings = _enriched(seen, catalog), _beginnings(seen, catalog)
-    return ChannelView(Family.PLATFORM, topics, enriched=enriched, beginnings=beginnings)
+    enriched, start_positions = _enriched(seen, catalog), _start_positions(seen, catalog)
+    return ChannelView(Family.PLATFORM, topics, enriched=enriched, start_positions=start_positions)
 
 
 def channel_filters(channel: str, catalog: Catalog) -> dict[str, Predicate]:
@@ -158,7 +158,7 @@ def _enriched(members: Iterable[ChannelMember], catalog: Catalog) -> tuple[tuple
     return tuple(found)
 
 
-def _beginnings(members: Iterable[ChannelMember], catalog: Catalog) -> tuple[tuple[str, int], ...]:
+def _start_positions(members: Iterable[ChannelMember], catalog: Catalog) -> tuple[tuple[str, int], ...]:
     found = ((m.event, catalog.selection.shown_after(m.channel, m.event)) for m in members)
     return tuple((event, after) for event, after in found if after)
 

@@ -54,7 +54,7 @@ class FilterTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedRecords:
+class NotificationFilter:
     """Which records' notifications a subscriber is told: those of one object and, if there are terms, that meet one."""
 
     id_prefix: str

@@ -253,7 +253,7 @@ class LogRanges:
         def schema_of(schema_id: str) -> EventSchema:
             return compiled_schema(self._log.read_schema(reader, schema_id))
 
-        after = dict(view.channel.beginnings) if view.channel is not None else {}
+        after = dict(view.channel.start_positions) if view.channel is not None else {}
         done: Sequence[Event] = [e for e in events if e.position > after.get(e.topic, 0)] if after else events
         if view.channel is not None and view.channel.enriched:
             catalog = self._gate.catalog

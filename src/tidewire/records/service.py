@@ -160,7 +160,7 @@ class RecordService:
         result = work(unit)
         self._settling.apply(unit)
         changes = unit.changes()
-        if changes or unit.asides:
+        if changes or unit.untracked_changes:
             tx.progress.commit_number += 1
             context = CommitContext(
                 transaction_key=random_uuid(),

@@ -43,8 +43,8 @@ class Touched:
     number: int
     before: Row | None  # None for a record that was not there at all
     after: dict[str, Value] | None  # None for a record that is gone or in the recycle bin
-    is_quiet: bool = False
-    stands_alone: bool = False
+    suppress_notifications: bool = False
+    never_merge: bool = False
 
     @property
     def change_type(self) -> ChangeType | None:
@@ -267,8 +267,8 @@ class TouchedRecords:
         form = [
             kept,
             touched.after is not None,
-            touched.is_quiet,
-            touched.stands_alone,
+            touched.suppress_notifications,
+            touched.never_merge,
             since is before,
             None if since is before or since is None else _difference(since, None),
         ]
@@ -287,7 +287,7 @@ class TouchedRecords:
         stored = self._read(by_object)
         found: list[tuple[str, Touched, bool, Row | None]] = []
         for number, record_id, entity, is_settled, form in forms:
-            kept, is_there, is_quiet, stands_alone, is_same, other = form
+            kept, is_there, suppress_notifications, never_merge, is_same, other = form
             row = stored.get(record_id, {})
             before: Row | None
             if isinstance(kept, list):
@@ -295,7 +295,9 @@ class TouchedRecords:
             else:
                 before = None if kept is None else {**row, **kept}
             after = dict(row) if is_there else None
-            touched = Touched(self._objects[entity], number, before, after, is_quiet, stands_alone)
+            touched = Touched(
+                self._objects[entity], number, before, after, suppress_notifications, never_merge
+            )
             found.append((record_id, touched, is_settled, before if is_same else other))
         return found
 
@@ -354,8 +356,8 @@ def _numbered(touched: Iterable[tuple[str, Touched]]) -> Iterator[Change]:
             each.after,
             _changed_fields(each),
             sequence,
-            each.is_quiet,
-            each.stands_alone,
+            each.suppress_notifications,
+            each.never_merge,
         )
 
 

@@ -19,7 +19,7 @@ from tidewire.errors import (
     RequiredFieldMissing,
     UndeleteRefused,
 )
-from tidewire.events import Aside, Change, Value
+from tidewire.events import Change, UntrackedChange, Value
 from tidewire.records import activities, invitees, persons
 from tidewire.records.activity_plan import ActivityPlan
 from tidewire.records.bin import append_steps, purge, remove_steps
@@ -72,7 +72,7 @@ class UnitOfWork:
         self._keys = KeyChecks(tx, catalog)
         self._touched = TouchedRecords(tx, self._keys.forget)
         self._is_seen: IsSeen | None = None
-        self.asides: list[Aside] = []
+        self.untracked_changes: list[UntrackedChange] = []
         self.database_key = ""  # set for work below the API: what the database calls the transaction
 
     def create(self, obj: ObjectType, values: Mapping[str, object]) -> str:
@@ -318,13 +318,13 @@ class UnitOfWork:
         """Let push topics stay silent about a record that was written: nobody asked for its change itself."""
         touched = self._touched.try_get(record_id)
         if touched is not None:
-            touched.is_quiet = True
+            touched.suppress_notifications = True
 
     def single_out(self, record_id: str) -> None:
         """Let a record that was written have a change event of its own, however many others changed alike."""
         touched = self._touched.try_get(record_id)
         if touched is not None:
-            touched.stands_alone = True
+            touched.never_merge = True
 
     def watch_references(self, watch: ReferenceWatch | None, is_seen: IsSeen | None = None) -> None:
         """Tell `watch`, if there is one, of every lookup that a create or update sets from now on; it may raise.

@@ -190,7 +190,7 @@ class CommitFeed:
             head=progress.next_position - 1,
             access_generation=progress.access_generation,
             ended_sessions=tuple(s for tx in transactions for s in tx.ended_sessions),
-            left_out=tuple(left for tx in transactions for left in tx.left_out.items()),
+            omitted=tuple(left for tx in transactions for left in tx.omitted.items()),
             traces=tuple((tx.events[-1].position, tx.trace) for tx in transactions if tx.trace and tx.events),
         )
         self._loop.call_soon_threadsafe(self._deliver, batch)

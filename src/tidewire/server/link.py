@@ -15,7 +15,7 @@ from tidewire.delivery.link import (
     ManagedStart,
     PublishDraft,
     PublishOutcomes,
-    Refusal,
+    Rejection,
     TopicDescription,
 )
 from tidewire.delivery.link_values import Delivered, DurableClient, StreamState
@@ -64,8 +64,8 @@ class LocalLink:
         self._client_ids.add(client_id)
         return surplus
 
-    def keep_clients(self, client_ids: frozenset[str]) -> None:
-        self._core.allocations.keep_clients(client_ids)
+    def renew_clients(self, client_ids: frozenset[str]) -> None:
+        self._core.allocations.renew_clients(client_ids)
 
     def release_client(self, client_id: str) -> None:
         self._client_ids.discard(client_id)
@@ -187,12 +187,12 @@ class LocalLink:
             view.hidden,
             generation,
             sharing_filtered,
-            view.wanted,
+            view.notification_filter,
             view.enriched,
-            view.beginnings,
+            view.start_positions,
         )
 
-    async def enriched_page(self, grant: ChannelGrant, page: LogPage) -> LogPage:
+    async def enrich_page(self, grant: ChannelGrant, page: LogPage) -> LogPage:
         log, catalog = self._core.log, self._core.gate.catalog
 
         def work(reader: Reader) -> LogPage:
@@ -205,10 +205,10 @@ class LocalLink:
 
         return await self._core.records.read(work)
 
-    async def log_head(self) -> int:
+    async def read_log_head(self) -> int:
         return await self._core.records.read(self._core.log.read_head)
 
-    async def log_bounds(self, family: Family) -> LogBounds:
+    async def read_log_bounds(self, family: Family) -> LogBounds:
         bounds = await self._core.records.read(lambda reader: self._core.log.read_bounds(reader, family))
         return LogBounds(bounds.trimmed_through, bounds.head)
 
@@ -225,7 +225,7 @@ class LocalLink:
         )
         return LogPage(page.events, page.through)
 
-    async def position_at(self, family: Family, time_ms: int) -> int:
+    async def find_position_at(self, family: Family, time_ms: int) -> int:
         return await self._core.records.read(lambda reader: self._core.log.find_time(reader, family, time_ms))
 
     async def open_managed(
@@ -238,7 +238,7 @@ class LocalLink:
             managed_id(managed.name), managed.name, managed.topic, opened.position, opened.is_from_earliest
         )
 
-    async def confirm_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
+    async def check_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
         await self._check_managed(principal, subscription_id, "")
         self._core.managed.confirm(subscription_id, self, holder)
 
@@ -314,9 +314,9 @@ class LocalLink:
         event = self._core.gate.catalog.try_any_event(name.name)
         schema = None if event is None else self._core.records.types.schemas.get(event.name)
         schema_id = "" if schema is None else schema.schema_id
-        refused = [(place, Refusal(e.code, e.message)) for place, e in outcomes.refused.items()]
+        refused = [(place, Rejection(e.code, e.message)) for place, e in outcomes.refused.items()]
         beyond = tuple(draft.event_uuid or random_uuid() for draft in drafts[admitted:])
-        limit = Refusal(LimitExceeded.code, _PUBLISH_LIMIT)
+        limit = Rejection(LimitExceeded.code, _PUBLISH_LIMIT)
         refused += [(place, limit) for place in range(admitted, len(drafts))]
         return PublishOutcomes(outcomes.event_uuids + beyond, outcomes.first, tuple(refused), schema_id)
 

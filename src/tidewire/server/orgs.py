@@ -346,7 +346,7 @@ class Orgs:
         return org
 
     def _note_commit(self, org: OpenOrg, batch: CommittedBatch) -> None:
-        if batch.events or batch.left_out:  # housekeeping commits too, and is no use
+        if batch.events or batch.omitted:  # housekeeping commits too, and is no use
             org.used_s = self._clock.monotonic_s()
 
     def _fail(self, slot: _Slot, org: OpenOrg) -> None:

@@ -331,8 +331,8 @@ class RemoteLink:
         surplus: int = await self._call("admit_client", client_id, is_durable, user_id)
         return surplus
 
-    def keep_clients(self, client_ids: frozenset[str]) -> None:
-        self._tell("keep_clients", client_ids)
+    def renew_clients(self, client_ids: frozenset[str]) -> None:
+        self._tell("renew_clients", client_ids)
 
     def release_client(self, client_id: str) -> None:
         self._tell("release_client", client_id)
@@ -387,16 +387,16 @@ class RemoteLink:
         visible: frozenset[str] = await self._call("visible_record_ids", principal, entity, record_ids)
         return visible
 
-    async def enriched_page(self, grant: ChannelGrant, page: LogPage) -> LogPage:
-        completed: LogPage = await self._call("enriched_page", grant, page)
+    async def enrich_page(self, grant: ChannelGrant, page: LogPage) -> LogPage:
+        completed: LogPage = await self._call("enrich_page", grant, page)
         return completed
 
-    async def log_head(self) -> int:
-        head: int = await self._call("log_head")
+    async def read_log_head(self) -> int:
+        head: int = await self._call("read_log_head")
         return head
 
-    async def log_bounds(self, family: Family) -> LogBounds:
-        bounds: LogBounds = await self._call("log_bounds", family)
+    async def read_log_bounds(self, family: Family) -> LogBounds:
+        bounds: LogBounds = await self._call("read_log_bounds", family)
         return bounds
 
     async def is_position_known(self, position: int) -> bool:
@@ -409,8 +409,8 @@ class RemoteLink:
         page: LogPage = await self._call("read_log", family, topics, after, max_events, max_bytes)
         return page
 
-    async def position_at(self, family: Family, time_ms: int) -> int:
-        position: int = await self._call("position_at", family, time_ms)
+    async def find_position_at(self, family: Family, time_ms: int) -> int:
+        position: int = await self._call("find_position_at", family, time_ms)
         return position
 
     async def open_managed(
@@ -419,8 +419,8 @@ class RemoteLink:
         start: ManagedStart = await self._call("open_managed", principal, subscription_id, name, holder)
         return start
 
-    async def confirm_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
-        await self._call("confirm_managed", principal, subscription_id, holder)
+    async def check_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
+        await self._call("check_managed", principal, subscription_id, holder)
 
     async def commit_managed(
         self, principal: Principal, subscription_id: str, holder: str, position: int

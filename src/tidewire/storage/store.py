@@ -163,7 +163,7 @@ class Transaction:
         "events",
         "has_broken_group",
         "is_guarded",
-        "left_out",
+        "omitted",
         "progress",
         "trace",
         "undo_callbacks",
@@ -175,7 +175,7 @@ class Transaction:
         self._rows = WaitingRows()
         self.progress = progress
         self.events: list[Event] = []
-        self.left_out: dict[str, int] = {}  # topics and last positions of events that are not in `events`
+        self.omitted: dict[str, int] = {}  # topics and last positions of events that are not in `events`
         self.ended_sessions: list[str] = []
         self.callbacks: list[Callable[[], None]] = []
         self.undo_callbacks: list[Callable[[], None]] = []

@@ -33,7 +33,7 @@ from tidewire.errors import (
     ResourceUnknown,
     ValueMalformed,
 )
-from tidewire.events import Aside, ChangeType, CommitContext, EventDraft, Family
+from tidewire.events import ChangeType, CommitContext, EventDraft, Family, UntrackedChange
 from tidewire.ids import try_normalise_id
 from tidewire.names import change_event_name
 from tidewire.server.core import Core
@@ -170,9 +170,9 @@ class ControlledServer:
         if not ids or None in ids:
             raise ValueMalformed("record_ids must be ids of records", fields=["record_ids"])
         named = tuple(each for each in ids if each is not None)
-        aside = Aside(self._core.records.catalog.object(entity).name, kind, named)
+        untracked = UntrackedChange(self._core.records.catalog.object(entity).name, kind, named)
         user_id = await self._admin_id()
-        await self._core.records.write(lambda unit: unit.asides.append(aside), user_id=user_id)
+        await self._core.records.write(lambda unit: unit.untracked_changes.append(untracked), user_id=user_id)
 
     async def overflow(self, entity: str) -> None:
         """Append the overflow event that stands for more changes of an object than could be told one by one."""

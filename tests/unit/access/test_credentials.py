@@ -123,12 +123,12 @@ async def test_org_without_api_lets_nobody_in(org: TestOrg) -> None:
 
 async def test_login_is_noted_on_the_user_without_an_event(org: TestOrg) -> None:
     await org.apply(capture=["User"])
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     org.clock.advance(10)
     await org.core.logins.login(READER, DEV_PASSWORD, "")
     rows = await org.gate.read(org.admin, "User", org.reader.user_id, ["LastLoginDate"])
     assert rows.rows[0]["LastLoginDate"] == org.clock.now_ms() // 1000 * 1000
-    assert await org.link.log_head() == head
+    assert await org.link.read_log_head() == head
 
 
 async def test_new_password_ends_the_other_sessions(org: TestOrg) -> None:

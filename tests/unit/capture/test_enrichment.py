@@ -330,16 +330,16 @@ async def test_page_that_grows_large_ends_early_and_goes_on_where_it_ended(org: 
     values = dict.fromkeys(wide, "w" * 255)
     accounts = [await org.make_account(f"n{n}", **values) for n in range(180)]
     listener = await Listener().start(hub, org.admin)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     for turn in range(7):
         writes = [Write("Account", account, {"Fax": str(turn)}) for account in accounts]
         await org.gate.write_together(org.call, writes, all_or_none=True)
     grant = await org.link.open_channel(org.admin, CHANNEL, 59.0)
     stored = await org.link.read_log(grant.family, grant.topics, head, 500, 1 << 20)
-    page = await org.link.enriched_page(grant, stored)
+    page = await org.link.enrich_page(grant, stored)
     assert 2 << 20 < sum(len(event.payload) for event in page.events) < 3 << 20
     assert page.through == page.events[-1].position < stored.through
-    rest = await org.link.enriched_page(
+    rest = await org.link.enrich_page(
         grant, await org.link.read_log(grant.family, grant.topics, page.through, 500, 1 << 20)
     )
     assert len(page.events) + len(rest.events) == 7 * 180

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidewire.capture.change_events import MAX_MERGED_IDS, iter_change_events
-from tidewire.events import Aside, Change, ChangeType, CommitContext, Value
+from tidewire.events import Change, ChangeType, CommitContext, UntrackedChange, Value
 from tidewire.ids import EMPTY_ID, make_id
 from tidewire.schema.avro import change_event_schema
 from tidewire.schema.bitmap import decode_bitmap
@@ -57,14 +57,16 @@ def created(number: int, entity: str = "Account", **values: Value) -> Change:
 
 
 def events_of(
-    changes: Sequence[Change], asides: Sequence[Aside] = (), **options: int
+    changes: Sequence[Change], untracked_changes: Sequence[UntrackedChange] = (), **options: int
 ) -> list[dict[str, Any]]:
-    drafts = iter_change_events(changes, CONTEXT, CATALOG, SCHEMAS, asides, **options)
+    drafts = iter_change_events(changes, CONTEXT, CATALOG, SCHEMAS, untracked_changes, **options)
     return [SCHEMAS[draft.topic].decode(draft.payload) for draft in drafts]
 
 
-def summary(changes: Sequence[Change], asides: Sequence[Aside] = (), **options: int) -> list[tuple[Any, ...]]:
-    headers = [event["ChangeEventHeader"] for event in events_of(changes, asides, **options)]
+def summary(
+    changes: Sequence[Change], untracked: Sequence[UntrackedChange] = (), **options: int
+) -> list[tuple[Any, ...]]:
+    headers = [event["ChangeEventHeader"] for event in events_of(changes, untracked, **options)]
     return [(h["entityName"], h["changeType"], len(h["recordIds"]), h["sequenceNumber"]) for h in headers]
 
 
@@ -83,7 +85,7 @@ def test_same_update_of_neighbours_is_one_event_and_counts_once() -> None:
         updated(2, Phone="Apparel"),
         updated(2, Industry="Apparel", LastModifiedDate=9000),
         deleted(2),
-        updated(2, Industry="Apparel")._replace(stands_alone=True),
+        updated(2, Industry="Apparel")._replace(never_merge=True),
     ],
 )
 def test_other_values_fields_times_or_types_are_events_of_their_own(second: Change) -> None:
@@ -105,8 +107,8 @@ def test_deletes_of_one_entity_are_merged_up_to_a_bound() -> None:
 
 
 def test_records_that_followed_others_share_events_only_in_a_crowd() -> None:
-    few = [deleted(n)._replace(stands_alone=True) for n in range(1, 11)]
-    many = [deleted(n)._replace(stands_alone=True) for n in range(1, 2002)]
+    few = [deleted(n)._replace(never_merge=True) for n in range(1, 11)]
+    many = [deleted(n)._replace(never_merge=True) for n in range(1, 2002)]
     assert len(events_of(few)) == 10
     assert [line[2] for line in summary(many)] == [2001]
 
@@ -134,12 +136,12 @@ def test_event_that_cannot_be_made_becomes_a_gap_and_leaves_the_others_alone() -
 
 def test_change_below_the_api_is_a_gap_with_the_databases_key() -> None:
     ids = (record_id(1), record_id(2))
-    asides = [
-        Aside("Account", ChangeType.UPDATE, ids, transaction_key="0Mc1"),
-        Aside("Account", ChangeType.DELETE, ids[:1], transaction_key="0Mc1"),
-        Aside("Opportunity", ChangeType.UPDATE, ids, transaction_key="0Mc1"),
+    untracked_changes = [
+        UntrackedChange("Account", ChangeType.UPDATE, ids, transaction_key="0Mc1"),
+        UntrackedChange("Account", ChangeType.DELETE, ids[:1], transaction_key="0Mc1"),
+        UntrackedChange("Opportunity", ChangeType.UPDATE, ids, transaction_key="0Mc1"),
     ]
-    headers = [event["ChangeEventHeader"] for event in events_of([], asides)]
+    headers = [event["ChangeEventHeader"] for event in events_of([], untracked_changes)]
     assert [(h["changeType"], h["recordIds"], h["transactionKey"]) for h in headers] == [
         ("GAP_UPDATE", list(ids), "0Mc1"),
         ("GAP_DELETE", [ids[0]], "0Mc1"),
@@ -148,7 +150,7 @@ def test_change_below_the_api_is_a_gap_with_the_databases_key() -> None:
 
 
 def test_lost_field_is_one_event_for_all_records_without_any_value() -> None:
-    (event,) = events_of([], [Aside("Account", ChangeType.UPDATE, (), lost_field="Site")])
+    (event,) = events_of([], [UntrackedChange("Account", ChangeType.UPDATE, (), lost_field="Site")])
     header = event.pop("ChangeEventHeader")
     assert (header["changeType"], header["recordIds"], header["sequenceNumber"]) == ("UPDATE", ["001*"], 1)
     assert decode_bitmap(SCHEMAS["AccountChangeEvent"], header["changedFields"]) == ["Site"]

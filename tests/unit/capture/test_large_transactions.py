@@ -101,7 +101,7 @@ async def test_live_subscriber_gets_a_large_transaction_from_the_log_and_then_go
     woken = asyncio.Event()
     subscription = await hub.subscribe(org.admin, f"/data/{TOPIC}", 60.0, LATEST, NumberForm(), woken.set)
     await org.gate.undelete(org.call, [account])
-    last = (await org.link.log_head()) + 1
+    last = (await org.link.read_log_head()) + 1
     await org.gate.create(org.call, "Contact", {"LastName": "after"})
     seen: list[int] = []
     async with asyncio.timeout(120):
@@ -120,11 +120,11 @@ async def test_events_of_a_large_transaction_are_in_the_log_in_order_and_end_tog
     await org.gate.delete(org.call, "Account", account)
     batches: list[CommittedBatch] = []
     org.core.commits.watch(batches.append)
-    before = await org.link.log_head()
+    before = await org.link.read_log_head()
     await org.gate.undelete(org.call, [account])
-    head = await org.link.log_head()
-    (batch,) = [batch for batch in batches if batch.events or batch.left_out]  # housekeeping commits too
-    assert (batch.events, dict(batch.left_out)[TOPIC], batch.head) == ((), head, head)
+    head = await org.link.read_log_head()
+    (batch,) = [batch for batch in batches if batch.events or batch.omitted]  # housekeeping commits too
+    assert (batch.events, dict(batch.omitted)[TOPIC], batch.head) == ((), head, head)
     events = await read_events(org, before)
     schema = org.core.records.types.schemas[TOPIC]
     headers: list[dict[str, Any]] = [schema.decode(e.payload)["ChangeEventHeader"] for e in events]

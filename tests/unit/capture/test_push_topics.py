@@ -301,7 +301,7 @@ def test_formula_is_never_filtered_and_before_25_not_even_selected() -> None:
 
 
 def test_quiet_change_is_not_told() -> None:
-    one = change(ChangeType.CREATE, None, account(Name="A"))._replace(is_quiet=True)
+    one = change(ChangeType.CREATE, None, account(Name="A"))._replace(suppress_notifications=True)
     assert told(topic("SELECT Id, Name FROM Account"), one) is None
 
 

@@ -89,7 +89,7 @@ async def test_client_that_its_edge_no_longer_mentions_is_forgotten(org: TestOrg
     counted.admit_client("lost", is_durable=True)
     for _ in range(5):
         org.clock.advance(15)
-        counted.keep_clients(["kept", "never admitted"])
+        counted.renew_clients(["kept", "never admitted"])
     assert counted.used_clients(is_durable=True) == 1
 
 
@@ -223,4 +223,4 @@ async def test_event_beyond_the_hourly_allocation_fails_alone(org: TestOrg) -> N
     outcomes = await org.link.publish(org.admin, "/event/Few__e", drafts)
     assert outcomes.event_uuids == ("e0", "e1", "e2")
     assert [(place, refusal.code) for place, refusal in outcomes.refused] == [(2, LimitExceeded.code)]
-    assert outcomes.first + 1 == await org.link.log_head()
+    assert outcomes.first + 1 == await org.link.read_log_head()

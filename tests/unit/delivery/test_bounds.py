@@ -70,8 +70,8 @@ class SlowLink(LocalLink):
                 await meanwhile()
             raise
 
-    async def log_bounds(self, family: Family) -> LogBounds:
-        bounds = await super().log_bounds(family)
+    async def read_log_bounds(self, family: Family) -> LogBounds:
+        bounds = await super().read_log_bounds(family)
         await self.may_tell_bounds.wait()
         return bounds
 
@@ -292,7 +292,7 @@ async def test_rights_that_come_back_while_their_loss_is_judged_are_not_missed(n
             taker.woken.clear()
             await taker.woken.wait()
     assert taker.subscription.grant.topics
-    head = await link.log_head()
+    head = await link.read_log_head()
     await org.make_account("seen")
     assert await taker.read_through(head + 1) == [head + 1]
     await hub.close()

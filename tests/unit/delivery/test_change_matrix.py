@@ -125,7 +125,7 @@ async def change_everything(org: TestOrg, account: str, contact: str, task: str,
     await org.gate.update(org.call, "Contact", contact, {"Title": mark})
     await org.gate.update(org.call, "User", org.admin.user_id, {"Title": mark})
     await org.gate.update(org.call, "Task", task, {"Subject": mark})
-    return await org.link.log_head()
+    return await org.link.read_log_head()
 
 
 async def make_records(org: TestOrg) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ from tidewire.delivery.subscription import Subscription
 from tidewire.errors import ChannelForbidden, FilterInvalid, PlatformError
 from tidewire.events import Event
 from tidewire.gate.records import Write
-from tidewire.matching.filters import WantedRecords
+from tidewire.matching.filters import NotificationFilter
 from tidewire.schema.codec import EventSchema
 
 QUERY = "SELECT Id, Name, Industry, Phone FROM Account"
@@ -83,9 +83,11 @@ async def test_same_filter_is_tried_and_encoded_once_for_all(org: TestOrg, hub: 
     for listener in listeners:
         assert await listener.up_to("B") == ["B"]
     assert form.encoded == 1
-    wanted = listeners[0].subscription.grant.wanted
+    wanted = listeners[0].subscription.grant.notification_filter
     assert wanted is not None
-    assert filtered_form(form, wanted) is filtered_form(NameForm("once"), WantedRecords("001", wanted.terms))
+    assert filtered_form(form, wanted) is filtered_form(
+        NameForm("once"), NotificationFilter("001", wanted.terms)
+    )
 
 
 async def test_replay_finds_the_one_wanted_event_behind_thousands_of_others(org: TestOrg) -> None:

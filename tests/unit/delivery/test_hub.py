@@ -81,7 +81,7 @@ def positions(seen: list[bytes]) -> list[int]:
 async def test_live_subscriber_sees_later_events_only(org: TestOrg, hub: Hub) -> None:
     await org.make_account("before")
     reader = await Reader(PlainForm()).start(hub, org.admin, LATEST)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     await org.make_account("one")
     await org.make_account("two")
     assert positions(await reader.read(2)) == [head + 1, head + 2]
@@ -104,7 +104,7 @@ async def test_hub_released_while_it_fetches_a_schema_admits_every_batch_once(
     org: TestOrg, hub: Hub, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = await Reader(PlainForm()).start(hub, org.admin, LATEST, "/data/ChangeEvents")
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     hub.hold()
     await org.make_account("one")
     await org.gate.create(org.call, "Contact", {"LastName": "two"})
@@ -121,14 +121,14 @@ async def test_hub_released_while_it_fetches_a_schema_admits_every_batch_once(
 async def test_replay_after_an_id_is_strict(org: TestOrg, hub: Hub) -> None:
     for n in range(5):
         await org.make_account(f"{n}")
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     reader = await Reader(PlainForm()).start(hub, org.admin, after(head - 2))
     assert positions(await reader.read(2)) == [head - 1, head]
 
 
 async def test_unknown_and_expired_positions_are_told_apart(org: TestOrg, hub: Hub) -> None:
     await org.make_account()
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     with pytest.raises(ReplayIdInvalid):
         await Reader(PlainForm()).start(hub, org.admin, after(head + 10))
     org.clock.advance(3 * 3600)
@@ -211,11 +211,11 @@ async def test_lost_object_access_ends_the_events_and_its_return_brings_them_bac
             await reader.woken.wait()
     await org.make_account("Unseen")
     assert subscription.take(10, 1 << 20) == []
-    assert subscription.reached() == await org.link.log_head()
+    assert subscription.reached() == await org.link.read_log_head()
     granted = rights | {"objects": {"Account": ["read", "view_all"]}}
     await org.apply(permission_sets={"Account_Reader": granted})
     await org.make_account("Seen")
-    assert positions(await reader.read(2)) == [*before, await org.link.log_head()]
+    assert positions(await reader.read(2)) == [*before, await org.link.read_log_head()]
     assert subscription.error is None
 
 
@@ -280,7 +280,7 @@ async def test_caught_up_subscription_reaches_the_head_over_events_of_others(org
     await org.make_account()
     await other.read(1)
     assert reader.subscription is not None
-    assert reader.subscription.reached() == await org.link.log_head()
+    assert reader.subscription.reached() == await org.link.read_log_head()
 
 
 async def test_closed_subscription_takes_nothing_more(org: TestOrg, hub: Hub) -> None:

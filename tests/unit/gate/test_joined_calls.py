@@ -72,7 +72,7 @@ async def test_nobody_else_sees_anything_before_the_commit(org: TestOrg) -> None
 
 async def test_result_that_is_not_kept_leaves_nothing_behind(org: TestOrg) -> None:
     seen = Seen(org)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
 
     async def calls(gate: Gate) -> str:
         return await gate.create(org.call, "Account", {"Name": "A"})
@@ -80,7 +80,7 @@ async def test_result_that_is_not_kept_leaves_nothing_behind(org: TestOrg) -> No
     assert await run_joined(org.gate, org.call, calls, lambda result: False)
     assert await names(org.gate, org) == []
     assert seen.transactions == []
-    assert await org.link.log_head() == head
+    assert await org.link.read_log_head() == head
 
 
 async def test_failed_write_takes_everything_back_even_if_the_calls_go_on(org: TestOrg) -> None:

@@ -23,7 +23,7 @@ ALL = [event.name for event in STANDARD_EVENTS]
 
 async def listen(org: TestOrg, *names: str) -> int:
     await org.apply(settings={"monitoring_events": list(names or ALL)})
-    return await org.link.log_head()
+    return await org.link.read_log_head()
 
 
 async def one(org: TestOrg, topic: str, after: int) -> dict[str, Any]:
@@ -32,11 +32,11 @@ async def one(org: TestOrg, topic: str, after: int) -> dict[str, Any]:
 
 
 async def test_org_that_asked_for_nothing_is_told_nothing(org: TestOrg) -> None:
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     result = await org.core.logins.login(READER, DEV_PASSWORD, "192.0.2.1")
     await Caller(org).send("GET", "query?q=SELECT+Id+FROM+Account")
     await org.core.logins.logout(result.principal)
-    assert await org.link.log_head() == head
+    assert await org.link.read_log_head() == head
 
 
 async def test_login_and_logout_are_told_with_keys_that_belong_together(org: TestOrg) -> None:

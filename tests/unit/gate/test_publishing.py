@@ -41,7 +41,7 @@ EVENTS = {
 
 async def test_what_a_publisher_leaves_out_has_its_default(org: TestOrg) -> None:
     await org.apply(events=EVENTS)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     published = await org.gate.publisher.publish(org.call, "late__E", {"code__c": "a"})
     (event,) = await kept_events(org, "Late__e", head)
     (body,) = await bodies(org, "Late__e", head)
@@ -75,15 +75,15 @@ async def test_event_that_does_not_fit_its_type_is_refused_and_leaves_nothing(
     org: TestOrg, values: dict[str, object], error: type[PlatformError]
 ) -> None:
     await org.apply(events=EVENTS)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     with pytest.raises(error):
         await org.gate.publisher.publish(org.call, "Late__e", values)
-    assert await org.link.log_head() == head
+    assert await org.link.read_log_head() == head
 
 
 async def test_composite_that_is_taken_back_keeps_only_events_published_immediately(org: TestOrg) -> None:
     await org.apply(events=EVENTS)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     url = "/services/data/v60.0/sobjects/"
     subrequests = [
         {"method": "POST", "url": url + "Prompt__e", "referenceId": "a", "body": {"Code__c": "1"}},
@@ -101,7 +101,7 @@ async def test_composite_that_is_taken_back_keeps_only_events_published_immediat
 
 async def test_composite_that_is_kept_publishes_each_event_once(org: TestOrg) -> None:
     await org.apply(events=EVENTS)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     collection = [{"attributes": {"type": name}, "Code__c": "1"} for name in EVENTS]
     collection.append({"attributes": {"type": "Account"}, "Name": "A"})
     inner = {
@@ -117,7 +117,7 @@ async def test_composite_that_is_kept_publishes_each_event_once(org: TestOrg) ->
 
 async def test_collection_inside_a_composite_that_is_taken_back_keeps_immediate_events(org: TestOrg) -> None:
     await org.apply(events=EVENTS)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     collection = [{"attributes": {"type": name}, "Code__c": "1"} for name in EVENTS]
     collection.append({"attributes": {"type": "Account"}, "Name": "A"})
     v = "/services/data/v60.0"
@@ -137,7 +137,7 @@ async def test_collection_inside_a_composite_that_is_taken_back_keeps_immediate_
 
 async def test_all_or_none_takes_back_records_with_the_events_that_wait_for_them(org: TestOrg) -> None:
     await org.apply(events=EVENTS)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     writes = [
         Write("Prompt__e", None, {"Code__c": "1"}),
         Write("Account", None, {"Name": "A"}),
@@ -155,7 +155,7 @@ async def test_all_or_none_takes_back_records_with_the_events_that_wait_for_them
 
 async def test_all_or_none_means_nothing_among_events_alone(org: TestOrg) -> None:
     await org.apply(events=EVENTS)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     writes = [Write("Late__e", None, {"Code__c": code}) for code in ("1", "toolong", "2")]
     results, is_undone = await create_together(org.gate, org.call, writes, all_or_none=True)
     assert not is_undone
@@ -199,7 +199,7 @@ async def test_soap_upsert_of_an_event_is_refused_as_such(org: TestOrg) -> None:
 async def test_event_over_a_megabyte_is_refused_and_leaves_nothing(org: TestOrg) -> None:
     texts = {f"Text{n}__c": {"type": "LongTextArea", "length": 131_072} for n in range(9)}
     await org.apply(events={"Large__e": {"fields": texts}})
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     status, refused = await Caller(org).send("POST", "sobjects/Large__e", dict.fromkeys(texts, "x" * 131_072))
     assert (status, refused[0]["errorCode"]) == (400, "LIMIT_EXCEEDED")
     values = "".join(f"<{name}>{'x' * 131_072}</{name}>" for name in texts)
@@ -212,7 +212,7 @@ async def test_event_over_a_megabyte_is_refused_and_leaves_nothing(org: TestOrg)
 
 async def test_tree_publishes_events_that_stand_at_its_top(org: TestOrg) -> None:
     await org.apply(events=EVENTS)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
 
     def tree(*codes: str) -> dict[str, object]:
         rows = [
@@ -269,7 +269,7 @@ async def test_server_s_own_event_cannot_be_published(org: TestOrg) -> None:
 
 async def test_event_made_anew_under_a_name_begins_without_the_old_events(org: TestOrg) -> None:
     await org.apply(events=EVENTS)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     await org.gate.publisher.publish(org.call, "Late__e", {"Code__c": "old"})
     await org.apply(remove={"events": ["Late__e"]})
     await org.apply(events=EVENTS)

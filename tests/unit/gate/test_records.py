@@ -166,7 +166,7 @@ async def test_platform_event_is_published_by_values_and_by_avro(org: TestOrg) -
         0: PayloadInvalid,
         2: SchemaUnknown,
     }
-    assert outcomes.first == await org.link.log_head()
+    assert outcomes.first == await org.link.read_log_head()
     assert [len(each) for each in outcomes.event_uuids] == [1, 36, 1]
 
 

@@ -139,7 +139,7 @@ async def test_row_with_too_few_values_fails_alone(org: TestOrg) -> None:
 async def test_job_makes_change_events_and_no_notifications(org: TestOrg) -> None:
     topic = {"Name": "Accounts", "Query": "SELECT Id, Name FROM Account", "ApiVersion": 60.0}
     pushed = await org.gate.create(org.call, "PushTopic", topic)
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     await run(org, INSERT, "Name\nAcme\n")
 
     async def seen(family: Family, topics: frozenset[str]) -> int:
@@ -354,7 +354,7 @@ async def test_insert_of_a_platform_event_publishes_a_row_each(org: TestOrg) -> 
         "On__c": {"type": "Date"},
     }
     await org.apply(events={"Bulky__e": {"fields": fields}})
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     job, batch, outcomes = await run(
         org,
         replace(INSERT, entity="bulky__E"),
@@ -388,7 +388,7 @@ async def test_job_for_an_event_that_the_user_may_not_publish_is_refused(org: Te
 async def test_bulk_query_is_told_to_those_who_monitor(org: TestOrg) -> None:
     record_id = await org.make_account("A")
     await org.apply(settings={"monitoring_events": ["ApiEventStream"]})
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     request = JobRequest(JobKind.QUERY, Operation.QUERY, "", 60, "com/test", query="SELECT Id FROM Account")
     await org.core.jobs.create(org.admin, request)
     await org.core.job_runner.wait_idle()

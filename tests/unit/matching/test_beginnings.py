@@ -30,7 +30,7 @@ async def read(org: TestOrg, hub: Hub, channel: str, replay: Replay = EARLIEST) 
     """The payloads that somebody who subscribes now is sent, up to the head of the log."""
     reader = await hub.subscribe(org.admin, channel, 59.0, replay, bayeux_form(59.0), lambda: None)
     seen: list[bytes] = []
-    head = await org.link.log_head()  # the hub may still wait for a schema
+    head = await org.link.read_log_head()  # the hub may still wait for a schema
     async with asyncio.timeout(120):
         while reader.position < head:
             taken = reader.take(100, 1 << 20)

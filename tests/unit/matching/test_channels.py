@@ -11,7 +11,7 @@ from tidewire.errors import ChannelForbidden, ChannelInvalid, ChannelUnknown, Fi
 from tidewire.events import Family, Value
 from tidewire.ids import make_id
 from tidewire.matching.channels import ChannelView, view_channel
-from tidewire.matching.filters import FilterTerm, WantedRecords
+from tidewire.matching.filters import FilterTerm, NotificationFilter
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import ChannelMember, CustomChannel
 from tidewire.schema.model import EventType
@@ -58,13 +58,13 @@ def test_administrator_sees_everything_uncut() -> None:
     )
     assert view("/event/Order__e", ADMIN) == ChannelView(Family.PLATFORM, frozenset({"Order__e"}))
     assert view("/topic/Accounts", ADMIN) == ChannelView(
-        Family.PUSH_TOPIC, frozenset({TOPIC}), wanted=WantedRecords("001")
+        Family.PUSH_TOPIC, frozenset({TOPIC}), notification_filter=NotificationFilter("001")
     )
 
 
 def test_filter_is_part_of_the_view() -> None:
-    wanted = view("/topic/Accounts?Name='x'", ADMIN).wanted
-    assert wanted == WantedRecords("001", (FilterTerm("Name", '"x"', is_text=True),))
+    wanted = view("/topic/Accounts?Name='x'", ADMIN).notification_filter
+    assert wanted == NotificationFilter("001", (FilterTerm("Name", '"x"', is_text=True),))
     with pytest.raises(FilterInvalid, match="do not exist on the topic entity"):
         view("/topic/Accounts?Phone='x'", reader("Fax"))
 

@@ -8,7 +8,7 @@ from tidewire.access.grants import Grants, ObjectGrant
 from tidewire.capture.push_topics import compile_push_topic
 from tidewire.errors import ChannelInvalid, FilterInvalid, PlatformError
 from tidewire.ids import make_id
-from tidewire.matching.filters import MAX_CONDITIONS, MAX_LENGTH, WantedRecords, parse_filter
+from tidewire.matching.filters import MAX_CONDITIONS, MAX_LENGTH, NotificationFilter, parse_filter
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.standard import STANDARD_OBJECTS
 
@@ -40,7 +40,7 @@ TOPIC = compile_push_topic(
 
 
 def passes(expression: str, record: dict[str, object] = RECORD, grants: Grants = ADMIN) -> bool:
-    wanted = WantedRecords("001", parse_filter(f"/topic/Accounts?{expression}", TOPIC, grants))
+    wanted = NotificationFilter("001", parse_filter(f"/topic/Accounts?{expression}", TOPIC, grants))
     return wanted.passes({"sobject": record})
 
 
@@ -87,15 +87,15 @@ def test_notification_is_told_if_any_condition_holds(expression: str, is_told: b
 
 def test_channel_without_filter_lets_every_record_of_its_object_through() -> None:
     assert parse_filter("/topic/Accounts", TOPIC, ADMIN) == ()
-    assert WantedRecords("001").passes({"sobject": RECORD})
-    assert not WantedRecords("003").passes({"sobject": RECORD})
+    assert NotificationFilter("001").passes({"sobject": RECORD})
+    assert not NotificationFilter("003").passes({"sobject": RECORD})
 
 
 def test_deleted_record_is_held_against_what_it_was() -> None:
     terms = parse_filter("/topic/Accounts?Industry='Energy'", TOPIC, ADMIN)
     deleted = {"sobject": {"Id": ACCOUNT}, "record": RECORD}
-    assert WantedRecords("001", terms).passes(deleted)
-    assert not WantedRecords("001", terms).passes({**deleted, "record": {**RECORD, "Industry": "Media"}})
+    assert NotificationFilter("001", terms).passes(deleted)
+    assert not NotificationFilter("001", terms).passes({**deleted, "record": {**RECORD, "Industry": "Media"}})
 
 
 def test_notification_from_before_the_field_was_selected_is_not_told() -> None:

@@ -306,10 +306,10 @@ async def test_message_form_follows_the_version(
 async def test_payload_of_three_thousand_characters_is_the_longest(org: TestOrg) -> None:
     channel_id = await make_channel(org)
     await push(org, org.admin, channel_id, PushEvent("ä" * 3000))
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     with pytest.raises(TextTooLong):
         await push(org, org.admin, channel_id, PushEvent("short"), PushEvent("x" * 3001))
-    assert await org.link.log_head() == head
+    assert await org.link.read_log_head() == head
 
 
 async def test_reader_of_channels_cannot_send(org: TestOrg, people: People) -> None:
@@ -361,7 +361,7 @@ async def test_share_that_is_taken_away_ends_what_its_user_hears(org: TestOrg, p
         await org.gate.delete(org.call, "StreamingChannelShare", share_id)
         await push(org, people.maker, channel_id, PushEvent("two"))
         assert await owner.payloads(2) == ["one", "two"]
-        assert await listener.read_through(await org.link.log_head()) == []
+        assert await listener.read_through(await org.link.read_log_head()) == []
         await org.gate.create(org.call, "StreamingChannelShare", share)
         await push(org, people.maker, channel_id, PushEvent("three"))
         assert await listener.payloads(1) == ["three"]

@@ -136,7 +136,7 @@ async def test_streaming_clients_of_an_edge_are_the_orgs(both: Both, link: Remot
     await link.admit_client("1c", True, "")
     await link.admit_subscription("1c", "/u/B", Family.GENERIC, True)
     link.count_delivered((Delivered(True, Family.GENERIC, 5),))
-    link.keep_clients(frozenset({"1c"}))
+    link.renew_clients(frozenset({"1c"}))
     await link.store_client(client)
     link.store_positions((replace(client, channels=(("/u/B", 10),)),))
     assert await link.find_client("1c") == replace(client, channels=(("/u/B", 10),))
@@ -184,7 +184,7 @@ async def test_edge_that_was_cut_off_may_let_go_after_all_others(both: Both) -> 
 
 async def test_call_for_an_org_that_is_not_held_is_refused(both: Both) -> None:
     with pytest.raises(StoreClosed):
-        await RemoteLink(both.core, both.orgs.first_id).log_head()
+        await RemoteLink(both.core, both.orgs.first_id).read_log_head()
 
 
 async def test_commit_is_known_before_its_writer_is_answered(both: Both, link: RemoteLink) -> None:
@@ -193,7 +193,7 @@ async def test_commit_is_known_before_its_writer_is_answered(both: Both, link: R
     link.watch_commits(batches.append)
     before = len(batches)
     await sign_in(both)  # a login commits its session
-    await link.log_head()
+    await link.read_log_head()
     assert len(batches) > before
 
 
@@ -211,7 +211,7 @@ async def test_edge_follows_an_org_until_it_closes(both: Both, tmp_path: Path) -
     closing = asyncio.create_task(both.orgs.close())
     await closing
     with pytest.raises(StoreClosed):
-        await RemoteLink(both.core, both.orgs.first_id).log_head()
+        await RemoteLink(both.core, both.orgs.first_id).read_log_head()
     await edge.close()
 
 
@@ -281,9 +281,9 @@ async def test_managed_subscription_whose_opening_is_given_up_with_its_answer_un
 
 
 async def test_call_that_is_given_up_is_given_up_in_the_core_too(both: Both, link: RemoteLink) -> None:
-    asking = asyncio.create_task(link.log_head())
+    asking = asyncio.create_task(link.read_log_head())
     await asyncio.sleep(0)
     asking.cancel()
     await asyncio.wait([asking])
     assert asking.cancelled()
-    assert await link.log_head() > 0
+    assert await link.read_log_head() > 0

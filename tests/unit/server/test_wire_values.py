@@ -15,7 +15,7 @@ from tidewire.delivery.link import (
     LogPage,
     PublishDraft,
     PublishOutcomes,
-    Refusal,
+    Rejection,
 )
 from tidewire.errors import InternalError, PlatformError, ReplayIdExpired
 from tidewire.events import CommittedBatch, Event, Family
@@ -59,9 +59,9 @@ def test_batch_comes_out_as_it_went_in() -> None:
         ("authenticate", PRINCIPAL),
         ("open_channel", GRANT),
         ("visible_record_ids", frozenset({"001", "002"})),
-        ("log_bounds", LogBounds(1, 1 << 62)),
+        ("read_log_bounds", LogBounds(1, 1 << 62)),
         ("read_log", LogPage((EVENT,), 9)),
-        ("publish", PublishOutcomes(("a", "b"), 7, ((1, Refusal("code", "text")),), "sid")),
+        ("publish", PublishOutcomes(("a", "b"), 7, ((1, Rejection("code", "text")),), "sid")),
     ],
 )
 def test_result_comes_out_as_it_went_in(name: str, result: Any) -> None:

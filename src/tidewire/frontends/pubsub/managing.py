@@ -144,7 +144,7 @@ class ManagedSubscriber:
     async def confirm(self, stream: OpenStream, start: ManagedStart) -> None:
         """Raises what has become of the subscription: stopped, gone, or no longer for this reader."""
         try:
-            await self._link.confirm_managed(stream.caller.principal, start.subscription_id, stream.client_id)
+            await self._link.check_managed(stream.caller.principal, start.subscription_id, stream.client_id)
         except ManagedUnknown as error:
             error.details["wire_code"] = "managed.subscription.config.deleted"
             raise

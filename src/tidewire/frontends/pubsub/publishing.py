@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from tidewire.access.principal import Principal
-from tidewire.delivery.link import CoreLink, PublishDraft, PublishOutcomes, Refusal
+from tidewire.delivery.link import CoreLink, PublishDraft, PublishOutcomes, Rejection
 from tidewire.errors import BodyTooLarge, ProtocolViolation
 from tidewire.faults import fail_point
 from tidewire.frontends.pubsub import requests as rules
@@ -169,7 +169,7 @@ class Publisher:
         for place in large:
             size_bytes = _size(drafts[place])
             text = f"The event has {size_bytes} bytes; the limit is {limit_bytes}"
-            refused[place] = Refusal(BodyTooLarge.code, text)
+            refused[place] = Rejection(BodyTooLarge.code, text)
         return PublishOutcomes(tuple(event_uuids), told.first, tuple(refused.items()), told.schema_id)
 
 

@@ -24,10 +24,10 @@ class HeldLink(LocalLink):
         self.was_asked = asyncio.Event()
         self.may_tell = asyncio.Event()
 
-    async def log_bounds(self, family: Family) -> LogBounds:
+    async def read_log_bounds(self, family: Family) -> LogBounds:
         self.was_asked.set()
         await self.may_tell.wait()
-        return await super().log_bounds(family)
+        return await super().read_log_bounds(family)
 
 
 async def take_one(source: EventSource, woken: asyncio.Event) -> bytes:

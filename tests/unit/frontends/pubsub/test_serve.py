@@ -63,7 +63,7 @@ async def test_publish_whose_login_ends_before_its_request_arrives_is_refused(
         yield body
 
     assert await app.answer_call("Publish", at_once(), context) is not None
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     assert await app.answer_call("Publish", after_logout(), context) is None
     assert context.status is grpc.StatusCode.UNAUTHENTICATED
-    assert await org.link.log_head() == head
+    assert await org.link.read_log_head() == head

@@ -218,10 +218,10 @@ async def test_events_can_be_published_among_records(org: TestOrg) -> None:
     assert results[0]["errors"][0]["statusCode"] == "OPERATION_ENQUEUED"
     assert codes(results[2:]) == ["INVALID_FIELD", "REQUIRED_FIELD_MISSING"]
     assert await count(org) == 1
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     _, results = await Caller(org).send("POST", PATH, {"allOrNone": True, "records": records})
     assert codes(results) == [ROLLED_BACK, ROLLED_BACK, "INVALID_FIELD", "REQUIRED_FIELD_MISSING"]
-    assert (await count(org), await org.link.log_head()) == (1, head)
+    assert (await count(org), await org.link.read_log_head()) == (1, head)
 
 
 MIXED = [row(Name="A") if i % 2 else row("Contact", LastName="C") for i in range(11)]

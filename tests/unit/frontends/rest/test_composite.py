@@ -133,7 +133,7 @@ async def test_without_all_or_none_each_is_alone_and_dependents_are_halted(org: 
 async def test_all_or_none_leaves_nothing_behind_whatever_failed(
     org: TestOrg, bad: dict[str, object]
 ) -> None:
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     first, failed, *last = await run(
         org,
         account("first", Name="First"),
@@ -145,7 +145,7 @@ async def test_all_or_none_leaves_nothing_behind_whatever_failed(
     assert failed["body"] != HALTED
     assert [answer["body"] for answer in last] == [HALTED]
     assert await count(org) == 0
-    assert await org.link.log_head() == head
+    assert await org.link.read_log_head() == head
 
 
 async def test_all_or_none_is_one_transaction_with_one_change_a_record(org: TestOrg) -> None:
@@ -334,6 +334,6 @@ async def test_setup_records_take_effect_with_the_transaction(org: TestOrg) -> N
         org, sub("POST", "sobjects/PushTopic", "t", topic), account("a", Name="A"), allOrNone=True
     )
     assert made["httpStatusCode"] == 201
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     await org.gate.create(Call(org.admin, ""), "Account", {"Name": "B"})
-    assert await org.link.log_head() == head + 2  # the change event and the notification
+    assert await org.link.read_log_head() == head + 2  # the change event and the notification

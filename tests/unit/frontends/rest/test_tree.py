@@ -56,7 +56,7 @@ async def test_tree_is_made_with_its_children_under_their_parents(org: TestOrg) 
 
 
 async def test_any_failure_takes_the_whole_tree_back_and_names_the_failed(org: TestOrg) -> None:
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     status, body = await make(
         org,
         record("Account", "a1", Name="A1", Contacts=children(record("Contact", "c1", FirstName="no"))),
@@ -84,7 +84,7 @@ async def test_any_failure_takes_the_whole_tree_back_and_names_the_failed(org: T
         ],
     }
     assert (await count(org), await count(org, "Contact")) == (0, 0)
-    assert await org.link.log_head() == head
+    assert await org.link.read_log_head() == head
 
 
 @pytest.mark.parametrize(

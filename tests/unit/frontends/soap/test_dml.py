@@ -305,7 +305,7 @@ async def test_all_or_none_takes_back_records_but_not_events_published_immediate
     fields = {"Done__c": {"type": "Checkbox"}, "On__c": {"type": "Date"}}
     prompt = {"publish": "immediately", "fields": fields}
     await org.apply(events={"Late__e": {"fields": fields}, "Prompt__e": prompt})
-    head = await org.link.log_head()
+    head = await org.link.read_log_head()
     caller = await sign_in(org)
     given = "".join(
         f"<sObjects><type>{name}</type><Done__c>1</Done__c><On__c>2024-02-29Z</On__c></sObjects>"

@@ -57,7 +57,7 @@ async def test_export_of_a_channel_has_what_a_subscription_reads(org: TestOrg) -
         (r["replay_id"], r["event_id"], r["schema_id"], r["payload"], r["transaction_last"]) for r in rows
     ] == [(e.position, e.event_uuid, e.schema_id, e.payload, e.transaction_last) for e in page.events]
     assert {row["topic"] for row in rows} == {ACCOUNTS}
-    assert through == await org.link.log_head()
+    assert through == await org.link.read_log_head()
 
 
 async def test_export_without_a_channel_has_every_event_in_order(org: TestOrg) -> None:
