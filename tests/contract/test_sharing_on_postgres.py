@@ -9,9 +9,9 @@ import pytest
 
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
-from tests.unit.access.test_record_access import *  # noqa: F403  # the tests
-from tests.unit.access.test_share_rows import *  # noqa: F403  # the tests
+from tests.unit.access.test_derived_shares import *  # noqa: F403  # the tests
 from tests.unit.access.test_sharing import *  # noqa: F403  # the tests
+from tests.unit.access.test_user_record_access import *  # noqa: F403  # the tests
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tidewire.access.reach import NO_REACH, Reach, read_reach
+from tidewire.access.sharing_principals import NO_PRINCIPALS, SharingPrincipals, read_sharing_principals
 from tidewire.events import Value
 from tidewire.records.settings import read_settings
 from tidewire.records.table import read_all_rows, read_rows
@@ -93,13 +93,13 @@ class Grants:
     readable: frozenset[tuple[str, str]] = frozenset()
     editable: frozenset[tuple[str, str]] = frozenset()
     caller: Caller = NOBODY
-    reach: Reach = NO_REACH
+    principals: SharingPrincipals = NO_PRINCIPALS
     switched_off: frozenset[str] = frozenset()
     """Objects that the org does not have, whatever anybody's permissions."""
 
     @cached_property
     def is_administrator(self) -> bool:
-        """Whether nothing is out of reach."""
+        """Whether nothing is out of principals."""
         return "ModifyAllData" in self.permissions
 
     def has(self, permission: str) -> bool:
@@ -188,11 +188,11 @@ def is_permissionable(f: Field) -> bool:
 def read_grants(reader: Reader, catalog: Catalog, user_id: str) -> Grants:
     """Add up a user's permissions, as of this reader's commit."""
     (user,) = read_rows(reader, catalog.object("User"), "Id", [user_id])
-    reach = read_reach(reader, catalog, user)
-    caller = _read_caller(reader, catalog, user, reach.queues)
+    principals = read_sharing_principals(reader, catalog, user)
+    caller = _read_caller(reader, catalog, user, principals.queues)
     switched_off = frozenset[str]() if read_settings(reader).streaming_api else _OF_STREAMING
     permissions = read_permissions(reader, catalog, user)
-    return replace(permissions, caller=caller, reach=reach, switched_off=switched_off)
+    return replace(permissions, caller=caller, principals=principals, switched_off=switched_off)
 
 
 def read_permissions(reader: Reader | Transaction, catalog: Catalog, user: Mapping[str, Value]) -> Grants:

@@ -13,12 +13,19 @@ from ipaddress import IPv6Address, ip_address, ip_network
 
 from tidewire.access.credentials import Caller, Credentials
 from tidewire.access.grants import read_grants
-from tidewire.access.lockout import is_locked, note_failure, purge_failures
 from tidewire.access.passwords import check_new_password, is_password, split_security_token
 from tidewire.access.principal import Principal
 from tidewire.access.scopes import API, FULL, WEB, opens_api
 from tidewire.access.sessions import Origin, Sessions
-from tidewire.access.user_logins import is_frozen, note_ended_locks, note_lock, unlock
+from tidewire.access.user_logins import (
+    is_frozen,
+    is_locked,
+    note_ended_locks,
+    note_failure,
+    note_lock,
+    purge_failures,
+    unlock,
+)
 from tidewire.clock import Clock
 from tidewire.errors import GrantInvalid, LoginFailed, PasswordInvalid, PlatformError, SessionInvalid
 from tidewire.events import Value

@@ -14,10 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidewire.access import apps, codes, devices
-from tidewire.access.app_admin import AppAdmin
-from tidewire.access.apps import ConnectedApp, check_secret, try_read_app
-from tidewire.access.codes import Authorization
+from tidewire.access import apps, authorizations, device_flow
+from tidewire.access.apps import AppAdmin, ConnectedApp, check_secret, try_read_app
+from tidewire.access.authorizations import Authorization
 from tidewire.access.jwt import parse_assertion
 from tidewire.access.logins import LoginResult, Logins
 from tidewire.access.scopes import REFRESH, granted_scopes, parse_scopes, still_allowed
@@ -144,7 +143,7 @@ class OAuth:
         expires_ms = round(assertion.expires_s * 1000)
 
         def use(tx: Transaction) -> PlatformError | None:
-            if codes.use_assertion(tx, assertion.digest(), expires_ms, now_ms):
+            if authorizations.use_assertion(tx, assertion.digest(), expires_ms, now_ms):
                 return None
             return GrantInvalid("invalid assertion: it was used before", oauth_error="invalid_grant")
 
@@ -154,13 +153,17 @@ class OAuth:
         """Whether the user need not be asked again."""
         if app.is_preauthorized:
             return True
-        known = await self._records.read(lambda reader: codes.read_approved(reader, app.client_id, user_id))
+        known = await self._records.read(
+            lambda reader: authorizations.read_approved(reader, app.client_id, user_id)
+        )
         return known is not None and scopes <= known
 
     async def approve(self, app: ConnectedApp, user_id: str, scopes: frozenset[str]) -> None:
         """Remember that the user allowed the app these scopes."""
         now_ms = self._clock.now_ms()
-        await self._records.write_plain(lambda tx: codes.approve(tx, app.client_id, user_id, scopes, now_ms))
+        await self._records.write_plain(
+            lambda tx: authorizations.approve(tx, app.client_id, user_id, scopes, now_ms)
+        )
 
     async def give_code(
         self,
@@ -173,12 +176,12 @@ class OAuth:
         nonce: str,
     ) -> str:
         """A code that the app may exchange for tokens."""
-        code = codes.draw_code(self._logins.org_id)
+        code = authorizations.draw_code(self._logins.org_id)
         authorization = Authorization(
             app.client_id, user_id, scopes, str(uuid.uuid4()), redirect_uri, challenge, nonce
         )
         now_ms = self._clock.now_ms()
-        await self._records.write_plain(lambda tx: codes.store_code(tx, code, authorization, now_ms))
+        await self._records.write_plain(lambda tx: authorizations.store_code(tx, code, authorization, now_ms))
         return code
 
     async def grant_for_code(
@@ -187,26 +190,28 @@ class OAuth:
         """The second half of the web server flow."""
         app = await self.check_app(client_id, secret)
         now_ms = self._clock.now_ms()
-        found = await self._records.read(lambda reader: codes.try_read_code(reader, code))
+        found = await self._records.read(lambda reader: authorizations.try_read_code(reader, code))
         if found is None or found.authorization.client_id != client_id:
             raise GrantInvalid("invalid authorization code", oauth_error="invalid_grant")
         authorization = found.authorization
         if found.is_used:
-            await self._records.write_plain(lambda tx: codes.revoke_grant(tx, authorization.grant_id))
+            await self._records.write_plain(
+                lambda tx: authorizations.revoke_grant(tx, authorization.grant_id)
+            )
         if found.is_used or found.expires_ms <= now_ms:
             raise GrantInvalid(_UNUSABLE_CODE, oauth_error="invalid_grant")
         if redirect_uri != authorization.redirect_uri:
             raise GrantInvalid("redirect_uri must match configuration", oauth_error="redirect_uri_mismatch")
-        is_proved = codes.is_verifier(authorization.challenge, verifier)
+        is_proved = authorizations.is_verifier(authorization.challenge, verifier)
         if (authorization.challenge or verifier) and not is_proved:
             raise GrantInvalid("invalid code verifier", oauth_error="invalid_grant")
-        refresh = codes.draw_code(self._logins.org_id) if REFRESH in authorization.scopes else ""
+        refresh = authorizations.draw_code(self._logins.org_id) if REFRESH in authorization.scopes else ""
 
         def use(tx: Transaction) -> PlatformError | None:
-            if not codes.use_code(tx, code, now_ms):
+            if not authorizations.use_code(tx, code, now_ms):
                 return GrantInvalid(_UNUSABLE_CODE, oauth_error="invalid_grant")
             if refresh:
-                codes.store_refresh(tx, refresh, authorization, now_ms)
+                authorizations.store_refresh(tx, refresh, authorization, now_ms)
             return None
 
         return await self._start_granted(app, authorization, refresh, peer, use)
@@ -223,20 +228,22 @@ class OAuth:
     ) -> Issued:
         """A new access token for a refresh token, which is replaced if the app wants that."""
         app = await self.check_app(client_id, secret)
-        found = await self._records.read(lambda reader: codes.try_read_refresh(reader, token))
+        found = await self._records.read(lambda reader: authorizations.try_read_refresh(reader, token))
         if found is None or found[0].client_id != client_id:
             raise GrantInvalid(_UNUSABLE_REFRESH, oauth_error="invalid_grant")
         authorization = found[0]
         # An app that lost a scope since then loses it here too.
         has = still_allowed(granted_scopes(asked, authorization.scopes), app.scopes)
         if found[1]:
-            await self._records.write_plain(lambda tx: codes.revoke_grant(tx, authorization.grant_id))
+            await self._records.write_plain(
+                lambda tx: authorizations.revoke_grant(tx, authorization.grant_id)
+            )
             raise GrantInvalid(_UNUSABLE_REFRESH, oauth_error="invalid_grant")
-        successor = codes.draw_code(self._logins.org_id) if app.rotates_refresh else ""
+        successor = authorizations.draw_code(self._logins.org_id) if app.rotates_refresh else ""
         now_ms = self._clock.now_ms()
 
         def use(tx: Transaction) -> PlatformError | None:
-            if codes.use_refresh(tx, token, successor, now_ms):
+            if authorizations.use_refresh(tx, token, successor, now_ms):
                 return None
             return GrantInvalid(_UNUSABLE_REFRESH, oauth_error="invalid_grant")
 
@@ -250,23 +257,23 @@ class OAuth:
         scopes = granted_scopes(asked, app.scopes)
         now_ms = self._clock.now_ms()
         return await self._records.write_plain(
-            lambda tx: devices.begin_device(tx, self._logins.org_id, app.client_id, scopes, now_ms)
+            lambda tx: device_flow.begin_device(tx, self._logins.org_id, app.client_id, scopes, now_ms)
         )
 
     async def try_find_device(self, user_code: str) -> tuple[ConnectedApp, frozenset[str]] | None:
         """The app and the scopes behind a code that a user typed."""
         now_ms = self._clock.now_ms()
         found = await self._records.read(
-            lambda reader: devices.try_read_by_user_code(reader, user_code, now_ms)
+            lambda reader: device_flow.try_read_by_user_code(reader, user_code, now_ms)
         )
         return None if found is None else (await self.find_app(found.client_id), found.scopes)
 
     async def answer_device(self, user_code: str, user_id: str, *, allows: bool) -> bool:
         """What the user decided about a device; returns whether it still waited."""
         now_ms = self._clock.now_ms()
-        answer = devices.APPROVED if allows else devices.DENIED
+        answer = device_flow.APPROVED if allows else device_flow.DENIED
         return await self._records.write_plain(
-            lambda tx: devices.answer_device(tx, user_code, user_id, answer, now_ms)
+            lambda tx: device_flow.answer_device(tx, user_code, user_id, answer, now_ms)
         )
 
     async def grant_for_device(self, client_id: str, secret: str, code: str, peer: str) -> Issued:
@@ -275,19 +282,21 @@ class OAuth:
         if secret:
             check_secret(app, secret)
         now_ms = self._clock.now_ms()
-        found, is_early = await self._records.write_plain(lambda tx: devices.poll_device(tx, code, now_ms))
+        found, is_early = await self._records.write_plain(
+            lambda tx: device_flow.poll_device(tx, code, now_ms)
+        )
         if found is None or found.client_id != client_id or found.expires_ms <= now_ms:
             raise GrantInvalid("invalid device code", oauth_error="invalid_grant")
         if is_early:
             raise GrantInvalid("polling too quickly", oauth_error="slow_down")
-        if found.answer == devices.DENIED:
+        if found.answer == device_flow.DENIED:
             raise GrantInvalid("end-user denied authorization", oauth_error="access_denied")
-        if found.answer == devices.PENDING:
+        if found.answer == device_flow.PENDING:
             raise GrantInvalid("authorization pending", oauth_error="authorization_pending")
         authorization = Authorization(client_id, found.user_id, found.scopes, str(uuid.uuid4()))
 
         def use(tx: Transaction) -> PlatformError | None:
-            if devices.take_device(tx, code):
+            if device_flow.take_device(tx, code):
                 return None
             return GrantInvalid("invalid device code", oauth_error="invalid_grant")
 
@@ -295,13 +304,13 @@ class OAuth:
 
     async def revoke(self, token: str) -> bool:
         """Take a token back; a refresh token takes its access tokens along. False if it is none of ours."""
-        found = await self._records.read(lambda reader: codes.try_read_refresh(reader, token))
+        found = await self._records.read(lambda reader: authorizations.try_read_refresh(reader, token))
         if found is not None:
             grant_id = found[0].grant_id
 
             def work(tx: Transaction) -> None:
                 self._logins.sessions.log_out_grant(tx, grant_id)
-                codes.revoke_grant(tx, grant_id)
+                authorizations.revoke_grant(tx, grant_id)
 
             await self._records.write_plain(work)
             return True
@@ -316,7 +325,7 @@ class OAuth:
         try:
             entry = await self._logins.sessions.peek(token)
         except SessionInvalid:
-            found = await self._records.read(lambda reader: codes.try_read_refresh(reader, token))
+            found = await self._records.read(lambda reader: authorizations.try_read_refresh(reader, token))
             if found is None or found[1] or found[0].client_id != app.client_id:
                 return None
             return found[0]
@@ -340,7 +349,7 @@ class OAuth:
         if app.is_preauthorized:
             return app.scopes
         approved = await self._records.read(
-            lambda reader: codes.read_approved(reader, app.client_id, user_id)
+            lambda reader: authorizations.read_approved(reader, app.client_id, user_id)
         )
         return None if approved is None else still_allowed(approved, app.scopes)
 
@@ -351,13 +360,13 @@ class OAuth:
         peer: str,
         check: Callable[[Transaction], PlatformError | None] = lambda tx: None,
     ) -> Issued:
-        refresh = codes.draw_code(self._logins.org_id) if REFRESH in authorization.scopes else ""
+        refresh = authorizations.draw_code(self._logins.org_id) if REFRESH in authorization.scopes else ""
         now_ms = self._clock.now_ms()
 
         def use(tx: Transaction) -> PlatformError | None:
             refusal = check(tx)
             if refusal is None and refresh:
-                codes.store_refresh(tx, refresh, authorization, now_ms)
+                authorizations.store_refresh(tx, refresh, authorization, now_ms)
             return refusal
 
         return await self._start_granted(app, authorization, refresh, peer, use)

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import cached_property
 
+from tidewire.access.derived_shares import DerivedShares
 from tidewire.access.grants import Grants, ObjectGrant
-from tidewire.access.reach import OpenedBy, Party
-from tidewire.access.share_rows import ShareRows
+from tidewire.access.sharing_principals import AppliedRule, RuleOwners
 from tidewire.errors import RequestError
 from tidewire.events import Change
 from tidewire.records.rollups import parse_literal
@@ -81,7 +81,7 @@ class Sharing:
 
     def __init__(self, grants: Grants, catalog: Catalog) -> None:
         self._grants = grants
-        self._reach = grants.reach
+        self._principals = grants.principals
         self._catalog = catalog
         self._known: dict[tuple[str, Level], BoundCondition | None] = {}
         self._derived: dict[str, tuple[DerivedRows, ...]] = {}
@@ -89,7 +89,7 @@ class Sharing:
     @property
     def user_id(self) -> str:
         """Whose reach it is."""
-        return self._reach.user_id
+        return self._principals.user_id
 
     def __call__(self, obj: ObjectType, /) -> BoundCondition | None:
         """Which records of an object may be seen, as queries ask it."""
@@ -103,10 +103,10 @@ class Sharing:
             shared = self._catalog.object(obj.shares)
             rules = [
                 (opened.rule, condition)
-                for opened in self._reach.every_rule
+                for opened in self._principals.every_rule
                 if opened.rule.entity == shared.name and (condition := self._rule(shared, opened)) is not None
             ]
-            found = ShareRows(self._catalog, obj).all(rules, self._reach.every_child_access)
+            found = DerivedShares(self._catalog, obj).all(rules, self._principals.every_child_access)
             self._derived[obj.name] = found
         return self._derived[obj.name]
 
@@ -114,7 +114,7 @@ class Sharing:
         """What may be done with records of an object."""
         return self._grants.on(obj.name)
 
-    def living(self, reader: Reader, obj: ObjectType, ids: Sequence[str]) -> set[str]:
+    def filter_existing(self, reader: Reader, obj: ObjectType, ids: Sequence[str]) -> set[str]:
         """Those of these records that exist and are not deleted, whoever may see them."""
         found: set[str] = set()
         for start in range(0, len(ids), _CHUNK):
@@ -127,7 +127,7 @@ class Sharing:
         """Whether whoever may edit a record of the object may also give it to another owner."""
         return self._grants.has("TransferAnyEntity") or self._grants.has(f"TransferAny{obj.name}")
 
-    def knows(self, obj: ObjectType) -> bool:
+    def can_read_object(self, obj: ObjectType) -> bool:
         """Whether records of an object may be read at all."""
         return self._grants.can_read(obj.name)
 
@@ -142,7 +142,7 @@ class Sharing:
             self._known[key] = self._condition(obj, level)
         return self._known[key]
 
-    def reached(
+    def filter_accessible(
         self, reader: Reader | Transaction, obj: ObjectType, ids: Sequence[str], level: Level
     ) -> set[str]:
         """Those of these records, deleted or not, that are open to this level."""
@@ -158,7 +158,7 @@ class Sharing:
             found |= {str(row[0]) for row in reader.execute(sql.text, sql.params)}
         return found
 
-    def needed(self, obj: ObjectType, lookup: Field) -> Level:
+    def level_to_reference(self, obj: ObjectType, lookup: Field) -> Level:
         """How far a record must be open to somebody who points this lookup at it."""
         if obj.shares and lookup is parent_field(obj):
             return Level.FULL
@@ -213,10 +213,10 @@ class Sharing:
         return all(self._grants.can_read(obj.name) for obj in self._catalog.objects)
 
     def _users(self, obj: ObjectType, level: Level) -> BoundCondition:
-        own = BoundCompare(Column(obj.by_name["id"]), Operator.EQ, self._reach.user_id)
-        if level is not Level.READ or not self._reach.roles_below:
+        own = BoundCompare(Column(obj.by_name["id"]), Operator.EQ, self._principals.user_id)
+        if level is not Level.READ or not self._principals.roles_below:
             return own
-        below = BoundIn(Column(obj.by_name["userroleid"]), self._reach.roles_below)
+        below = BoundIn(Column(obj.by_name["userroleid"]), self._principals.roles_below)
         return BoundOr((own, below))
 
     # what is open by itself
@@ -225,12 +225,12 @@ class Sharing:
         return [*self._owned(obj), *self._shared(obj, level), *self._ruled(obj, level)]
 
     def _owned(self, obj: ObjectType) -> list[BoundCondition]:
-        reach = self._reach
+        principals = self._principals
         owner = Column(obj.by_name["ownerid"])
-        queues = reach.queues_below if obj.uses_hierarchy else reach.queues
-        arms: list[BoundCondition] = [BoundIn(owner, (reach.user_id, *queues))]
-        if obj.uses_hierarchy and reach.roles_below:
-            arms.append(self._with_role(owner, reach.roles_below))
+        queues = principals.queues_below if obj.uses_hierarchy else principals.queues
+        arms: list[BoundCondition] = [BoundIn(owner, (principals.user_id, *queues))]
+        if obj.uses_hierarchy and principals.roles_below:
+            arms.append(self._with_role(owner, principals.roles_below))
         return arms
 
     def _with_role(self, person: Column, role_ids: tuple[str, ...]) -> BoundCondition:
@@ -247,12 +247,12 @@ class Sharing:
 
     def _share_rows(self, share: ObjectType, granted: Field, level: Level, *, has_below: bool) -> BoundQuery:
         """The shares that open something to the user, living ones only whatever the query is about."""
-        reach = self._reach
+        principals = self._principals
         grantee = Column(share.by_name["userorgroupid"])
-        groups = reach.groups_below if has_below else reach.groups
-        grantees: list[BoundCondition] = [BoundIn(grantee, (reach.user_id, *groups))]
-        if has_below and reach.roles_below:
-            grantees.append(self._with_role(grantee, reach.roles_below))
+        groups = principals.groups_below if has_below else principals.groups
+        grantees: list[BoundCondition] = [BoundIn(grantee, (principals.user_id, *groups))]
+        if has_below and principals.roles_below:
+            grantees.append(self._with_role(grantee, principals.roles_below))
         tests = (
             _any(grantees),
             BoundIn(Column(granted), _LEVEL_WORDS[level]),
@@ -262,14 +262,14 @@ class Sharing:
 
     def _ruled(self, obj: ObjectType, level: Level) -> list[BoundCondition]:
         arms = []
-        for opened in self._reach.rules:
+        for opened in self._principals.rules:
             rule = opened.rule
             is_meant = rule.entity == obj.name and (opened.is_own or obj.uses_hierarchy)
             if is_meant and rule.access in _LEVEL_WORDS[level]:
                 arms.append(self._rule(obj, opened))
         return [arm for arm in arms if arm is not None]
 
-    def _rule(self, obj: ObjectType, opened: OpenedBy) -> BoundCondition | None:
+    def _rule(self, obj: ObjectType, opened: AppliedRule) -> BoundCondition | None:
         if opened.owners is not None:
             return self._owned_by(obj, opened.owners)
         tests: list[BoundCondition] = []
@@ -284,7 +284,7 @@ class Sharing:
             tests.append(BoundCompare(Column(tested), Operator(operator), value))
         return _all(tests) or BoundCompare(Column(obj.by_name["id"]), Operator.NE, None)
 
-    def _owned_by(self, obj: ObjectType, owners: Party) -> BoundCondition | None:
+    def _owned_by(self, obj: ObjectType, owners: RuleOwners) -> BoundCondition | None:
         owner = Column(obj.by_name["ownerid"])
         if owners.is_everyone:
             return BoundLike(owner, (self._catalog.object("User").key_prefix, Wildcard.ANY))
@@ -336,17 +336,19 @@ class Sharing:
         """Children that an account's owner, or a share of the account, may read or edit along with it."""
         if obj.name not in ACCOUNT_CHILDREN or level is Level.FULL:
             return []
-        reach, account = self._reach, self._catalog.object("Account")
+        principals, account = self._principals, self._catalog.object("Account")
         lookup, owner = Column(obj.by_name["accountid"]), Column(account.by_name["ownerid"])
         words = _LEVEL_WORDS[level]
         setting = f"{obj.name}AccessForAccountOwner"
         opening = {
-            role for (role, name), word in reach.child_access.items() if name == setting and word in words
+            role
+            for (role, name), word in principals.child_access.items()
+            if name == setting and word in words
         }
         arms: list[BoundCondition] = []
-        if reach.role_id in opening:
-            arms.append(BoundCompare(owner, Operator.EQ, reach.user_id))
-        below = tuple(sorted(opening.intersection(reach.roles_below)))
+        if principals.role_id in opening:
+            arms.append(BoundCompare(owner, Operator.EQ, principals.user_id))
+        below = tuple(sorted(opening.intersection(principals.roles_below)))
         if below:
             arms.append(self._with_role(owner, below))
         found: list[BoundCondition] = []

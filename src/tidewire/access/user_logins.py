@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tidewire.access.lockout import clear_failures, is_locked
+from tidewire.access.passwords import hash_token
 from tidewire.access.sessions import end_sessions
 from tidewire.errors import FieldsInconsistent
 from tidewire.events import Change, Value
 from tidewire.ids import case_suffix
+from tidewire.records.settings import OrgSettings
 from tidewire.records.table import insert_row, read_all_rows, read_rows, try_read_row, update_row
 from tidewire.records.touched import changes_of
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
+from tidewire.schema.text_keys import fold_key
 from tidewire.storage.store import Transaction
 
 NAME = "UserLogin"
+_FOREVER_MS = 1 << 52
+_MINUTE_MS = 60_000
 
 
 def user_login_id(catalog: Catalog, user_id: str) -> str:
@@ -108,6 +112,48 @@ def check_user_login(
         raise FieldsInconsistent("IsPasswordLocked can only be set to false", fields=["IsPasswordLocked"])
 
 
+def is_locked(tx: Transaction, username: str, now_ms: int) -> bool:
+    """Whether this name may not sign in now, whatever the password."""
+    rows = tx.execute(
+        "SELECT locked_until_ms FROM failed_logins WHERE name_hash = ?", (_name_hash(username),)
+    )
+    return bool(rows) and int(rows[0][0]) > now_ms
+
+
+def note_failure(tx: Transaction, username: str, settings: OrgSettings, now_ms: int) -> None:
+    """Count a failed login; the last one allowed locks. A lock that holds already is not made longer."""
+    key = _name_hash(username)
+    rows = tx.execute(
+        "SELECT failures, last_ms, locked_until_ms FROM failed_logins WHERE name_hash = ?", (key,)
+    )
+    failures, last_ms, locked_until_ms = rows[0] if rows else (0, now_ms, 0)
+    if locked_until_ms > now_ms:
+        return
+    window_ms = (settings.lockout_minutes or 24 * 60) * _MINUTE_MS
+    failures = 1 if locked_until_ms or now_ms - last_ms > window_ms else failures + 1
+    locks = 0 < settings.lockout_attempts <= failures
+    lock_ms = settings.lockout_minutes * _MINUTE_MS if settings.lockout_minutes else _FOREVER_MS
+    tx.execute(
+        "INSERT INTO failed_logins (name_hash, failures, last_ms, locked_until_ms) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (name_hash) DO UPDATE SET failures = excluded.failures, last_ms = excluded.last_ms,"
+        " locked_until_ms = excluded.locked_until_ms",
+        (key, failures, now_ms, now_ms + lock_ms if locks else 0),
+    )
+
+
+def clear_failures(tx: Transaction, username: str) -> None:
+    """Forget the failures of a name, and its lock."""
+    tx.execute("DELETE FROM failed_logins WHERE name_hash = ?", (_name_hash(username),))
+
+
+def purge_failures(tx: Transaction, settings: OrgSettings, now_ms: int) -> None:
+    """Drop the counts that no longer matter."""
+    window_ms = (settings.lockout_minutes or 24 * 60) * _MINUTE_MS
+    tx.execute(
+        "DELETE FROM failed_logins WHERE last_ms < ? AND locked_until_ms < ?", (now_ms - window_ms, now_ms)
+    )
+
+
 def _is_on(value: object) -> bool:
     return str(value).lower() in ("true", "1")
 
@@ -129,3 +175,7 @@ def _username(tx: Transaction, catalog: Catalog, user_id: str) -> str:
     """A user's name; empty, which is nobody's, if there is no such user any more."""
     rows = read_rows(tx, catalog.object("User"), "Id", [user_id])
     return str(rows[0]["Username"]) if rows else ""
+
+
+def _name_hash(username: str) -> str:
+    return hash_token(fold_key(username))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tidewire.access.derived_shares import is_derived
 from tidewire.access.grants import Grants
-from tidewire.access.share_rows import is_derived
 from tidewire.access.sharing import Level
 from tidewire.errors import FieldUnknown, ObjectUnknown, PlatformError, RecordNotFound
 from tidewire.events import Value
@@ -27,7 +27,7 @@ def read_record(reader: Reader, view: View, obj: ObjectType, record_id: str, now
     """A living record without what the user may not see. Raises RecordNotFound or RecordDeleted."""
     if obj.shares and is_derived(record_id):
         return _read_derived(reader, view, obj, record_id, now_ms)
-    if view.sharing.visibility(obj) is not None and not view.sharing.reached(
+    if view.sharing.visibility(obj) is not None and not view.sharing.filter_accessible(
         reader, obj, [record_id], Level.READ
     ):
         raise RecordNotFound("The requested resource does not exist", record_id=record_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tidewire.access import record_access
+from tidewire.access import user_record_access
 from tidewire.access.grants import GRANT_OBJECTS, Grants, ObjectGrant, read_grants
 from tidewire.access.principal import Principal
 from tidewire.access.sharing import Level, Sharing, forget_manual_shares
@@ -229,9 +229,9 @@ class Gate:
         await self.uses.settle(self._records, soql)
         grants = await self.grants(principal)
         view = self._views.over(principal, grants)
-        if record_access.NAME.lower() in soql.lower():
+        if user_record_access.NAME.lower() in soql.lower():
             query = parse_query(soql)
-            if record_access.is_asked(query):
+            if user_record_access.is_access_query(query):
                 return view.bind_over(query, await self._record_access(principal, query), now_ms)
         try:
             return view.bind(soql, now_ms)
@@ -239,9 +239,9 @@ class Gate:
             refuse_event(self.catalog, grants, parse_query(soql).entity, "query")
             raise
 
-    async def _record_access(self, principal: Principal, query: Query) -> record_access.AccessRows:
+    async def _record_access(self, principal: Principal, query: Query) -> user_record_access.AccessRows:
         """The rows of a query on UserRecordAccess. Only whoever manages users may ask about others."""
-        asked = record_access.parse_asked(query)
+        asked = user_record_access.parse_access_query(query)
         grants = await self.grants(principal)
         if asked.user_id != principal.user_id and not grants.has("ManageUsers"):
             raise AccessDenied("the access of other users is told to who manages users", entity=query.entity)
@@ -252,10 +252,10 @@ class Gate:
             if row is None or not row["IsActive"]:
                 return dict.fromkeys(asked.record_ids, frozenset())
             sharing = Sharing(read_grants(reader, catalog, asked.user_id), catalog)
-            return record_access.read_access(reader, catalog, sharing, asked.record_ids)
+            return user_record_access.read_access(reader, catalog, sharing, asked.record_ids)
 
         access = await self._records.read(work)
-        return record_access.AccessRows(catalog.object("Organization"), asked.user_id, access)
+        return user_record_access.AccessRows(catalog.object("Organization"), asked.user_id, access)
 
     async def read_snapshot(self, work: Callable[[Reader], T]) -> tuple[T, int]:
         """What `work` reads in one transaction, off the loop, and the log's head in it.
@@ -318,7 +318,7 @@ class Gate:
         if sharing.condition(obj, level) is None:
             return frozenset(record_ids)
         return await self._records.read(
-            lambda reader: frozenset(sharing.reached(reader, obj, record_ids, level))
+            lambda reader: frozenset(sharing.filter_accessible(reader, obj, record_ids, level))
         )
 
     async def grants(self, principal: Principal) -> Grants:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from tidewire.access.grants import Grants
-from tidewire.access.record_access import RECORD_ACCESS, AccessRows
 from tidewire.access.sharing import Sharing
+from tidewire.access.user_record_access import RECORD_ACCESS, AccessRows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.ast import Query

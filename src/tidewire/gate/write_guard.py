@@ -10,24 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tidewire.access.owners import OWNER_FIELD, NewOwners
-from tidewire.access.row_rules import check_row
-from tidewire.access.share_rows import is_derived
+from tidewire.access.derived_shares import is_derived
+from tidewire.access.grant_validation import check_row
+from tidewire.access.grants import read_permissions
 from tidewire.access.sharing import Level, Sharing
 from tidewire.errors import (
     AccessDenied,
     DeleteRestricted,
     DuplicateValue,
     ExternalIdAmbiguous,
+    OwnerInactive,
+    OwnerLacksRead,
     PlatformError,
+    QueueUnfit,
     RecordNotFound,
     ReferenceForbidden,
 )
 from tidewire.ids import try_normalise_id
 from tidewire.records.references import try_lookup
-from tidewire.records.table import try_read_row
+from tidewire.records.table import read_rows, try_read_row
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import Field, ObjectType
+
+OWNER_FIELD = "OwnerId"
 
 
 class RecordGuard:
@@ -98,12 +103,12 @@ class RecordGuard:
         return obj is not None and self._is_seen(obj, str(record_id))
 
     def _is_seen(self, obj: ObjectType, record_id: str) -> bool:
-        return self._sharing.knows(obj) and self._is_open(obj, record_id, Level.READ)
+        return self._sharing.can_read_object(obj) and self._is_open(obj, record_id, Level.READ)
 
     def _is_open(self, obj: ObjectType, record_id: str, level: Level) -> bool:
         if self._sharing.condition(obj, level) is None:
             return True
-        return bool(self._sharing.reached(self._unit.tx, obj, [record_id], level))
+        return bool(self._sharing.filter_accessible(self._unit.tx, obj, [record_id], level))
 
     def _is_transfer(self, obj: ObjectType, record_id: str, values: Mapping[str, object]) -> bool:
         owner = obj.try_field(OWNER_FIELD)
@@ -118,10 +123,53 @@ class RecordGuard:
         return False
 
     def _check_reference(self, obj: ObjectType, lookup: Field, target: ObjectType, target_id: str) -> None:
-        level = self._sharing.needed(obj, lookup)
+        level = self._sharing.level_to_reference(obj, lookup)
         if not self._is_open(target, target_id, level):
             raise ReferenceForbidden(
                 "insufficient access rights on cross-reference id", fields=[lookup.name], entity=obj.name
             )
         if lookup.name == OWNER_FIELD:
             self._owners.check(obj, target, target_id)
+
+
+class NewOwners:
+    """Checks that new owners may own a record: active users who can read its object, or queues for the object.
+
+    Each owner is checked once per object and unit of work.
+    """
+
+    def __init__(self, unit: UnitOfWork) -> None:
+        self._unit = unit
+        self._fit: set[tuple[str, str]] = set()
+
+    def check(self, obj: ObjectType, target: ObjectType, owner_id: str) -> None:
+        """Raise OwnerInactive, OwnerLacksRead or QueueUnfit."""
+        if (obj.name, owner_id) in self._fit:
+            return
+        if target.name == "Group":
+            self._check_queue(obj, owner_id)
+        elif owner_id != self._unit.user_id:  # who writes is active, and reads what they write
+            self._check_user(obj, target, owner_id)
+        self._fit.add((obj.name, owner_id))
+
+    def _check_user(self, obj: ObjectType, users: ObjectType, owner_id: str) -> None:
+        unit = self._unit
+        for user in read_rows(unit.tx, users, "Id", [owner_id]):
+            if not user["IsActive"]:
+                raise OwnerInactive(
+                    f"operation performed with inactive user [{owner_id[:15]}] as owner of {obj.label.lower()}",
+                    fields=[OWNER_FIELD],
+                    entity=obj.name,
+                )
+            if not read_permissions(unit.tx, unit.catalog, user).can_read(obj.name):
+                raise OwnerLacksRead(
+                    "The new owner must have read permission", fields=[OWNER_FIELD], entity=obj.name
+                )
+
+    def _check_queue(self, obj: ObjectType, queue_id: str) -> None:
+        unit = self._unit
+        supported = read_rows(unit.tx, unit.catalog.object("QueueSobject"), "QueueId", [queue_id])
+        if obj.name not in {row["SobjectType"] for row in supported}:
+            raise QueueUnfit(
+                "Queue not associated with this SObject type", fields=[OWNER_FIELD], entity=obj.name
+            )

@@ -10,13 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tidewire.errors import JobInvalid, JobStateInvalid, PlatformError, RequestError
+from tidewire.access.principal import Principal
+from tidewire.errors import (
+    JobInvalid,
+    JobStateInvalid,
+    ObjectUnknown,
+    PlatformError,
+    RequestError,
+    TopicUnknown,
+)
 from tidewire.faults import crash_point
 from tidewire.gate.duplicate_upserts import refuse_repeated
 from tidewire.gate.namespaces import try_namespace
-from tidewire.gate.records import Upsert, Write
+from tidewire.gate.publishing import event_object, publishable_event
+from tidewire.gate.records import Gate, Upsert, Write
 from tidewire.jobs import store
-from tidewire.jobs.columns import (
+from tidewire.jobs.batch_context import BatchContext
+from tidewire.jobs.model import Operation, Outcome, outcome_of
+from tidewire.jobs.row_mapping import (
     Column,
     bind_columns,
     check_names,
@@ -25,12 +36,8 @@ from tidewire.jobs.columns import (
     typed_values,
     values_of,
 )
-from tidewire.jobs.model import Operation, Outcome, outcome_of
-from tidewire.jobs.running import Running
-from tidewire.jobs.source import RowSource
-from tidewire.jobs.targets import open_target
-from tidewire.jobs.transform import Transform
-from tidewire.jobs.uploads import InputRow, Values
+from tidewire.jobs.transform_spec import Transform
+from tidewire.jobs.uploads import InputRow, UploadReader, Values
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import ObjectType
 from tidewire.storage.store import Reader
@@ -43,27 +50,27 @@ _SCAN_ROWS = 20_000
 class IngestRun:
     """One batch under way. `step` does a bounded piece of it."""
 
-    def __init__(self, running: Running) -> None:
-        self._running = running
-        self._rows: RowSource | None = None
+    def __init__(self, context: BatchContext) -> None:
+        self._context = context
+        self._rows: UploadReader | None = None
         self._columns: tuple[Column, ...] | None = None
         self._transform: Transform | None = None
-        self._namespace = try_namespace(running.gate.catalog, running.job.request.namespace)
-        self._done = running.batch.rows_done
+        self._namespace = try_namespace(context.gate.catalog, context.job.request.namespace)
+        self._done = context.batch.rows_done
 
     async def step(self) -> bool:
         """Do some more; returns whether the batch is done. Raises JobInvalid for a batch that makes no sense."""
-        running = self._running
+        context = self._context
         if self._rows is None:
             self._rows = await self._open()
             return False
         rows = self._rows
 
         def work(reader: Reader) -> list[InputRow]:
-            running.check_owner(reader)
+            context.check_owner(reader)
             return rows.take(reader, _SLICE_ROWS)
 
-        taken = await running.gate.records.read(work)
+        taken = await context.gate.records.read(work)
         obj, _ = await self._check_rights()
         plans = [self._plan(obj, row) for row in taken]
         for start in range(0, len(plans), CHUNK_ROWS):
@@ -71,17 +78,17 @@ class IngestRun:
             crash_point("jobs.chunk_done")
         if taken:
             return False
-        await running.finish()
+        await context.finish()
         return True
 
-    async def _open(self) -> RowSource:
+    async def _open(self) -> UploadReader:
         """Look at the whole upload once, then go to the first row that is not done."""
-        running = self._running
-        await running.begin()
+        context = self._context
+        await context.begin()
         obj, readable = await self._check_rights()
-        request = running.job.request
-        records = running.gate.records
-        scan = RowSource(request, running.batch.batch_id)
+        request = context.job.request
+        records = context.gate.records
+        scan = UploadReader(request, context.batch.batch_id)
         if request.content_type == "CSV":
             header = await records.read(lambda reader: scan.take(reader, 1))
             if not header:
@@ -91,12 +98,12 @@ class IngestRun:
                 self._transform = Transform(request.spec, obj, given)
                 given = self._transform.header
             names = [self._full_column(name) for name in given]
-            self._columns = bind_columns(names, obj, running.gate.catalog, readable)
+            self._columns = bind_columns(names, obj, context.gate.catalog, readable)
             check_operation(request, names)
         while rows := await records.read(lambda reader: scan.take(reader, _SCAN_ROWS)):
             if self._columns is None:
                 check_names([self._full(row) for row in rows if isinstance(row, dict)], obj, readable)
-        source = RowSource(request, running.batch.batch_id)
+        source = UploadReader(request, context.batch.batch_id)
         skipped = self._done + (self._columns is not None)
         while skipped:
             skipped -= len(await records.read(_taking(source, min(skipped, _SCAN_ROWS))))
@@ -109,11 +116,11 @@ class IngestRun:
         return values if self._namespace is None else self._namespace.full_record(values)
 
     async def _check_rights(self) -> tuple[ObjectType, frozenset[str]]:
-        running = self._running
-        request = running.job.request
-        target = await open_target(running.gate, running.principal, request.entity, request.operation)
+        context = self._context
+        request = context.job.request
+        target = await open_target(context.gate, context.principal, request.entity, request.operation)
         if request.operation is Operation.HARD_DELETE:
-            grants = await running.gate.grants(running.principal)
+            grants = await context.gate.grants(context.principal)
             if not grants.has("BulkApiHardDelete"):
                 raise JobInvalid("hardDelete needs the permission Bulk API Hard Delete", reason="InvalidUser")
         return target
@@ -126,14 +133,14 @@ class IngestRun:
             if isinstance(row, dict)
             else values_of(self._columns or (), row)
         )
-        return values if isinstance(values, PlatformError) else plan_write(self._running.job.request, values)
+        return values if isinstance(values, PlatformError) else plan_write(self._context.job.request, values)
 
     def _checked(
         self, plans: Sequence[Write | Upsert | PlatformError]
     ) -> list[Write | Upsert | PlatformError]:
         """The plans of a chunk, those refused whose key another one has too."""
         upserts = [plan for plan in plans if isinstance(plan, Upsert)]
-        marked = iter(refuse_repeated(self._running.gate.catalog, upserts))
+        marked = iter(refuse_repeated(self._context.gate.catalog, upserts))
         return [next(marked) if isinstance(plan, Upsert) else plan for plan in plans]
 
     async def _write(self, plans: Sequence[Write | Upsert | PlatformError]) -> None:
@@ -150,14 +157,14 @@ class IngestRun:
 
     async def _commit(self, plans: Sequence[Write | Upsert | PlatformError]) -> None:
         """One transaction for these rows."""
-        gate, call = self._running.gate, self._running.call
+        gate, call = self._context.gate, self._context.call
         note = self._noting(plans)
         upserts = [plan for plan in plans if isinstance(plan, Upsert)]
         if upserts:
             await gate.upsert_together(call, upserts, all_or_none=False, note=note)
-        elif gate.catalog.try_event(self._running.job.request.entity) is not None:
+        elif gate.catalog.try_event(self._context.job.request.entity) is not None:
             rows = [plan.values or {} for plan in plans if isinstance(plan, Write)]
-            await gate.publisher.publish_together(call, self._running.job.request.entity, rows, note)
+            await gate.publisher.publish_together(call, self._context.job.request.entity, rows, note)
         else:
             writes = [plan for plan in plans if isinstance(plan, Write)]
             await gate.write_together(call, writes, all_or_none=False, note=note)
@@ -166,11 +173,11 @@ class IngestRun:
     def _noting(
         self, plans: Sequence[Write | Upsert | PlatformError]
     ) -> Callable[[UnitOfWork, Sequence[str | tuple[str, bool] | PlatformError]], None]:
-        running, expected = self._running, self._done
-        begun_s = running.clock.monotonic_s()
+        context, expected = self._context, self._done
+        begun_s = context.clock.monotonic_s()
 
         def note(unit: UnitOfWork, results: Sequence[str | tuple[str, bool] | PlatformError]) -> None:
-            batch = running.require_running(unit.tx)
+            batch = context.require_running(unit.tx)
             if batch.rows_done != expected:
                 raise JobStateInvalid("The batch is not where it was left", job_id=batch.job_id)
             left = iter(results)
@@ -183,9 +190,9 @@ class IngestRun:
                 batch.batch_id,
                 rows=len(outcomes),
                 failed=sum(1 for outcome in outcomes if outcome.code),
-                work_ms=round((running.clock.monotonic_s() - begun_s) * 1000),
+                work_ms=round((context.clock.monotonic_s() - begun_s) * 1000),
                 data=store.dump_outcomes(outcomes),
-                now_ms=running.clock.now_ms(),
+                now_ms=context.clock.now_ms(),
             )
 
         return note
@@ -195,12 +202,30 @@ class IngestRun:
             return outcome_of(result, (plan.record_id or "") if isinstance(plan, Write) else "")
         if isinstance(result, tuple):
             return Outcome(*result)
-        return Outcome(result, self._running.job.request.operation is Operation.INSERT)
+        return Outcome(result, self._context.job.request.operation is Operation.INSERT)
+
+
+async def open_target(
+    gate: Gate, principal: Principal, entity: str, operation: Operation
+) -> tuple[ObjectType, frozenset[str]]:
+    """The object, with the names of its fields that the user may name. Of an event that is to be published it is an
+    object whose records would be the events.
+
+    Raises ObjectUnknown, AccessDenied, or OperationUnsupported for what cannot be done with an event.
+    """
+    if operation is Operation.INSERT and gate.catalog.try_any_event(entity) is not None:
+        try:
+            event = publishable_event(gate.records.types, await gate.grants(principal), entity)
+        except TopicUnknown as error:
+            raise ObjectUnknown(f"sObject type '{entity}' is not supported.", entity=entity) from error
+        return event_object(event), frozenset(f.name for f in event.fields)
+    obj, readable, _ = await gate.visible_fields(principal, entity)
+    return obj, readable
 
 
 def _texts(row: InputRow) -> list[str]:
     return row if isinstance(row, list) else []
 
 
-def _taking(source: RowSource, count: int) -> Callable[[Reader], list[InputRow]]:
+def _taking(source: UploadReader, count: int) -> Callable[[Reader], list[InputRow]]:
     return lambda reader: source.take(reader, count)

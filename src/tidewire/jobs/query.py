@@ -14,8 +14,8 @@ from tidewire.errors import JobInvalid
 from tidewire.gate.monitoring import ApiReader, QueryRead
 from tidewire.gate.namespaces import try_namespace
 from tidewire.jobs import store
+from tidewire.jobs.batch_context import BatchContext
 from tidewire.jobs.model import PARENT, Operation, ResultColumn
-from tidewire.jobs.running import Running
 from tidewire.records.query import Cell, Children, QueryRunner, Record, Related, RowIds
 from tidewire.schema.model import LONG_TEXT_TYPES, FieldType, ObjectType
 from tidewire.schema.values import join_person_name
@@ -39,82 +39,82 @@ _LONG_TYPES = frozenset(kind.name for kind in LONG_TEXT_TYPES)
 class QueryRun:
     """One batch under way. `step` does a bounded piece of it."""
 
-    def __init__(self, running: Running, soql: str) -> None:
-        self._running = running
+    def __init__(self, context: BatchContext, soql: str) -> None:
+        self._context = context
         self._soql = soql
-        self._now_ms = running.clock.now_ms()
+        self._now_ms = context.clock.now_ms()
         self._ids: RowIds | None = None
         self._read = 0
 
     async def step(self) -> bool:
         """Do some more; returns whether the batch is done. Raises what binding a query raises, and JobInvalid."""
-        running = self._running
+        context = self._context
         if self._ids is None:
             await self._open()
             return False
-        begun_s = running.clock.monotonic_s()
-        bound = await running.gate.bind(running.principal, self._soql, self._now_ms)
+        begun_s = context.clock.monotonic_s()
+        bound = await context.gate.bind(context.principal, self._soql, self._now_ms)
         columns = result_columns(bound)
         is_long = any(column.type in _LONG_TYPES for column in columns)
         size = _LONG_PAGE_ROWS if is_long else _PAGE_ROWS
         wanted = self._ids.between(self._read, self._read + size)
 
         def read(reader: Reader) -> list[Record]:
-            running.check_owner(reader)
+            context.check_owner(reader)
             runner = self._runner(reader)
             rows = runner.read_again(bound, wanted)
             runner.complete(rows, bound.select, bound.entity)
             return rows
 
-        rows = await running.gate.records.read(read)
+        rows = await context.gate.records.read(read)
         data = json.dumps([list(iter_cells(columns, bound, row)) for row in rows]).encode()
-        operation = "QueryAll" if running.job.request.operation is Operation.QUERY_ALL else "Query"
+        operation = "QueryAll" if context.job.request.operation is Operation.QUERY_ALL else "Query"
         told = QueryRead(operation, self._soql, bound.entity.name, rows, len(self._ids))
 
         def keep(tx: Transaction) -> None:
             self._keep(tx, len(rows), data, begun_s)
-            running.gate.monitor.append_query(tx, ApiReader(running.principal, "Bulk", None), told)
+            context.gate.monitor.append_query(tx, ApiReader(context.principal, "Bulk", None), told)
 
-        await running.gate.records.write_plain(keep)
+        await context.gate.records.write_plain(keep)
         self._read += len(wanted)
         if self._read < len(self._ids):
             return False
-        await running.finish()
+        await context.finish()
         return True
 
     async def _open(self) -> None:
-        running = self._running
-        await running.begin()
+        context = self._context
+        await context.begin()
         check_query(self._soql)
-        bound = await running.gate.bind(running.principal, self._soql, self._now_ms)
+        bound = await context.gate.bind(context.principal, self._soql, self._now_ms)
         columns = result_columns(bound)
-        records = running.gate.records
-        while await records.write_plain(lambda tx: store.restart_batch(tx, running.batch.batch_id)):
+        records = context.gate.records
+        while await records.write_plain(lambda tx: store.restart_batch(tx, context.batch.batch_id)):
             pass
         self._ids = await records.read(lambda reader: self._runner(reader).read_ids(bound))
         shown = self._shown(columns)
-        await records.write_plain(lambda tx: store.set_columns(tx, running.batch.batch_id, shown))
+        await records.write_plain(lambda tx: store.set_columns(tx, context.batch.batch_id, shown))
 
     def _shown(self, columns: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
         """The columns under the names that the job's owner uses."""
-        running = self._running
-        namespace = try_namespace(running.gate.catalog, running.job.request.namespace)
+        context = self._context
+        namespace = try_namespace(context.gate.catalog, context.job.request.namespace)
         if namespace is None:
             return columns
         return [replace(column, path=namespace.bare_path(column.path)) for column in columns]
 
     def _runner(self, reader: Reader) -> QueryRunner:
-        is_all = self._running.job.request.operation is Operation.QUERY_ALL
+        is_all = self._context.job.request.operation is Operation.QUERY_ALL
         return QueryRunner(reader, is_all, self._now_ms)
 
     def _keep(self, tx: Transaction, rows: int, data: bytes, begun_s: float) -> None:
-        running = self._running
-        running.require_running(tx)
-        clock = running.clock
+        context = self._context
+        context.require_running(tx)
+        clock = context.clock
         work_ms = round((clock.monotonic_s() - begun_s) * 1000)
         store.add_progress(
             tx,
-            running.batch.batch_id,
+            context.batch.batch_id,
             rows=rows,
             failed=0,
             work_ms=work_ms,

@@ -24,11 +24,11 @@ from tidewire.errors import (
 from tidewire.gate.namespaces import try_namespace
 from tidewire.gate.records import Gate
 from tidewire.jobs import store
-from tidewire.jobs.chunks import ChunkRun
+from tidewire.jobs.batch_context import BatchContext
 from tidewire.jobs.ingest import IngestRun
 from tidewire.jobs.model import Batch, BatchState, Job
+from tidewire.jobs.pk_chunking import ChunkingRun
 from tidewire.jobs.query import QueryRun
-from tidewire.jobs.running import Running
 from tidewire.records.table import try_read_row
 from tidewire.storage.store import Reader
 from tidewire.telemetry import counters
@@ -51,7 +51,7 @@ class JobRunner:
         self._gate = gate
         self._clock = clock
         self._org_id = org_id
-        self._runs: dict[str, tuple[Running, _Run]] = {}
+        self._runs: dict[str, tuple[BatchContext, _Run]] = {}
         self._awake = asyncio.Event()
         self._idle = asyncio.Event()
 
@@ -95,8 +95,8 @@ class JobRunner:
             await self._take_up()
             if not self._runs:
                 return
-            for batch_id, (running, run) in tuple(self._runs.items()):
-                if await self._step(running, run):
+            for batch_id, (context, run) in tuple(self._runs.items()):
+                if await self._step(context, run):
                     del self._runs[batch_id]
 
     async def _take_up(self) -> None:
@@ -106,26 +106,26 @@ class JobRunner:
                 started = await self._gate.records.read(partial(self._start, batch=batch))
                 self._runs[batch.batch_id] = started
 
-    def _start(self, reader: Reader, batch: Batch) -> tuple[Running, _Run]:
+    def _start(self, reader: Reader, batch: Batch) -> tuple[BatchContext, _Run]:
         job = store.try_read_job(reader, batch.job_id)
         if job is None:
             raise InternalError(f"batch {batch.batch_id} has no job")
-        running = Running(self._gate, self._clock, job, batch, self._owner(reader, job))
+        context = BatchContext(self._gate, self._clock, job, batch, self._owner(reader, job))
         if not job.request.operation.is_query:
-            return running, IngestRun(running)
+            return context, IngestRun(context)
         soql = job.request.query or _read_query(reader, batch)
         namespace = try_namespace(self._gate.catalog, job.request.namespace)
         if namespace is not None:
             soql = namespace.full_query(soql)
         is_whole = batch.state is BatchState.UNSPLIT
-        return running, ChunkRun(running, soql) if is_whole else QueryRun(running, soql)
+        return context, ChunkingRun(context, soql) if is_whole else QueryRun(context, soql)
 
     def _owner(self, reader: Reader, job: Job) -> Principal:
         user = try_read_row(reader, self._gate.catalog.object("User"), job.user_id)
         username = "" if user is None else str(user.get("Username") or "")
         return Principal(self._org_id, job.user_id, username, "")
 
-    async def _step(self, running: Running, run: _Run) -> bool:
+    async def _step(self, context: BatchContext, run: _Run) -> bool:
         """One piece of a batch; returns whether it is over, however it ended."""
         try:
             return await run.step()
@@ -136,16 +136,16 @@ class JobRunner:
         except JobInvalid as error:
             message = f"{error.details.get('reason', 'InvalidBatch')} : {error.message}"
         except RequestError as error:
-            what = "Failed to process query: " if running.job.request.operation.is_query else ""
+            what = "Failed to process query: " if context.job.request.operation.is_query else ""
             message = f"InvalidBatch : {what}{error.message}"
         except Exception:
-            log.exception("jobs.batch_failed", extra={"batch": running.batch.batch_id})
+            log.exception("jobs.batch_failed", extra={"batch": context.batch.batch_id})
             message = "InternalServerError : An unexpected error occurred"
         counters["jobs.batches_failed"] += 1
         try:
-            await running.fail(message[:_MAX_ERROR_LENGTH])
+            await context.fail(message[:_MAX_ERROR_LENGTH])
         except JobStateInvalid:
-            log.info("jobs.batch_ended_before", extra={"batch": running.batch.batch_id})
+            log.info("jobs.batch_ended_before", extra={"batch": context.batch.batch_id})
         return True
 
 

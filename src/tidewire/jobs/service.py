@@ -20,6 +20,7 @@ from tidewire.gate.records import Gate
 from tidewire.ids import try_normalise_id
 from tidewire.jobs import store
 from tidewire.jobs.csv_rows import iter_csv
+from tidewire.jobs.ingest import open_target
 from tidewire.jobs.model import (
     ENDED,
     MAX_BATCH_BYTES,
@@ -34,10 +35,8 @@ from tidewire.jobs.model import (
 )
 from tidewire.jobs.query import check_query, result_columns
 from tidewire.jobs.runner import JobRunner
-from tidewire.jobs.source import RowSource
-from tidewire.jobs.targets import open_target
-from tidewire.jobs.transform import parse_spec
-from tidewire.jobs.uploads import InputRow
+from tidewire.jobs.transform_spec import parse_spec
+from tidewire.jobs.uploads import InputRow, UploadReader
 from tidewire.storage.store import Reader, Transaction
 
 KEPT_MS = 7 * 86_400_000
@@ -344,7 +343,7 @@ class BulkJobs:
 
     async def iter_input(self, job: Job, batch: Batch) -> AsyncIterator[list[InputRow]]:
         """What was uploaded, some rows at a time; the first one of CSV is its header."""
-        source = RowSource(job.request, batch.batch_id)
+        source = UploadReader(job.request, batch.batch_id)
         while rows := await self._gate.records.read(lambda reader: source.take(reader, _SLICE_ROWS)):
             yield rows
 

@@ -7,17 +7,49 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from xml.etree.ElementTree import Element
 
-from tidewire.errors import BodyMalformed, BodyTooLarge, JobInvalid
+from tidewire.errors import BodyMalformed, BodyTooLarge, InternalError, JobInvalid
+from tidewire.jobs import store
 from tidewire.jobs.csv_rows import CsvRow, iter_csv
 from tidewire.jobs.model import MAX_BATCH_ROWS, JobKind, JobRequest
+from tidewire.storage.store import Reader
 from tidewire.transport.xml_trees import is_nil, local_name, parse_tree
 
 Values = dict[str, object]
 InputRow = CsvRow | Values
 _MAX_ELEMENTS = 500_000
 _MAX_DEPTH = 8
+_MAX_LENGTH = 4 << 20  # characters of the rows read at once; JSON and XML records are in memory anyway
+
+
+class UploadReader:
+    """Reads on whichever thread asks for rows; `take` is given the reader to use."""
+
+    def __init__(self, request: JobRequest, batch_id: str) -> None:
+        self._reader: Reader | None = None
+        self._rows: Iterator[InputRow] = iter_input(request, store.iter_parts(self._current, batch_id))
+
+    def take(self, reader: Reader, count: int) -> list[InputRow]:
+        """The next rows, at most `count`, and fewer where they are long; none after the last. Raises JobInvalid."""
+        self._reader = reader
+        taken: list[InputRow] = []
+        length = 0
+        try:
+            for row in islice(self._rows, count):
+                taken.append(row)
+                length += sum(map(len, row)) if isinstance(row, list) else 0
+                if length > _MAX_LENGTH:
+                    break
+        finally:
+            self._reader = None
+        return taken
+
+    def _current(self) -> Reader:
+        if self._reader is None:
+            raise InternalError("rows are read outside a transaction")
+        return self._reader
 
 
 def iter_input(request: JobRequest, blocks: Iterable[bytes]) -> Iterator[InputRow]:

@@ -13,8 +13,8 @@ import pytest
 
 from tests.orgs import TestOrg
 from tidewire.access.apps import DEVICE, JWT_BEARER, WEB_SERVER, ConnectedApp, store_app
-from tidewire.access.codes import is_verifier
-from tidewire.access.devices import normalise_user_code
+from tidewire.access.authorizations import is_verifier
+from tidewire.access.device_flow import normalise_user_code
 from tidewire.access.jwt import encode_part
 from tidewire.access.oauth import Issued
 from tidewire.access.passwords import hash_token

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tidewire.access.grant_validation import NEEDED_RIGHTS
 from tidewire.access.grants import is_permissionable
-from tidewire.access.row_rules import NEEDED_RIGHTS
 from tidewire.events import Value
 from tidewire.gate.definitions.document import refuse, text_list, text_map, text_of
 from tidewire.gate.definitions.parse import check_keys, mapping

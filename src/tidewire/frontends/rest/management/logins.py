@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from tidewire.access.app_admin import AppAdmin
-from tidewire.access.apps import ConnectedApp
+from tidewire.access.apps import AppAdmin, ConnectedApp
 from tidewire.access.logins import Logins
 from tidewire.access.scopes import render_scopes
 from tidewire.access.sessions import SessionEntry

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from tidewire.access import apps
 from tidewire.access.apps import ConnectedApp
-from tidewire.access.codes import is_challenge
+from tidewire.access.authorizations import is_challenge
 from tidewire.access.oauth import OAuth, refusal_of
 from tidewire.access.scopes import granted_scopes
 from tidewire.access.sessions import SessionEntry

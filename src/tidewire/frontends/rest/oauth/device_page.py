@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from tidewire.access.devices import normalise_user_code
+from tidewire.access.device_flow import normalise_user_code
 from tidewire.access.oauth import OAuth
 from tidewire.access.sessions import SessionEntry
 from tidewire.frontends.rest.oauth.browser import is_own_page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidewire.access.devices import INTERVAL_S
+from tidewire.access.device_flow import INTERVAL_S
 from tidewire.access.jwt import token_digest
 from tidewire.access.logins import Logins, UserInfo
 from tidewire.access.oauth import Issued, OAuth, refusal_of

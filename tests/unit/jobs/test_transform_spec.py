@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidewire.errors import JobInvalid
-from tidewire.jobs.transform import Transform, parse_spec
+from tidewire.jobs.transform_spec import Transform, parse_spec
 from tidewire.schema.standard import STANDARD_OBJECTS
 
 HEADER = ["Salesforce Field", "Csv Header", "Value", "Hint"]

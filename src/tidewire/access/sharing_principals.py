@@ -22,7 +22,7 @@ _CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Party:
+class RuleOwners:
     """Owners: everybody with one of these roles, the members of these groups, and these queues themselves."""
 
     role_ids: tuple[str, ...] = ()
@@ -32,16 +32,16 @@ class Party:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenedBy:
+class AppliedRule:
     """A sharing rule that opens records to the user; without `owners` it goes by its criteria."""
 
     rule: SharingRule
-    owners: Party | None
+    owners: RuleOwners | None
     is_own: bool  # whether it opens them to the user and not only to people below
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class SharingPrincipals:
     """Whom one user stands for. The sets that end in `_below` include what only people below are in."""
 
     user_id: str = ""
@@ -51,19 +51,21 @@ class Reach:
     groups_below: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     queues_below: tuple[str, ...] = ()
-    rules: tuple[OpenedBy, ...] = ()
+    rules: tuple[AppliedRule, ...] = ()
     child_access: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """By role and field, such as `CaseAccessForAccountOwner`: Read or Edit, what owning an account gives."""
-    every_rule: tuple[OpenedBy, ...] = ()
+    every_rule: tuple[AppliedRule, ...] = ()
     """The org's sharing rules in the order of their names, whomever they are for."""
     every_child_access: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """`child_access` of all roles."""
 
 
-NO_REACH = Reach()
+NO_PRINCIPALS = SharingPrincipals()
 
 
-def read_reach(reader: Reader | Transaction, catalog: Catalog, user: Mapping[str, Value]) -> Reach:
+def read_sharing_principals(
+    reader: Reader | Transaction, catalog: Catalog, user: Mapping[str, Value]
+) -> SharingPrincipals:
     """Whom the user stands for, as of this reader's commit."""
     roles = _living(reader, catalog, "UserRole")
     groups = {str(row["Id"]): row for row in _living(reader, catalog, "Group")}
@@ -73,10 +75,12 @@ def read_reach(reader: Reader | Transaction, catalog: Catalog, user: Mapping[str
     above = own | _groups_of_people_below(reader, catalog, groups, roles, below)
     queues = frozenset(g for g, row in groups.items() if row["Type"] == "Queue")
     every_rule = tuple(
-        OpenedBy(rule, _party(reader, catalog, groups, roles, rule.owned_by_id), rule.shared_with_id in own)
+        AppliedRule(
+            rule, _rule_owners(reader, catalog, groups, roles, rule.owned_by_id), rule.shared_with_id in own
+        )
         for rule in read_sharing_rules(reader)
     )
-    return Reach(
+    return SharingPrincipals(
         user_id=str(user["Id"]),
         role_id=role_id,
         roles_below=tuple(sorted(below)),
@@ -205,13 +209,13 @@ def _enclosing(
     return frozenset(found)
 
 
-def _party(
+def _rule_owners(
     reader: Reader | Transaction,
     catalog: Catalog,
     groups: Mapping[str, Mapping[str, Value]],
     roles: list[dict[str, Value]],
     group_id: str,
-) -> Party | None:
+) -> RuleOwners | None:
     """The owners that a group stands for, groups inside it included."""
     if not group_id:
         return None
@@ -228,7 +232,7 @@ def _party(
         if row["Type"] == "RoleAndSubordinates":
             role_ids |= _below(roles, str(row["RelatedId"]))
     queue_ids = (group_id,) if group_id in inside and groups[group_id]["Type"] == "Queue" else ()
-    return Party(
+    return RuleOwners(
         role_ids=tuple(sorted(role_ids)),
         group_ids=tuple(sorted(inside - of_roles.keys() - set(queue_ids))),
         queue_ids=queue_ids,

@@ -19,7 +19,7 @@ from tidewire.storage.store import Reader, Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class BatchContext:
     """One batch that is being processed on behalf of its job's owner."""
 
     gate: Gate

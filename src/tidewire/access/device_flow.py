@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
-from tidewire.access.codes import draw_code
+from tidewire.access.authorizations import draw_code
 from tidewire.access.passwords import hash_token
 from tidewire.access.scopes import parse_scopes, render_scopes
 from tidewire.errors import LimitExceeded

@@ -63,7 +63,7 @@ RECORD_ACCESS = ObjectType(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AccessQuery:
     """Whose access to which records a query is about."""
 
     user_id: str
@@ -105,12 +105,12 @@ class AccessRows:
         )
 
 
-def is_asked(query: Query) -> bool:
+def is_access_query(query: Query) -> bool:
     """Whether a query is on UserRecordAccess."""
     return query.entity.lower() == NAME.lower()
 
 
-def parse_asked(query: Query) -> Asked:
+def parse_access_query(query: Query) -> AccessQuery:
     """Whose access to what a query asks for. Raises FilterInvalid unless it names both, and IdMalformed."""
     users = _named(query.where, _USER_ID)
     records = _named(query.where, _RECORD_ID)
@@ -119,7 +119,7 @@ def parse_asked(query: Query) -> Asked:
     if records is None or len(records) > MAX_RECORDS:
         reason = f"{NAME} needs a filter by {_RECORD_ID}, of at most {MAX_RECORDS} ids"
         raise FilterInvalid(reason, field=_RECORD_ID)
-    return Asked(users[0], records)
+    return AccessQuery(users[0], records)
 
 
 def _named(where: Condition | None, field: str) -> tuple[str, ...] | None:
@@ -147,18 +147,18 @@ def read_access(
     by_object: dict[str, list[str]] = {}
     for record_id in found:
         obj = catalog.try_object_of_id(record_id)
-        if obj is not None and sharing.knows(obj):
+        if obj is not None and sharing.can_read_object(obj):
             by_object.setdefault(obj.name, []).append(record_id)
     for name, ids in by_object.items():
         obj = catalog.object(name)
-        ids = sorted(sharing.living(reader, obj, ids))
+        ids = sorted(sharing.filter_existing(reader, obj, ids))
         grant = sharing.grant(obj)
         for level, flags in (
             (Level.READ, ["HasReadAccess"]),
             (Level.EDIT, _edit_flags(grant, can_transfer=sharing.can_transfer(obj))),
             (Level.FULL, _full_flags(grant.can_edit, grant.can_delete, grant.can_modify_all)),
         ):
-            for record_id in sharing.reached(reader, obj, ids, level) if flags else ():
+            for record_id in sharing.filter_accessible(reader, obj, ids, level) if flags else ():
                 found[record_id].update(flags)
     return {record_id: frozenset(flags) for record_id, flags in found.items()}
 

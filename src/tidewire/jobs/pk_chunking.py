@@ -12,9 +12,9 @@ from dataclasses import replace
 from tidewire.errors import JobInvalid, JobStateInvalid
 from tidewire.ids import try_normalise_id
 from tidewire.jobs import store
+from tidewire.jobs.batch_context import BatchContext
 from tidewire.jobs.model import BatchState, Operation
 from tidewire.jobs.query import check_query, result_columns
-from tidewire.jobs.running import Running
 from tidewire.records.query import QueryRunner, RowIds
 from tidewire.soql.ast import And, Comparison, Condition, FieldPath, Operator, Query, StringLiteral
 from tidewire.soql.bound import BoundQuery
@@ -27,37 +27,37 @@ _FIRST_ID = "0" * 12
 _KEY = "Id"
 
 
-class ChunkRun:
+class ChunkingRun:
     """One batch to be cut. `step` does all of it."""
 
-    def __init__(self, running: Running, soql: str) -> None:
-        self._running = running
+    def __init__(self, context: BatchContext, soql: str) -> None:
+        self._context = context
         self._soql = soql
 
     async def step(self) -> bool:
         """Queue the ranges. Raises what binding the query raises, and JobInvalid."""
-        running = self._running
+        context = self._context
         check_query(self._soql)
         query = parse_query(self._soql)
         if query.order_by or query.limit is not None or query.group_by is not None or query.is_count:
             raise JobInvalid(
                 "PK chunking takes queries that have no clauses but WHERE", reason="FeatureNotEnabled"
             )
-        now_ms = running.clock.now_ms()
-        bound = await running.gate.bind(running.principal, self._soql, now_ms)
+        now_ms = context.clock.now_ms()
+        bound = await context.gate.bind(context.principal, self._soql, now_ms)
         result_columns(bound)
-        parent = running.job.request.chunk_parent or bound.entity.name
-        walked = await running.gate.bind(running.principal, f"SELECT Id FROM {parent} ORDER BY Id", now_ms)  # noqa: S608
+        parent = context.job.request.chunk_parent or bound.entity.name
+        walked = await context.gate.bind(context.principal, f"SELECT Id FROM {parent} ORDER BY Id", now_ms)  # noqa: S608
         key = self._key(bound, walked)
-        is_all = running.job.request.operation is Operation.QUERY_ALL
+        is_all = context.job.request.operation is Operation.QUERY_ALL
 
         def read(reader: Reader) -> RowIds:
-            running.check_owner(reader)
+            context.check_owner(reader)
             return QueryRunner(reader, is_all, now_ms).read_ids(walked)
 
-        ids = await running.gate.records.read(read)
+        ids = await context.gate.records.read(read)
         ranges = [render_query(part) for part in self._iter_parts(query, key, walked.entity.key_prefix, ids)]
-        await running.gate.records.write_plain(lambda tx: self._queue(tx, ranges))
+        await context.gate.records.write_plain(lambda tx: self._queue(tx, ranges))
         return True
 
     def _key(self, bound: BoundQuery, walked: BoundQuery) -> str:
@@ -74,7 +74,7 @@ class ChunkRun:
 
     def _iter_parts(self, query: Query, key: str, prefix: str, ids: RowIds) -> Iterator[Query]:
         """The query over each range. The last one has no end, so that records made meanwhile are in it."""
-        request = self._running.job.request
+        request = self._context.job.request
         start = try_normalise_id(request.chunk_start or prefix + _FIRST_ID)
         if start is None or not start.startswith(prefix):
             raise JobInvalid(
@@ -95,14 +95,14 @@ class ChunkRun:
             yield replace(query, where=conditions[0] if len(conditions) == 1 else And(tuple(conditions)))
 
     def _queue(self, tx: Transaction, ranges: list[str]) -> None:
-        running = self._running
-        original = store.try_read_batch(tx, running.batch.batch_id)
+        context = self._context
+        original = store.try_read_batch(tx, context.batch.batch_id)
         if original is None or original.state is not BatchState.UNSPLIT:
-            raise JobStateInvalid("The job was ended", job_id=running.job.job_id)
-        now_ms = running.clock.now_ms()
+            raise JobStateInvalid("The job was ended", job_id=context.job.job_id)
+        now_ms = context.clock.now_ms()
         for soql in ranges:
             text = soql.encode()
-            batch = store.insert_batch(tx, running.job.job_id, BatchState.QUEUED, len(text), now_ms)
+            batch = store.insert_batch(tx, context.job.job_id, BatchState.QUEUED, len(text), now_ms)
             store.append_part(tx, batch.batch_id, 0, text)
         store.set_batch_state(tx, original.batch_id, BatchState.NOT_PROCESSED, now_ms)
 

@@ -47,7 +47,7 @@ def is_derived(record_id: str) -> bool:
     return record_id[5] in _CAUSE_MARKS.values()
 
 
-class ShareRows:
+class DerivedShares:
     """Makes the derived rows of one share object."""
 
     def __init__(self, catalog: Catalog, share: ObjectType) -> None:
