@@ -71,7 +71,7 @@ def test_wheel_holds_the_console_the_licence_and_nothing_of_the_tests(wheel: Pat
     assert {
         static + name for name in ("index.html", "app.js", "app.css", "icon.svg", "licences.txt")
     } <= names
-    assert {"tidewire/py.typed", "tidewire/testing/plugin.py", "tidewire/cli/demo.yaml"} <= names
+    assert {"tidewire/py.typed", "tidewire/testing/plugin.py", "tidewire/cli/demo/org.yaml"} <= names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert all(name.startswith("tidewire") for name in names)
     assert not [name for name in names if "__pycache__" in name]

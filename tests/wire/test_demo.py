@@ -17,10 +17,10 @@ import requests
 
 from tests.documents import ROOT, blocks_of
 from tests.running import call_metadata, read_topic
-from tidewire.cli.activity import Activity
-from tidewire.cli.demo_calls import DemoCalls
-from tidewire.cli.demo_company import Company
-from tidewire.cli.demo_org import SIZES, ensure_demo_org
+from tidewire.cli.demo.activity import Activity
+from tidewire.cli.demo.calls import DemoCalls
+from tidewire.cli.demo.company import Company
+from tidewire.cli.demo.org import SIZES, ensure_demo_org
 from tidewire.client.login import Credentials
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
 from tidewire.testing import ServerProcess

@@ -21,9 +21,17 @@ from tidewire.errors import PlatformError
 # By section of the help: each command, its module and its summary.
 SECTIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Begin": (
-        ("demo", "demo", "Run everything together: server, console, a company at work, the pipeline."),
+        (
+            "demo",
+            "demo.command",
+            "Run everything together: server, console, a company at work, the pipeline.",
+        ),
         ("serve", "server", "Run the server until it is told to stop."),
-        ("doctor", "doctor", "Look for what keeps server or pipeline from working, and say what to do."),
+        (
+            "doctor",
+            "doctor.command",
+            "Look for what keeps server or pipeline from working, and say what to do.",
+        ),
         ("login", "login", "Sign in and keep how in a profile, for the commands that follow."),
         ("logout", "login", "End a profile's session and forget the profile."),
         ("profiles", "login", "List the profiles of `tidewire login`, without their secrets."),

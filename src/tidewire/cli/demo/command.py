@@ -21,10 +21,10 @@ from typing import IO
 
 import click
 
-from tidewire.cli.activity import run_activity
-from tidewire.cli.demo_calls import DemoCalls
-from tidewire.cli.demo_company import Company
-from tidewire.cli.demo_org import ensure_demo_org
+from tidewire.cli.demo.activity import run_activity
+from tidewire.cli.demo.calls import DemoCalls
+from tidewire.cli.demo.company import Company
+from tidewire.cli.demo.org import ensure_demo_org
 from tidewire.client.login import Credentials
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import click
 
 from tidewire.cli.client_options import Connection, endpoint_option, resolve, sign_in_options
-from tidewire.cli.findings import Finding, note, ok, problem
-from tidewire.cli.machine_checks import (
+from tidewire.cli.doctor.findings import Finding, note, ok, problem
+from tidewire.cli.doctor.machine import (
     check_certificates,
     check_directory,
     check_pipeline_software,
@@ -148,7 +148,7 @@ def _dialled(address: str) -> str:
 def _check_store(settings: Settings) -> list[Finding]:
     if settings.store == "sqlite":
         return []
-    from tidewire.cli.store_check import check_postgres  # loads the driver, if it is there
+    from tidewire.cli.doctor.store import check_postgres  # loads the driver, if it is there
 
     return [check_postgres(settings.store)]
 

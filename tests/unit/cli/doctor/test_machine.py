@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tidewire.cli.listening import find_owner
-from tidewire.cli.machine_checks import (
+from tidewire.cli.doctor.listening import find_owner
+from tidewire.cli.doctor.machine import (
     check_certificates,
     check_directory,
     check_pipeline_software,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from tidewire.cli.demo_calls import DemoCalls
-from tidewire.cli.demo_company import Company, Maker
+from tidewire.cli.demo.calls import DemoCalls
+from tidewire.cli.demo.company import Company, Maker
 
 GENERIC_CHANNEL = "/u/demo/announcements"
 _NOTES = "demo.json"
@@ -41,8 +41,8 @@ def ensure_demo_org(
     sizes: Mapping[str, int] = SIZES,
 ) -> None:
     """Make what is missing. `tell` hears how many records of how many are there. Raises PlatformError."""
-    for name in ("invoices.yaml", "demo.yaml"):
-        document = yaml.safe_load((files("tidewire.cli") / name).read_text("utf-8"))
+    for name in ("invoices.yaml", "org.yaml"):
+        document = yaml.safe_load((files("tidewire.cli.demo") / name).read_text("utf-8"))
         calls.rest("POST", "/services/tidewire/v1/apply", document)
     ensure_channel(calls)
     made = _read_notes(data, calls.org_id)

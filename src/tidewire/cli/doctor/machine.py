@@ -14,8 +14,8 @@ from pathlib import Path
 
 from cryptography import x509
 
-from tidewire.cli.findings import Finding, note, ok, problem
-from tidewire.cli.listening import find_lock_holder, find_owner, why_not_bound
+from tidewire.cli.doctor.findings import Finding, note, ok, problem
+from tidewire.cli.doctor.listening import find_lock_holder, find_owner, why_not_bound
 from tidewire.cli.output import printable
 from tidewire.config import Settings, parse_address
 from tidewire.errors import ConfigInvalid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidewire.cli.findings import Finding, ok, problem
+from tidewire.cli.doctor.findings import Finding, ok, problem
 from tidewire.cli.output import printable
 from tidewire.errors import ConfigInvalid
 

@@ -10,9 +10,9 @@ import random
 import threading
 from collections.abc import Callable
 
-from tidewire.cli.demo_calls import DATA, DemoCalls
-from tidewire.cli.demo_company import CITIES, INVOICE_STATUSES, STAGES, Company
-from tidewire.cli.demo_org import ensure_channel, makers_of
+from tidewire.cli.demo.calls import DATA, DemoCalls
+from tidewire.cli.demo.company import CITIES, INVOICE_STATUSES, STAGES, Company
+from tidewire.cli.demo.org import ensure_channel, makers_of
 from tidewire.client.login import Credentials
 from tidewire.clock import SystemClock
 from tidewire.errors import PlatformError, RequestRefused

@@ -1,0 +1,1 @@
+"""`tidewire demo`: a server, a small company's org with live activity, the pipeline and the console."""
