@@ -35,7 +35,7 @@ from reporting import bench_parser, show
 
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
-from tidewire.gate.records import Call, Write
+from tidewire.gate.requests import Call, Write
 from tidewire.ids import make_id
 from tidewire.schema.standard import STANDARD_OBJECTS
 from tidewire.schema.text_keys import fold_key

@@ -32,7 +32,7 @@ from tidewire.delivery.forms import WireForm
 from tidewire.delivery.hub import EARLIEST, Hub
 from tidewire.frontends.bayeux.forms import bayeux_form
 from tidewire.frontends.pubsub.wire import PubSubForm
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.server.core import Core, open_core
 from tidewire.server.link import LocalLink
 from tidewire.testing import READER_USERNAME

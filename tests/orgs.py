@@ -11,7 +11,7 @@ from pathlib import Path
 from tidewire.access.principal import Principal
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.server.core import Core, open_core
 from tidewire.server.link import LocalLink
 from tidewire.transport.http import HttpRequest, HttpResponse

@@ -9,7 +9,7 @@ import pytest
 
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
-from tests.unit.gate.test_joined_calls import *  # noqa: F403  # the tests
+from tests.unit.gate.test_shared_transaction import *  # noqa: F403  # the tests
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
 from tidewire.events import Value
-from tidewire.gate.records import Rows, Write
+from tidewire.gate.requests import Rows, Write
 from tidewire.records.table import read_all_rows
 from tidewire.soql import ast
 from tidewire.soql.ast import Operator, SetOperator

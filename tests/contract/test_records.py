@@ -24,7 +24,7 @@ from tidewire.errors import (
     StoreLocked,
 )
 from tidewire.events import Event, Family
-from tidewire.gate.records import Write
+from tidewire.gate.requests import Write
 from tidewire.records.work import UnitOfWork
 from tidewire.server.core import open_core
 from tidewire.storage.store import Reader

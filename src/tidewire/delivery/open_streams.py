@@ -18,7 +18,7 @@ from tidewire.errors import AccessDenied
 from tidewire.eventlog.log import EventLog
 from tidewire.eventlog.size import FamilySize, LogSize
 from tidewire.events import Family
-from tidewire.gate.records import Gate
+from tidewire.gate.gate import Gate
 
 
 @dataclass(frozen=True, slots=True)

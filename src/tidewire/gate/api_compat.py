@@ -17,7 +17,7 @@ _TOLD = {"All": (True, True), "Create": (True, False), "Update": (False, True), 
 """Whether creates and updates are told."""
 
 
-def in_todays_words(write: Write, api_version: int | None) -> Write:
+def upgrade_write(write: Write, api_version: int | None) -> Write:
     """The write with today's fields in place of those that the caller's version has instead."""
     is_old = api_version is not None and api_version <= _LAST_OF_OPERATIONS
     if not is_old or write.values is None or write.entity.lower() != "pushtopic":

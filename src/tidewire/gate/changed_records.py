@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from tidewire.access.principal import Principal
 from tidewire.errors import ObjectUnknown, PlatformError, TooManyRecords, WindowInvalid
-from tidewire.gate.records import Gate, Rows
+from tidewire.gate.gate import Gate
+from tidewire.gate.requests import Rows
 from tidewire.records.bin import BIN_RETENTION_MS, read_purged
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.values import parse_value, render_datetime
@@ -39,7 +40,7 @@ class Deleted:
     latest_covered_ms: int
 
 
-def parse_moment(name: str, text: str) -> int:
+def parse_window_time(name: str, text: str) -> int:
     """One end of a window. Raises WindowInvalid, with the name by which the caller knows it."""
     try:
         parsed = parse_value(_MOMENT, text)
@@ -50,7 +51,7 @@ def parse_moment(name: str, text: str) -> int:
     return parsed
 
 
-async def updated_in(
+async def read_updated(
     gate: Gate, principal: Principal, entity: str, start_ms: int, end_ms: int, now_ms: int
 ) -> Updated:
     """The records changed from `start_ms` on and before `end_ms`. Raises WindowInvalid, TooManyRecords."""
@@ -60,7 +61,7 @@ async def updated_in(
     return Updated(tuple(str(row["Id"]) for row in rows.rows), _covered(start_ms, end_ms, now_ms))
 
 
-async def deleted_in(
+async def read_deleted(
     gate: Gate, principal: Principal, entity: str, start_ms: int, end_ms: int, now_ms: int
 ) -> Deleted:
     """The records deleted from `start_ms` on and before `end_ms`. Raises WindowInvalid, TooManyRecords."""

@@ -13,7 +13,8 @@ from typing import TypeVar
 from tidewire.crm.archiving import archive_activities
 from tidewire.errors import AccessDenied, DefinitionInvalid
 from tidewire.events import ChangeType, UntrackedChange
-from tidewire.gate.records import Call, Gate
+from tidewire.gate.gate import Gate
+from tidewire.gate.requests import Call
 from tidewire.records.numbers import take_record_id
 from tidewire.records.work import UnitOfWork
 

@@ -25,7 +25,7 @@ _COMPLEX = {"type": "complexvalue", "soapType": "urn:ChangeEventHeader", "length
 _OF_THE_PLATFORM = {"createable": False, "custom": False, "keyPrefix": None}
 
 
-def try_entity_described(catalog: Catalog, name: str) -> str | None:
+def try_change_event_entity(catalog: Catalog, name: str) -> str | None:
     """The object whose change event has this name in any letter case, or None."""
     wanted = name.lower()
     if not wanted.endswith("changeevent"):

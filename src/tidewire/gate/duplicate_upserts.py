@@ -13,7 +13,7 @@ from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, FieldType
 
 
-def refuse_repeated(catalog: Catalog, upserts: Sequence[Upsert]) -> list[Upsert]:
+def reject_duplicate_keys(catalog: Catalog, upserts: Sequence[Upsert]) -> list[Upsert]:
     """The upserts, with a refusal for each whose key another one has too. Rows without a key fail by that."""
     places: dict[Hashable, list[int]] = defaultdict(list)
     names: dict[int, str] = {}
@@ -30,7 +30,7 @@ def refuse_repeated(catalog: Catalog, upserts: Sequence[Upsert]) -> list[Upsert]
             error = DuplicateValue(
                 f"Duplicate external id specified: {shown}", fields=[names[place]], external_id=shown
             )
-            marked[place] = replace(upserts[place], refusal=error)
+            marked[place] = replace(upserts[place], rejection=error)
     return marked
 
 

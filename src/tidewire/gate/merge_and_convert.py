@@ -37,7 +37,7 @@ def merge_work(
 
     def work(unit: UnitOfWork) -> Merged:
         guard = RecordGuard(unit, sharing)
-        with guard.hiding_strangers():
+        with guard.redacting_hidden_ids():
             guard.check_update(obj, master, values)
             for loser in losers:
                 guard.require(obj, loser, Level.FULL)
@@ -82,7 +82,7 @@ async def conversion_work(
         ):
             if record_id is not None:
                 guard.require(unit.catalog.object(entity), record_id, Level.EDIT)
-        with guard.hiding_strangers():
+        with guard.redacting_hidden_ids():
             return convert_lead(unit, asked)
 
     return work

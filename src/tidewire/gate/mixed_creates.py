@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidewire.errors import PlatformError
-from tidewire.gate.joined_calls import run_joined
+from tidewire.gate.gate import Gate
 from tidewire.gate.publishing import Published
-from tidewire.gate.records import Call, Gate, Write
+from tidewire.gate.requests import Call, Write
+from tidewire.gate.shared_transaction import run_in_transaction
 
 Created = str | Published | PlatformError
 """A record's id, a published event, or why there is neither."""
 
 
-async def create_together(
+async def create_mixed(
     gate: Gate, call: Call, writes: Sequence[Write], *, all_or_none: bool
 ) -> tuple[list[Created], bool]:
     """Carry out creates; for each what became of it, and whether the transaction was taken back.
@@ -44,7 +45,7 @@ async def create_together(
     def is_kept(results: list[Created]) -> bool:
         return not (all_or_none and any(isinstance(r, PlatformError) for r in results))
 
-    results = await run_joined(gate, call, create_all, is_kept)
+    results = await run_in_transaction(gate, call, create_all, is_kept)
     return results, not is_kept(results)
 
 

@@ -95,7 +95,7 @@ class Monitor:
         self._log = log
         self._clock = clock
 
-    def hears(self, event: str) -> bool:
+    def is_enabled(self, event: str) -> bool:
         """Whether the org wants to be told."""
         return event in self._records.types.settings.monitoring_events
 
@@ -103,7 +103,7 @@ class Monitor:
         self, tx: Transaction, principal: Principal, origin: Origin, refusal: PlatformError | None
     ) -> None:
         """Tell of a login, or of one that was refused to a user whom the org has, as part of its transaction."""
-        if not principal.user_id or not self.hears(LOGIN):
+        if not principal.user_id or not self.is_enabled(LOGIN):
             return
         api_type, login_type = _LOGIN_KINDS.get(origin.kind, ("N/A", origin.kind))
         keys = _keys(principal, origin.peer)
@@ -125,17 +125,17 @@ class Monitor:
 
     def note_logout(self, tx: Transaction, principal: Principal, peer: str) -> None:
         """Tell that a user has signed out, as part of the transaction that ends the session."""
-        if self.hears(LOGOUT):
+        if self.is_enabled(LOGOUT):
             self._append(tx, LOGOUT, principal.user_id, _keys(principal, peer))
 
-    async def note_query(self, reader: ApiReader, read: QueryRead) -> None:
+    async def publish_query(self, reader: ApiReader, read: QueryRead) -> None:
         """Tell of a page that is about to be answered; returns once that is durable."""
-        if self.hears(API):
+        if self.is_enabled(API):
             await self._records.write_plain(lambda tx: self.append_query(tx, reader, read), outlives=True)
 
     def append_query(self, tx: Transaction, reader: ApiReader, read: QueryRead) -> None:
         """Tell of a page as part of a transaction."""
-        if not self.hears(API):
+        if not self.is_enabled(API):
             return
         values = _keys(reader.principal, reader.peer) | {
             "ApiType": reader.api_type,
@@ -152,9 +152,9 @@ class Monitor:
         }
         self._append(tx, API, reader.principal.user_id, values)
 
-    async def note_list(self, reader: ApiReader, read: ListRead) -> None:
+    async def publish_list_view(self, reader: ApiReader, read: ListRead) -> None:
         """Tell that a list view is about to be shown; returns once that is durable."""
-        if not self.hears(LIST_VIEW):
+        if not self.is_enabled(LIST_VIEW):
             return
         values = _keys(reader.principal, reader.peer) | {
             "EventSource": "API",

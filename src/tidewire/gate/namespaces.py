@@ -27,15 +27,15 @@ class Namespace:
     prefix: str
     names: frozenset[str]
 
-    def full(self, text: str) -> str:
+    def qualify(self, text: str) -> str:
         """A name as the org has it: with the prefix, if there is such a name."""
         return self.prefix + text if self.prefix + text.lower() in self.names else text
 
-    def full_path(self, text: str) -> str:
+    def qualify_path(self, text: str) -> str:
         """A dotted path of names."""
-        return ".".join(self.full(part) for part in text.split("."))
+        return ".".join(self.qualify(part) for part in text.split("."))
 
-    def full_query(self, soql: str) -> str:
+    def qualify_query(self, soql: str) -> str:
         """A query; one that cannot be read stays as it is, for whoever refuses it."""
         try:
             tokens = parse_tokens(soql)
@@ -45,39 +45,39 @@ class Namespace:
         end = 0
         for token in tokens:
             if token.kind is TokenKind.NAME:
-                pieces += (soql[end : token.position], self.full(token.text))
+                pieces += (soql[end : token.position], self.qualify(token.text))
                 end = token.position + len(token.text)
         return "".join((*pieces, soql[end:]))
 
-    def full_search(self, sosl: str) -> str:
+    def qualify_search(self, sosl: str) -> str:
         """A search; what it looks for is no name, whatever it looks like."""
         found = _FOUND.match(sosl)
-        return sosl if found is None else found[0] + self.full_query(sosl[found.end() :])
+        return sosl if found is None else found[0] + self.qualify_query(sosl[found.end() :])
 
-    def full_column(self, text: str) -> str:
+    def qualify_column(self, text: str) -> str:
         """The header of a column of CSV, which may say of which type the target of a lookup is."""
         target, colon, path = text.strip().rpartition(":")
-        return self.full(target) + colon + self.full_path(path)
+        return self.qualify(target) + colon + self.qualify_path(path)
 
-    def full_record(self, values: Mapping[str, object]) -> dict[str, object]:
+    def qualify_record(self, values: Mapping[str, object]) -> dict[str, object]:
         """A record, and the records inside it, with whole names."""
-        return {self.full(name): self._full_value(name, value) for name, value in values.items()}
+        return {self.qualify(name): self._qualify_value(name, value) for name, value in values.items()}
 
-    def _full_value(self, name: str, value: object) -> object:
+    def _qualify_value(self, name: str, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
         if name != "attributes":
-            return self.full_record(value)
+            return self.qualify_record(value)
         kind = value.get("type")
-        return {**value, "type": self.full(kind)} if isinstance(kind, str) else value
+        return {**value, "type": self.qualify(kind)} if isinstance(kind, str) else value
 
-    def bare(self, name: str) -> str:
+    def unqualify(self, name: str) -> str:
         """A name as the caller writes it."""
         return name[len(self.prefix) :] if name.lower() in self.names else name
 
-    def bare_path(self, text: str) -> str:
+    def unqualify_path(self, text: str) -> str:
         """A dotted path as the caller writes it."""
-        return ".".join(self.bare(part) for part in text.split("."))
+        return ".".join(self.unqualify(part) for part in text.split("."))
 
 
 def try_namespace(catalog: Catalog, given: str) -> Namespace | None:

@@ -25,7 +25,7 @@ from tidewire.errors import (
 )
 from tidewire.eventlog.log import EventLog
 from tidewire.events import EventDraft, Family, Value
-from tidewire.gate.requests import Call, Note
+from tidewire.gate.requests import Call, OnResults
 from tidewire.ids import make_id, random_uuid
 from tidewire.names import change_event_name, entity_of_change_event
 from tidewire.records.service import Records
@@ -99,7 +99,7 @@ class Publisher:
         return _published(event_type, draft)
 
     async def publish_together(
-        self, call: Call, event: str, rows: Sequence[Mapping[str, object]], note: Note[str]
+        self, call: Call, event: str, rows: Sequence[Mapping[str, object]], note: OnResults[str]
     ) -> None:
         """Publish several events from JSON-decoded values in one transaction, inside of which `note` is told of each
         event's id or why it was refused.

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import LocatorInvalid
+from tidewire.gate.gate import Gate
 from tidewire.gate.query_cursors import QueryCursors
-from tidewire.gate.records import Gate, Rows
+from tidewire.gate.requests import Rows
 from tidewire.records.explain import Plan, explain_query
 from tidewire.records.query import Children, QueryRunner, Record, RowIds, run_query
 from tidewire.records.query_page import QueryPage, child_query, read_first_page, read_page
@@ -25,7 +26,7 @@ from tidewire.storage.store import Reader
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CursorState:
     """What a cursor keeps of an answer. `path` leads from the query to the subquery whose rows these are."""
 
     soql: str
@@ -51,7 +52,7 @@ class AnswerPage:
 class QueryPages:
     """Opens queries and reads their pages. A locator is good in any front end, for its own session."""
 
-    def __init__(self, gate: Gate, cursors: QueryCursors[Kept], clock: Clock) -> None:
+    def __init__(self, gate: Gate, cursors: QueryCursors[CursorState], clock: Clock) -> None:
         self._gate = gate
         self._cursors = cursors
         self._clock = clock
@@ -78,8 +79,8 @@ class QueryPages:
         if isinstance(answer, Rows):
             total = len(answer.rows) if answer.count is None else answer.count
             return AnswerPage(replace(answer, position=position), total, soql=soql)
-        self._gate.uses.note_query(principal, soql, bound.entity.name, answer.rows)
-        kept = Kept(soql, include_deleted, now_ms, answer.ids or RowIds(b""))
+        self._gate.recent_items.add_query_results(principal, soql, bound.entity.name, answer.rows)
+        kept = CursorState(soql, include_deleted, now_ms, answer.ids or RowIds(b""))
         return self._page(principal, bound, answer, kept, position, "")
 
     async def bind(self, principal: Principal, soql: str, *, version: int) -> BoundQuery:
@@ -118,7 +119,7 @@ class QueryPages:
         principal: Principal,
         bound: BoundQuery,
         page: QueryPage,
-        kept: Kept,
+        kept: CursorState,
         position: int,
         cursor_id: str,
     ) -> AnswerPage:
@@ -129,7 +130,9 @@ class QueryPages:
         rows = replace(_rows_of(bound, page.rows, None), position=position)
         return AnswerPage(rows, page.total, locator, kept.soql)
 
-    def _keep_children(self, principal: Principal, rows: list[Record], kept: Kept, cursor_id: str) -> str:
+    def _keep_children(
+        self, principal: Principal, rows: list[Record], kept: CursorState, cursor_id: str
+    ) -> str:
         """Give children that are not all there a cursor; returns a cursor of the query, if it has any yet."""
         for row in rows:
             for name, cell in row.items():

@@ -1,8 +1,8 @@
-"""Which records each user worked with last: for recent items, LastViewedDate and LastReferencedDate.
+"""Recent items: which records each user viewed or changed last, with LastViewedDate and LastReferencedDate.
 
-A use is noted in memory, by whoever reads or writes a record, and stored with many others a little later; so no
-read or write waits for it. Who asks for the dates, or for the recent records, has what is noted so far counted in.
-Uses are for the user's convenience: a crash may cost those of the last seconds.
+Reads and writes record a use in memory and never wait for it; a background task flushes uses to the database in
+batches every few seconds. Queries for the dates or the recent records include what is not flushed yet. A crash
+may lose the uses of the last seconds, which is acceptable: they are a convenience.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tidewire.storage.store import Reader, Transaction
 log = logging.getLogger(__name__)
 
 MAX_RECENT = 200
-"""Records of one object that a user's uses are kept of, and of all objects that may wait to be stored."""
+"""Records kept per user and object in the database, and per user in memory before a flush."""
 KEPT_MS = 90 * 24 * 3_600_000
-_STORE_EVERY_S = 2.0
-_AT_ONCE = 500  # uses stored in one transaction
-_MAX_USERS = 2_000  # whose uses wait to be stored
-# What only looks like a name or a clause costs a look and nothing else.
-_ASKED = re.compile(r"Last(?:Viewed|Referenced)Date|FIELDS\s*\(", re.IGNORECASE)
-_TOLD = re.compile(r"\bFOR\s+(?:VIEW|REFERENCE)\b", re.IGNORECASE)
+_FLUSH_EVERY_S = 2.0
+_BATCH = 500  # uses stored in one transaction
+_MAX_USERS = 2_000  # users with unflushed uses
+# Cheap tests before parsing; a false match only costs a parse or a flush.
+_QUERIES_DATES = re.compile(r"Last(?:Viewed|Referenced)Date|FIELDS\s*\(", re.IGNORECASE)
+_MARKS_USE = re.compile(r"\bFOR\s+(?:VIEW|REFERENCE)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,107 +49,108 @@ class _Use:
 _NOT_USED = _Use("", 0)
 
 
-class RecordUses:
-    """One org's. Joined calls use it on the writer thread."""
+class RecentItems:
+    """The unflushed uses of one org. Thread-safe: calls in a shared transaction run on the writer thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._noted: dict[str, dict[str, _Use]] = {}  # by user and record, those used last at the end
+        self._unflushed: dict[str, dict[str, _Use]] = {}  # by user and record, the latest use last
         self._last_ms = 0
 
     def __len__(self) -> int:
-        """How many uses wait to be stored."""
-        return sum(len(uses) for uses in tuple(self._noted.values()))
+        """Return the number of unflushed uses."""
+        return sum(len(uses) for uses in tuple(self._unflushed.values()))
 
-    def note(self, principal: Principal, entity: str, record_id: str) -> None:
-        """The user has made or changed a record."""
-        self._note(principal.user_id, entity, record_id, is_viewed=False, is_referenced=False)
+    def add_use(self, principal: Principal, entity: str, record_id: str) -> None:
+        """Record that the user created or changed a record."""
+        self._add(principal.user_id, entity, record_id, is_viewed=False, is_referenced=False)
 
-    def note_view(self, principal: Principal, entity: str, record_id: str) -> None:
-        """The user has looked at a record."""
-        self._note(principal.user_id, entity, record_id, is_viewed=True, is_referenced=True)
+    def add_view(self, principal: Principal, entity: str, record_id: str) -> None:
+        """Record that the user viewed a record."""
+        self._add(principal.user_id, entity, record_id, is_viewed=True, is_referenced=True)
 
-    def note_query(
+    def add_query_results(
         self, principal: Principal, soql: str, entity: str, rows: Iterable[Mapping[str, object]]
     ) -> None:
-        """The user has got these records from a query, which may say that they are shown or referred to."""
-        if _TOLD.search(soql) is None:
+        """Record the results of a query that says FOR VIEW or FOR REFERENCE; ignore other queries."""
+        if _MARKS_USE.search(soql) is None:
             return
         purposes = parse_query(soql).purposes
         is_viewed = "VIEW" in purposes
         if not is_viewed and "REFERENCE" not in purposes:
             return
         listed = [str(row["Id"]) for row in rows if row.get("Id")]
-        # The first of an answer counts as the one used last.
+        # The first row of a result counts as the latest use.
         for record_id in reversed(listed[:MAX_RECENT]):
-            self._note(principal.user_id, entity, record_id, is_viewed=is_viewed, is_referenced=True)
+            self._add(principal.user_id, entity, record_id, is_viewed=is_viewed, is_referenced=True)
 
-    def _note(
+    def _add(
         self, user_id: str, entity: str, record_id: str, *, is_viewed: bool, is_referenced: bool
     ) -> None:
         now_ms = self._clock.now_ms()
         with self._lock:
-            self._last_ms = used_ms = max(now_ms, self._last_ms + 1)  # no two at once: they have an order
-            uses = self._noted.setdefault(user_id, {})
+            self._last_ms = used_ms = max(now_ms, self._last_ms + 1)  # unique, so that uses have an order
+            uses = self._unflushed.setdefault(user_id, {})
             last = uses.pop(record_id, _NOT_USED)
             viewed_ms = now_ms if is_viewed else last.viewed_ms
             referenced_ms = now_ms if is_referenced else last.referenced_ms
             uses[record_id] = _Use(entity, used_ms, viewed_ms, referenced_ms)
             if len(uses) > MAX_RECENT:
                 del uses[next(iter(uses))]
-            if len(self._noted) > _MAX_USERS:
-                del self._noted[next(iter(self._noted))]
+            if len(self._unflushed) > _MAX_USERS:
+                del self._unflushed[next(iter(self._unflushed))]
 
-    async def settle(self, records: Records, soql: str) -> None:
-        """Store what is noted if a query asks for it."""
-        if self._noted and _ASKED.search(soql) is not None:
-            await self.store(records)
+    async def flush_if_queried(self, records: Records, soql: str) -> None:
+        """Flush before a query that may read the dates."""
+        if self._unflushed and _QUERIES_DATES.search(soql) is not None:
+            await self.flush(records)
 
-    async def store(self, records: Records) -> None:
-        """Store everything that is noted."""
+    async def flush(self, records: Records) -> None:
+        """Store every unflushed use; returns once all are durable."""
         with self._lock:
-            noted = [(u, r, use) for u, uses in self._noted.items() for r, use in uses.items()]
-        for start in range(0, len(noted), _AT_ONCE):
-            part = noted[start : start + _AT_ONCE]
-            await records.write_plain(partial(self._store, part))
+            uses = [(u, r, use) for u, own in self._unflushed.items() for r, use in own.items()]
+        for start in range(0, len(uses), _BATCH):
+            await records.write_plain(partial(self._store, uses[start : start + _BATCH]))
 
-    def _store(self, part: list[tuple[str, str, _Use]], tx: Transaction) -> None:
-        _insert(tx, part)
-        # Not before: a transaction that this is only a part of may be taken back.
-        tx.after_commit(partial(self._forget, part))
+    def _store(self, batch: list[tuple[str, str, _Use]], tx: Transaction) -> None:
+        _insert(tx, batch)
+        # Only after the commit: the transaction may still be rolled back.
+        tx.after_commit(partial(self._forget, batch))
 
     def _forget(self, stored: list[tuple[str, str, _Use]]) -> None:
         with self._lock:
             for user_id, record_id, use in stored:
-                uses = self._noted.get(user_id, {})
-                if uses.get(record_id) is use:  # not used again meanwhile
+                uses = self._unflushed.get(user_id, {})
+                if uses.get(record_id) is use:  # not used again since
                     del uses[record_id]
                     if not uses:
-                        del self._noted[user_id]
+                        del self._unflushed[user_id]
 
-    async def store_forever(self, records: Records) -> None:
-        """Store what is noted every few seconds, until cancelled."""
+    async def flush_forever(self, records: Records) -> None:
+        """Flush every few seconds, until cancelled."""
         while True:
-            await asyncio.sleep(_STORE_EVERY_S)
-            if not self._noted:
+            await asyncio.sleep(_FLUSH_EVERY_S)
+            if not self._unflushed:
                 continue
             try:
-                await self.store(records)
+                await self.flush(records)
             except PlatformError as error:
                 log.warning("access.uses_store_failed", extra={"code": error.code})
 
-    def noted(self, user_id: str, record_id: str) -> _Use:
-        """What waits to be stored of a record. To be asked before the read that `dates` is a part of: what is stored
-        meanwhile is then in both places, and otherwise it could be in neither.
+    def unflushed(self, user_id: str, record_id: str) -> _Use:
+        """Return the unflushed use of a record, for `read_dates`.
+
+        Call it before opening the read snapshot: a flush in between then leaves the use in both places, while
+        the other order could find it in neither.
         """
         with self._lock:
-            return self._noted.get(user_id, {}).get(record_id, _NOT_USED)
+            return self._unflushed.get(user_id, {}).get(record_id, _NOT_USED)
 
-    def dates(
-        self, reader: Reader, user_id: str, obj: ObjectType, record_id: str, noted: _Use
+    def read_dates(
+        self, reader: Reader, user_id: str, obj: ObjectType, record_id: str, unflushed: _Use
     ) -> dict[str, Value]:
-        """The values of the record's two dates for a user; nothing if the object has none."""
+        """Read LastViewedDate and LastReferencedDate for a user; empty if the object lacks these fields."""
         if not all(obj.try_field(name) for name in RECENT_ITEM_DATES):
             return {}
         rows = reader.execute(
@@ -158,27 +159,27 @@ class RecordUses:
         )
         viewed, referenced = rows[0] if rows else (None, None)
         return {
-            "LastViewedDate": max(filter(None, (viewed, noted.viewed_ms)), default=None),
-            "LastReferencedDate": max(filter(None, (referenced, noted.referenced_ms)), default=None),
+            "LastViewedDate": max(filter(None, (viewed, unflushed.viewed_ms)), default=None),
+            "LastReferencedDate": max(filter(None, (referenced, unflushed.referenced_ms)), default=None),
         }
 
-    async def newest(
+    async def read_newest(
         self, records: Records, principal: Principal, limit: int, entity: str = ""
     ) -> list[tuple[str, str]]:
-        """Object and id of the records that the user used last, the newest first."""
-        with self._lock:  # before the read, as in `noted`
-            noted = dict(self._noted.get(principal.user_id, {}))
-        own = " AND entity = ?" if entity else ""
+        """Read object name and id of the records that the user used last, newest first."""
+        with self._lock:  # before the read, as for `unflushed`
+            unflushed = dict(self._unflushed.get(principal.user_id, {}))
+        of_entity = " AND entity = ?" if entity else ""
         params = (principal.user_id, *((entity,) if entity else ()), limit)
         rows = await records.read(
             lambda reader: reader.execute(
-                f"SELECT record_id, entity, used_ms FROM record_uses WHERE user_id = ?{own}"  # noqa: S608
+                f"SELECT record_id, entity, used_ms FROM record_uses WHERE user_id = ?{of_entity}"  # noqa: S608
                 " ORDER BY used_ms DESC, record_id LIMIT ?",
                 params,
             )
         )
         found = {str(record_id): (int(used_ms), str(name)) for record_id, name, used_ms in rows}
-        for record_id, use in noted.items():
+        for record_id, use in unflushed.items():
             if entity in ("", use.entity):
                 found[record_id] = max(found.get(record_id, (0, "")), (use.used_ms, use.entity))
         newest = sorted(found.items(), key=lambda item: -item[1][0])
@@ -196,8 +197,8 @@ def _insert(tx: Transaction, uses: list[tuple[str, str, _Use]]) -> None:
         )
 
 
-def purge_uses(tx: Transaction, now_ms: int) -> None:
-    """Forget uses that are too old, and all but the newest of each object that a user used much of."""
+def purge_recent_items(tx: Transaction, now_ms: int) -> None:
+    """Delete uses older than the retention time, and all but the newest of each user and object."""
     tx.execute("DELETE FROM record_uses WHERE used_ms < ?", (now_ms - KEPT_MS,))
     crowded = tx.execute(
         "SELECT user_id, entity FROM record_uses GROUP BY user_id, entity HAVING COUNT(*) > ?", (MAX_RECENT,)

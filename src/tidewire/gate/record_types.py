@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidewire.gate.records import Gate
+from tidewire.gate.gate import Gate
 from tidewire.records.table import read_all_rows
 from tidewire.schema.model import ObjectType
 

@@ -1,4 +1,4 @@
-"""What is asked of the gate, and what it answers: plain values that every front end shares."""
+"""Requests to the gate and its results: plain values that every front end shares."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.bound import Selected
 
 T = TypeVar("T")
-Note = Callable[[UnitOfWork, Sequence[T | PlatformError]], None]
-"""Told of the results of several writes, inside their transaction."""
+OnResults = Callable[[UnitOfWork, Sequence[T | PlatformError]], None]
+"""Called with the results of several writes, inside their transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one API call brings along; `origin` becomes the change events' changeOrigin. Without
-    `has_notifications` push topics stay silent about what it changes. `api_version` is None for the newest.
+    """Who calls, and how.
+
+    `origin` becomes changeOrigin of the change events. Without `has_notifications`, push topics send nothing for
+    the changes of this call. `api_version` is None for the newest.
     """
 
     principal: Principal
@@ -33,35 +35,34 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One record of a write that covers several: a create without `record_id`, a delete without `values`."""
+    """One create, update or delete: a create has no `record_id`, a delete no `values`."""
 
     entity: str
     record_id: str | None
     values: Mapping[str, object] | None
-    is_hard: bool = False  # a delete that leaves nothing in the recycle bin
-    check: Callable[[dict[str, Value]], None] | None = (
-        None  # sees the record before it is touched, and may raise
-    )
+    is_hard: bool = False  # a delete that bypasses the recycle bin
+    # Called with the stored record before it changes; may raise.
+    check: Callable[[dict[str, Value]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """One record of an upsert that covers several: `value` is what the external id `field` holds."""
+    """One upsert: update the record whose external id `field` holds `value`, or create it."""
 
     entity: str
     field: str
     value: object
     values: Mapping[str, object]
-    refusal: PlatformError | None = None  # why it is not even tried
+    rejection: PlatformError | None = None  # if set, fail with it without trying
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A query's answer: stored values by field name; a selected compound's parts stand under their own names.
+    """Query results: stored values by field name; the parts of a compound field are listed under their own names.
 
-    `position` is the log's head in the snapshot that was read. `columns` are the record's own fields. A query
-    that selects more than those has all of it in `select`; one with `is_aggregate` has groups for rows, whose
-    fields `columns` names as the answer does.
+    `position` is the head of the log in the snapshot that was read. `columns` are fields of the record itself; a
+    query that selects more lists everything in `select`. With `is_aggregate`, rows are groups and `columns` has
+    their field names or aliases.
     """
 
     entity: ObjectType

@@ -66,7 +66,7 @@ class RecordGuard:
             self.require(obj, record_id, Level.FULL)
         check_row(self._unit, obj, record_id, values)
 
-    def without_strangers(self, error: PlatformError) -> PlatformError:
+    def redact_hidden_ids(self, error: PlatformError) -> PlatformError:
         """The error without the ids of records that the user may not see."""
         if isinstance(error, DuplicateValue):
             if self._sees(error.details.get("record_id")):
@@ -88,12 +88,12 @@ class RecordGuard:
         return error
 
     @contextmanager
-    def hiding_strangers(self) -> Iterator[None]:
+    def redacting_hidden_ids(self) -> Iterator[None]:
         """Let what is raised inside go on without the ids of records that the user may not see."""
         try:
             yield
         except PlatformError as error:
-            shown = self.without_strangers(error)
+            shown = self.redact_hidden_ids(error)
             if shown is error:
                 raise
             raise shown from None

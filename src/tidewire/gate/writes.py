@@ -13,7 +13,7 @@ from tidewire.access.sharing import Level
 from tidewire.errors import AccessDenied, ObjectUnknown, PlatformError
 from tidewire.gate.editable_fields import check_editable
 from tidewire.gate.publishing import refuse_event
-from tidewire.gate.readable import check_topic_query
+from tidewire.gate.reads import check_topic_query
 from tidewire.gate.requests import Upsert, Write
 from tidewire.gate.user_view import View
 from tidewire.gate.write_guard import RecordGuard
@@ -75,7 +75,7 @@ def run_write(unit: UnitOfWork, guard: RecordGuard, obj: ObjectType, write: Writ
         else:
             unit.update(obj, record_id, write.values)
     except PlatformError as error:
-        return guard.without_strangers(error)
+        return guard.redact_hidden_ids(error)
     return record_id
 
 
@@ -83,8 +83,8 @@ def run_upsert(
     unit: UnitOfWork, guard: RecordGuard, obj: ObjectType, grant: ObjectGrant, upsert: Upsert
 ) -> tuple[str, bool] | PlatformError:
     """Carry out one upsert; its record's id and whether it is new, or why it failed."""
-    if upsert.refusal is not None:
-        return upsert.refusal
+    if upsert.rejection is not None:
+        return upsert.rejection
 
     def check(record_id: str | None) -> None:
         if record_id is None:
@@ -97,7 +97,7 @@ def run_upsert(
     try:
         return unit.upsert(obj, upsert.field, upsert.value, upsert.values, check)
     except PlatformError as error:
-        return guard.without_strangers(error)
+        return guard.redact_hidden_ids(error)
 
 
 def run_in_bin(
@@ -108,7 +108,7 @@ def run_in_bin(
         guard.require(obj, record_id, Level.FULL)
         act(unit, obj, record_id)
     except PlatformError as error:
-        return guard.without_strangers(error)
+        return guard.redact_hidden_ids(error)
     return record_id
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import JobInvalid, JobStateInvalid
-from tidewire.gate.records import Call, Gate
+from tidewire.gate.gate import Gate
+from tidewire.gate.requests import Call
 from tidewire.jobs import store
 from tidewire.jobs.model import Batch, BatchState, Job, JobKind, JobState
 from tidewire.records.table import try_read_row

@@ -20,10 +20,11 @@ from tidewire.errors import (
     TopicUnknown,
 )
 from tidewire.faults import crash_point
-from tidewire.gate.duplicate_upserts import refuse_repeated
+from tidewire.gate.duplicate_upserts import reject_duplicate_keys
+from tidewire.gate.gate import Gate
 from tidewire.gate.namespaces import try_namespace
 from tidewire.gate.publishing import event_object, publishable_event
-from tidewire.gate.records import Gate, Upsert, Write
+from tidewire.gate.requests import Upsert, Write
 from tidewire.jobs import store
 from tidewire.jobs.batch_context import BatchContext
 from tidewire.jobs.model import Operation, Outcome, outcome_of
@@ -110,10 +111,10 @@ class IngestRun:
         return source
 
     def _full_column(self, name: str) -> str:
-        return name.strip() if self._namespace is None else self._namespace.full_column(name)
+        return name.strip() if self._namespace is None else self._namespace.qualify_column(name)
 
     def _full(self, values: Values) -> Values:
-        return values if self._namespace is None else self._namespace.full_record(values)
+        return values if self._namespace is None else self._namespace.qualify_record(values)
 
     async def _check_rights(self) -> tuple[ObjectType, frozenset[str]]:
         context = self._context
@@ -140,7 +141,7 @@ class IngestRun:
     ) -> list[Write | Upsert | PlatformError]:
         """The plans of a chunk, those refused whose key another one has too."""
         upserts = [plan for plan in plans if isinstance(plan, Upsert)]
-        marked = iter(refuse_repeated(self._context.gate.catalog, upserts))
+        marked = iter(reject_duplicate_keys(self._context.gate.catalog, upserts))
         return [next(marked) if isinstance(plan, Upsert) else plan for plan in plans]
 
     async def _write(self, plans: Sequence[Write | Upsert | PlatformError]) -> None:
@@ -161,13 +162,13 @@ class IngestRun:
         note = self._noting(plans)
         upserts = [plan for plan in plans if isinstance(plan, Upsert)]
         if upserts:
-            await gate.upsert_together(call, upserts, all_or_none=False, note=note)
+            await gate.upsert_together(call, upserts, all_or_none=False, on_results=note)
         elif gate.catalog.try_event(self._context.job.request.entity) is not None:
             rows = [plan.values or {} for plan in plans if isinstance(plan, Write)]
             await gate.publisher.publish_together(call, self._context.job.request.entity, rows, note)
         else:
             writes = [plan for plan in plans if isinstance(plan, Write)]
-            await gate.write_together(call, writes, all_or_none=False, note=note)
+            await gate.write_together(call, writes, all_or_none=False, on_results=note)
         self._done += len(plans)
 
     def _noting(

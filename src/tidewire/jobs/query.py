@@ -101,7 +101,7 @@ class QueryRun:
         namespace = try_namespace(context.gate.catalog, context.job.request.namespace)
         if namespace is None:
             return columns
-        return [replace(column, path=namespace.bare_path(column.path)) for column in columns]
+        return [replace(column, path=namespace.unqualify_path(column.path)) for column in columns]
 
     def _runner(self, reader: Reader) -> QueryRunner:
         is_all = self._context.job.request.operation is Operation.QUERY_ALL

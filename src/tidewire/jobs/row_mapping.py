@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidewire.errors import BodyMalformed, IdMalformed, JobInvalid, PlatformError
-from tidewire.gate.records import Upsert, Write
+from tidewire.gate.requests import Upsert, Write
 from tidewire.jobs.csv_rows import CsvRow
 from tidewire.jobs.model import NULL_MARK, JobRequest, Operation
 from tidewire.jobs.uploads import Values

@@ -21,8 +21,8 @@ from tidewire.errors import (
     RequestError,
     StorageError,
 )
+from tidewire.gate.gate import Gate
 from tidewire.gate.namespaces import try_namespace
-from tidewire.gate.records import Gate
 from tidewire.jobs import store
 from tidewire.jobs.batch_context import BatchContext
 from tidewire.jobs.ingest import IngestRun
@@ -116,7 +116,7 @@ class JobRunner:
         soql = job.request.query or _read_query(reader, batch)
         namespace = try_namespace(self._gate.catalog, job.request.namespace)
         if namespace is not None:
-            soql = namespace.full_query(soql)
+            soql = namespace.qualify_query(soql)
         is_whole = batch.state is BatchState.UNSPLIT
         return context, ChunkingRun(context, soql) if is_whole else QueryRun(context, soql)
 

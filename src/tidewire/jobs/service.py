@@ -15,8 +15,8 @@ from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import JobInvalid, JobStateInvalid, ObjectUnknown, OperationUnsupported, ResourceUnknown
 from tidewire.events import Value
+from tidewire.gate.gate import Gate
 from tidewire.gate.namespaces import try_namespace
-from tidewire.gate.records import Gate
 from tidewire.ids import try_normalise_id
 from tidewire.jobs import store
 from tidewire.jobs.csv_rows import iter_csv
@@ -94,9 +94,9 @@ class BulkJobs:
             return request
         return replace(
             request,
-            entity=namespace.full(request.entity),
-            external_id=namespace.full(request.external_id),
-            query=namespace.full_query(request.query),
+            entity=namespace.qualify(request.entity),
+            external_id=namespace.qualify(request.external_id),
+            query=namespace.qualify_query(request.query),
         )
 
     async def _check(self, principal: Principal, request: JobRequest) -> JobRequest:

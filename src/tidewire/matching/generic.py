@@ -25,7 +25,7 @@ from tidewire.errors import (
 )
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Family
-from tidewire.gate.records import Gate
+from tidewire.gate.gate import Gate
 from tidewire.ids import normalise_id
 from tidewire.matching.channels import ChannelView
 from tidewire.names import is_generic_channel

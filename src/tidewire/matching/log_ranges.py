@@ -21,8 +21,8 @@ from tidewire.capture.stage import CaptureStage
 from tidewire.errors import AccessDenied, ChannelForbidden, ChannelUnknown, ReplayIdExpired, ReplayIdInvalid
 from tidewire.eventlog.log import EventLog, Incarnation
 from tidewire.events import Event, Family
+from tidewire.gate.gate import Gate
 from tidewire.gate.publishing import can_see_event
-from tidewire.gate.records import Gate
 from tidewire.matching.channels import ChannelView, channel_filters, view_channel
 from tidewire.names import change_event_name
 from tidewire.schema.codec import EventSchema, compiled_schema

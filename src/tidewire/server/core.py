@@ -25,10 +25,10 @@ from tidewire.delivery.open_streams import OpenStreams
 from tidewire.errors import ConfigInvalid, PlatformError
 from tidewire.eventlog.log import EventLog, first_position_at
 from tidewire.events import CommittedBatch, Family
+from tidewire.gate.gate import Gate
 from tidewire.gate.query_cursors import QueryCursors
-from tidewire.gate.query_pages import Kept
-from tidewire.gate.recent_items import purge_uses
-from tidewire.gate.records import Gate
+from tidewire.gate.query_pages import CursorState
+from tidewire.gate.recent_items import purge_recent_items
 from tidewire.jobs.runner import JobRunner
 from tidewire.jobs.service import BulkJobs
 from tidewire.matching.generic import GenericStreaming
@@ -60,7 +60,7 @@ class Core:
         gate: Gate,
         logins: Logins,
         oauth: OAuth,
-        cursors: QueryCursors[Kept],
+        cursors: QueryCursors[CursorState],
         commits: CommitFeed,
         jobs: BulkJobs,
         job_runner: JobRunner,
@@ -88,7 +88,7 @@ class Core:
         self._kept_hours = kept_hours
         self.streams = OpenStreams(gate, event_log, self.managed, allocations, kept_hours)
         self._running_jobs = asyncio.create_task(job_runner.run_forever())
-        self._storing_uses = asyncio.create_task(gate.uses.store_forever(records))
+        self._flushing_recent_items = asyncio.create_task(gate.recent_items.flush_forever(records))
         self._flushing = asyncio.create_task(self._flush_forever())
         self._keeping = asyncio.create_task(durable_clients.flush_forever())
 
@@ -117,7 +117,7 @@ class Core:
                 log.warning("eventlog.trim_failed", extra={"code": error.code})
         await self._empty_old_bin(clock)
         try:
-            await self.records.write_plain(partial(purge_uses, now_ms=clock.now_ms()), solo=True)
+            await self.records.write_plain(partial(purge_recent_items, now_ms=clock.now_ms()), solo=True)
             await self.logins.purge()
         except PlatformError as error:
             log.warning("access.purge_failed", extra={"code": error.code})
@@ -160,13 +160,13 @@ class Core:
 
     async def close(self) -> None:
         """Finish what is queued, then let go of the store. Jobs go on at the next start."""
-        tasks = (self._running_jobs, self._flushing, self._keeping, self._storing_uses)
+        tasks = (self._running_jobs, self._flushing, self._keeping, self._flushing_recent_items)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         await self._flush(self.allocations.flush)
         await self._flush(self.durable_clients.flush)
-        await self._flush(partial(self.gate.uses.store, self.records))
+        await self._flush(partial(self.gate.recent_items.flush, self.records))
         await asyncio.to_thread(self.writer.stop)
         await asyncio.to_thread(self.store.close)
 
@@ -272,7 +272,7 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     logins.sessions.watcher = gate.monitor
     audiences = [a.strip() for a in settings.jwt_audience.split(",") if a.strip()]
     oauth = OAuth(records, logins, clock, key_file, audiences)
-    cursors: QueryCursors[Kept] = QueryCursors(clock)
+    cursors: QueryCursors[CursorState] = QueryCursors(clock)
 
     def end_sessions(batch: CommittedBatch) -> None:
         if not batch.ended_sessions:

@@ -115,7 +115,7 @@ _STEPS: tuple[tuple[str, ...], ...] = (
         " seen_ms INTEGER NOT NULL)",
     ),
     (
-        # when each user used a record last; see access.uses
+        # when each user used a record last; see gate/recent_items.py
         "CREATE TABLE record_uses (user_id TEXT NOT NULL, record_id TEXT NOT NULL, entity TEXT NOT NULL,"
         " used_ms INTEGER NOT NULL, viewed_ms INTEGER, referenced_ms INTEGER, PRIMARY KEY (user_id, record_id))",
         "CREATE INDEX record_uses_used ON record_uses (user_id, used_ms)",

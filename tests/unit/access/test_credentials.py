@@ -11,7 +11,7 @@ from tests.orgs import READER, TestOrg, open_org
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import AccessDenied, LoginFailed, PasswordInvalid, RecordNotFound, SessionInvalid
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 
 FAILED = "Invalid username, password, security token; or user locked out."
 

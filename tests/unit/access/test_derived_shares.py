@@ -9,7 +9,7 @@ from tests.unit.access.test_sharing import people as people  # the fixture
 from tidewire.access.principal import Principal
 from tidewire.errors import AccessDenied
 from tidewire.gate.query_cursors import QueryCursors
-from tidewire.gate.query_pages import Kept, QueryPages
+from tidewire.gate.query_pages import CursorState, QueryPages
 from tidewire.ids import normalise_id
 
 _DEAL = {"Name": "O", "StageName": "Prospecting", "CloseDate": "2030-01-01"}
@@ -97,7 +97,7 @@ async def test_share_rows_in_semi_joins_and_pages(people: People) -> None:
     mine = f"SELECT ParentId FROM Box__Share WHERE UserOrGroupId = '{people.ann.user_id}'"
     found = await people.seen(people.org.admin, f"SELECT Id FROM Box__c WHERE Id IN ({mine}) ORDER BY Name")
     assert found == boxes
-    pages = QueryPages(people.org.gate, QueryCursors[Kept](people.org.clock), people.org.clock)
+    pages = QueryPages(people.org.gate, QueryCursors[CursorState](people.org.clock), people.org.clock)
     soql = "SELECT Id, ParentId, Parent.Name FROM Box__Share ORDER BY Parent.Name DESC"
     page = await pages.open(people.org.admin, soql, 3, version=67)
     assert page.total == 8

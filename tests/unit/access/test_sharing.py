@@ -19,7 +19,7 @@ from tidewire.errors import (
     RecordNotFound,
     ReferenceForbidden,
 )
-from tidewire.gate.records import Call, Write
+from tidewire.gate.requests import Call, Write
 from tidewire.records.query import Children
 
 _ALL = ["create", "read", "edit", "delete"]

@@ -19,9 +19,9 @@ from tidewire.errors import (
     RecordNotFound,
     ResourceUnknown,
 )
-from tidewire.gate.changed_records import deleted_in, updated_in
+from tidewire.gate.changed_records import read_deleted, read_updated
 from tidewire.gate.query_cursors import QueryCursors
-from tidewire.gate.query_pages import Kept, QueryPages
+from tidewire.gate.query_pages import CursorState, QueryPages
 from tidewire.jobs.model import JobKind, JobRequest, Operation
 
 _HIDDEN_NAMES = (
@@ -113,7 +113,7 @@ async def test_fields_all_and_searches_leave_out_what_is_hidden(people: People) 
 
 async def test_explain_counts_only_what_is_seen(people: People) -> None:
     await people.make(people.ann, "Box__c", Name="Hidden", Code__c="h1")
-    pages = QueryPages(people.org.gate, QueryCursors[Kept](people.org.clock), people.org.clock)
+    pages = QueryPages(people.org.gate, QueryCursors[CursorState](people.org.clock), people.org.clock)
     for soql in ("SELECT Id FROM Box__c WHERE Code__c = 'h1'", "SELECT Id FROM Box__c WHERE Size__c = null"):
         plans = await pages.explain(people.zoe, soql, version=67)
         assert {(plan.cardinality, plan.entity_cardinality) for plan in plans} == {(0, 0)}
@@ -273,10 +273,10 @@ async def test_time_windows_tell_only_of_records_in_sight(people: People) -> Non
     now_ms = people.org.clock.now_ms()
     window = ("Box__c", now_ms - 3_600_000, now_ms + 60_000, now_ms)
     gate = people.org.gate
-    assert (await updated_in(gate, people.zoe, *window)).ids == ()
-    assert (await deleted_in(gate, people.zoe, *window)).records == ()
-    assert (await updated_in(gate, people.ann, *window)).ids == (box,)
-    assert [each for each, _ in (await deleted_in(gate, people.ann, *window)).records] == [gone]
+    assert (await read_updated(gate, people.zoe, *window)).ids == ()
+    assert (await read_deleted(gate, people.zoe, *window)).records == ()
+    assert (await read_updated(gate, people.ann, *window)).ids == (box,)
+    assert [each for each, _ in (await read_deleted(gate, people.ann, *window)).records] == [gone]
 
 
 async def test_queues_and_record_types_of_hidden_objects_are_not_listed(people: People) -> None:

@@ -19,7 +19,7 @@ from tidewire.errors import (
     PasswordInvalid,
     SessionInvalid,
 )
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.records.table import delete_row
 
 

@@ -15,7 +15,7 @@ from tidewire.delivery.subscription import Subscription
 from tidewire.errors import DefinitionInvalid
 from tidewire.frontends.bayeux.forms import bayeux_form
 from tidewire.frontends.pubsub.wire import PubSubForm
-from tidewire.gate.records import Write
+from tidewire.gate.requests import Write
 
 pytestmark = pytest.mark.anyio
 CHANNEL = "/data/Enriched__chn"

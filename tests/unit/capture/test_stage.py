@@ -11,7 +11,7 @@ from tidewire.config import DEV_PASSWORD
 from tidewire.crm.leads import Conversion
 from tidewire.errors import AccessDenied, FieldNotWriteable, LimitExceeded, PlatformError, PushTopicInvalid
 from tidewire.events import Event, Family
-from tidewire.gate.records import Call, Write
+from tidewire.gate.requests import Call, Write
 from tidewire.records.query import Record
 from tidewire.soql.zones import load_zone
 

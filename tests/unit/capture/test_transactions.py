@@ -10,7 +10,7 @@ from tests.orgs import TestOrg
 from tidewire.errors import AccessDenied, DefinitionInvalid, RecordNotFound
 from tidewire.events import ChangeType, Event, Family
 from tidewire.gate.database_jobs import Job, archive, run_job
-from tidewire.gate.records import Call, Write
+from tidewire.gate.requests import Call, Write
 from tidewire.ids import EMPTY_ID
 from tidewire.schema.bitmap import decode_bitmap
 

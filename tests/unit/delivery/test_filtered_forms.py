@@ -14,7 +14,7 @@ from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import ChannelForbidden, FilterInvalid, PlatformError
 from tidewire.events import Event
-from tidewire.gate.records import Write
+from tidewire.gate.requests import Write
 from tidewire.matching.filters import NotificationFilter
 from tidewire.schema.codec import EventSchema
 

@@ -15,7 +15,7 @@ from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay
 from tidewire.delivery.sharing_filter import record_id_of
 from tidewire.delivery.subscription import Subscription
 from tidewire.events import Event
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.schema.codec import EventSchema
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.orgs import READER, TestOrg
 from tidewire.errors import AccessDenied, ExternalIdAmbiguous, FieldUnknown, PlatformError, ValueMalformed
-from tidewire.gate.records import Call, Upsert
+from tidewire.gate.requests import Call, Upsert
 
 KEYED = {"Key__c": {"type": "Text", "length": 20, "external_id": True}}
 

@@ -20,9 +20,9 @@ from tidewire.errors import (
     TopicUnknown,
     ValueMalformed,
 )
-from tidewire.gate.mixed_creates import create_together
+from tidewire.gate.mixed_creates import create_mixed
 from tidewire.gate.publishing import Published
-from tidewire.gate.records import Write
+from tidewire.gate.requests import Write
 
 pytestmark = pytest.mark.anyio
 
@@ -144,7 +144,7 @@ async def test_all_or_none_takes_back_records_with_the_events_that_wait_for_them
         Write("Late__e", None, {"Code__c": "1"}),
         Write("Account", None, {}),
     ]
-    results, is_undone = await create_together(org.gate, org.call, writes, all_or_none=True)
+    results, is_undone = await create_mixed(org.gate, org.call, writes, all_or_none=True)
     assert is_undone
     assert isinstance(results[3], RequiredFieldMissing)
     assert isinstance(results[0], Published)
@@ -157,7 +157,7 @@ async def test_all_or_none_means_nothing_among_events_alone(org: TestOrg) -> Non
     await org.apply(events=EVENTS)
     head = await org.link.read_log_head()
     writes = [Write("Late__e", None, {"Code__c": code}) for code in ("1", "toolong", "2")]
-    results, is_undone = await create_together(org.gate, org.call, writes, all_or_none=True)
+    results, is_undone = await create_mixed(org.gate, org.call, writes, all_or_none=True)
     assert not is_undone
     assert [type(each) for each in results] == [Published, TextTooLong, Published]
     assert [b["Code__c"] for b in await bodies(org, "Late__e", head)] == ["1", "2"]

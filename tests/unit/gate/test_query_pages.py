@@ -9,7 +9,7 @@ import pytest
 from tests.orgs import TestOrg
 from tidewire.errors import FieldUnknown, LocatorInvalid, SoqlSyntaxError, TooManyRecords
 from tidewire.gate.query_pages import AnswerPage, QueryPages
-from tidewire.gate.records import Write
+from tidewire.gate.requests import Write
 from tidewire.records import query
 from tidewire.records.query import Cell, Children, count_rows
 

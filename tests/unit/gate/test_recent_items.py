@@ -11,10 +11,11 @@ from tests.postgres import PostgresServer
 from tidewire.access.principal import Principal
 from tidewire.clock import ManualClock
 from tidewire.events import Value
-from tidewire.gate.joined_calls import run_joined
+from tidewire.gate.gate import Gate
 from tidewire.gate.query_pages import QueryPages
-from tidewire.gate.recent_items import KEPT_MS, MAX_RECENT, purge_uses
-from tidewire.gate.records import Call, Gate
+from tidewire.gate.recent_items import KEPT_MS, MAX_RECENT, purge_recent_items
+from tidewire.gate.requests import Call
+from tidewire.gate.shared_transaction import run_in_transaction
 
 _DATES = ("LastViewedDate", "LastReferencedDate")
 
@@ -33,7 +34,7 @@ async def dates(org: TestOrg, who: Principal, record_id: str, entity: str = "Acc
 
 
 async def recent(org: TestOrg, who: Principal, limit: int = 10, entity: str = "") -> list[tuple[str, str]]:
-    return await org.gate.uses.newest(org.gate.records, who, limit, entity)
+    return await org.gate.recent_items.read_newest(org.gate.records, who, limit, entity)
 
 
 async def test_record_that_nobody_used_has_no_dates(org: TestOrg) -> None:
@@ -139,10 +140,10 @@ async def test_uses_are_kept_on_postgresql(postgres: PostgresServer, tmp_path: P
 
 async def test_recent_records_are_the_newest_of_what_is_noted_and_stored(org: TestOrg) -> None:
     for name in ("r1", "r2", "r3"):
-        org.gate.uses.note(org.admin, "Account", name)
-    await org.gate.uses.store(org.gate.records)
-    org.gate.uses.note(org.admin, "Contact", "r4")
-    org.gate.uses.note_view(org.admin, "Account", "r1")
+        org.gate.recent_items.add_use(org.admin, "Account", name)
+    await org.gate.recent_items.flush(org.gate.records)
+    org.gate.recent_items.add_use(org.admin, "Contact", "r4")
+    org.gate.recent_items.add_view(org.admin, "Account", "r1")
     assert [r for _, r in await recent(org, org.admin)] == ["r1", "r4", "r3", "r2"]
     assert [r for _, r in await recent(org, org.admin, limit=2)] == ["r1", "r4"]
     assert await recent(org, org.admin, entity="Contact") == [("Contact", "r4")]
@@ -151,23 +152,23 @@ async def test_recent_records_are_the_newest_of_what_is_noted_and_stored(org: Te
 
 async def test_memory_holds_a_bounded_number_of_uses_until_they_are_stored(org: TestOrg) -> None:
     for n in range(MAX_RECENT + 50):
-        org.gate.uses.note(org.admin, "Account", f"r{n}")
-    assert len(org.gate.uses) == MAX_RECENT
-    await org.gate.uses.store(org.gate.records)
-    assert len(org.gate.uses) == 0
+        org.gate.recent_items.add_use(org.admin, "Account", f"r{n}")
+    assert len(org.gate.recent_items) == MAX_RECENT
+    await org.gate.recent_items.flush(org.gate.records)
+    assert len(org.gate.recent_items) == 0
 
 
 async def test_old_and_surplus_uses_are_forgotten(org: TestOrg) -> None:
-    org.gate.uses.note(org.admin, "Account", "old")
-    await org.gate.uses.store(org.gate.records)
+    org.gate.recent_items.add_use(org.admin, "Account", "old")
+    await org.gate.recent_items.flush(org.gate.records)
     org.clock.advance(KEPT_MS / 1000 + 1)
     for _ in range(2):
         for n in range(MAX_RECENT):
-            org.gate.uses.note(org.admin, "Account", f"r{org.clock.now_ms()}-{n}")
-        await org.gate.uses.store(org.gate.records)
+            org.gate.recent_items.add_use(org.admin, "Account", f"r{org.clock.now_ms()}-{n}")
+        await org.gate.recent_items.flush(org.gate.records)
         org.clock.advance(1)
     now_ms = org.clock.now_ms()
-    await org.gate.records.write_plain(lambda tx: purge_uses(tx, now_ms))
+    await org.gate.records.write_plain(lambda tx: purge_recent_items(tx, now_ms))
     kept = await recent(org, org.admin, limit=1000)
     assert len(kept) == MAX_RECENT
     assert ("Account", "old") not in kept
@@ -175,7 +176,7 @@ async def test_old_and_surplus_uses_are_forgotten(org: TestOrg) -> None:
 
 async def test_use_inside_a_transaction_is_seen_by_later_calls_of_it(org: TestOrg) -> None:
     account = await org.make_account()
-    org.gate.uses.note_view(org.admin, "Account", account)
+    org.gate.recent_items.add_view(org.admin, "Account", account)
 
     async def calls(gate: object) -> list[object]:
         assert hasattr(gate, "query")
@@ -183,17 +184,17 @@ async def test_use_inside_a_transaction_is_seen_by_later_calls_of_it(org: TestOr
         return [row["LastViewedDate"] for row in found.rows]
 
     call = Call(org.admin, "com/test")
-    assert await run_joined(org.gate, call, calls, lambda result: True) == [org.clock.now_ms()]
+    assert await run_in_transaction(org.gate, call, calls, lambda result: True) == [org.clock.now_ms()]
 
 
 async def test_uses_outlive_a_transaction_that_is_taken_back(org: TestOrg) -> None:
     account = await org.make_account()
-    org.gate.uses.note_view(org.admin, "Account", account)
+    org.gate.recent_items.add_view(org.admin, "Account", account)
 
     async def calls(gate: Gate) -> int:
         return len((await gate.query(org.admin, "SELECT LastViewedDate FROM Account")).rows)
 
-    assert await run_joined(org.gate, org.call, calls, lambda result: False) == 1
+    assert await run_in_transaction(org.gate, org.call, calls, lambda result: False) == 1
     now_ms = org.clock.now_ms()
     assert await dates(org, org.admin, account) == (now_ms, now_ms)
     assert await recent(org, org.admin) == [("Account", account)]

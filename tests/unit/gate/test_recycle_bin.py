@@ -7,7 +7,7 @@ import pytest
 from tests.orgs import TestOrg
 from tidewire.crm.leads import Conversion
 from tidewire.errors import AccessDenied, IdMalformed, PlatformError, RecordNotFound, UndeleteRefused
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.ids import make_id
 
 

@@ -28,7 +28,7 @@ from tidewire.errors import (
     TextTooLong,
 )
 from tidewire.frontends.bayeux.forms import bayeux_form
-from tidewire.gate.records import Call, Write
+from tidewire.gate.requests import Call, Write
 from tidewire.matching.generic import Listeners, PushEvent, PushResult
 from tidewire.server.core import open_core
 from tidewire.server.link import LocalLink

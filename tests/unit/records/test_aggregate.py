@@ -8,7 +8,7 @@ import pytest
 
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
-from tidewire.gate.records import Write
+from tidewire.gate.requests import Write
 from tidewire.records import aggregate
 from tidewire.records.query import Record
 

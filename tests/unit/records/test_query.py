@@ -10,7 +10,7 @@ import pytest
 from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
 from tidewire.errors import FieldUnknown, ObjectUnknown, TooManyRecords
-from tidewire.gate.records import Rows
+from tidewire.gate.requests import Rows
 from tidewire.records import aggregate
 from tidewire.records.query import Cell, Children, Related, count_rows
 from tidewire.records.table import update_row

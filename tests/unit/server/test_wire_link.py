@@ -18,7 +18,7 @@ from tidewire.delivery.link_values import Delivered, DurableClient
 from tidewire.errors import ChannelUnknown, SessionInvalid, StoreClosed
 from tidewire.events import CommittedBatch, Family
 from tidewire.frontends.bayeux.forms import bayeux_form
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
 from tidewire.server.edge_session import EdgeSession, Feeds, Relay

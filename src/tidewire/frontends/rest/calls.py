@@ -13,9 +13,10 @@ from tidewire.clock import Clock
 from tidewire.delivery.allocations import Allocations
 from tidewire.errors import ObjectUnknown, ResourceUnknown
 from tidewire.frontends.rest.wire import NO_STORE, client_name, render_json, render_origin
+from tidewire.gate.gate import Gate
 from tidewire.gate.monitoring import ApiReader
 from tidewire.gate.query_pages import QueryPages
-from tidewire.gate.records import Call, Gate
+from tidewire.gate.requests import Call
 from tidewire.matching.generic import GenericStreaming
 from tidewire.transport.http import HttpRequest, HttpResponse
 

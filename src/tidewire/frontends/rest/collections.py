@@ -22,11 +22,11 @@ from tidewire.frontends.rest.calls import Api, ApiCall, object_in_path, render_a
 from tidewire.frontends.rest.record_json import render_published, render_record
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.frontends.rest.wire_errors import render_error_entry, render_protocol_error
-from tidewire.gate.duplicate_upserts import refuse_repeated
+from tidewire.gate.duplicate_upserts import reject_duplicate_keys
 from tidewire.gate.editable_fields import unknown_column
-from tidewire.gate.mixed_creates import Created, create_together
+from tidewire.gate.mixed_creates import Created, create_mixed
 from tidewire.gate.publishing import Published
-from tidewire.gate.records import Upsert, Write
+from tidewire.gate.requests import Upsert, Write
 from tidewire.ids import normalise_id, try_normalise_id
 from tidewire.schema.model import FieldType
 from tidewire.transport.http import HttpResponse
@@ -70,7 +70,7 @@ async def create_collection(api: Api, call: ApiCall) -> HttpResponse:
     body = parse_json_object(call.request)
     writes = [Write(entity, None, values) for entity, values in _parse_records(body)]
     all_or_none = parse_flag(body, "allOrNone")
-    created, is_undone = await create_together(api.gate, call.context, writes, all_or_none=all_or_none)
+    created, is_undone = await create_mixed(api.gate, call.context, writes, all_or_none=all_or_none)
     results = [_made(each) for each in created]
     return render_answer(api, call, 200, render_results(results, all_or_none=is_undone))
 
@@ -126,7 +126,7 @@ async def upsert_collection(api: Api, call: ApiCall) -> HttpResponse:
             refusals[index] = ("MISSING_ARGUMENT", f"{key.name} not specified")
         upserts.append(Upsert(entity.name, key.name, value, values))
     all_or_none = parse_flag(body, "allOrNone")
-    upserts = refuse_repeated(api.gate.catalog, upserts)
+    upserts = reject_duplicate_keys(api.gate.catalog, upserts)
     done = await api.gate.upsert_together(call.context, upserts, all_or_none=all_or_none)
     results = [r if isinstance(r, PlatformError) else Made(*r) for r in done]
     rendered = render_results(results, refusals, all_or_none=all_or_none, is_upsert=True)

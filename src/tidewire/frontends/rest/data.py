@@ -49,9 +49,9 @@ from tidewire.frontends.rest.tooling import api as tooling
 from tidewire.frontends.rest.wire import method_not_allowed
 from tidewire.frontends.rest.xml_bodies import as_xml, wants_xml
 from tidewire.gate.api_usage import USAGE_HEADER
+from tidewire.gate.gate import Gate
 from tidewire.gate.query_cursors import QueryCursors
-from tidewire.gate.query_pages import Kept, QueryPages
-from tidewire.gate.records import Gate
+from tidewire.gate.query_pages import CursorState, QueryPages
 from tidewire.matching.generic import GenericStreaming
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -64,7 +64,7 @@ class DataApi:
     def __init__(
         self,
         gate: Gate,
-        cursors: QueryCursors[Kept],
+        cursors: QueryCursors[CursorState],
         clock: Clock,
         generic: GenericStreaming,
         allocations: Allocations,

@@ -37,9 +37,9 @@ def enter(
     segments = _full_segments(namespace, segments)
     query = dict(request.query)
     if segments[0] in _QUERIES and "q" in query:
-        query["q"] = namespace.full_query(query["q"])
+        query["q"] = namespace.qualify_query(query["q"])
     if segments[0] == "search" and "q" in query:
-        query["q"] = namespace.full_search(query["q"])
+        query["q"] = namespace.qualify_search(query["q"])
     if segments[0] == "parameterizedSearch":
         query = {name: text for given in query.items() for name, text in [_full_parameter(namespace, *given)]}
     elif "fields" in query:
@@ -55,7 +55,7 @@ def enter(
 
 
 def _full_list(namespace: Namespace, text: str) -> str:
-    return ",".join(namespace.full_path(each.strip()) for each in text.split(","))
+    return ",".join(namespace.qualify_path(each.strip()) for each in text.split(","))
 
 
 def _full_parameter(namespace: Namespace, name: str, text: str) -> tuple[str, str]:
@@ -66,8 +66,8 @@ def _full_parameter(namespace: Namespace, name: str, text: str) -> tuple[str, st
     if what == "fields":
         text = _full_list(namespace, text)
     elif name.endswith(_CLAUSES):
-        text = namespace.full_query(text)
-    return namespace.full(entity) + dot + what, text
+        text = namespace.qualify_query(text)
+    return namespace.qualify(entity) + dot + what, text
 
 
 def _full_search(namespace: Namespace, body: bytes) -> bytes:
@@ -89,13 +89,13 @@ def _full_part(namespace: Namespace, part: dict[str, object]) -> dict[str, objec
     whole = dict(part)
     for key, value in part.items():
         if key == "name" and isinstance(value, str):
-            whole[key] = namespace.full(value)
+            whole[key] = namespace.qualify(value)
         elif key in ("where", "orderBy") and isinstance(value, str):
-            whole[key] = namespace.full_query(value)
+            whole[key] = namespace.qualify_query(value)
         elif key == "fields" and isinstance(value, list):
-            whole[key] = [namespace.full_path(each) if isinstance(each, str) else each for each in value]
+            whole[key] = [namespace.qualify_path(each) if isinstance(each, str) else each for each in value]
         elif key == "fields" and isinstance(value, str):
-            whole[key] = namespace.full_path(value)
+            whole[key] = namespace.qualify_path(value)
     return whole
 
 
@@ -104,7 +104,7 @@ def _full_segments(namespace: Namespace, segments: tuple[str, ...]) -> tuple[str
     named = {1, 2}
     if segments[0] == "composite" or (len(segments) > 3 and try_normalise_id(segments[2]) is not None):
         named.add(3)
-    return tuple(namespace.full(part) if place in named else part for place, part in enumerate(segments))
+    return tuple(namespace.qualify(part) if place in named else part for place, part in enumerate(segments))
 
 
 def _full_body(namespace: Namespace, body: bytes) -> bytes:
@@ -125,12 +125,12 @@ def _full_value(namespace: Namespace, value: object, depth: int) -> object:
     whole: dict[str, object] = {}
     for key, inner in value.items():
         if key == "attributes" and isinstance(inner, dict) and isinstance(inner.get("type"), str):
-            inner = {**inner, "type": namespace.full(inner["type"])}
+            inner = {**inner, "type": namespace.qualify(inner["type"])}
         elif key == "fields" and isinstance(inner, list):
-            inner = [namespace.full_path(each) if isinstance(each, str) else each for each in inner]
+            inner = [namespace.qualify_path(each) if isinstance(each, str) else each for each in inner]
         else:
             inner = _full_value(namespace, inner, depth + 1)
-        whole[namespace.full(key)] = inner
+        whole[namespace.qualify(key)] = inner
     return whole
 
 
@@ -148,5 +148,5 @@ def _bare_value(namespace: Namespace, value: object, depth: int) -> object:
     if isinstance(value, list):
         return [_bare_value(namespace, each, depth + 1) for each in value]
     if isinstance(value, dict):
-        return {namespace.bare(key): _bare_value(namespace, v, depth + 1) for key, v in value.items()}
+        return {namespace.unqualify(key): _bare_value(namespace, v, depth + 1) for key, v in value.items()}
     return value

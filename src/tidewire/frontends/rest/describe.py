@@ -25,11 +25,11 @@ from tidewire.gate.describe_change_event import (
     render_change_event_describe,
     render_change_event_entries,
     render_change_event_entry,
-    try_entity_described,
+    try_change_event_entity,
 )
+from tidewire.gate.gate import Gate
 from tidewire.gate.publishing import knows_event
 from tidewire.gate.record_types import read_record_types
-from tidewire.gate.records import Gate
 from tidewire.names import change_event_name, data_url, entity_of_change_event
 from tidewire.schema.model import EventType, ObjectType
 from tidewire.transport.http import HttpResponse
@@ -89,7 +89,7 @@ async def describe_briefly(api: Api, call: ApiCall) -> HttpResponse:
     if event := await _try_event(api.gate, call.principal, name):
         entry = render_event_entry(event, call.version)
         return render_answer(api, call, 200, {"objectDescribe": entry, "recentItems": []})
-    if told := try_entity_described(api.gate.catalog, name):
+    if told := try_change_event_entity(api.gate.catalog, name):
         with object_in_path():
             entity, _, _ = await api.gate.visible_fields(call.principal, told)
         entry = render_change_event_entry(entity, call.version)
@@ -106,7 +106,7 @@ async def describe(api: Api, call: ApiCall) -> HttpResponse:
     (name,) = call.arguments
     if event := await _try_event(api.gate, call.principal, name):
         return _render_described(api, call, event.name, render_event_describe(event, call.version))
-    if told := try_entity_described(api.gate.catalog, name):
+    if told := try_change_event_entity(api.gate.catalog, name):
         with object_in_path():
             entity, readable, _ = await api.gate.visible_fields(call.principal, told)
         body = render_change_event_describe(entity, readable, call.version)

@@ -91,7 +91,7 @@ async def read_view(api: Api, call: ApiCall) -> HttpResponse:
         "everything",
         rows.rows,
     )
-    await api.gate.monitor.note_list(call.reader, read)
+    await api.gate.monitor.publish_list_view(call.reader, read)
     body = {
         "columns": [_column(f, index) for index, f in enumerate(columns)],
         "developerName": _developer_name(entity),

@@ -51,12 +51,12 @@ async def _query(api: Api, call: ApiCall, resource: str) -> HttpResponse:
 
 async def _note_read(api: Api, call: ApiCall, page: AnswerPage, operation: str, begun_s: float) -> None:
     monitor = api.gate.monitor
-    if not monitor.hears(API):
+    if not monitor.is_enabled(API):
         return
     rows = page.rows
     elapsed_ms = round((api.clock.monotonic_s() - begun_s) * 1000)
     read = QueryRead(operation, page.soql, rows.entity.name, rows.rows, page.total, elapsed_ms)
-    await monitor.note_query(call.reader, read)
+    await monitor.publish_query(call.reader, read)
 
 
 async def _explain(api: Api, call: ApiCall, soql: str, resource: str) -> HttpResponse:

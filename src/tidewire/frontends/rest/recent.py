@@ -21,7 +21,7 @@ def wants_noting(request: HttpRequest) -> bool:
 
 async def read_recent(api: Api, call: ApiCall, limit: int, entity: str = "") -> list[dict[str, object]]:
     """The records used last that the caller may still see, with their names."""
-    newest = await api.gate.uses.newest(api.gate.records, call.principal, limit, entity)
+    newest = await api.gate.recent_items.read_newest(api.gate.records, call.principal, limit, entity)
     ids_of: dict[str, list[str]] = {}
     for name, record_id in newest:
         ids_of.setdefault(name, []).append(record_id)

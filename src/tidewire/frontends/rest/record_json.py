@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from tidewire.events import Value
 from tidewire.gate.query_pages import AnswerPage
-from tidewire.gate.records import Rows
+from tidewire.gate.requests import Rows
 from tidewire.names import data_url
 from tidewire.records.explain import Plan
 from tidewire.records.query import Cell, Children, Record, Related

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tidewire.access.principal import Principal
 from tidewire.errors import FieldUnknown, ResourceUnknown
-from tidewire.gate.records import Gate
+from tidewire.gate.gate import Gate
 from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.scope import children_name_of, relationship_of
 

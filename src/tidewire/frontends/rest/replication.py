@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
-from tidewire.gate.changed_records import deleted_in, parse_moment, updated_in
+from tidewire.gate.changed_records import parse_window_time, read_deleted, read_updated
 from tidewire.schema.values import render_datetime
 from tidewire.transport.http import HttpResponse
 
@@ -17,7 +17,7 @@ async def list_updated(api: Api, call: ApiCall) -> HttpResponse:
     (name,) = call.arguments
     start_ms, end_ms = _moment(call, "start"), _moment(call, "end")
     with object_in_path():
-        found = await updated_in(api.gate, call.principal, name, start_ms, end_ms, api.clock.now_ms())
+        found = await read_updated(api.gate, call.principal, name, start_ms, end_ms, api.clock.now_ms())
     body = {"ids": list(found.ids), "latestDateCovered": render_datetime(found.latest_covered_ms, _SUFFIX)}
     return render_answer(api, call, 200, body)
 
@@ -28,7 +28,7 @@ async def list_deleted(api: Api, call: ApiCall) -> HttpResponse:
     (name,) = call.arguments
     start_ms, end_ms = _moment(call, "start"), _moment(call, "end")
     with object_in_path():
-        found = await deleted_in(api.gate, call.principal, name, start_ms, end_ms, api.clock.now_ms())
+        found = await read_deleted(api.gate, call.principal, name, start_ms, end_ms, api.clock.now_ms())
     body = {
         "deletedRecords": [
             {"deletedDate": render_datetime(moment_ms, _SUFFIX), "id": record_id}
@@ -42,7 +42,7 @@ async def list_deleted(api: Api, call: ApiCall) -> HttpResponse:
 
 def _moment(call: ApiCall, name: str) -> int:
     # A plus that nobody encoded has become a blank: `...T00:00:00 00:00` is what clients mean by `+00:00`.
-    return parse_moment(name, call.request.query.get(name, "").strip().replace(" ", "+"))
+    return parse_window_time(name, call.request.query.get(name, "").strip().replace(" ", "+"))
 
 
 ROUTES: tuple[Route[Api], ...] = (

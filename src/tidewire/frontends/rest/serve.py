@@ -41,9 +41,10 @@ from tidewire.frontends.rest.wire import (
 )
 from tidewire.frontends.rest.wire_errors import render_error
 from tidewire.frontends.rest.xml_bodies import as_xml, wants_xml
+from tidewire.gate.gate import Gate
 from tidewire.gate.query_cursors import QueryCursors
-from tidewire.gate.query_pages import Kept
-from tidewire.gate.records import Call, Gate
+from tidewire.gate.query_pages import CursorState
+from tidewire.gate.requests import Call
 from tidewire.jobs.service import BulkJobs
 from tidewire.matching.generic import GenericStreaming
 from tidewire.matching.log_ranges import LogRanges
@@ -64,7 +65,7 @@ class RestApp:
         self,
         gate: Gate,
         logins: Logins,
-        cursors: QueryCursors[Kept],
+        cursors: QueryCursors[CursorState],
         clock: Clock,
         oauth: OAuth,
         jobs: BulkJobs,

@@ -38,7 +38,7 @@ from tidewire.frontends.rest.wire import (
 )
 from tidewire.frontends.rest.xml_bodies import parse_body
 from tidewire.gate.publishing import refuse_event
-from tidewire.gate.records import Write
+from tidewire.gate.requests import Write
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
 from tidewire.records.given import ID_NAMES
@@ -69,7 +69,7 @@ async def create(api: Api, call: ApiCall) -> HttpResponse:
     with object_in_path():
         entity = api.gate.catalog.object(name)
         record_id = await api.gate.create(call.context, entity.name, values)
-    api.gate.uses.note(call.principal, entity.name, record_id)
+    api.gate.recent_items.add_use(call.principal, entity.name, record_id)
     return render_answer(api, call, 201, render_created(record_id), _location(call, entity.name, record_id))
 
 
@@ -189,7 +189,7 @@ async def _upsert(
 def _render_upserted(
     api: Api, call: ApiCall, entity: ObjectType, record_id: str, *, is_new: bool
 ) -> HttpResponse:
-    api.gate.uses.note(call.principal, entity.name, record_id)
+    api.gate.recent_items.add_use(call.principal, entity.name, record_id)
     if not is_new and call.version < _FIRST_UPSERT_BODY:
         return render_empty(api)
     body = (
@@ -274,7 +274,7 @@ async def _read(
     }
     validators = record_validators(rows.entity, row, readable)
     if wants_noting(call.request):
-        api.gate.uses.note_view(call.principal, rows.entity.name, record_id)
+        api.gate.recent_items.add_view(call.principal, rows.entity.name, record_id)
     unchanged = try_answer_unchanged(call.request, validators)
     if unchanged is not None:
         return unchanged
@@ -299,7 +299,7 @@ async def _write(
     if isinstance(result, PlatformError):
         raise result
     if values is not None:
-        api.gate.uses.note(call.principal, entity.name, result)
+        api.gate.recent_items.add_use(call.principal, entity.name, result)
 
 
 async def _read_related(api: Api, call: ApiCall) -> HttpResponse:

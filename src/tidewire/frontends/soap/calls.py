@@ -11,10 +11,11 @@ from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import TooManyRecords
 from tidewire.frontends.soap.wire import ENTERPRISE, Dialect, Endpoint, SoapRequest
+from tidewire.gate.gate import Gate
 from tidewire.gate.monitoring import ApiReader
 from tidewire.gate.query_cursors import QueryCursors
-from tidewire.gate.query_pages import Kept
-from tidewire.gate.records import Call, Gate
+from tidewire.gate.query_pages import CursorState
+from tidewire.gate.requests import Call
 
 MAX_RECORDS = 200
 """Records that one call may write."""
@@ -28,7 +29,7 @@ class Services:
 
     gate: Gate
     logins: Logins
-    cursors: QueryCursors[Kept]
+    cursors: QueryCursors[CursorState]
     clock: Clock
 
 

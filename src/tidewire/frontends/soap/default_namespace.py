@@ -28,20 +28,20 @@ def enter(namespace: Namespace, body: Element) -> None:
         name = local_name(element)
         text = (element.text or "").strip()
         if name in _NAMES:
-            element.text = namespace.full(text)
+            element.text = namespace.qualify(text)
         elif name == "queryString":
-            element.text = namespace.full_query(text)
+            element.text = namespace.qualify_query(text)
         elif name == "searchString":
-            element.text = namespace.full_search(text)
+            element.text = namespace.qualify_search(text)
         elif name == "fieldList":
-            element.text = ",".join(namespace.full_path(each.strip()) for each in text.split(","))
+            element.text = ",".join(namespace.qualify_path(each.strip()) for each in text.split(","))
         typed = element.get(XSI_TYPE)
         if typed is not None:
             prefix, colon, kind = typed.rpartition(":")
-            element.set(XSI_TYPE, prefix + colon + namespace.full(kind))
-        element.tag = element.tag.removesuffix(name) + namespace.full(name)
+            element.set(XSI_TYPE, prefix + colon + namespace.qualify(kind))
+        element.tag = element.tag.removesuffix(name) + namespace.qualify(name)
 
 
 def leave(namespace: Namespace, content: str) -> str:
     """An answer whose records name their fields as the caller does."""
-    return _TAG.sub(lambda found: found[1] + namespace.bare(found[2]), content)
+    return _TAG.sub(lambda found: found[1] + namespace.unqualify(found[2]), content)

@@ -20,7 +20,7 @@ from tidewire.gate.describe import (
 from tidewire.gate.describe_change_event import (
     render_change_event_describe,
     render_change_event_entries,
-    try_entity_described,
+    try_change_event_entity,
 )
 from tidewire.gate.publishing import knows_event
 from tidewire.gate.record_types import read_record_types
@@ -98,7 +98,7 @@ async def _describe(call: SoapCall, name: str) -> str:
     event = next((e for e in await _events(call) if e.name.lower() == name.lower()), None)
     if event is not None:
         described = render_event_describe(event, version)
-    elif told := try_entity_described(call.gate.catalog, name):
+    elif told := try_change_event_entity(call.gate.catalog, name):
         entity, readable, _ = await call.gate.visible_fields(call.principal, told)
         described = render_change_event_describe(entity, readable, version)
     else:

@@ -20,11 +20,11 @@ from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.values import SObject, parse_sobject, typed_values
 from tidewire.frontends.soap.wire import render_element
 from tidewire.frontends.soap.wire_errors import render_row_error, rolled_back_error
-from tidewire.gate.duplicate_upserts import refuse_repeated
+from tidewire.gate.duplicate_upserts import reject_duplicate_keys
 from tidewire.gate.editable_fields import unknown_column
-from tidewire.gate.mixed_creates import Created, create_together
+from tidewire.gate.mixed_creates import Created, create_mixed
 from tidewire.gate.publishing import Published, event_object
-from tidewire.gate.records import Upsert, Write
+from tidewire.gate.requests import Upsert, Write
 from tidewire.ids import try_normalise_id
 from tidewire.records.references import try_lookup
 from tidewire.schema.model import ObjectType
@@ -41,9 +41,7 @@ async def create(call: SoapCall) -> str:
     if not writes:
         return ""
     try:
-        created, is_undone = await create_together(
-            call.gate, call.context, writes, all_or_none=call.all_or_none
-        )
+        created, is_undone = await create_mixed(call.gate, call.context, writes, all_or_none=call.all_or_none)
     except RequestError as error:
         created, is_undone = [error] * len(writes), True
     return "".join(_render_created(each, is_undone=is_undone) for each in created)
@@ -129,7 +127,7 @@ async def upsert(call: SoapCall) -> str:
             )
     if not upserts:
         return ""
-    upserts = refuse_repeated(call.gate.catalog, upserts)
+    upserts = reject_duplicate_keys(call.gate.catalog, upserts)
     results = await _settle(
         len(upserts), call.gate.upsert_together(call.context, upserts, all_or_none=call.all_or_none)
     )

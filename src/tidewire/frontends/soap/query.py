@@ -46,12 +46,12 @@ async def _query(call: SoapCall, *, include_deleted: bool) -> str:
 
 async def _note_read(call: SoapCall, page: AnswerPage, operation: str, begun_s: float) -> None:
     monitor = call.gate.monitor
-    if not monitor.hears(API):
+    if not monitor.is_enabled(API):
         return
     rows = page.rows
     elapsed_ms = round((call.services.clock.monotonic_s() - begun_s) * 1000)
     read = QueryRead(operation, page.soql, rows.entity.name, rows.rows, page.total, elapsed_ms)
-    await monitor.note_query(call.reader, read)
+    await monitor.publish_query(call.reader, read)
 
 
 async def query_more(call: SoapCall) -> str:

@@ -36,9 +36,9 @@ from tidewire.frontends.soap.wire_errors import render_error
 from tidewire.frontends.soap.wsdl.download import answer_wsdl, is_wsdl
 from tidewire.frontends.soap.wsdl.shapes import HEADERS
 from tidewire.gate.api_usage import DAILY_API_REQUESTS
+from tidewire.gate.gate import Gate
 from tidewire.gate.query_cursors import QueryCursors
-from tidewire.gate.query_pages import Kept
-from tidewire.gate.records import Gate
+from tidewire.gate.query_pages import CursorState
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -94,7 +94,7 @@ class SoapApp:
     who fetches the WSDL of the first two.
     """
 
-    def __init__(self, gate: Gate, logins: Logins, cursors: QueryCursors[Kept], clock: Clock) -> None:
+    def __init__(self, gate: Gate, logins: Logins, cursors: QueryCursors[CursorState], clock: Clock) -> None:
         self._services = Services(gate, logins, cursors, clock)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:

@@ -6,7 +6,7 @@ from tidewire.errors import SessionInvalid
 from tidewire.frontends.soap.calls import SoapCall, check_count
 from tidewire.frontends.soap.wire import render_element, render_elements
 from tidewire.frontends.soap.wire_errors import render_row_error
-from tidewire.gate.changed_records import deleted_in, parse_moment, updated_in
+from tidewire.gate.changed_records import parse_window_time, read_deleted, read_updated
 from tidewire.ids import normalise_id
 from tidewire.schema.values import render_datetime
 
@@ -20,7 +20,7 @@ async def get_server_timestamp(call: SoapCall) -> str:
 async def get_updated(call: SoapCall) -> str:
     """Ids of the records of an object that changed in a time window."""
     start_ms, end_ms = _window(call)
-    found = await updated_in(
+    found = await read_updated(
         call.gate,
         call.principal,
         call.request.text("sObjectType"),
@@ -36,7 +36,7 @@ async def get_updated(call: SoapCall) -> str:
 async def get_deleted(call: SoapCall) -> str:
     """Ids of the records of an object that were deleted in a time window."""
     start_ms, end_ms = _window(call)
-    found = await deleted_in(
+    found = await read_deleted(
         call.gate,
         call.principal,
         call.request.text("sObjectType"),
@@ -64,7 +64,7 @@ def _window(call: SoapCall) -> tuple[int, int]:
 
 
 def _moment(call: SoapCall, name: str) -> int:
-    return parse_moment(name, call.request.text(name))
+    return parse_window_time(name, call.request.text(name))
 
 
 async def set_password(call: SoapCall) -> str:

@@ -23,7 +23,7 @@ from tidewire.frontends.soap.wire import (
     type_attribute,
 )
 from tidewire.gate.query_pages import AnswerPage
-from tidewire.gate.records import Rows
+from tidewire.gate.requests import Rows
 from tidewire.records.query import Cell, Children, Record, Related
 from tidewire.schema.model import Field, FieldType, ObjectType
 from tidewire.schema.values import render_compound, render_value

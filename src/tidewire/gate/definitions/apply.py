@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidewire.gate.definitions.apps import connected_app_steps
 from tidewire.gate.definitions.channels import apply_channels
+from tidewire.gate.definitions.connected_apps import connected_app_steps
+from tidewire.gate.definitions.custom_fields import SECTIONS, check_keys, mapping
 from tidewire.gate.definitions.document import check_document
 from tidewire.gate.definitions.groups import group_steps
-from tidewire.gate.definitions.managed import apply_managed
-from tidewire.gate.definitions.parse import SECTIONS, check_keys, mapping
+from tidewire.gate.definitions.managed_subscriptions import apply_managed
 from tidewire.gate.definitions.permissions import permission_set_steps, profile_steps
 from tidewire.gate.definitions.plan import Applied, Step
 from tidewire.gate.definitions.removal import read_removal

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 from tidewire.capture.event_filters import compile_event_filter
 from tidewire.errors import DefinitionInvalid
+from tidewire.gate.definitions.custom_fields import check_keys, mapping
 from tidewire.gate.definitions.document import text_list, text_of
-from tidewire.gate.definitions.parse import check_keys, mapping
 from tidewire.names import change_event_name, is_api_name
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from tidewire.errors import DefinitionInvalid
-from tidewire.gate.definitions.parse import mapping
+from tidewire.gate.definitions.custom_fields import mapping
 
 _MAX_DEPTH = 12
 _MAX_NODES = 100_000

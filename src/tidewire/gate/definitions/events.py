@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tidewire.gate.definitions.custom_fields import check_keys, mapping, parse_custom_fields, parse_text
 from tidewire.gate.definitions.document import refuse, text_of
-from tidewire.gate.definitions.fields import ATTRIBUTES, check_field, check_sizes
-from tidewire.gate.definitions.parse import check_keys, mapping, parse_custom_fields, parse_text
+from tidewire.gate.definitions.field_changes import ATTRIBUTES, check_field, check_sizes
 from tidewire.ids import key_prefix
 from tidewire.names import is_api_name
 from tidewire.records.numbers import take_number

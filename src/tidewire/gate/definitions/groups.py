@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from tidewire.events import Value
+from tidewire.gate.definitions.custom_fields import check_keys, mapping
 from tidewire.gate.definitions.document import flag_of, refuse, text_list, text_of
-from tidewire.gate.definitions.parse import check_keys, mapping
 from tidewire.gate.definitions.plan import Step
 from tidewire.gate.definitions.roles import try_role_id
 from tidewire.names import is_api_name

@@ -14,8 +14,8 @@ from typing import Any
 from tidewire.access.grant_validation import NEEDED_RIGHTS
 from tidewire.access.grants import is_permissionable
 from tidewire.events import Value
+from tidewire.gate.definitions.custom_fields import check_keys, mapping
 from tidewire.gate.definitions.document import refuse, text_list, text_map, text_of
-from tidewire.gate.definitions.parse import check_keys, mapping
 from tidewire.gate.definitions.plan import Step
 from tidewire.names import is_api_name
 from tidewire.records.table import read_rows, try_find_by_value

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidewire.events import Value
+from tidewire.gate.definitions.custom_fields import value_name
 from tidewire.gate.definitions.document import refuse, text_list, text_map
-from tidewire.gate.definitions.parse import value_name
 from tidewire.gate.definitions.plan import Step
 from tidewire.records import persons
 from tidewire.records.conversion import iter_values

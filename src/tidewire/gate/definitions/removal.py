@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from tidewire.capture.event_filters import compile_event_filter
 from tidewire.errors import DefinitionInvalid
+from tidewire.gate.definitions.custom_fields import check_keys, mapping
 from tidewire.gate.definitions.document import refuse, text_list
-from tidewire.gate.definitions.parse import check_keys, mapping
 from tidewire.gate.definitions.removed_records import delete_where
 from tidewire.records.conversion import ConversionNote
 from tidewire.records.table import read_all_rows

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from tidewire.events import Value
+from tidewire.gate.definitions.custom_fields import check_keys, mapping
 from tidewire.gate.definitions.document import refuse, text_of
-from tidewire.gate.definitions.parse import check_keys, mapping
 from tidewire.gate.definitions.plan import Step
 from tidewire.names import is_api_name
 from tidewire.records.table import read_all_rows

@@ -17,8 +17,8 @@ from zoneinfo import available_timezones
 from tidewire.crm.person_setup import ensure_person_accounts
 from tidewire.errors import RequestError
 from tidewire.events import Value
+from tidewire.gate.definitions.custom_fields import check_keys, mapping
 from tidewire.gate.definitions.document import flag_of, refuse, text_list
-from tidewire.gate.definitions.parse import check_keys, mapping
 from tidewire.gate.definitions.plan import Step
 from tidewire.records.settings import OrgSettings, read_settings
 from tidewire.records.table import read_all_rows

@@ -8,8 +8,8 @@ from typing import Any
 
 from tidewire.errors import RequestError
 from tidewire.events import Value
+from tidewire.gate.definitions.custom_fields import check_keys, mapping
 from tidewire.gate.definitions.document import flag_of, refuse, text_of
-from tidewire.gate.definitions.parse import check_keys, mapping
 from tidewire.gate.definitions.plan import Step
 from tidewire.names import is_api_name
 from tidewire.records.table import read_all_rows, read_rows, try_find_by_value

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from tidewire.errors import RequestError
+from tidewire.gate.definitions.custom_fields import check_keys, mapping, parse_filter
 from tidewire.gate.definitions.document import flag_of, refuse, text_of
 from tidewire.gate.definitions.groups import check_party, ensure_party, try_party_id
-from tidewire.gate.definitions.parse import check_keys, mapping, parse_filter
 from tidewire.gate.definitions.plan import Step
 from tidewire.names import is_api_name
 from tidewire.records.table import read_all_rows

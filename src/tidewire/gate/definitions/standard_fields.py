@@ -10,9 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tidewire.gate.definitions.custom_fields import (
+    FIELD_KEYS,
+    check_keys,
+    parse_picklist,
+    parse_text,
+    value_labels,
+)
 from tidewire.gate.definitions.document import refuse
-from tidewire.gate.definitions.fields import FieldChange, check_field
-from tidewire.gate.definitions.parse import FIELD_KEYS, check_keys, parse_picklist, parse_text, value_labels
+from tidewire.gate.definitions.field_changes import FieldChange, check_field
 from tidewire.gate.definitions.picklists import Orders, merge_values
 from tidewire.gate.definitions.statuses import (
     is_status,

@@ -11,11 +11,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from tidewire.gate.definitions.derived import check_derived, fill_derived
+from tidewire.gate.definitions.custom_fields import (
+    check_keys,
+    mapping,
+    parse_custom_fields,
+    parse_field,
+    parse_text,
+)
+from tidewire.gate.definitions.derived_fields import check_derived, fill_derived
 from tidewire.gate.definitions.document import flag_of, refuse, text_list, text_of
 from tidewire.gate.definitions.events import plan_event
-from tidewire.gate.definitions.fields import FieldChange, check_field, check_sizes, plan_change
-from tidewire.gate.definitions.parse import check_keys, mapping, parse_custom_fields, parse_field, parse_text
+from tidewire.gate.definitions.field_changes import FieldChange, check_field, check_sizes, plan_change
 from tidewire.gate.definitions.picklists import Orders, split_orders, value_steps
 from tidewire.gate.definitions.removal import Removal, check_unused, forget_permissions, forget_records
 from tidewire.gate.definitions.sharing import plan_sharing, store_sharing

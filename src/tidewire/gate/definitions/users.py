@@ -14,8 +14,8 @@ from tidewire.access.passwords import hash_password
 from tidewire.access.sessions import end_sessions
 from tidewire.access.user_logins import note_password
 from tidewire.events import Value
+from tidewire.gate.definitions.custom_fields import check_keys, mapping
 from tidewire.gate.definitions.document import flag_of, refuse, text_list, text_of
-from tidewire.gate.definitions.parse import check_keys, mapping
 from tidewire.gate.definitions.plan import Step
 from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
 from tidewire.records.work import UnitOfWork

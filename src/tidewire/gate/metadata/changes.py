@@ -13,9 +13,9 @@ from tidewire.gate.definitions.apply import apply_definition
 from tidewire.gate.metadata.field_parse import Context
 from tidewire.gate.metadata.objects import Draft, field_components
 from tidewire.gate.metadata.permissions import profile_name
+from tidewire.gate.metadata.properties import Component, Properties, refuse, text_of
 from tidewire.gate.metadata.registry import Source, metadata_type
-from tidewire.gate.metadata.renaming import rename_field, rename_object, rename_row
-from tidewire.gate.metadata.values import Component, Properties, refuse, text_of
+from tidewire.gate.metadata.rename import rename_field, rename_object, rename_row
 from tidewire.records.service import Records
 from tidewire.records.work import UnitOfWork
 

@@ -7,7 +7,7 @@ Up to version 46.0 a channel holds its members itself, and the standard channel 
 from __future__ import annotations
 
 from tidewire.gate.metadata.objects import Draft
-from tidewire.gate.metadata.values import (
+from tidewire.gate.metadata.properties import (
     Component,
     check_properties,
     items_of,
@@ -25,7 +25,7 @@ _CHANNEL = names_in("fullName channelType eventType label urls")
 _MEMBER = names_in("fullName enrichedFields eventChannel filterExpression selectedEntity urls")
 
 
-def has_members_inside(api_version: int | None) -> bool:
+def has_nested_members(api_version: int | None) -> bool:
     """Whether a channel of this version, None for the newest, holds its members itself."""
     return api_version is not None and api_version <= _LAST_WITH_MEMBERS
 
@@ -33,7 +33,7 @@ def has_members_inside(api_version: int | None) -> bool:
 def channels_of(catalog: Catalog, api_version: int | None) -> list[CustomChannel]:
     """The channels that are components in this version."""
     own = list(catalog.selection.channels)
-    return [_STANDARD, *own] if has_members_inside(api_version) else own
+    return [_STANDARD, *own] if has_nested_members(api_version) else own
 
 
 def try_read_channel(catalog: Catalog, full_name: str, api_version: int | None) -> dict[str, object] | None:
@@ -47,7 +47,7 @@ def try_read_channel(catalog: Catalog, full_name: str, api_version: int | None) 
         "eventType": channel.event_type or None,
         "label": channel.label,
     }
-    if has_members_inside(api_version):
+    if has_nested_members(api_version):
         members = catalog.selection.members_of(channel.name)
         properties["channelMembers"] = [{"selectedEntity": member.event} for member in members] or None
     return ordered("", properties)
@@ -72,7 +72,7 @@ def try_read_member(catalog: Catalog, full_name: str) -> dict[str, object] | Non
 def add_channel(draft: Draft, component: Component, catalog: Catalog) -> None:
     """Add a channel to the definition, with its members where those stand inside."""
     properties, name = component.properties, component.full_name
-    is_old = has_members_inside(component.api_version)
+    is_old = has_nested_members(component.api_version)
     known = _CHANNEL | {"channelMembers"} if is_old else _CHANNEL
     check_properties(properties, known, f"PlatformEventChannel {name}")
     if not text_of(properties, "channelType"):

@@ -22,11 +22,11 @@ from tidewire.gate.metadata.changes import add_component, apply_draft, pending_f
 from tidewire.gate.metadata.field_parse import Context
 from tidewire.gate.metadata.objects import Draft, field_components
 from tidewire.gate.metadata.package import MANIFEST, Message, Package, Removed, read_package
+from tidewire.gate.metadata.properties import Component, items_of, text_of
 from tidewire.gate.metadata.registry import METADATA_TYPES, Source
-from tidewire.gate.metadata.requests import KeptRequest, store_request
 from tidewire.gate.metadata.service import Metadata
-from tidewire.gate.metadata.values import Component, items_of, text_of
-from tidewire.gate.records import Call
+from tidewire.gate.metadata.stored_requests import StoredRequest, store_request
+from tidewire.gate.requests import Call
 from tidewire.ids import make_id
 from tidewire.records.numbers import take_number
 from tidewire.records.work import UnitOfWork
@@ -163,7 +163,7 @@ class Deploys:
         request_id = make_id(DEPLOY_PREFIX, take_number(unit.tx, "metadata requests"))
         ids = {} if options.is_check_only else _component_ids(unit)
         result = _render_result(request_id, principal, options, done, problems, ids, started_ms, unit.now_ms)
-        kept = KeptRequest(request_id, "deploy", json.dumps(result), data)
+        kept = StoredRequest(request_id, "deploy", json.dumps(result), data)
         store_request(unit.tx, kept, principal.user_id, unit.now_ms)
         return request_id
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidewire.gate.metadata.values import (
+from tidewire.gate.metadata.properties import (
     Properties,
     as_mapping,
     check_properties,

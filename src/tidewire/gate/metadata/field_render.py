@@ -6,7 +6,7 @@ What `field_parse.py` reads back gives the field as it is, so a component that w
 from __future__ import annotations
 
 from tidewire.gate.metadata.field_parse import OPERATIONS
-from tidewire.gate.metadata.values import ordered
+from tidewire.gate.metadata.properties import ordered
 from tidewire.schema.model import DOUBLE_TYPES, PICKLIST_TYPES, Field, FieldType, ObjectType, RollUp
 from tidewire.schema.values import render_value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidewire.gate.metadata.objects import Draft
-from tidewire.gate.metadata.values import Component, check_properties, names_in, ordered, refuse, text_of
+from tidewire.gate.metadata.properties import Component, check_properties, names_in, ordered, refuse, text_of
 from tidewire.schema.catalog import Catalog
 
 _KNOWN = names_in("fullName defaultReplay errorRecoveryReplay label state topicName version urls")

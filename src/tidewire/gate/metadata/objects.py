@@ -8,7 +8,7 @@ from typing import Any
 
 from tidewire.gate.metadata.field_parse import Context, parse_field_properties
 from tidewire.gate.metadata.field_render import render_field_properties
-from tidewire.gate.metadata.values import (
+from tidewire.gate.metadata.properties import (
     Component,
     Properties,
     as_mapping,

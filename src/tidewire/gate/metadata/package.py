@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from tidewire.errors import BodyMalformed, RequestError
 from tidewire.gate.metadata.objects import field_components
+from tidewire.gate.metadata.properties import Component, items_of, text_of, texts_of
 from tidewire.gate.metadata.registry import METADATA_TYPES, MetadataType
-from tidewire.gate.metadata.values import Component, items_of, text_of, texts_of
 from tidewire.gate.metadata.xml import parse_file, render_file
 
 MANIFEST = "package.xml"

@@ -12,7 +12,7 @@ from typing import Any
 from tidewire.access.grants import is_permissionable
 from tidewire.events import Value
 from tidewire.gate.metadata.objects import Draft
-from tidewire.gate.metadata.values import (
+from tidewire.gate.metadata.properties import (
     Component,
     Properties,
     check_properties,

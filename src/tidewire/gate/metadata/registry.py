@@ -36,7 +36,7 @@ from tidewire.gate.metadata.permissions import (
     try_read_permission_set,
     try_read_profile,
 )
-from tidewire.gate.metadata.values import Component, ordered, refuse
+from tidewire.gate.metadata.properties import Component, ordered, refuse
 from tidewire.ids import make_id
 from tidewire.records.table import read_all_rows
 from tidewire.records.work import UnitOfWork

@@ -14,10 +14,10 @@ from tidewire.gate.metadata.listing import Listed, Makers
 from tidewire.gate.metadata.objects import render_event, render_object
 from tidewire.gate.metadata.package import MANIFEST, render_manifest, version_number
 from tidewire.gate.metadata.registry import METADATA_TYPES, Entry, MetadataType, Source
-from tidewire.gate.metadata.requests import KeptRequest, store_request
 from tidewire.gate.metadata.service import Metadata
+from tidewire.gate.metadata.stored_requests import StoredRequest, store_request
 from tidewire.gate.metadata.xml import render_file
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.ids import make_id
 from tidewire.records.numbers import take_number
 from tidewire.records.work import UnitOfWork
@@ -61,7 +61,7 @@ class Retrieves:
         def work(unit: UnitOfWork) -> str:
             request_id = make_id(RETRIEVE_PREFIX, take_number(unit.tx, "metadata requests"))
             result = json.dumps(_render_result(request_id, gathered))
-            kept = KeptRequest(request_id, "retrieve", result, archive)
+            kept = StoredRequest(request_id, "retrieve", result, archive)
             store_request(unit.tx, kept, call.principal.user_id, unit.now_ms)
             return request_id
 

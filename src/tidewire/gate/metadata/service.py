@@ -13,12 +13,13 @@ from typing import TypeVar
 
 from tidewire.access.principal import Principal
 from tidewire.errors import AccessDenied, RecordNotFound, RequestError, TooManyRecords
+from tidewire.gate.gate import Gate
 from tidewire.gate.metadata.changes import Act, create, delete, put, rename, update
 from tidewire.gate.metadata.listing import Listed, Makers
+from tidewire.gate.metadata.properties import Component
 from tidewire.gate.metadata.registry import Source, metadata_type
-from tidewire.gate.metadata.requests import KeptRequest, try_read_request
-from tidewire.gate.metadata.values import Component
-from tidewire.gate.records import Call, Gate
+from tidewire.gate.metadata.stored_requests import StoredRequest, try_read_request
+from tidewire.gate.requests import Call
 from tidewire.ids import try_normalise_id
 from tidewire.records.work import UnitOfWork
 from tidewire.storage.store import Reader
@@ -30,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SaveResult:
     """What became of one component. `is_undone` says that only another one's failure undid it."""
 
     full_name: str
@@ -61,7 +62,7 @@ class Metadata:
                 "use of the Metadata API requires a user with the ModifyAllData or CustomizeApplication permission"
             )
 
-    async def request(self, principal: Principal, kind: str, request_id: str) -> KeptRequest:
+    async def request(self, principal: Principal, kind: str, request_id: str) -> StoredRequest:
         """A deploy or retrieve that was asked for, and what became of it. Raises RecordNotFound, AccessDenied."""
         await self.check(principal)
         found = try_normalise_id(request_id)
@@ -74,26 +75,32 @@ class Metadata:
             raise RecordNotFound(f"no {kind} {request_id[:18]}", record_id=request_id[:18])
         return kept
 
-    async def create(self, call: Call, components: Sequence[Component], *, all_or_none: bool) -> list[Saved]:
+    async def create(
+        self, call: Call, components: Sequence[Component], *, all_or_none: bool
+    ) -> list[SaveResult]:
         """Make components that are not there yet."""
         return await self._save(call, components, create, all_or_none=all_or_none)
 
-    async def update(self, call: Call, components: Sequence[Component], *, all_or_none: bool) -> list[Saved]:
+    async def update(
+        self, call: Call, components: Sequence[Component], *, all_or_none: bool
+    ) -> list[SaveResult]:
         """Change components that are there."""
         return await self._save(call, components, update, all_or_none=all_or_none)
 
-    async def upsert(self, call: Call, components: Sequence[Component], *, all_or_none: bool) -> list[Saved]:
+    async def upsert(
+        self, call: Call, components: Sequence[Component], *, all_or_none: bool
+    ) -> list[SaveResult]:
         """Make or change components."""
         return await self._save(call, components, put, all_or_none=all_or_none)
 
     async def delete(
         self, call: Call, kind: str, full_names: Sequence[str], *, all_or_none: bool
-    ) -> list[Saved]:
+    ) -> list[SaveResult]:
         """Remove components."""
         components = [Component(kind, name, {}) for name in full_names]
         return await self._save(call, components, delete, all_or_none=all_or_none)
 
-    async def rename(self, call: Call, kind: str, old: str, new: str) -> Saved:
+    async def rename(self, call: Call, kind: str, old: str, new: str) -> SaveResult:
         """Give a component another name."""
         component = Component(kind, old, {"newFullName": new})
         (saved,) = await self._save(call, [component], rename, all_or_none=False)
@@ -140,7 +147,7 @@ class Metadata:
         act: Act,
         *,
         all_or_none: bool,
-    ) -> list[Saved]:
+    ) -> list[SaveResult]:
         await self.check(call.principal)
         check_count(components)
         dated = [replace(each, api_version=call.api_version) for each in components]
@@ -150,13 +157,15 @@ class Metadata:
             return await self._save_together(call, names, works)
         return [await self._save_one(call, name, work) for name, work in zip(names, works, strict=True)]
 
-    async def _save_one(self, call: Call, name: str, work: _Work) -> Saved:
+    async def _save_one(self, call: Call, name: str, work: _Work) -> SaveResult:
         try:
-            return Saved(name, is_created=await self.commit(call, work))
+            return SaveResult(name, is_created=await self.commit(call, work))
         except RequestError as error:
-            return Saved(name, error)
+            return SaveResult(name, error)
 
-    async def _save_together(self, call: Call, names: Sequence[str], works: Sequence[_Work]) -> list[Saved]:
+    async def _save_together(
+        self, call: Call, names: Sequence[str], works: Sequence[_Work]
+    ) -> list[SaveResult]:
         failed: list[int] = []
 
         def work(unit: UnitOfWork) -> list[bool]:
@@ -174,10 +183,10 @@ class Metadata:
             if not failed:
                 raise
             return [
-                Saved(name, error) if place == failed[0] else Saved(name, is_undone=True)
+                SaveResult(name, error) if place == failed[0] else SaveResult(name, is_undone=True)
                 for place, name in enumerate(names)
             ]
-        return [Saved(name, is_created=new) for name, new in zip(names, made, strict=True)]
+        return [SaveResult(name, is_created=new) for name, new in zip(names, made, strict=True)]
 
     async def commit(self, call: Call, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` alone in one transaction."""

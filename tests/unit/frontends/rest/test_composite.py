@@ -11,7 +11,7 @@ from tests.orgs import TestOrg
 from tests.unit.frontends.rest.data_caller import Caller, count
 from tidewire.clock import ManualClock
 from tidewire.events import Change, CommitContext
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.records.work import UnitOfWork
 
 V = "/services/data/v60.0"

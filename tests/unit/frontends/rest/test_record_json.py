@@ -6,7 +6,7 @@ import orjson
 
 from tidewire.frontends.rest.record_json import render_created, render_page, render_published, render_single
 from tidewire.gate.query_pages import AnswerPage
-from tidewire.gate.records import Rows
+from tidewire.gate.requests import Rows
 from tidewire.records.query import Record
 from tidewire.schema.model import Field
 from tidewire.schema.standard import ACCOUNT, CONTACT

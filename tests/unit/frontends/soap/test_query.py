@@ -7,7 +7,7 @@ import pytest
 from tests.orgs import READER, TestOrg
 from tests.unit.frontends.soap.caller import XSI, children, sign_in
 from tidewire.frontends.soap.wire import ENTERPRISE
-from tidewire.gate.records import Write
+from tidewire.gate.requests import Write
 
 
 def soql(text: str) -> str:

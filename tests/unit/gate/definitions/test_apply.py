@@ -8,7 +8,7 @@ import pytest
 
 from tests.orgs import TestOrg, open_org
 from tidewire.errors import AccessDenied, DefinitionInvalid, ObjectUnknown, PlatformError
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 
 INVOICES: dict[str, object] = {
     "objects": {

@@ -12,7 +12,7 @@ from tests.orgs import READER, TestOrg, open_org
 from tidewire.access.apps import try_read_app
 from tidewire.errors import AccessDenied, DefinitionInvalid, PlatformError
 from tidewire.events import Value
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.records.table import read_all_rows
 from tidewire.records.types import read_sharing_rules
 

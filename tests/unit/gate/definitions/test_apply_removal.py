@@ -9,7 +9,7 @@ import pytest
 from tests.orgs import TestOrg, open_org
 from tests.unit.gate.definitions.test_apply import INVOICES
 from tidewire.errors import DefinitionInvalid, FieldUnknown, ObjectUnknown
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.records.table import read_all_rows
 
 

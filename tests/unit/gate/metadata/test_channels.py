@@ -15,8 +15,8 @@ from tidewire.config import Settings
 from tidewire.errors import DefinitionInvalid, RequestError
 from tidewire.gate.metadata.archive import read_zip, write_zip
 from tidewire.gate.metadata.package import render_manifest
+from tidewire.gate.metadata.properties import Component
 from tidewire.gate.metadata.service import Metadata
-from tidewire.gate.metadata.values import Component
 from tidewire.server.core import open_core
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import pytest
 from tests.orgs import TestOrg
 from tests.unit.gate.metadata.samples import deploy, retrieve
 from tidewire.gate.metadata.archive import read_zip
+from tidewire.gate.metadata.properties import Component
 from tidewire.gate.metadata.service import Metadata
-from tidewire.gate.metadata.values import Component
 from tidewire.schema.channels import MAX_MANAGED
 
 pytestmark = pytest.mark.anyio

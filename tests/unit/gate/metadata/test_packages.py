@@ -16,7 +16,7 @@ from tidewire.gate.metadata.archive import read_zip, write_zip
 from tidewire.gate.metadata.deploy import DeployOptions
 from tidewire.gate.metadata.package import render_manifest
 from tidewire.gate.metadata.retrieve import RetrieveOptions
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 
 pytestmark = pytest.mark.anyio
 

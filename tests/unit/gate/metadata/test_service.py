@@ -9,9 +9,9 @@ import pytest
 from tests.orgs import TestOrg
 from tests.unit.gate.metadata.samples import make_everything, services
 from tidewire.errors import AccessDenied, DefinitionInvalid, TooManyRecords
-from tidewire.gate.metadata.service import Saved
-from tidewire.gate.metadata.values import Component
-from tidewire.gate.records import Call
+from tidewire.gate.metadata.properties import Component
+from tidewire.gate.metadata.service import SaveResult
+from tidewire.gate.requests import Call
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ INVOICE: dict[str, Any] = {
 }
 
 
-def code(saved: Saved) -> str:
+def code(saved: SaveResult) -> str:
     return "" if saved.error is None else str(saved.error.details.get("status_code"))
 
 
@@ -32,7 +32,7 @@ def field(name: str, **properties: object) -> Component:
     return Component("CustomField", f"Account.{name}", {"label": name, **properties})
 
 
-async def create(org: TestOrg, *components: Component, all_or_none: bool = False) -> list[Saved]:
+async def create(org: TestOrg, *components: Component, all_or_none: bool = False) -> list[SaveResult]:
     metadata, _, _ = services(org)
     return await metadata.create(org.call, components, all_or_none=all_or_none)
 

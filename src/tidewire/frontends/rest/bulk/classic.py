@@ -43,7 +43,7 @@ from tidewire.frontends.rest.wire import (
     parse_token,
     render_origin,
 )
-from tidewire.gate.records import Gate
+from tidewire.gate.gate import Gate
 from tidewire.ids import try_normalise_id
 from tidewire.jobs.model import Batch, BatchState, Job, JobKind, JobState
 from tidewire.jobs.service import BulkJobs

@@ -39,7 +39,7 @@ from tidewire.frontends.rest.wire import (
     render_json,
 )
 from tidewire.frontends.rest.wire_errors import render_protocol_error
-from tidewire.gate.records import Gate
+from tidewire.gate.gate import Gate
 from tidewire.jobs.model import (
     DELIMITERS,
     LINE_ENDINGS,

@@ -33,8 +33,8 @@ from tidewire.frontends.rest.composite.references import (
 )
 from tidewire.frontends.rest.wire import parse_json_object, parse_segments, parse_version
 from tidewire.frontends.rest.wire_errors import render_error, render_error_entry
-from tidewire.gate.joined_calls import run_joined
-from tidewire.gate.records import Gate
+from tidewire.gate.gate import Gate
+from tidewire.gate.shared_transaction import run_in_transaction
 from tidewire.names import data_url
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -214,7 +214,7 @@ async def run_as_one(api: Api, call: ApiCall, subrequests: Sequence[Subrequest])
         return ran
 
     try:
-        answers = await run_joined(
+        answers = await run_in_transaction(
             api.gate, call.context, run_all, lambda answers: not any(a.has_failed for a in answers)
         )
     except RequestError as error:

@@ -15,9 +15,9 @@ from tidewire.frontends.rest.collections import MAX_RECORDS, render_failure
 from tidewire.frontends.rest.composite.references import check_depth
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.frontends.rest.wire_errors import render_protocol_error
-from tidewire.gate.joined_calls import run_joined
+from tidewire.gate.gate import Gate
 from tidewire.gate.publishing import event_object, knows_event
-from tidewire.gate.records import Gate
+from tidewire.gate.shared_transaction import run_in_transaction
 from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.scope import children_name_of
 from tidewire.transport.http import HttpResponse
@@ -70,7 +70,7 @@ async def create_tree(api: Api, call: ApiCall) -> HttpResponse:
     if refused:
         results = [_render_error(nodes[i], _refusal(nodes[i].refusal)) for i in refused]
         return render_answer(api, call, 400, {"hasErrors": True, "results": results})
-    made = await run_joined(
+    made = await run_in_transaction(
         api.gate,
         call.context,
         lambda gate: _create(gate, call, nodes),

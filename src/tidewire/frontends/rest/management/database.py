@@ -14,7 +14,8 @@ from tidewire.errors import DefinitionInvalid, MethodNotAllowed, ResourceUnknown
 from tidewire.events import ChangeType
 from tidewire.frontends.rest.wire import NO_STORE, parse_json_object, render_json
 from tidewire.gate.database_jobs import Job, archive, run_job
-from tidewire.gate.records import Call, Gate
+from tidewire.gate.gate import Gate
+from tidewire.gate.requests import Call
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _KEYS = frozenset({"operation", "entity", "ids", "values", "records"})

@@ -26,7 +26,7 @@ from tidewire.errors import (
 )
 from tidewire.events import Event, Family
 from tidewire.frontends.rest.wire import NO_STORE, parse_token, render_json
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.matching.log_ranges import EARLIEST, LogRanges, LogState, RangeStart
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse

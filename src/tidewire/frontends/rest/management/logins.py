@@ -15,7 +15,7 @@ from tidewire.access.scopes import render_scopes
 from tidewire.access.sessions import SessionEntry
 from tidewire.errors import DefinitionInvalid, MethodNotAllowed, RequiredFieldMissing, ResourceUnknown
 from tidewire.frontends.rest.wire import NO_STORE, method_not_allowed, parse_json_object, render_json
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _APP_KEYS = frozenset(

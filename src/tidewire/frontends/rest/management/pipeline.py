@@ -18,7 +18,8 @@ from tidewire.access.principal import Principal
 from tidewire.capture.event_bodies import PERSON_NAME_PARTS
 from tidewire.errors import AccessDenied, MethodNotAllowed, RequiredFieldMissing, ResourceUnknown
 from tidewire.frontends.rest.wire import NO_STORE, parse_token, render_json
-from tidewire.gate.records import Call, Gate
+from tidewire.gate.gate import Gate
+from tidewire.gate.requests import Call
 from tidewire.ids import try_normalise_id
 from tidewire.schema.model import ObjectType
 from tidewire.transport.http import HttpRequest, HttpResponse

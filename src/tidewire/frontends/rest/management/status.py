@@ -9,7 +9,7 @@ from tidewire.errors import MethodNotAllowed, ResourceUnknown
 from tidewire.eventlog.size import FamilySize
 from tidewire.events import Family
 from tidewire.frontends.rest.wire import NO_STORE, render_json
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
 

@@ -13,7 +13,7 @@ from tidewire.frontends.rest.oauth.resources import TokenResources
 from tidewire.frontends.rest.oauth.signing_in import SigningIn
 from tidewire.frontends.rest.oauth.token import TokenEndpoint
 from tidewire.frontends.rest.wire import require_method
-from tidewire.gate.records import Gate
+from tidewire.gate.gate import Gate
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 

@@ -34,7 +34,7 @@ from tidewire.frontends.rest.wire import (
     render_json,
     render_text,
 )
-from tidewire.gate.records import Gate
+from tidewire.gate.gate import Gate
 from tidewire.ids import try_normalise_id
 from tidewire.transport.http import HttpRequest, HttpResponse
 

@@ -28,8 +28,8 @@ from tidewire.frontends.rest.tooling.query import (
 )
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.gate.describe import render_describe, render_global_entry
-from tidewire.gate.metadata.service import Metadata, Saved
-from tidewire.gate.metadata.values import Component, refuse, without_nulls
+from tidewire.gate.metadata.properties import Component, refuse, without_nulls
+from tidewire.gate.metadata.service import Metadata, SaveResult
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
 from tidewire.transport.http import HttpResponse
@@ -219,7 +219,7 @@ def _component(each: ToolingObject, call: ApiCall, known_name: str) -> Component
     return Component(each.kind, full_name, metadata)
 
 
-def _check_saved(saved: Saved) -> None:
+def _check_saved(saved: SaveResult) -> None:
     if saved.error is not None:
         raise saved.error
 

@@ -10,10 +10,10 @@ from tidewire.frontends.soap.calls import Operation, SoapCall
 from tidewire.frontends.soap.metadata import packages
 from tidewire.frontends.soap.wire import render_element, text_of, type_attribute
 from tidewire.frontends.soap.wire_errors import render_row_error, rolled_back_error
+from tidewire.gate.metadata.properties import Component
 from tidewire.gate.metadata.registry import METADATA_TYPES, MetadataType, metadata_type
 from tidewire.gate.metadata.retrieve import render_listed
-from tidewire.gate.metadata.service import Metadata, Saved, check_count
-from tidewire.gate.metadata.values import Component
+from tidewire.gate.metadata.service import Metadata, SaveResult, check_count
 from tidewire.gate.metadata.xml import properties_of, render_properties
 from tidewire.transport.xml_trees import local_name
 
@@ -68,7 +68,7 @@ async def rename_metadata(call: SoapCall) -> str:
     return _render_saved(await Metadata(call.gate).rename(call.context, kind, old, new))
 
 
-def _render_saved(saved: Saved, *, has_created: bool = False) -> str:
+def _render_saved(saved: SaveResult, *, has_created: bool = False) -> str:
     created = render_element("created", saved.is_created) if has_created else ""
     errors = ""
     if saved.error is not None:

@@ -10,9 +10,9 @@ from xml.etree.ElementTree import Element
 from tidewire.errors import BodyMalformed
 from tidewire.frontends.soap.calls import SoapCall
 from tidewire.gate.metadata.deploy import DeployOptions, Deploys
+from tidewire.gate.metadata.properties import Properties, flag_of, items_of, refuse, text_of, texts_of
 from tidewire.gate.metadata.retrieve import RetrieveOptions, Retrieves
 from tidewire.gate.metadata.service import Metadata
-from tidewire.gate.metadata.values import Properties, flag_of, items_of, refuse, text_of, texts_of
 from tidewire.gate.metadata.xml import properties_of, render_properties
 
 

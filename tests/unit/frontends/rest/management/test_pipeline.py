@@ -15,7 +15,7 @@ from tests.orgs import READER, TestOrg
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import AccessDenied, SessionInvalid
 from tidewire.frontends.rest.management.pipeline import LakeApi
-from tidewire.gate.records import Call
+from tidewire.gate.requests import Call
 from tidewire.server.core_http import CoreHttp
 from tidewire.transport.http import HttpRequest
 

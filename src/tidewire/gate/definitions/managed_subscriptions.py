@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from tidewire.errors import ChannelInvalid, DefinitionInvalid
+from tidewire.gate.definitions.custom_fields import check_keys, mapping
 from tidewire.gate.definitions.document import text_of
-from tidewire.gate.definitions.parse import check_keys, mapping
 from tidewire.names import ALL_CHANGES, ChannelKind, entity_of_change_event, parse_channel
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork

@@ -11,7 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from tidewire.errors import InternalError, PlatformError, RequestError, WriteConflict
-from tidewire.gate.records import Call, Gate
+from tidewire.gate.gate import Gate
+from tidewire.gate.requests import Call
 from tidewire.records.conversion import ConversionNote
 from tidewire.records.service import Records, settle
 from tidewire.records.work import UnitOfWork
@@ -23,7 +24,7 @@ Calls = Callable[[Gate], Coroutine[Any, Any, T]]
 """Makes calls through the gate that it is given, and waits for nothing else."""
 
 
-class JoinedRecords:
+class TransactionRecords:
     """An org's records as one unit of work sees them.
 
     A write that fails may leave rows of its own behind, so after one the unit must not be committed.
@@ -35,7 +36,7 @@ class JoinedRecords:
         self.types = records.types
         self.has_failed = False
         self.outliving: list[Callable[[Transaction], object]] = (
-            records.outliving if isinstance(records, JoinedRecords) else []
+            records.outliving if isinstance(records, TransactionRecords) else []
         )
 
     @property
@@ -83,7 +84,7 @@ class JoinedRecords:
         self._records.on_conversion(unit, note)
 
 
-async def run_joined(gate: Gate, call: Call, calls: Calls[T], is_kept: Callable[[T], bool]) -> T:
+async def run_in_transaction(gate: Gate, call: Call, calls: Calls[T], is_kept: Callable[[T], bool]) -> T:
     """Run calls of one user in one transaction; returns their result once it is durable, or taken back.
 
     It is taken back, but for what outlives it, unless `is_kept` says so of the result, or if any write has failed. It
@@ -98,8 +99,8 @@ async def run_joined(gate: Gate, call: Call, calls: Calls[T], is_kept: Callable[
     def work(unit: UnitOfWork) -> None:
         results.clear()  # what has to run again runs this again
         outliving.clear()
-        records = JoinedRecords(unit, gate.records)
-        inner = gate.over(records, unit.tx.progress.access_generation, known)
+        records = TransactionRecords(unit, gate.records)
+        inner = gate.with_records(records, unit.tx.progress.access_generation, known)
         try:
             results.append(_drive(calls(inner)))
         finally:
@@ -118,7 +119,7 @@ async def run_joined(gate: Gate, call: Call, calls: Calls[T], is_kept: Callable[
     except (RequestError, WriteConflict) as error:
         if isinstance(error, WriteConflict) and error is not taken_back:
             raise
-        if not isinstance(gate.records, JoinedRecords):  # else whatever it is a part of knows of them
+        if not isinstance(gate.records, TransactionRecords):  # else whatever it is a part of knows of them
             for each in outliving:
                 await gate.records.write_plain(each)
         if error is not taken_back:

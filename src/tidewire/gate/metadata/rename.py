@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidewire.gate.definitions.removal import Removal, check_unused
+from tidewire.gate.metadata.properties import refuse
 from tidewire.gate.metadata.registry import field_id
-from tidewire.gate.metadata.values import refuse
 from tidewire.names import change_event_name, is_api_name
 from tidewire.records.numbers import auto_number_key, move_number
 from tidewire.records.service import Records

@@ -60,7 +60,7 @@ def check_topic_query(view: View, obj: ObjectType, values: Mapping[str, object],
             return
 
 
-def narrowed_queries(view: View, search: Search, now_ms: int) -> list[BoundQuery]:
+def bind_search(view: View, search: Search, now_ms: int) -> list[BoundQuery]:
     """The queries that a search comes down to, one for each object with something to search in."""
     wanted = search.returning or [
         parse_query(f"SELECT Id FROM {o.name}")  # noqa: S608  # SOQL, and the name is the catalog's

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidewire.errors import DefinitionInvalid, RequestError
+from tidewire.gate.definitions.custom_fields import value_labels
 from tidewire.gate.definitions.document import refuse
-from tidewire.gate.definitions.parse import value_labels
 from tidewire.gate.definitions.picklists import Orders, merge_values, moved_value
 from tidewire.records.conversion import (
     ConversionEffect,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidewire.errors import DefinitionInvalid
-from tidewire.gate.definitions.parse import parse_custom_fields, parse_field
+from tidewire.gate.definitions.custom_fields import parse_custom_fields, parse_field
 from tidewire.schema.model import Field, FieldType, RollUp
 
 PATH = "objects.Invoice__c.fields"

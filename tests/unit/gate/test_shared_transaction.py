@@ -10,9 +10,10 @@ import pytest
 from tests.orgs import TestOrg
 from tidewire.errors import FieldUnknown, InternalError, RequiredFieldMissing, StoreClosed
 from tidewire.events import Change, CommitContext
-from tidewire.gate.joined_calls import run_joined
+from tidewire.gate.gate import Gate
 from tidewire.gate.query_pages import QueryPages
-from tidewire.gate.records import Call, Gate, Write
+from tidewire.gate.requests import Call, Write
+from tidewire.gate.shared_transaction import run_in_transaction
 from tidewire.records.work import UnitOfWork
 
 
@@ -46,7 +47,7 @@ async def test_calls_see_each_other_and_become_one_transaction(org: TestOrg) -> 
         await gate.create(org.call, "Account", {"Name": "B"})
         return await names(gate, org)
 
-    assert await run_joined(org.gate, org.call, calls, always) == ["A", "B"]
+    assert await run_in_transaction(org.gate, org.call, calls, always) == ["A", "B"]
     assert await names(org.gate, org) == ["A", "B"]
     ((changes, context),) = seen.transactions
     assert [(c.type.name, c.after and c.after["Phone"]) for c in changes] == [
@@ -65,7 +66,7 @@ async def test_nobody_else_sees_anything_before_the_commit(org: TestOrg) -> None
         # The writer thread waits here, inside the transaction, for a reader of its own.
         others.append(asyncio.run_coroutine_threadsafe(names(org.gate, org), loop).result(120))
 
-    await run_joined(org.gate, org.call, calls, always)
+    await run_in_transaction(org.gate, org.call, calls, always)
     assert others == [[]]
     assert await names(org.gate, org) == ["A"]
 
@@ -77,7 +78,7 @@ async def test_result_that_is_not_kept_leaves_nothing_behind(org: TestOrg) -> No
     async def calls(gate: Gate) -> str:
         return await gate.create(org.call, "Account", {"Name": "A"})
 
-    assert await run_joined(org.gate, org.call, calls, lambda result: False)
+    assert await run_in_transaction(org.gate, org.call, calls, lambda result: False)
     assert await names(org.gate, org) == []
     assert seen.transactions == []
     assert await org.link.read_log_head() == head
@@ -90,7 +91,7 @@ async def test_failed_write_takes_everything_back_even_if_the_calls_go_on(org: T
             await gate.create(org.call, "Account", {})
         return await gate.create(org.call, "Account", {"Name": "B"})
 
-    await run_joined(org.gate, org.call, calls, always)
+    await run_in_transaction(org.gate, org.call, calls, always)
     assert await names(org.gate, org) == []
 
 
@@ -100,7 +101,7 @@ async def test_rows_that_fail_on_their_own_do_not_take_the_others_back(org: Test
     async def calls(gate: Gate) -> None:
         await gate.write_together(org.call, writes, all_or_none=False)
 
-    await run_joined(org.gate, org.call, calls, always)
+    await run_in_transaction(org.gate, org.call, calls, always)
     assert await names(org.gate, org) == ["A"]
 
 
@@ -110,7 +111,7 @@ async def test_error_that_is_raised_takes_everything_back(org: TestOrg) -> None:
         await gate.create(org.call, "Account", {})
 
     with pytest.raises(RequiredFieldMissing):
-        await run_joined(org.gate, org.call, calls, always)
+        await run_in_transaction(org.gate, org.call, calls, always)
     assert await names(org.gate, org) == []
 
 
@@ -121,7 +122,7 @@ async def test_fault_found_at_the_end_is_raised(org: TestOrg) -> None:
         await gate.create(org.call, "PushTopic", topic)
 
     with pytest.raises(FieldUnknown):
-        await run_joined(org.gate, org.call, calls, always)
+        await run_in_transaction(org.gate, org.call, calls, always)
 
 
 async def test_call_that_waits_for_something_else_is_refused(org: TestOrg) -> None:
@@ -130,7 +131,7 @@ async def test_call_that_waits_for_something_else_is_refused(org: TestOrg) -> No
         await asyncio.sleep(0)
 
     with pytest.raises(InternalError):
-        await run_joined(org.gate, org.call, calls, always)
+        await run_in_transaction(org.gate, org.call, calls, always)
     assert await names(org.gate, org) == []
     assert await org.make_account("B")
 
@@ -150,7 +151,7 @@ async def test_totals_follow_each_call_also_back_again(org: TestOrg) -> None:
         await gate.delete(org.call, "CampaignMember", member)
         return [*told, await leads(gate)]
 
-    assert await run_joined(org.gate, org.call, calls, always) == [0, 1, 0]
+    assert await run_in_transaction(org.gate, org.call, calls, always) == [0, 1, 0]
     assert await leads(org.gate) == 0
 
 
@@ -166,7 +167,7 @@ async def test_query_inside_opens_a_cursor_that_lasts(org: TestOrg) -> None:
             await pages.open(org.admin, "SELECT Name FROM Account ORDER BY Name", 200, version=60)
         ).locator
 
-    locator = await run_joined(org.gate, org.call, calls, always)
+    locator = await run_in_transaction(org.gate, org.call, calls, always)
     pages = QueryPages(org.gate, org.core.cursors, org.clock)
     rest = await pages.read_next(org.admin, locator, 200)
     assert [row["Name"] for row in rest.rows.rows][-1] == "Z"
@@ -185,7 +186,7 @@ async def test_grant_that_was_taken_before_the_transaction_does_not_count(org: T
         told.append((await gate.grants(org.reader)).on("Account").can_create)
 
     taken = asyncio.ensure_future(org.apply(permission_sets={"Maker": {"objects": {"Account": ["read"]}}}))
-    joined = asyncio.ensure_future(run_joined(org.gate, Call(org.reader, ""), calls, always))
+    joined = asyncio.ensure_future(run_in_transaction(org.gate, Call(org.reader, ""), calls, always))
     await asyncio.gather(taken, joined)
     assert told == [False]
 
@@ -197,4 +198,4 @@ async def test_closed_store_takes_no_transaction(org: TestOrg) -> None:
     await org.gate.grants(org.admin)
     org.core.writer.stop()
     with pytest.raises(StoreClosed):
-        await run_joined(org.gate, org.call, calls, always)
+        await run_in_transaction(org.gate, org.call, calls, always)

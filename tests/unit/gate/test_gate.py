@@ -19,7 +19,8 @@ from tidewire.errors import (
     SchemaUnknown,
     TopicUnknown,
 )
-from tidewire.gate.records import Call, Gate, Write
+from tidewire.gate.gate import Gate
+from tidewire.gate.requests import Call, Write
 from tidewire.records.work import UnitOfWork
 
 ORDER_EVENT = {"events": {"Order__e": {"fields": {"Number__c": {"type": "Text", "length": 20}}}}}

@@ -14,7 +14,7 @@ _KEPT_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRequest:
+class StoredRequest:
     """One deploy or retrieve: its result as JSON text, and the archive that a retrieve made."""
 
     request_id: str
@@ -23,7 +23,7 @@ class KeptRequest:
     data: bytes = b""
 
 
-def store_request(tx: Transaction, request: KeptRequest, user_id: str, now_ms: int) -> None:
+def store_request(tx: Transaction, request: StoredRequest, user_id: str, now_ms: int) -> None:
     """Keep a result, and drop those that are too old or too many."""
     tx.execute("DELETE FROM metadata_requests WHERE created_ms < ?", (now_ms - _KEPT_MS,))
     rows = tx.execute(
@@ -39,9 +39,9 @@ def store_request(tx: Transaction, request: KeptRequest, user_id: str, now_ms: i
     )
 
 
-def try_read_request(reader: Reader, request_id: str) -> KeptRequest | None:
+def try_read_request(reader: Reader, request_id: str) -> StoredRequest | None:
     """The result under an id, or None if there is none."""
     rows = reader.execute(
         "SELECT request_id, kind, result, data FROM metadata_requests WHERE request_id = ?", (request_id,)
     )
-    return KeptRequest(rows[0][0], rows[0][1], rows[0][2], bytes(rows[0][3])) if rows else None
+    return StoredRequest(rows[0][0], rows[0][1], rows[0][2], bytes(rows[0][3])) if rows else None

@@ -21,8 +21,8 @@ from tidewire.access.apps import (
 )
 from tidewire.access.passwords import hash_token
 from tidewire.errors import DefinitionInvalid
+from tidewire.gate.definitions.custom_fields import check_keys, mapping
 from tidewire.gate.definitions.document import flag_of, refuse, text_list, text_of
-from tidewire.gate.definitions.parse import check_keys, mapping
 from tidewire.gate.definitions.plan import Step
 from tidewire.records.table import try_find_by_value
 from tidewire.records.work import UnitOfWork

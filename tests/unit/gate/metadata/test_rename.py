@@ -8,17 +8,17 @@ import pytest
 
 from tests.orgs import TestOrg, open_org
 from tests.unit.gate.metadata.samples import make_everything, services
-from tidewire.gate.metadata.service import Saved
+from tidewire.gate.metadata.service import SaveResult
 from tidewire.records.types import read_sharing_rules
 
 pytestmark = pytest.mark.anyio
 
 
-def code(saved: Saved) -> str:
+def code(saved: SaveResult) -> str:
     return "" if saved.error is None else str(saved.error.details.get("status_code"))
 
 
-async def rename(org: TestOrg, old: str, new: str, kind: str = "CustomObject") -> Saved:
+async def rename(org: TestOrg, old: str, new: str, kind: str = "CustomObject") -> SaveResult:
     metadata, _, _ = services(org)
     return await metadata.rename(org.call, kind, old, new)
 

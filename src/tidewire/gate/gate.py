@@ -24,7 +24,7 @@ from tidewire.errors import (
 )
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Change, CommitContext
-from tidewire.gate.api_compat import in_todays_words
+from tidewire.gate.api_compat import upgrade_write
 from tidewire.gate.api_usage import ApiUsage
 from tidewire.gate.definitions.apply import apply_definition
 from tidewire.gate.definitions.plan import Applied
@@ -32,9 +32,9 @@ from tidewire.gate.editable_fields import check_editable
 from tidewire.gate.merge_and_convert import conversion_work, merge_work
 from tidewire.gate.monitoring import Monitor
 from tidewire.gate.publishing import Publisher, refuse_event
-from tidewire.gate.readable import check_topic_query, narrowed_queries, read_record, readable_columns
-from tidewire.gate.recent_items import RecordUses
-from tidewire.gate.requests import Call, Note, Rows, Upsert, Write
+from tidewire.gate.reads import bind_search, check_topic_query, read_record, readable_columns
+from tidewire.gate.recent_items import RecentItems
+from tidewire.gate.requests import Call, OnResults, Rows, Upsert, Write
 from tidewire.gate.user_view import View
 from tidewire.gate.user_views import Views
 from tidewire.gate.write_guard import RecordGuard
@@ -62,8 +62,6 @@ from tidewire.soql.parser import parse_query
 from tidewire.soql.sosl import parse_search
 from tidewire.storage.store import Reader
 
-__all__ = ["Call", "Gate", "Note", "Rows", "Upsert", "Write"]
-
 T = TypeVar("T")
 
 
@@ -76,7 +74,7 @@ class Gate:
         self._clock = clock
         self._views = Views(records, generation)
         self.usage = ApiUsage(clock)
-        self.uses = RecordUses(clock)
+        self.recent_items = RecentItems(clock)
         self.publisher = Publisher(records, log, clock, self.grants, lambda: self.usage.can_publish())
         self.monitor = Monitor(records, log, clock)
 
@@ -90,14 +88,16 @@ class Gate:
         """What stands behind the gate: nothing that is done there is checked."""
         return self._records
 
-    def over(self, records: Records, generation: int, known: Mapping[str, tuple[int, Grants]]) -> Gate:
+    def with_records(
+        self, records: Records, generation: int, known: Mapping[str, tuple[int, Grants]]
+    ) -> Gate:
         """A gate to other records, such as one transaction's view of these, at one access generation.
 
         It begins with the grants that are `known`, by user id.
         """
         gate = Gate(records, self._log, self._clock, lambda: generation)
         gate.usage = self.usage
-        gate.uses = self.uses
+        gate.recent_items = self.recent_items
         gate._views.begin_with(known)
         return gate
 
@@ -116,7 +116,7 @@ class Gate:
     async def _write(self, call: Call, write: Write) -> str:
         principal = call.principal
         view = await self._views.view(principal)
-        write = in_todays_words(write, call.api_version)
+        write = upgrade_write(write, call.api_version)
         obj = check_write(view, self.catalog, write, self._clock.now_ms())
 
         def work(unit: UnitOfWork) -> str:
@@ -134,15 +134,20 @@ class Gate:
         )
 
     async def write_together(
-        self, call: Call, writes: Sequence[Write], *, all_or_none: bool, note: Note[str] | None = None
+        self,
+        call: Call,
+        writes: Sequence[Write],
+        *,
+        all_or_none: bool,
+        on_results: OnResults[str] | None = None,
     ) -> list[str | PlatformError]:
         """Several writes in one transaction: for each, its record's id or why it failed.
 
         With `all_or_none`, one failure undoes them all; the others then hold the ids they would have had.
-        `note` is told of the results inside the transaction.
+        `on_results` is called with the results inside the transaction.
         """
         view = await self._views.view(call.principal)
-        writes = [in_todays_words(write, call.api_version) for write in writes]
+        writes = [upgrade_write(write, call.api_version) for write in writes]
         allowed = [self._try_check(view, write) for write in writes]
 
         def run(unit: UnitOfWork, guard: RecordGuard) -> Iterator[str | PlatformError]:
@@ -151,7 +156,7 @@ class Gate:
 
         is_solo = any(isinstance(obj, ObjectType) and needs_own_group(obj) for obj in allowed)
         return await self._commit_each(
-            call, view.sharing, run, all_or_none=all_or_none, solo=is_solo, note=note
+            call, view.sharing, run, all_or_none=all_or_none, solo=is_solo, on_results=on_results
         )
 
     async def _commit_each(
@@ -162,7 +167,7 @@ class Gate:
         *,
         all_or_none: bool,
         solo: bool,
-        note: Note[T] | None = None,
+        on_results: OnResults[T] | None = None,
     ) -> list[T | PlatformError]:
         """Run what `run` yields a result for, one after the other, in one transaction."""
         results: list[T | PlatformError] = []
@@ -173,8 +178,8 @@ class Gate:
             failure = next((r for r in results if isinstance(r, PlatformError)), None)
             if all_or_none and failure is not None:
                 raise failure
-            if note is not None:
-                note(unit, results)
+            if on_results is not None:
+                on_results(unit, results)
 
         try:
             await self._commit(call, work, solo=solo)
@@ -198,11 +203,11 @@ class Gate:
         view = self._views.over(principal, grants)
         columns = view.columns(obj) if fields is None else readable_columns(obj, grants, fields)
         now_ms = self._clock.now_ms()
-        noted = self.uses.noted(principal.user_id, record_id)
+        unflushed = self.recent_items.unflushed(principal.user_id, record_id)
 
         def work(reader: Reader) -> Rows:
             row = read_record(reader, view, obj, record_id, now_ms)
-            row |= self.uses.dates(reader, principal.user_id, obj, record_id, noted)
+            row |= self.recent_items.read_dates(reader, principal.user_id, obj, record_id, unflushed)
             return Rows(obj, columns, [row], None, self._log.read_head(reader))
 
         return await self._records.read(work, is_brief=True)
@@ -221,12 +226,12 @@ class Gate:
             return Rows(bound.entity, bound.columns, found.rows, found.count, head, bound.select)
 
         rows = await self._records.read(work)
-        self.uses.note_query(principal, soql, rows.entity.name, rows.rows)
+        self.recent_items.add_query_results(principal, soql, rows.entity.name, rows.rows)
         return rows
 
     async def bind(self, principal: Principal, soql: str, now_ms: int) -> BoundQuery:
         """The query tied to what the user sees by now, its dates counted from `now_ms`."""
-        await self.uses.settle(self._records, soql)
+        await self.recent_items.flush_if_queried(self._records, soql)
         grants = await self.grants(principal)
         view = self._views.over(principal, grants)
         if user_record_access.NAME.lower() in soql.lower():
@@ -269,7 +274,7 @@ class Gate:
         search = parse_search(sosl)
         view = await self._views.view(principal)
         now_ms = self._clock.now_ms()
-        narrowed = narrowed_queries(view, search, now_ms)
+        narrowed = bind_search(view, search, now_ms)
 
         def work(reader: Reader) -> list[Rows]:
             head = self._log.read_head(reader)
@@ -398,11 +403,11 @@ class Gate:
         upserts: Sequence[Upsert],
         *,
         all_or_none: bool,
-        note: Note[tuple[str, bool]] | None = None,
+        on_results: OnResults[tuple[str, bool]] | None = None,
     ) -> list[tuple[str, bool] | PlatformError]:
         """Several upserts in one transaction: for each, its record's id and whether it is new, or why it failed.
 
-        `all_or_none` and `note` are as for writes.
+        `all_or_none` and `on_results` work as in `write_together`.
         """
         sharing = await self._views.sharing(call.principal)
         allowed = [await self._check_upsert(call.principal, upsert) for upsert in upserts]
@@ -412,7 +417,9 @@ class Gate:
                 yield found if isinstance(found, PlatformError) else run_upsert(unit, guard, *found, upsert)
 
         is_solo = any(not isinstance(found, PlatformError) and needs_own_group(found[0]) for found in allowed)
-        return await self._commit_each(call, sharing, run, all_or_none=all_or_none, solo=is_solo, note=note)
+        return await self._commit_each(
+            call, sharing, run, all_or_none=all_or_none, solo=is_solo, on_results=on_results
+        )
 
     async def _check_upsert(
         self, principal: Principal, upsert: Upsert
