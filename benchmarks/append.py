@@ -25,7 +25,7 @@ from typing import Any
 from measuring import Window, fdatasync_us
 from reporting import bench_parser, show
 
-from tidewire.eventlog.log import EventLog
+from tidewire.eventlog.sql_log import SqlEventLog
 from tidewire.events import Event, EventDraft, Family
 from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import Progress, Transaction
@@ -73,7 +73,7 @@ class Ours:
         self._store = SqliteStore(path, _FIRST)
         self._writer = GroupWriter(self._store, self._hand_on)
         self._writer.start()
-        self._log = EventLog()
+        self._log = SqlEventLog()
         self.handed_on: tuple[Event, ...] = ()
 
     def _hand_on(self, transactions: list[Transaction], progress: Progress) -> None:
@@ -89,8 +89,10 @@ class Ours:
 
     async def count(self) -> int:
         """How many events the log holds."""
-        counts = await self._store.read(lambda reader: self._log.count_kept(reader, Family.CHANGE))
-        return sum(counts.values())
+        while True:
+            sizes = {size.family: size for size in await self._store.read(self._log.read_sizes)}
+            if sizes[Family.CHANGE].is_counted:
+                return sizes[Family.CHANGE].events
 
     def empty_wal(self) -> None:
         _empty_wal(self._path)

@@ -1,4 +1,4 @@
-"""Every kind of store in turn."""
+"""Every kind of store and event log in turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stores import STORES, OpenStore, postgres_place, sqlite_place
+from tests.stores import EVENT_LOGS, STORES, OpenStore, postgres_place, sqlite_place
+from tidewire.eventlog.log import EventLog
 
 
 @pytest.fixture(params=STORES)
@@ -18,3 +19,9 @@ def new_place(
         return lambda: sqlite_place(tmp_path_factory.mktemp("store"))
     server = request.getfixturevalue("postgres")
     return lambda: postgres_place(server)
+
+
+@pytest.fixture(params=EVENT_LOGS)
+def new_log(request: pytest.FixtureRequest) -> Callable[[], EventLog]:
+    """The constructor of an event log, which is opened again after a restart."""
+    return EVENT_LOGS[request.param]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.stores import OpenStore
 from tidewire.errors import ReplayIdExpired, SchemaUnknown
-from tidewire.eventlog.incarnations import first_position_after, incarnation_statements
-from tidewire.eventlog.log import EventLog, first_position_at
+from tidewire.eventlog.log import EventLog, first_position_after, first_position_at
 from tidewire.events import Event, EventDraft, Family
 from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import (
@@ -45,6 +43,7 @@ class OpenLog:
     """A log on a real store."""
 
     place: OpenStore
+    make_log: Callable[[], EventLog]
     store: Store = field(init=False)
     writer: GroupWriter = field(init=False)
     log: EventLog = field(init=False)
@@ -56,7 +55,7 @@ class OpenLog:
         self.store = self.place(FIRST)
         self.writer = GroupWriter(self.store, ignore_commits)
         self.writer.start()
-        self.log = EventLog()
+        self.log = self.make_log()
 
     def close(self) -> None:
         self.writer.stop()
@@ -89,8 +88,8 @@ class OpenLog:
 
 
 @pytest.fixture
-async def log(new_place: Callable[[], OpenStore]) -> AsyncIterator[OpenLog]:
-    opened = OpenLog(new_place())
+async def log(new_place: Callable[[], OpenStore], new_log: Callable[[], EventLog]) -> AsyncIterator[OpenLog]:
+    opened = OpenLog(new_place(), new_log)
     yield opened
     opened.close()
 
@@ -111,7 +110,7 @@ async def test_events_of_a_large_transaction_end_together_and_are_told_by_their_
     last = FIRST + 4999
 
     def work(tx: Transaction) -> tuple[list[Event], dict[str, int]]:
-        log.log.append_all(tx, iter(drafts), 0)
+        log.log.append_paged(tx, iter(drafts), 0)
         return list(tx.events), dict(tx.omitted)
 
     before = await log.append([draft("A")])
@@ -127,8 +126,8 @@ async def test_events_of_a_large_transaction_end_together_and_are_told_by_their_
 
 async def test_events_of_a_small_transaction_are_told_with_it(log: OpenLog) -> None:
     def work(tx: Transaction) -> tuple[list[Event], dict[str, int]]:
-        log.log.append_all(tx, iter([draft("A"), draft("B")]), 0)
-        log.log.append_all(tx, iter(()), 0)
+        log.log.append_paged(tx, iter([draft("A"), draft("B")]), 0)
+        log.log.append_paged(tx, iter(()), 0)
         return list(tx.events), dict(tx.omitted)
 
     told, left_out = await log.writer.submit(work)
@@ -147,7 +146,7 @@ async def test_events_appended_as_alike_are_those_that_drafts_of_them_would_be(l
     bodies = [("u1", b"\x00\xff"), ("u2", b""), ("u1", b"x" * 3000)]
 
     def work(tx: Transaction) -> tuple[int, list[Event]]:
-        first = log.log.append_alike(tx, "A", Family.PLATFORM, "s", bodies, 9)
+        first = log.log.append_uniform(tx, "A", Family.PLATFORM, "s", bodies, 9)
         return first, list(tx.events)
 
     (before,) = await log.append([draft("A", Family.PLATFORM)])
@@ -277,14 +276,20 @@ async def test_counts_are_of_what_is_kept(log: OpenLog) -> None:
     await log.append([draft("A"), draft("A"), draft("P", Family.PUSH_TOPIC)], now_ms=HOUR_MS)
     await log.append([draft("A"), draft("B")], now_ms=2 * HOUR_MS)
 
-    async def counts(family: Family) -> dict[str, int]:
-        return await log.read(lambda r: log.log.count_kept(r, family))
+    async def counts() -> dict[Family, int]:
+        return {size.family: size.events for size in await log.read(log.log.read_sizes) if size.events}
 
-    assert await counts(Family.CHANGE) == {"A": 3, "B": 1}
+    assert await counts() == {Family.CHANGE: 4, Family.PUSH_TOPIC: 1}
     await log.trim(Family.CHANGE, 2 * HOUR_MS)
-    assert await counts(Family.CHANGE) == {"A": 1, "B": 1}
-    assert await counts(Family.PUSH_TOPIC) == {"P": 1}
-    assert await counts(Family.GENERIC) == {}
+    assert await counts() == {Family.CHANGE: 2, Family.PUSH_TOPIC: 1}
+
+
+async def test_schema_is_found_by_its_topic_only(log: OpenLog) -> None:
+    await log.writer.submit(lambda tx: log.log.append_schema(tx, "s1", "A", "{}"))
+    await log.writer.submit(lambda tx: log.log.append_schema(tx, "s1", "A", "{}"))
+    assert await log.read(log.log.count_schemas) == 1
+    assert await log.read(lambda r: log.log.try_read_topic_schema(r, "s1", "A")) == "{}"
+    assert await log.read(lambda r: log.log.try_read_topic_schema(r, "s1", "B")) is None
 
 
 async def test_search_over_many_rare_topics_ends_early_and_goes_on_from_there(log: OpenLog) -> None:
@@ -390,9 +395,10 @@ FAMILY_OF = {"A": Family.CHANGE, "B": Family.CHANGE, "C": Family.CHANGE, "P": Fa
 class LogMachine(RuleBasedStateMachine):
     """The log beside a plain list: appends, failures, crashes, restores, trims and reads from anywhere."""
 
-    def __init__(self, place: OpenStore) -> None:
+    def __init__(self, place: OpenStore, make_log: Callable[[], EventLog]) -> None:
         super().__init__()
         self.place = place
+        self.make_log = make_log
         self.loop = asyncio.new_event_loop()
         self.hour = 1
         self.next_position = FIRST
@@ -405,7 +411,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log = self.run(self._open())
 
     async def _open(self) -> OpenLog:
-        return OpenLog(self.place)
+        return OpenLog(self.place, self.make_log)
 
     def run(self, work: Coroutine[None, None, T]) -> T:
         return self.loop.run_until_complete(work)
@@ -460,7 +466,7 @@ class LogMachine(RuleBasedStateMachine):
             self.log.writer.stop()
             connection = self.log.store.connect_writer()
             connection.begin()
-            for statement in incarnation_statements(head, first):
+            for statement in self.log.log.incarnation_statements(head, first):
                 connection.execute(statement)
             connection.commit()
             connection.close()
@@ -516,8 +522,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(family=st.sampled_from((Family.CHANGE, Family.PUSH_TOPIC)))
     def count(self, family: Family) -> None:
-        kept = [e.topic for e in self.model if e.family is family and e.position > self.trimmed[family]]
-        assert self.run(self.log.read(lambda r: self.log.log.count_kept(r, family))) == Counter(kept)
+        kept = [e for e in self.model if e.family is family and e.position > self.trimmed[family]]
+        sizes = {size.family: size for size in self.run(self.log.read(self.log.log.read_sizes))}
+        assert (sizes[family].events, sizes[family].is_counted) == (len(kept), True)
 
     @invariant()
     def positions_rise(self) -> None:
@@ -529,7 +536,9 @@ class LogMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-def test_log_behaves_like_a_plain_list(new_place: Callable[[], OpenStore]) -> None:
+def test_log_behaves_like_a_plain_list(
+    new_place: Callable[[], OpenStore], new_log: Callable[[], EventLog]
+) -> None:
     steps = settings(
         max_examples=25,
         stateful_step_count=20,
@@ -540,6 +549,6 @@ def test_log_behaves_like_a_plain_list(new_place: Callable[[], OpenStore]) -> No
 
     class Machine(LogMachine):
         def __init__(self) -> None:
-            super().__init__(new_place())
+            super().__init__(new_place(), new_log)
 
     run_state_machine_as_test(Machine, settings=steps)

@@ -12,7 +12,7 @@ from tests.orgs import open_org
 from tests.postgres import PostgresServer
 from tests.stores import OpenStore
 from tidewire.errors import ReplayIdExpired
-from tidewire.eventlog.log import Incarnation, Positions
+from tidewire.eventlog.log import EventLog, Incarnation, Positions
 from tidewire.events import Family
 from tidewire.matching.log_ranges import LogRanges
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def log(new_place: Callable[[], OpenStore]) -> AsyncIterator[OpenLog]:
-    opened = OpenLog(new_place())
+async def log(new_place: Callable[[], OpenStore], new_log: Callable[[], EventLog]) -> AsyncIterator[OpenLog]:
+    opened = OpenLog(new_place(), new_log)
     yield opened
     opened.close()
 

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from tests.stores import OpenStore
-from tidewire.eventlog import size
-from tidewire.eventlog.log import EventLog
-from tidewire.eventlog.size import FamilySize, LogSize
+from tidewire.eventlog import sql_size
+from tidewire.eventlog.log import EventLog, FamilySize
 from tidewire.events import EventDraft, Family
 from tidewire.storage.store import Progress, Store, Transaction
 from tidewire.storage.writer import GroupWriter
@@ -24,12 +23,11 @@ def ignore_commits(transactions: list[Transaction], progress: Progress) -> None:
 class OpenLog:
     """A log on a real store, and how much it keeps."""
 
-    def __init__(self, place: OpenStore) -> None:
+    def __init__(self, place: OpenStore, event_log: EventLog) -> None:
         self.store: Store = place(5000)
         self.writer = GroupWriter(self.store, ignore_commits)
         self.writer.start()
-        self.log = EventLog()
-        self.size = LogSize()
+        self.log = event_log
 
     async def append(self, family: Family, *payloads: bytes, hour: int = 0) -> None:
         made_ms = hour * HOUR_MS + 5
@@ -37,13 +35,13 @@ class OpenLog:
         await self.writer.submit(lambda tx: self.log.append(tx, drafts, made_ms))
 
     async def measure(self, family: Family) -> FamilySize:
-        (found,) = [each for each in await self.store.read(self.size.read) if each.family is family]
+        (found,) = [each for each in await self.store.read(self.log.read_sizes) if each.family is family]
         return found
 
 
 @pytest.fixture
-async def log(new_place: Callable[[], OpenStore]) -> AsyncIterator[OpenLog]:
-    opened = OpenLog(new_place())
+async def log(new_place: Callable[[], OpenStore], new_log: Callable[[], EventLog]) -> AsyncIterator[OpenLog]:
+    opened = OpenLog(new_place(), new_log())
     yield opened
     opened.writer.stop()
     opened.store.close()
@@ -74,7 +72,7 @@ async def test_trimmed_events_count_no_more(log: OpenLog) -> None:
 
 
 async def test_large_log_is_counted_a_piece_at_a_time(log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(size, "_ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(sql_size, "_ROWS_AT_ONCE", 4)
     await log.append(Family.CHANGE, *[b"x"] * 6)
     await log.append(Family.CHANGE, *[b"x"] * 3, hour=1)
 

@@ -119,7 +119,7 @@ class CaptureStage:
             )
         if context.has_notifications:
             drafts = chain(drafts, iter_notifications(changes, context, topics, calendar))
-        self._log.append_all(unit.tx, drafts, context.commit_ms)
+        self._log.append_paged(unit.tx, drafts, context.commit_ms)
 
     def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
         """Note what subscribers learn of a converted field; it is told with the changes of the transaction."""

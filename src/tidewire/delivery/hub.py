@@ -21,13 +21,14 @@ from dataclasses import dataclass
 
 from tidewire.access.principal import Principal
 from tidewire.delivery.forms import EncodedEvents, WireForm
-from tidewire.delivery.link import ChannelGrant, CoreLink, LogPage
+from tidewire.delivery.link import ChannelGrant, CoreLink
 from tidewire.delivery.ring import EventRing
 from tidewire.delivery.shared_view import SharedView, SharedViews
 from tidewire.delivery.sharing_filter import drop_unshared
 from tidewire.delivery.subscription import Subscription
 from tidewire.delivery.usage import REPORT_EVERY_S, EdgeUsage
 from tidewire.errors import InternalError, PlatformError, ReplayIdExpired, ReplayIdInvalid, SessionInvalid
+from tidewire.eventlog.log import LogPage
 from tidewire.events import CommittedBatch, Event
 from tidewire.schema.codec import EventSchema, compiled_schema
 

@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 
 from tidewire.access.principal import Principal
 from tidewire.delivery.link_values import Delivered, DurableClient, StreamState
-from tidewire.events import CommittedBatch, Event, Family
+from tidewire.eventlog.log import LogBounds, LogPage
+from tidewire.events import CommittedBatch, Family
 from tidewire.matching.filters import NotificationFilter
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -47,24 +48,6 @@ class ChannelGrant:
     def needs_core(self) -> bool:
         """Whether the core is asked about each page of events before it is delivered."""
         return bool(self.sharing_filtered or self.enriched)
-
-
-@dataclass(frozen=True, slots=True)
-class LogBounds:
-    """Where a family's readable events lie. A valid position p to resume after has `trimmed_through` <= p <=
-    `head`.
-    """
-
-    trimmed_through: int
-    head: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogPage:
-    """Events after a position, and how far the search went: everything up to `through` has been looked at."""
-
-    events: tuple[Event, ...]
-    through: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from tidewire.delivery.link_values import StreamState
 from tidewire.delivery.managed_positions import ManagedPositions
 from tidewire.delivery.usage_metrics import HourlyUse
 from tidewire.errors import AccessDenied
-from tidewire.eventlog.log import EventLog
-from tidewire.eventlog.size import FamilySize, LogSize
+from tidewire.eventlog.log import EventLog, FamilySize
 from tidewire.events import Family
 from tidewire.gate.gate import Gate
 
@@ -73,7 +72,6 @@ class OpenStreams:
         self._managed = managed
         self.allocations = allocations
         self._kept_hours = kept_hours
-        self._size = LogSize()
         self._measuring = asyncio.Lock()
         self._by_edge: dict[object, tuple[StreamState, ...]] = {}
 
@@ -97,7 +95,7 @@ class OpenStreams:
     async def read_status(self) -> StreamingStatus:
         """The same for the server itself, which shows strangers sums of it only."""
         async with self._measuring:
-            sizes = await self._gate.records.read(self._size.read)
+            sizes = await self._gate.records.read(self._log.read_sizes)
         head = await self._gate.records.read(self._log.read_head)
         kept = await self._managed.positions()
         states = [state for states in self._by_edge.values() for state in states]

@@ -281,7 +281,7 @@ def append_submitted(
         fitting.append((event_uuids[place], stored))
     first = 0
     if fitting:
-        first = log.append_alike(tx, event.name, Family.PLATFORM, latest.schema_id, fitting, now_ms)
+        first = log.append_uniform(tx, event.name, Family.PLATFORM, latest.schema_id, fitting, now_ms)
     return Outcomes(event_uuids, first, refused)
 
 
@@ -296,10 +296,8 @@ def _resolved(
 ) -> bytes:
     """The event's bytes by the newest schema instead of the one it has. Raises PayloadInvalid or SchemaUnknown."""
     if schema_id not in schemas:
-        rows = tx.execute("SELECT topic FROM event_schemas WHERE schema_id = ?", (schema_id,))
-        is_own = bool(rows) and rows[0][0] == topic
-        older = compiled_schema(log.read_schema(tx, schema_id)) if is_own else None
-        schemas[schema_id] = None if older is None else SchemaResolution(older, latest)
+        text = log.try_read_topic_schema(tx, schema_id, topic)
+        schemas[schema_id] = None if text is None else SchemaResolution(compiled_schema(text), latest)
     resolution = schemas[schema_id]
     if resolution is None:
         raise SchemaUnknown(f"{topic} never had schema id {schema_id[:64]}", schema_id=schema_id[:64])

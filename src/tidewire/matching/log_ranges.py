@@ -19,7 +19,7 @@ from tidewire.access.principal import Principal
 from tidewire.capture.enrichment import enrich_events
 from tidewire.capture.stage import CaptureStage
 from tidewire.errors import AccessDenied, ChannelForbidden, ChannelUnknown, ReplayIdExpired, ReplayIdInvalid
-from tidewire.eventlog.log import EventLog, Incarnation
+from tidewire.eventlog.log import EventLog, Incarnation, LogPage
 from tidewire.events import Event, Family
 from tidewire.gate.gate import Gate
 from tidewire.gate.publishing import can_see_event
@@ -60,14 +60,6 @@ class RangeStart:
     state: LogState
     after: int
     floors: Mapping[Family, int]
-
-
-@dataclass(frozen=True, slots=True)
-class RangePage:
-    """Events as the reader may see them; everything up to `through` has been looked at."""
-
-    events: tuple[Event, ...]
-    through: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +124,11 @@ class LogRanges:
 
     async def read_page(
         self, principal: Principal, channel: str, start: RangeStart, after: int, max_events: int
-    ) -> RangePage:
+    ) -> LogPage:
         """The next events after a position that `start` or an earlier page gave. Raises as `start` does."""
         max_events = min(max_events, PAGE_EVENTS)
 
-        def work(view: _View, reader: Reader) -> RangePage:
+        def work(view: _View, reader: Reader) -> LogPage:
             pages = [
                 self._log.read_after(
                     reader, family, topics, max(after, start.floors[family]), max_events, PAGE_BYTES
@@ -246,7 +238,7 @@ class LogRanges:
 
     def _cut(
         self, reader: Reader, channel: str, view: _View, events: Sequence[Event], through: int
-    ) -> RangePage:
+    ) -> LogPage:
         """The events as the reader may see them on the channel."""
 
         @cache
@@ -267,4 +259,4 @@ class LogRanges:
                 else event
                 for event in done
             ]
-        return RangePage(tuple(done), through)
+        return LogPage(tuple(done), through)

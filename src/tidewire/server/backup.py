@@ -1,7 +1,7 @@
 """Backup and restore of one org, whichever store it lives in.
 
 A backup needs no running server and disturbs none. A restore begins a new incarnation of the event log (see
-`eventlog.incarnations`), lifts the numbers of which record ids are made (see `records.numbers`) and drops the login
+`eventlog.log`), lifts the numbers of which record ids are made (see `records.numbers`) and drops the login
 sessions and tokens of the copy, in the same transaction that makes it an org.
 """
 
@@ -15,7 +15,8 @@ from tidewire import __version__
 from tidewire.clock import Clock
 from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid
-from tidewire.eventlog.incarnations import first_position_after, incarnation_statements
+from tidewire.eventlog.log import first_position_after
+from tidewire.eventlog.sql_log import SqlEventLog
 from tidewire.records.numbers import restore_statements
 from tidewire.server.bootstrap import try_read_identity
 from tidewire.storage.archive import (
@@ -102,7 +103,7 @@ def restore_backup(file: Path, settings: Settings, clock: Clock) -> Restored:
         _check_fits(manifest, settings, file)
         first = first_position_after(manifest.head, manifest.created_ms, clock.now_ms())
         statements = (
-            *incarnation_statements(manifest.head, first),
+            *SqlEventLog().incarnation_statements(manifest.head, first),
             *restore_statements(manifest.created_ms, clock.now_ms()),
             *_token_statements(manifest.layout),
         )

@@ -10,8 +10,6 @@ from tidewire.capture.enrichment import enrich_events
 from tidewire.capture.generic import CHANNEL_OBJECT
 from tidewire.delivery.link import (
     ChannelGrant,
-    LogBounds,
-    LogPage,
     ManagedStart,
     PublishDraft,
     PublishOutcomes,
@@ -27,6 +25,7 @@ from tidewire.errors import (
     LimitExceeded,
     TopicUnknown,
 )
+from tidewire.eventlog.log import LogBounds, LogPage
 from tidewire.events import CommittedBatch, Family
 from tidewire.gate.metadata.registry import managed_id
 from tidewire.ids import random_uuid
@@ -209,8 +208,7 @@ class LocalLink:
         return await self._core.records.read(self._core.log.read_head)
 
     async def read_log_bounds(self, family: Family) -> LogBounds:
-        bounds = await self._core.records.read(lambda reader: self._core.log.read_bounds(reader, family))
-        return LogBounds(bounds.trimmed_through, bounds.head)
+        return await self._core.records.read(lambda reader: self._core.log.read_bounds(reader, family))
 
     async def is_position_known(self, position: int) -> bool:
         return await self._core.records.read(
@@ -220,10 +218,9 @@ class LocalLink:
     async def read_log(
         self, family: Family, topics: frozenset[str], after: int, max_events: int, max_bytes: int
     ) -> LogPage:
-        page = await self._core.records.read(
+        return await self._core.records.read(
             lambda reader: self._core.log.read_after(reader, family, topics, after, max_events, max_bytes)
         )
-        return LogPage(page.events, page.through)
 
     async def find_position_at(self, family: Family, time_ms: int) -> int:
         return await self._core.records.read(lambda reader: self._core.log.find_time(reader, family, time_ms))

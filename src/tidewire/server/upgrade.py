@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidewire.clock import Clock
 from tidewire.config import Settings
+from tidewire.eventlog.sql_log import SqlEventLog
 from tidewire.server.backup import load_postgres
 from tidewire.server.core import open_core
 from tidewire.storage.archive import SQLITE_MEMBER
@@ -91,5 +92,6 @@ def _look(settings: Settings) -> tuple[int, _State]:
 
 def _read_state(reader: Reader) -> _State:
     rows = reader.execute("SELECT name, definition FROM types WHERE kind = 'layout'")
-    ((schemas,),) = reader.execute("SELECT COUNT(*) FROM event_schemas")
-    return _State({name: frozenset(columns.split(",")) for name, columns in rows}, int(schemas))
+    return _State(
+        {name: frozenset(columns.split(",")) for name, columns in rows}, SqlEventLog().count_schemas(reader)
+    )

@@ -18,8 +18,6 @@ from typing import Any, cast
 from tidewire.access.principal import Principal
 from tidewire.delivery.link import (
     ChannelGrant,
-    LogBounds,
-    LogPage,
     ManagedStart,
     PublishDraft,
     PublishOutcomes,
@@ -27,6 +25,7 @@ from tidewire.delivery.link import (
 )
 from tidewire.delivery.link_values import Delivered, DurableClient, StreamState
 from tidewire.errors import InternalError, PlatformError, StoreClosed
+from tidewire.eventlog.log import LogBounds, LogPage
 from tidewire.events import CommittedBatch, Family
 from tidewire.server.wire_values import CALLS, ErrorForm, dump, load, unpack_batch, unpack_error
 from tidewire.tracing import current_trace

@@ -13,9 +13,10 @@ from tests.orgs import READER, TestOrg
 from tidewire.access.principal import Principal
 from tidewire.delivery.forms import EncodedEvents
 from tidewire.delivery.hub import EARLIEST, LATEST, PAGE_EVENTS, Hub, Replay, after
-from tidewire.delivery.link import ChannelGrant, LogBounds, LogPage
+from tidewire.delivery.link import ChannelGrant
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import ChannelForbidden, ReplayIdExpired, SessionInvalid
+from tidewire.eventlog.log import LogBounds, LogPage
 from tidewire.events import Event, EventDraft, Family
 from tidewire.schema.codec import EventSchema
 from tidewire.server.link import LocalLink

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tests.stores import OpenStore
 from tidewire.clock import ManualClock
-from tidewire.eventlog.log import EventLog
+from tidewire.eventlog.sql_log import SqlEventLog
 from tidewire.events import Change, CommitContext, Value
 from tidewire.ids import make_id
 from tidewire.records.service import RecordService
@@ -36,7 +36,7 @@ class Org:
         self.store = place(1)
         self.writer = GroupWriter(self.store, ignore_commits)
         self.writer.start()
-        self.types = Types(EventLog())
+        self.types = Types(SqlEventLog())
         self.records = RecordService(self.store, self.writer, self.types, self.clock)
         self.records.add_hook(self._remember)
         self.is_closed = False

@@ -11,13 +11,12 @@ from tidewire.access.principal import Principal
 from tidewire.delivery.link import (
     ChannelGrant,
     CoreLink,
-    LogBounds,
-    LogPage,
     PublishDraft,
     PublishOutcomes,
     Rejection,
 )
 from tidewire.errors import InternalError, PlatformError, ReplayIdExpired
+from tidewire.eventlog.log import LogBounds, LogPage
 from tidewire.events import CommittedBatch, Event, Family
 from tidewire.server.wire_link import RemoteLink
 from tidewire.server.wire_values import (

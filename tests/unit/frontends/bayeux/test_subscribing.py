@@ -6,7 +6,7 @@ import asyncio
 
 from tests.orgs import TestOrg
 from tidewire.delivery.hub import LATEST, Hub
-from tidewire.delivery.link import LogBounds
+from tidewire.eventlog.log import LogBounds
 from tidewire.events import Family
 from tidewire.frontends.bayeux.session import EventSource, Session, SessionTimes
 from tidewire.frontends.bayeux.subscribing import open_source, reopen

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from tidewire.delivery.open_streams import OpenStreams, StreamingStatus
 from tidewire.errors import MethodNotAllowed, ResourceUnknown
-from tidewire.eventlog.size import FamilySize
+from tidewire.eventlog.log import FamilySize
 from tidewire.events import Family
 from tidewire.frontends.rest.wire import NO_STORE, render_json
 from tidewire.gate.requests import Call

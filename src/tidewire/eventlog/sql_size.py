@@ -1,33 +1,23 @@
-"""How much the log keeps of each family, counted a bounded piece at a time.
+"""Counts the events and bytes that the log holds of each family, a bounded number of rows at a time.
 
-Events are never changed, so what was counted of a partition stays counted: each read goes on where the last
-one stopped, and looks at so many rows at most. Until it has caught up, the figures are lower bounds and say so.
+Events never change, so the count of a partition's rows stays valid: each read continues where the last one stopped.
+Until it has caught up, the numbers are lower bounds and marked as such.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tidewire.eventlog.log import FamilySize
 from tidewire.events import Family
 from tidewire.storage.store import Reader
 
-_ROWS_AT_ONCE = 200_000  # some hundred milliseconds of one reader thread
-
-
-@dataclass(frozen=True, slots=True)
-class FamilySize:
-    """What is kept of one family. `oldest_ms` is when its oldest event was made, None if it keeps none."""
-
-    family: Family
-    events: int
-    payload_bytes: int
-    oldest_ms: int | None
-    is_counted: bool
+_ROWS_AT_ONCE = 200_000  # about a hundred milliseconds of one reader thread
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """One partition, as far as it has been looked at."""
+    """What is known of one partition, up to the position `through`."""
 
     through: int = -1
     events: int = 0
@@ -36,19 +26,19 @@ class _Counted:
     is_whole: bool = False
 
 
-class LogSize:
-    """One org's. Remembers what it counted; one read at a time."""
+class SizeCounter:
+    """Remembers what it counted. Not safe for two reads at a time."""
 
     def __init__(self) -> None:
         self._counted: dict[tuple[int, int], _Counted] = {}
         self._newest: dict[int, int] = {}
 
     def read(self, reader: Reader) -> tuple[FamilySize, ...]:
-        """Every family, also those that keep nothing."""
+        """Return the size of every family, including empty ones."""
         kept = sorted((int(f), int(h)) for f, h in reader.execute("SELECT family, hour FROM partitions"))
         known = self._counted
         self._counted = {}
-        # Of each family, the last of its hours at the last read: only there and later can more have come.
+        # By family, the newest hour at the previous read: only that one and later ones can have grown.
         newest, self._newest = self._newest, dict(kept)
         rows_left = _ROWS_AT_ONCE
         for key in kept:
@@ -71,9 +61,14 @@ class LogSize:
         )
 
 
+def table_name(family: int, hour: int) -> str:
+    """Return the name of a partition's table."""
+    return f"e{family:d}_{hour}"
+
+
 def _count_on(reader: Reader, key: tuple[int, int], counted: _Counted, rows_left: int) -> _Counted:
-    """What is known of a partition after looking at so many more of its rows."""
-    table = f"e{key[0]}_{key[1]}"
+    """Count up to `rows_left` more rows of a partition."""
+    table = table_name(*key)
     rows = reader.execute(
         f"SELECT position, created_ms FROM {table} WHERE position > ? ORDER BY position LIMIT 1",  # noqa: S608
         (counted.through,),
@@ -83,7 +78,7 @@ def _count_on(reader: Reader, key: tuple[int, int], counted: _Counted, rows_left
     if rows_left <= 0:
         return replace(counted, is_whole=False)
     first, made_ms = int(rows[0][0]), int(rows[0][1])
-    # No two rows share a position, so a stretch of positions is a bound on the rows in it.
+    # Positions are unique, so a range of positions bounds the number of rows in it.
     ((events, payload_bytes, through),) = reader.execute(
         f"SELECT COUNT(*), SUM(LENGTH(payload)), MAX(position) FROM {table}"  # noqa: S608
         " WHERE position > ? AND position < ?",

@@ -1,4 +1,4 @@
-"""Positions of two lives of a log never meet."""
+"""Positions of two incarnations of a log never meet."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewire.eventlog.incarnations import first_position_after
-from tidewire.eventlog.log import first_position_at
+from tidewire.eventlog.log import first_position_after, first_position_at
 
 STRIDE = 1 << 21
 NOW_MS = 1_800_000_000_000
