@@ -164,7 +164,7 @@ def check_app(app: ConnectedApp) -> None:
         _refuse("callback_urls", "the flows web_server and user_agent need one")
     if app.certificate:
         # Loaded here because few servers ever need it, and it takes megabytes.
-        from tidewire.access.signatures import load_public_key
+        from tidewire.access.signed_tokens import load_public_key
 
         load_public_key(app.certificate)
     elif JWT_BEARER in app.flows:

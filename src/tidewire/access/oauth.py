@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from tidewire.access import apps, authorizations, device_flow
 from tidewire.access.apps import AppAdmin, ConnectedApp, check_secret, try_read_app
 from tidewire.access.authorizations import Authorization
-from tidewire.access.jwt import parse_assertion
 from tidewire.access.logins import LoginResult, Logins
 from tidewire.access.scopes import REFRESH, granted_scopes, parse_scopes, still_allowed
 from tidewire.access.sessions import Origin, SessionEntry
@@ -27,7 +26,7 @@ from tidewire.records.service import RecordService
 from tidewire.storage.store import Transaction
 
 if TYPE_CHECKING:
-    from tidewire.access.signatures import SigningKey
+    from tidewire.access.signed_tokens import Assertion, SigningKey
 
 KIND = "OAuth"
 # Clients name the original service whatever host they are pointed at.
@@ -72,8 +71,8 @@ class OAuth:
         """What id tokens are signed with, made when it is first needed."""
         async with self._key_turn:
             if self._key is None:
-                await _load_signatures()
-                from tidewire.access.signatures import ensure_signing_key
+                await _load_signed_tokens()
+                from tidewire.access.signed_tokens import ensure_signing_key
 
                 self._key = await asyncio.to_thread(ensure_signing_key, self._key_file)
         return self._key
@@ -125,16 +124,15 @@ class OAuth:
         self, text: str, audiences: frozenset[str], asked: str, peer: str
     ) -> Issued:
         """The JWT bearer flow: the app signs that it acts for a user who allowed it to."""
-        assertion = parse_assertion(text)
+        assertion = await read_assertion(text)
         app = await self.find_app(assertion.issuer)
         app.check_flow(apps.JWT_BEARER)
         if not app.certificate:
             raise GrantInvalid("invalid client credentials", oauth_error="invalid_client")
-        await _load_signatures()
-        from tidewire.access.signatures import load_public_key, verify
+        from tidewire.access.signed_tokens import load_public_key, verify_assertion
 
         now_ms = self._clock.now_ms()
-        verify(assertion, load_public_key(app.certificate), audiences, now_ms / 1000)
+        verify_assertion(assertion, load_public_key(app.certificate), audiences, now_ms / 1000)
         user_id = await self._logins.try_find_user(assertion.subject)
         allowed = None if user_id is None else await self._allowed(app, user_id)
         if user_id is None or allowed is None:
@@ -406,6 +404,14 @@ def refusal_of(error: GrantInvalid | LoginFailed) -> tuple[str, str]:
     return "invalid_grant", "authentication failure"
 
 
-async def _load_signatures() -> None:
-    """Load it when it is first needed: few servers ever do, and it takes megabytes, and a moment beside the loop."""
-    await asyncio.to_thread(import_module, "tidewire.access.signatures")
+async def read_assertion(text: str) -> Assertion:
+    """Parse a JWT assertion without verifying it. Raises GrantInvalid."""
+    await _load_signed_tokens()
+    from tidewire.access.signed_tokens import parse_assertion
+
+    return parse_assertion(text)
+
+
+async def _load_signed_tokens() -> None:
+    """Import the JWT libraries on first use: few servers need their megabytes, and importing would block the loop."""
+    await asyncio.to_thread(import_module, "tidewire.access.signed_tokens")

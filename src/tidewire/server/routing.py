@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from urllib.parse import parse_qsl
 
-from tidewire.access.jwt import parse_assertion
+from tidewire.access.oauth import read_assertion
 from tidewire.errors import AuthHeaderInvalid, GrantInvalid, InternalError, PlatformError
 from tidewire.frontends.bayeux.wire import parse_token as parse_bayeux_token
 from tidewire.frontends.pubsub.listener import CallAnswerer
@@ -127,7 +127,7 @@ class OrgRouter:
                 return await self._of_code(form.get("refresh_token", ""), client_id)
             case "urn:ietf:params:oauth:grant-type:jwt-bearer":
                 try:
-                    assertion = parse_assertion(form.get("assertion", ""))
+                    assertion = await read_assertion(form.get("assertion", ""))
                 except GrantInvalid:
                     return self._orgs.first_id
                 return await self._orgs.of_login(assertion.subject, assertion.issuer)

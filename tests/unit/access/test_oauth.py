@@ -15,11 +15,10 @@ from tests.orgs import TestOrg
 from tidewire.access.apps import DEVICE, JWT_BEARER, WEB_SERVER, ConnectedApp, store_app
 from tidewire.access.authorizations import is_verifier
 from tidewire.access.device_flow import normalise_user_code
-from tidewire.access.jwt import encode_part
 from tidewire.access.oauth import Issued
 from tidewire.access.passwords import hash_token
 from tidewire.access.scopes import granted_scopes, parse_scopes, still_allowed
-from tidewire.access.signatures import ensure_signing_key
+from tidewire.access.signed_tokens import ensure_signing_key
 from tidewire.errors import DefinitionInvalid, GrantInvalid
 
 URL = "https://app.example.org/cb"
@@ -133,8 +132,8 @@ class Loading:
 
 @pytest.fixture
 def loading(monkeypatch: pytest.MonkeyPatch) -> Loading:
-    watch = Loading("tidewire.access.signatures")
-    monkeypatch.delitem(sys.modules, "tidewire.access.signatures")
+    watch = Loading("tidewire.access.signed_tokens")
+    monkeypatch.delitem(sys.modules, "tidewire.access.signed_tokens")
     monkeypatch.setattr(sys, "meta_path", [watch, *sys.meta_path])
     return watch
 
@@ -149,7 +148,7 @@ async def test_first_assertion_loads_cryptography_beside_the_loop(org: TestOrg, 
     app = ConnectedApp("app-3", "App", scopes=SCOPES, flows=frozenset({JWT_BEARER}), certificate="none")
     await org.core.records.write_plain(lambda tx: store_app(tx, app))
     parts = (b'{"alg": "RS256"}', b'{"iss": "app-3", "sub": "a", "exp": 1}', b"signed")
-    text = ".".join(encode_part(part) for part in parts)
+    text = ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
     with pytest.raises(DefinitionInvalid):
         await org.core.oauth.grant_for_assertion(text, frozenset(), "", "")
     assert loading.threads
