@@ -38,16 +38,16 @@ from reporting import bench_parser, show
 
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
-from tidewire.pipeline import manifest
-from tidewire.pipeline.apply import apply_batch
-from tidewire.pipeline.archive import archive_batch
-from tidewire.pipeline.bus import BusSettings, render_options
-from tidewire.pipeline.lease import hold_lease
-from tidewire.pipeline.queries import PipelineConfig, drain, start_apply, start_archive
-from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.run import run_pipeline
+from tidewire.pipeline.apply.batch import apply_batch
+from tidewire.pipeline.driver.queries import PipelineConfig, drain, start_apply, start_archive
+from tidewire.pipeline.driver.run import run_pipeline
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.lease import hold_lease
+from tidewire.pipeline.lake.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.replicas.replica import read_replica
+from tidewire.pipeline.source.archive import archive_batch
+from tidewire.pipeline.source.bus import BusSettings, render_options
 from tidewire.pipeline.spark import start_session
-from tidewire.pipeline.tables import Lake, read_rows, try_open_table
 from tidewire.testing import ServerProcess
 
 API = "/services/data/v62.0"

@@ -12,11 +12,11 @@ import json
 import sys
 import threading
 
-from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.replicas import replica
-from tidewire.pipeline.run import PipelineConfig, run_pipeline
+from tidewire.pipeline.driver.run import PipelineConfig, run_pipeline
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.replicas.replica import replica
+from tidewire.pipeline.source.bus import BusSettings
 from tidewire.pipeline.spark import start_session
-from tidewire.pipeline.tables import Lake
 
 
 def main() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 from tidewire.clock import ManualClock
-from tidewire.pipeline.apply import Applier
-from tidewire.pipeline.bronze_source import plan_partitions, read_marks, read_partition
-from tidewire.pipeline.history_files import Receipts, parse_receipts, plan_task
-from tidewire.pipeline.spans import Span
-from tidewire.pipeline.tables import Lake, try_open_table
-from tidewire.pipeline.transactions import closed_through
+from tidewire.pipeline.apply.batch import Applier
+from tidewire.pipeline.apply.bronze_source import plan_partitions, read_marks, read_partition
+from tidewire.pipeline.apply.history_files import Receipts, parse_receipts, plan_task
+from tidewire.pipeline.apply.transactions import closed_through
+from tidewire.pipeline.lake.spans import Span
+from tidewire.pipeline.lake.tables import Lake, try_open_table
 
 
 def run_tasks(lake: Lake, span: Span) -> Receipts:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
-from tidewire.pipeline.archive import append_schemas, parse_receipts
-from tidewire.pipeline.bronze import BronzeTask
-from tidewire.pipeline.bus import Bus, BusSettings
-from tidewire.pipeline.log_export import MAX_ROWS, LogExport
-from tidewire.pipeline.source import ROWS
-from tidewire.pipeline.spans import Span
-from tidewire.pipeline.tables import (
+from tidewire.pipeline.lake.spans import Span
+from tidewire.pipeline.lake.tables import (
     BRONZE,
     Lake,
     append_files,
@@ -18,6 +13,11 @@ from tidewire.pipeline.tables import (
     load_schemas,
     open_table,
 )
+from tidewire.pipeline.source.archive import append_schemas, parse_receipts
+from tidewire.pipeline.source.bronze_files import BronzeTask
+from tidewire.pipeline.source.bus import Bus, BusSettings
+from tidewire.pipeline.source.event_source import ROWS
+from tidewire.pipeline.source.log_export import MAX_ROWS, LogExport
 from tidewire.testing import ServerProcess
 
 

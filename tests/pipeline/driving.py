@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake.tables import Lake
 from tidewire.testing import LocalServer
 
 ROOT = Path(__file__).parents[2]

@@ -13,10 +13,10 @@ from tests.pipeline.reading import drain, make_org
 from tests.unit.pipeline.oracle import Org
 from tests.unit.pipeline.org_reader import OrgReader
 from tidewire.clock import SystemClock
-from tidewire.pipeline import manifest
-from tidewire.pipeline.bus import Bus, BusSettings
-from tidewire.pipeline.healing import heal_expired
-from tidewire.pipeline.tables import Lake, try_open_table
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.tables import Lake, try_open_table
+from tidewire.pipeline.source.bus import Bus, BusSettings
+from tidewire.pipeline.upkeep.gap_recovery import heal_expired
 
 FOLLOWED = 5
 """So many transactions were archived before the pipeline stood still."""

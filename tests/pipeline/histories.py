@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from tidewire.ids import make_id
-from tidewire.pipeline.archive import append_schemas
-from tidewire.pipeline.bronze import HeaderCache, render_bronze
-from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.columns import kinds_of, parse_column
-from tidewire.pipeline.manifest import newest
-from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.source import ROWS
-from tidewire.pipeline.tables import BRONZE, Lake, append_files, file_action, open_table
+from tidewire.pipeline.lake.columns import kinds_of, parse_column
+from tidewire.pipeline.lake.manifest import newest
+from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, file_action, open_table
+from tidewire.pipeline.replicas.replica import read_replica
+from tidewire.pipeline.source.archive import append_schemas
+from tidewire.pipeline.source.bronze_files import HeaderCache, render_bronze
+from tidewire.pipeline.source.bus import BusSettings
+from tidewire.pipeline.source.event_source import ROWS
 from tidewire.schema.avro import change_event_schema
 from tidewire.schema.bitmap import encode_bitmap
 from tidewire.schema.codec import EventSchema

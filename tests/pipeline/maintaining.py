@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from tidewire.clock import ManualClock
-from tidewire.pipeline import manifest
-from tidewire.pipeline.compaction import Compactor
-from tidewire.pipeline.maintain import FoldRules, Maintainer
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.upkeep.compaction import Compactor
+from tidewire.pipeline.upkeep.maintain import FoldRules, Maintainer
 
 BUCKET_ROWS = FoldRules(rows_per_bucket=4)
 

@@ -19,9 +19,9 @@ _LATE = "Python worker failed to connect back"
 
 def where(_: Iterable[int]) -> Iterator[str]:
     """Where an executor has the package from."""
-    import tidewire.pipeline.source
+    import tidewire.pipeline.source.event_source
 
-    yield str(tidewire.pipeline.source.__file__)
+    yield str(tidewire.pipeline.source.event_source.__file__)
 
 
 def drain(writer: DataStreamWriter) -> None:
@@ -43,8 +43,8 @@ def main(package: str, endpoint: str, url: str, folder: str) -> None:
     context = spark.sparkContext
     context.addPyFile(package)
     import tidewire
-    from tidewire.pipeline.records_source import RecordsSource
-    from tidewire.pipeline.source import TidewireSource
+    from tidewire.pipeline.source.event_source import TidewireSource
+    from tidewire.pipeline.source.records_source import RecordsSource
 
     spark.dataSource.register(TidewireSource)
     spark.dataSource.register(RecordsSource)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from tidewire.clock import SystemClock
-from tidewire.pipeline.purge import purge
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.upkeep.purge import purge
 
 if __name__ == "__main__":
     purge(Lake(sys.argv[1]), 1, sys.argv[2], sys.argv[3], SystemClock())

@@ -12,12 +12,13 @@ from tests.pipeline.histories import write_bronze
 from tests.unit.pipeline.oracle import Org
 from tests.unit.pipeline.org_reader import OrgReader
 from tidewire.clock import SystemClock
-from tidewire.pipeline import manifest, snapshot
-from tidewire.pipeline.control import Resync, open_resyncs
-from tidewire.pipeline.dirty import open_records
-from tidewire.pipeline.reconcile import Reconciler
-from tidewire.pipeline.resync import Resyncer, ask
-from tidewire.pipeline.tables import Lake, try_open_table
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import Resync, open_resyncs
+from tidewire.pipeline.lake.dirty import open_records
+from tidewire.pipeline.lake.tables import Lake, try_open_table
+from tidewire.pipeline.upkeep import snapshot
+from tidewire.pipeline.upkeep.reconcile import Reconciler
+from tidewire.pipeline.upkeep.resync import Resyncer, ask
 
 TRANSACTIONS = 18
 

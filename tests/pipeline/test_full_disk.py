@@ -19,8 +19,8 @@ from tests.pipeline.live_org import (
     source_rows,
 )
 from tests.running import Rest
-from tidewire.pipeline.status import read_status
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.status.lake_status import read_status
 from tidewire.testing import LocalServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]

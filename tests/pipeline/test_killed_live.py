@@ -20,8 +20,8 @@ import pytest
 from tests.pipeline.driving import ROOT, Driver, is_well, told, wait_for
 from tests.pipeline.live_org import MAX_CHANGES, Load, assert_lake_is_true, make_one_of_each, select_objects
 from tests.running import Rest
-from tidewire.pipeline.status import read_status
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.status.lake_status import read_status
 from tidewire.testing import LocalServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(7_200)]

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from tests.running import Rest
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
-from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.replicas import replica
-from tidewire.pipeline.run import PipelineConfig, run_pipeline
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.driver.run import PipelineConfig, run_pipeline
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.replicas.replica import replica
+from tidewire.pipeline.source.bus import BusSettings
 from tidewire.testing import LocalServer, ServerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

@@ -19,15 +19,15 @@ from tests.unit.pipeline.oracle import ENTITIES, Org
 from tidewire import pipeline
 from tidewire.clock import ManualClock
 from tidewire.errors import ConfigInvalid, ObjectUnknown
-from tidewire.pipeline import manifest
-from tidewire.pipeline.apply import apply_batch
-from tidewire.pipeline.bronze_source import plan_partitions, read_partition
-from tidewire.pipeline.history_files import plan_task
-from tidewire.pipeline.reading import ReplicaView, count_groups
-from tidewire.pipeline.record_history import read_history
-from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.spans import Span
-from tidewire.pipeline.tables import Lake, try_open_table
+from tidewire.pipeline.apply.batch import apply_batch
+from tidewire.pipeline.apply.bronze_source import plan_partitions, read_partition
+from tidewire.pipeline.apply.history_files import plan_task
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.spans import Span
+from tidewire.pipeline.lake.tables import Lake, try_open_table
+from tidewire.pipeline.replicas.record_history import read_history
+from tidewire.pipeline.replicas.replica import read_replica
+from tidewire.pipeline.replicas.view import ReplicaView, count_groups
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -134,7 +134,7 @@ def test_replica_read_while_the_pipeline_writes_has_each_record_once(
     make_base(lake, "Account", 1)
     say("1")
     expected = read_replica(lake, "Account").sort_by("Id")
-    monkeypatch.setattr("tidewire.pipeline.reading.ROWS_PER_GROUP", 1)
-    monkeypatch.setattr("tidewire.pipeline.replicas.count_groups", count_and_write)
+    monkeypatch.setattr("tidewire.pipeline.replicas.view.ROWS_PER_GROUP", 1)
+    monkeypatch.setattr("tidewire.pipeline.replicas.replica.count_groups", count_and_write)
     found = pipeline.replica(spark, "Account", lake=lake.path).toArrow()
     assert found.cast(expected.schema).sort_by("Id").to_pylist() == expected.to_pylist()

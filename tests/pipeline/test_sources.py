@@ -23,9 +23,9 @@ from tests.running import Rest
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import ReplayIdInvalid
-from tidewire.pipeline.archive import archive_batch
-from tidewire.pipeline.run import parse_failure
-from tidewire.pipeline.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.driver.run import parse_failure
+from tidewire.pipeline.lake.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.source.archive import archive_batch
 from tidewire.testing import ServerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

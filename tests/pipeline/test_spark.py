@@ -18,11 +18,11 @@ from tests.pipeline.verdict import (
     assert_replicas_true_at_every_batch,
 )
 from tidewire.errors import ObjectUnknown, ReplayIdInvalid, StoreLocked
-from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.replicas import replica
-from tidewire.pipeline.run import PipelineConfig, run_pipeline
-from tidewire.pipeline.status import read_status
-from tidewire.pipeline.tables import Lake, try_open_table
+from tidewire.pipeline.driver.run import PipelineConfig, run_pipeline
+from tidewire.pipeline.lake.tables import Lake, try_open_table
+from tidewire.pipeline.replicas.replica import replica
+from tidewire.pipeline.source.bus import BusSettings
+from tidewire.pipeline.status.lake_status import read_status
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

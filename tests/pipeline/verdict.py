@@ -7,7 +7,7 @@ from itertools import pairwise
 from deltalake import DeltaTable
 
 from tests.pipeline.histories import History, read_replicas
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake.tables import Lake
 
 
 def manifest_positions(lake: Lake) -> list[int]:

@@ -26,8 +26,8 @@ from tidewire.cli.pipeline_options import (
 from tidewire.telemetry import configure_logging
 
 if TYPE_CHECKING:
-    from tidewire.pipeline.bus import BusSettings
-    from tidewire.pipeline.tables import Lake
+    from tidewire.pipeline.lake.tables import Lake
+    from tidewire.pipeline.source.bus import BusSettings
 
 _GRACE_S = 10.0
 """What a stop may take. The batch at work is waited for, and a start that cannot be interrupted is not."""
@@ -106,9 +106,9 @@ def run(
     """
     configure_logging("WARNING")
     with needing_extra():
-        from tidewire.pipeline.compaction import CompactionRules
-        from tidewire.pipeline.run import PipelineConfig, run_pipeline
-        from tidewire.pipeline.tables import Lake
+        from tidewire.pipeline.driver.run import PipelineConfig, run_pipeline
+        from tidewire.pipeline.lake.tables import Lake
+        from tidewire.pipeline.upkeep.compaction import CompactionRules
     stop, ended, progress = stop_on_signals(), threading.Event(), make_progress()
     config = PipelineConfig(
         lake=Lake(lake_path),
@@ -143,10 +143,10 @@ def _end_in_time(lake: Lake, stop: threading.Event, ended: threading.Event) -> N
     stop.wait()
     if ended.wait(_GRACE_S):
         return
-    from tidewire.pipeline.status import STOPPED, read_status, write_told
+    from tidewire.pipeline.status.lake_status import STOPPED, read_status, write_status
 
     try:
-        write_told(lake, replace(read_status(lake), health=STOPPED, problem=""))
+        write_status(lake, replace(read_status(lake), health=STOPPED, problem=""))
     finally:
         os._exit(0)
 
@@ -157,7 +157,7 @@ def _end_in_time(lake: Lake, stop: threading.Event, ended: threading.Event) -> N
 def status(lake_path: str, as_json: bool) -> None:
     """Show how far the lake has come. Works while the pipeline runs, and when it does not."""
     lake = find_lake(lake_path)
-    from tidewire.pipeline.status import read_status
+    from tidewire.pipeline.status.lake_status import read_status
 
     found = asdict(read_status(lake))
     show(found, as_json=as_json, text=_describe(found))

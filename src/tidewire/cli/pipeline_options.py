@@ -24,10 +24,10 @@ from tidewire.errors import ConfigInvalid, RequestRefused, SessionInvalid
 from tidewire.telemetry import configure_logging
 
 if TYPE_CHECKING:
-    from tidewire.pipeline.bus import BusSettings
-    from tidewire.pipeline.progress import Progress
-    from tidewire.pipeline.records_reading import RecordsReader
-    from tidewire.pipeline.tables import Lake
+    from tidewire.cli.pipeline_progress import Progress
+    from tidewire.pipeline.lake.tables import Lake
+    from tidewire.pipeline.source.bus import BusSettings
+    from tidewire.pipeline.source.records_reader import RecordsReader
 
 RETRY_S = 20.0
 """How long one question to the server is tried again before the status says so."""
@@ -136,7 +136,7 @@ def make_bus(connection: Connection, endpoint: str, topic: str, tls_ca: str, *, 
     if it is not known. Raises ConfigInvalid, SessionInvalid.
     """
     with needing_extra():
-        from tidewire.pipeline.bus import BusSettings
+        from tidewire.pipeline.source.bus import BusSettings
     address, roots = connection.endpoint(endpoint)
     credentials, session = connection.credentials, connection.session
     place = {"endpoint": address, "topic": topic, "tls_ca": tls_ca or connection.ca}
@@ -180,7 +180,7 @@ def needing_extra() -> Iterator[None]:
 def find_lake(path: str) -> Lake:
     """A lake that is there. Raises ConfigInvalid."""
     with needing_extra():
-        from tidewire.pipeline.tables import Lake
+        from tidewire.pipeline.lake.tables import Lake
     if not os.path.isdir(path):
         raise ConfigInvalid(
             f"there is no lake in {path}; `tidewire pipeline run` or `snapshot` makes one", setting="lake"
@@ -193,8 +193,8 @@ def holding(path: str, *, is_new: bool = False) -> Iterator[tuple[Lake, int]]:
     """Hold a lake's lease; yields the lake and the epoch. No Spark is started. Raises ConfigInvalid, StoreLocked."""
     configure_logging("WARNING")
     with needing_extra():
-        from tidewire.pipeline.lease import hold_lease
-        from tidewire.pipeline.tables import Lake
+        from tidewire.pipeline.lake.lease import hold_lease
+        from tidewire.pipeline.lake.tables import Lake
     lake = Lake(path) if is_new else find_lake(path)
     with hold_lease(path) as epoch:
         yield lake, epoch
@@ -208,9 +208,9 @@ def reading(
     ReplayIdInvalid.
     """
     with holding(path, is_new=is_new) as (lake, epoch):
-        from tidewire.pipeline.bus import Bus
-        from tidewire.pipeline.origin import check_origin
-        from tidewire.pipeline.records_reading import RecordsReader
+        from tidewire.pipeline.source.bus import Bus
+        from tidewire.pipeline.source.log_origin import check_origin
+        from tidewire.pipeline.source.records_reader import RecordsReader
 
         source = Bus(bus, SystemClock())
         try:
@@ -226,7 +226,7 @@ def reading(
 
 def make_progress() -> Progress:
     """A bar on standard error."""
-    from tidewire.pipeline.progress import Progress
+    from tidewire.cli.pipeline_progress import Progress
 
     return Progress(sys.stderr, SystemClock())
 

@@ -24,7 +24,7 @@ from tidewire.errors import IdMalformed
 from tidewire.ids import try_normalise_id
 
 if TYPE_CHECKING:
-    from tidewire.pipeline.bus import BusSettings
+    from tidewire.pipeline.source.bus import BusSettings
 
 
 @click.command()
@@ -39,9 +39,9 @@ def snapshot(lake_path: str, entities: tuple[str, ...], as_json: bool, bus: BusS
     Example: tidewire pipeline snapshot Account Contact
     """
     with reading(lake_path, bus, is_new=True) as (lake, epoch, reader):
-        from tidewire.pipeline import manifest
-        from tidewire.pipeline import snapshot as snapshots
-        from tidewire.pipeline.resync import Resyncer
+        from tidewire.pipeline.lake import manifest
+        from tidewire.pipeline.upkeep import snapshot as snapshots
+        from tidewire.pipeline.upkeep.resync import Resyncer
 
         clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
         position = snapshots.start(lake, epoch, reader, clock, list(entities) or None)
@@ -71,9 +71,9 @@ def reconcile(lake_path: str, as_json: bool, bus: BusSettings) -> None:
     by itself, except for those that the server has refused to give: these are asked for once more.
     """
     with reading(lake_path, bus) as (lake, epoch, reader):
-        from tidewire.pipeline.control import open_dirty
-        from tidewire.pipeline.dirty import failed_records
-        from tidewire.pipeline.reconcile import Reconciler
+        from tidewire.pipeline.lake.control import open_dirty
+        from tidewire.pipeline.lake.dirty import failed_records
+        from tidewire.pipeline.upkeep.reconcile import Reconciler
 
         clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
         total = sum(len(records) for records in open_dirty(lake).values())
@@ -101,8 +101,8 @@ def reconcile(lake_path: str, as_json: bool, bus: BusSettings) -> None:
 def audit(lake_path: str, entities: tuple[str, ...], heal: bool, as_json: bool, bus: BusSettings) -> None:
     """Compare replicas with the server by counts and content, and put right what differs."""
     with reading(lake_path, bus) as (lake, epoch, reader):
-        from tidewire.pipeline import manifest
-        from tidewire.pipeline.audit import audit as audit_entity
+        from tidewire.pipeline.lake import manifest
+        from tidewire.pipeline.upkeep.audit import audit as audit_entity
 
         clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
         row = manifest.newest(lake)
@@ -125,7 +125,7 @@ def audit(lake_path: str, entities: tuple[str, ...], heal: bool, as_json: bool, 
 def usage(lake_path: str, as_json: bool, bus: BusSettings) -> None:
     """Take over the server's hourly counts of published and delivered events."""
     with reading(lake_path, bus) as (lake, epoch, reader):
-        from tidewire.pipeline import usage as usages
+        from tidewire.pipeline.status import usage as usages
 
         count = usages.roll_up(lake, epoch, reader, SystemClock())
         show({"rows": count}, as_json=as_json, text=f"{count} rows written to usage/hourly")
@@ -140,9 +140,9 @@ def compact(lake_path: str, readable_hours: float, as_json: bool) -> None:
     itself, little by little.
     """
     with holding(lake_path) as (lake, epoch):
-        from tidewire.pipeline import manifest
-        from tidewire.pipeline.compaction import CompactionRules, Compactor
-        from tidewire.pipeline.maintain import Maintainer
+        from tidewire.pipeline.lake import manifest
+        from tidewire.pipeline.upkeep.compaction import CompactionRules, Compactor
+        from tidewire.pipeline.upkeep.maintain import Maintainer
 
         clock, stop, progress = SystemClock(), stop_on_signals(), make_progress()
         row = manifest.newest(lake)
@@ -187,7 +187,7 @@ def purge(lake_path: str, entity: str, record_id: str, yes: bool, as_json: bool)
     if not yes:
         click.confirm(f"Remove every trace of {entity} {record_id} from {lake_path}?", abort=True)
     with holding(lake_path) as (lake, epoch):
-        from tidewire.pipeline import purge as purging
+        from tidewire.pipeline.upkeep import purge as purging
 
         result = asdict(purging.purge(lake, epoch, entity, record_id, SystemClock()))
         show(result, as_json=as_json, text=_lines(result))
@@ -200,7 +200,7 @@ def purge(lake_path: str, entity: str, record_id: str, yes: bool, as_json: bool)
 def retry(lake_path: str, replay_ids: tuple[int, ...], as_json: bool) -> None:
     """Try dead letters again: all of them, or those of the given events."""
     with holding(lake_path) as (lake, epoch):
-        from tidewire.pipeline import dead_letters
+        from tidewire.pipeline.apply import dead_letters
 
         report = dead_letters.retry(lake, epoch, SystemClock(), replay_ids=replay_ids or None)
         text = f"{report.applied} applied, {report.dirty} to be read again, {report.failed} still dead"
@@ -219,7 +219,7 @@ def history(lake_path: str, entity: str, record_id: str, as_json: bool) -> None:
     Example: tidewire pipeline history Account 001000000000001AAA
     """
     lake = find_lake(lake_path)
-    from tidewire.pipeline.record_history import read_history
+    from tidewire.pipeline.replicas.record_history import read_history
 
     wanted = try_normalise_id(record_id)
     if wanted is None:

@@ -28,7 +28,7 @@ from tidewire.errors import ConfigInvalid
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidewire.pipeline.manifest import Moment
+    from tidewire.pipeline.lake.manifest import Moment
 
 LAKE_SETTING = "spark.tidewire.lake"
 DEFAULT_LAKE = "data/lake"
@@ -52,7 +52,7 @@ def replica(
     other. The lake is the one that the setting `spark.tidewire.lake` names, or `data/lake`. Raises ObjectUnknown
     if the lake holds nothing of the object there, ReplayIdExpired if it no longer does.
     """
-    from tidewire.pipeline.replicas import replica as read
+    from tidewire.pipeline.replicas.replica import replica as read
 
     moment = _moment_of(as_of, manifest)
     return read(spark, _lake_of(spark, lake), entity, moment, with_deleted=with_deleted)
@@ -71,7 +71,7 @@ def history(
     and from when to when that was its state. Changes whose origin is, or names as its client, one of
     `skip_origins` (names, or one text with commas between them) are left out. Raises as `replica` does.
     """
-    from tidewire.pipeline.record_history import history as read
+    from tidewire.pipeline.replicas.record_history import history as read
 
     moment = _moment_of(as_of, manifest)
     return read(spark, _lake_of(spark, lake), entity, moment, skip_origins=skip_origins)
@@ -87,13 +87,13 @@ def create_views(
     """A temporary view `<Entity>` and one `<Entity>_history` for each object, all at one moment; returns
     their names. Calling it again moves them on.
     """
-    from tidewire.pipeline.replicas import create_views as create
+    from tidewire.pipeline.replicas.replica import create_views as create
 
     return create(spark, _lake_of(spark, lake), _moment_of(as_of, manifest))
 
 
 def _moment_of(as_of: int | datetime | None, number: int | None) -> Moment | None:
-    from tidewire.pipeline.manifest import AtNumber
+    from tidewire.pipeline.lake.manifest import AtNumber
 
     if number is None:
         return as_of

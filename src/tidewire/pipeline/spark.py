@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidewire.errors import ConfigInvalid
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+_POLL_S = 0.2
 # Writes each offset with a plain rename: 18 ms a batch on a local disk, where the default manager takes 66.
 CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -59,9 +62,9 @@ def start_session(master: str = "local[2]", settings: Mapping[str, str] | None =
     import pyspark
     from pyspark.sql import SparkSession
 
-    from tidewire.pipeline.bronze_source import BronzeSource
-    from tidewire.pipeline.records_source import RecordsSource
-    from tidewire.pipeline.source import TidewireSource
+    from tidewire.pipeline.apply.bronze_source import BronzeSource
+    from tidewire.pipeline.source.event_source import TidewireSource
+    from tidewire.pipeline.source.records_source import RecordsSource
 
     # Workers must find this very package, installed or not.
     source_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -98,3 +101,57 @@ def start_session(master: str = "local[2]", settings: Mapping[str, str] | None =
     session.dataSource.register(BronzeSource)
     session.dataSource.register(RecordsSource)
     return session
+
+
+@contextmanager
+def open_session(
+    master: str, settings: Mapping[str, str], spark: SparkSession | None, stop: threading.Event
+) -> Iterator[SparkSession | None]:
+    """The caller's session, or one of our own that ends with us; None if `stop` came first."""
+    if spark is not None:
+        yield spark
+        return
+    start = _SessionStart(master, settings)
+    session = start.wait(stop)
+    try:
+        yield session
+    finally:
+        if session is not None:
+            session.stop()
+
+
+class _SessionStart:
+    """A session while it is being started."""
+
+    def __init__(self, master: str, settings: Mapping[str, str]) -> None:
+        self._master = master
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._is_ready = threading.Event()
+        self._is_unwanted = False
+        self._session: SparkSession | None = None
+        self._failure: Exception | None = None
+        threading.Thread(target=self._run, name="pipeline-session", daemon=True).start()
+
+    def wait(self, stop: threading.Event) -> SparkSession | None:
+        """The session; None if `stop` is set first. Raises what the start has failed with."""
+        while not self._is_ready.wait(_POLL_S):
+            with self._lock:
+                if stop.is_set() and not self._is_ready.is_set():
+                    self._is_unwanted = True
+                    return None
+        if self._failure is not None:
+            raise self._failure
+        return self._session
+
+    def _run(self) -> None:
+        session: SparkSession | None = None
+        try:
+            session = start_session(self._master, self._settings)
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            self._failure = error
+        with self._lock:
+            self._session = session
+            self._is_ready.set()
+        if self._is_unwanted and session is not None:
+            session.stop()

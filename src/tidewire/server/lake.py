@@ -72,8 +72,8 @@ def _read_tables(directory: Path) -> Mapping[str, object]:
     if not (directory / "bronze").is_dir():
         return _told("empty", f"There is no lake in {directory} yet. Start one with `tidewire pipeline run`.")
     try:
-        from tidewire.pipeline.status import read_status
-        from tidewire.pipeline.tables import Lake
+        from tidewire.pipeline.lake.tables import Lake
+        from tidewire.pipeline.status.lake_status import read_status
     except ImportError as error:
         hint = "pip install 'tidewire[spark]', then restart the server"
         return _told("not_installed", f"{error.name} is not installed here: {hint}.")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tidewire.clock import ManualClock
-from tidewire.pipeline.compaction import Compactor
-from tidewire.pipeline.maintain import FoldRules, Maintainer
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.upkeep.compaction import Compactor
+from tidewire.pipeline.upkeep.maintain import FoldRules, Maintainer
 
 _RULES = FoldRules(rows_per_bucket=3)
 """So few rows in a bucket that small objects have several, and outgrow them."""

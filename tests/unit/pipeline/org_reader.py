@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from tests.pipeline.histories import PREFIXES, SCHEMAS
 from tests.unit.pipeline.oracle import ENTITIES, Org
 from tidewire.errors import PlatformError
-from tidewire.pipeline.columns import parse_kinds
-from tidewire.pipeline.records_reading import EntityDescription, RecordsPage
+from tidewire.pipeline.lake.columns import parse_kinds
+from tidewire.pipeline.source.records_reader import EntityDescription, RecordsPage
 
 
 class OrgReader:

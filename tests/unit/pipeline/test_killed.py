@@ -13,8 +13,8 @@ import pytest
 
 from tests.pipeline.histories import History, write_bronze
 from tests.pipeline.verdict import assert_history_complete, assert_replicas_true_at_every_batch
-from tidewire.pipeline.control import open_dirty
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake.control import open_dirty
+from tidewire.pipeline.lake.tables import Lake
 
 ROOT = Path(__file__).parents[3]
 

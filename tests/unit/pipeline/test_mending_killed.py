@@ -18,10 +18,10 @@ from tests.pipeline.verdict import manifest_positions
 from tests.unit.pipeline.basing import make_base
 from tests.unit.pipeline.oracle import ENTITIES
 from tests.unit.pipeline.test_oracle import lake_rows
-from tests.unit.pipeline.test_purge import files_with
-from tidewire.pipeline import manifest
-from tidewire.pipeline.control import open_resyncs
-from tidewire.pipeline.tables import Lake, read_rows, try_open_table
+from tests.unit.pipeline.upkeep.test_purge import files_with
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import open_resyncs
+from tidewire.pipeline.lake.tables import Lake, read_rows, try_open_table
 
 ROOT = Path(__file__).parents[3]
 SEED = 11

@@ -14,13 +14,13 @@ from tests.pipeline.histories import History, write_bronze
 from tests.pipeline.maintaining import maintain_all
 from tidewire.clock import ManualClock
 from tidewire.errors import ConfigInvalid, LogCorrupt, ObjectUnknown, ReplayIdExpired, WriteConflict
-from tidewire.pipeline import manifest
-from tidewire.pipeline.compaction import CompactionRules, Compactor
-from tidewire.pipeline.manifest import AtNumber
-from tidewire.pipeline.record_history import read_history
-from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.spans import Span
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.manifest import AtNumber
+from tidewire.pipeline.lake.spans import Span
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.replicas.record_history import read_history
+from tidewire.pipeline.replicas.replica import read_replica
+from tidewire.pipeline.upkeep.compaction import CompactionRules, Compactor
 
 
 @pytest.fixture

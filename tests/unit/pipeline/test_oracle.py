@@ -19,11 +19,11 @@ from tests.pipeline.histories import SCHEMAS, native_rows, write_bronze
 from tests.pipeline.verdict import manifest_positions
 from tests.unit.pipeline.basing import make_base
 from tests.unit.pipeline.oracle import ENTITIES, Org
-from tidewire.pipeline import manifest
-from tidewire.pipeline.control import DIRTY_TABLE, Dirty, open_dirty, open_resyncs, render_dirty
-from tidewire.pipeline.dead_letters import open_letters
-from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.tables import DIRTY, READS, Lake, append_rows, open_table
+from tidewire.pipeline.apply.dead_letters import open_letters
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import DIRTY_TABLE, Dirty, open_dirty, open_resyncs, render_dirty
+from tidewire.pipeline.lake.tables import DIRTY, READS, Lake, append_rows, open_table
+from tidewire.pipeline.replicas.replica import read_replica
 
 EPOCH = 1
 Rows = dict[tuple[str, str], tuple[dict[str, Any], bool, bool]]

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tests.pipeline.histories import SCHEMAS, native_rows
 from tests.unit.pipeline.oracle import ENTITIES, Org
-from tidewire.pipeline.columns import Kind, merge_kinds, parse_kinds
-from tidewire.pipeline.decode import Decoder
-from tidewire.pipeline.fold import READS as READ_TYPES
-from tidewire.pipeline.fold import fold_records, is_about_all
-from tidewire.pipeline.record_history import trace_records
-from tidewire.pipeline.tables import BRONZE, READS
+from tidewire.pipeline.apply.decode import Decoder
+from tidewire.pipeline.lake.columns import Kind, merge_kinds, parse_kinds
+from tidewire.pipeline.lake.tables import BRONZE, READS
+from tidewire.pipeline.replicas.fold import READS as READ_TYPES
+from tidewire.pipeline.replicas.fold import fold_records, is_about_all
+from tidewire.pipeline.replicas.record_history import trace_records
 
 TEXTS = {schema.schema_id: schema.json for versions in SCHEMAS.values() for schema in versions}
 KINDS = {schema_id: parse_kinds(text) for schema_id, text in TEXTS.items()}

@@ -15,14 +15,14 @@ from tests.pipeline.verdict import manifest_positions
 from tests.unit.pipeline.basing import make_base
 from tests.unit.pipeline.oracle import ENTITIES, Org
 from tests.unit.pipeline.test_oracle import lake_rows, oracle_rows
-from tests.unit.pipeline.test_resync import EPOCH, Mirror
+from tests.unit.pipeline.upkeep.test_resync import EPOCH, Mirror
 from tidewire.errors import StoreClosed
-from tidewire.pipeline import manifest
-from tidewire.pipeline.audit import audit
-from tidewire.pipeline.compaction import CompactionRules, Compactor
-from tidewire.pipeline.dead_letters import retry
-from tidewire.pipeline.purge import purge
-from tidewire.pipeline.tables import read_rows, try_open_table
+from tidewire.pipeline.apply.dead_letters import retry
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.tables import read_rows, try_open_table
+from tidewire.pipeline.upkeep.audit import audit
+from tidewire.pipeline.upkeep.compaction import CompactionRules, Compactor
+from tidewire.pipeline.upkeep.purge import purge
 
 AT_ONCE = CompactionRules(readable_s=1e9, keep_bronze_days=0, keep_history_days=0)
 """Everything is dropped that no readable moment needs, and all moments stay readable."""

@@ -15,9 +15,9 @@ from tests.pipeline.histories import write_bronze
 from tests.pipeline.maintaining import maintain_all
 from tests.pipeline.reading import main as read_until_nothing_is_open
 from tests.unit.pipeline.oracle import Org
-from tidewire.pipeline import manifest
-from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.replicas.replica import read_replica
 
 
 @pytest.fixture(scope="module", params=["changes", "reads"])

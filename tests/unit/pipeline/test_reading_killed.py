@@ -13,10 +13,10 @@ import pytest
 from tests.pipeline.reading import make_org
 from tests.unit.pipeline.oracle import ENTITIES
 from tests.unit.pipeline.test_oracle import lake_rows
-from tidewire.pipeline import manifest
-from tidewire.pipeline.control import open_resyncs
-from tidewire.pipeline.dirty import open_records
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import open_resyncs
+from tidewire.pipeline.lake.dirty import open_records
+from tidewire.pipeline.lake.tables import Lake
 
 ROOT = Path(__file__).parents[3]
 SEED = 5

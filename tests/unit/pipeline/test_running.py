@@ -19,6 +19,7 @@ import pytest
 from tests.pipeline.applying import apply_all
 from tests.pipeline.histories import History, write_bronze
 from tests.pipeline.maintaining import maintain_all
+from tidewire.cli.pipeline_progress import Progress, render
 from tidewire.clock import ManualClock
 from tidewire.errors import (
     ConfigInvalid,
@@ -31,16 +32,21 @@ from tidewire.errors import (
     StoreClosed,
     WriteConflict,
 )
-from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.health import Health, Teller
-from tidewire.pipeline.metrics import render_metrics, serve_metrics
-from tidewire.pipeline.progress import Progress, render
-from tidewire.pipeline.queries import Gate, PipelineConfig, parse_failure
-from tidewire.pipeline.run import run_pipeline
-from tidewire.pipeline.status import PipelineStatus, StatusReader, read_status, read_told, write_told
-from tidewire.pipeline.supervision import can_mend
-from tidewire.pipeline.tables import Lake
-from tidewire.pipeline.worker import Job, Worker, as_platform_error
+from tidewire.pipeline.driver.queries import Gate, PipelineConfig, parse_failure
+from tidewire.pipeline.driver.run import run_pipeline
+from tidewire.pipeline.driver.supervision import can_mend
+from tidewire.pipeline.driver.worker import Job, Worker, as_platform_error
+from tidewire.pipeline.lake.status_file import read_live_report
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.source.bus import BusSettings
+from tidewire.pipeline.status.health import Health, Teller
+from tidewire.pipeline.status.lake_status import (
+    PipelineStatus,
+    StatusReader,
+    read_status,
+    write_status,
+)
+from tidewire.pipeline.status.metrics import render_metrics, serve_metrics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +91,7 @@ def test_status_of_a_lake_that_nobody_runs_says_stopped(filled: Lake) -> None:
 
 def test_status_takes_over_the_words_of_a_running_pipeline_until_it_falls_silent(lake: Lake) -> None:
     os.makedirs(lake.path)
-    write_told(lake, PipelineStatus(health="retrying", problem="archive: disk_full", unread=7))
+    write_status(lake, PipelineStatus(health="retrying", problem="archive: disk_full", unread=7))
     written_ms = os.stat(Path(lake.path) / "status.json").st_mtime_ns // 1_000_000
     running = read_status(lake, ManualClock(written_ms + 1_000))
     assert (running.health, running.problem, running.unread) == ("retrying", "archive: disk_full", 7)
@@ -95,7 +101,7 @@ def test_status_takes_over_the_words_of_a_running_pipeline_until_it_falls_silent
 def test_broken_status_file_is_as_good_as_none(lake: Lake) -> None:
     os.makedirs(lake.path)
     (Path(lake.path) / "status.json").write_text('{"health": ')
-    assert read_told(lake, 0) is None
+    assert read_live_report(lake, 0) is None
 
 
 def test_teller_writes_what_the_health_says(filled: Lake) -> None:
@@ -285,8 +291,8 @@ def test_pipeline_told_to_stop_while_a_query_starts_begins_no_other(
         stop.set()
         return LateQuery(lambda: begun.append("stopped"))
 
-    monkeypatch.setattr("tidewire.pipeline.run.start_archive", lambda *_: start("archive"))
-    monkeypatch.setattr("tidewire.pipeline.run.start_apply", lambda *_: start("apply"))
+    monkeypatch.setattr("tidewire.pipeline.driver.run.start_archive", lambda *_: start("archive"))
+    monkeypatch.setattr("tidewire.pipeline.driver.run.start_apply", lambda *_: start("apply"))
     os.makedirs(lake.path)
     bus = BusSettings("localhost:1", "/data/ChangeEvents", org_id="00D000000000001", token="given")
     config = PipelineConfig(lake, bus)
@@ -335,7 +341,7 @@ def run_once(lake: Lake, monkeypatch: pytest.MonkeyPatch, failures: list[str]) -
         starts.append(1)
         return EndedQuery(failures.pop(0) if failures else "")
 
-    monkeypatch.setattr("tidewire.pipeline.run.start_archive", start)
+    monkeypatch.setattr("tidewire.pipeline.driver.run.start_archive", start)
     bus = BusSettings("localhost:1", "/data/ChangeEvents", org_id="00D000000000001", token="given")
     config = PipelineConfig(lake, bus, available_now=True)
     spark = cast("SparkSession", object())
@@ -349,8 +355,8 @@ def test_pipeline_that_fails_for_good_is_not_taken_for_one_that_was_told_to_stop
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failure = "trace\ntidewire.errors.ReplayIdInvalid: of another log\n"
-    monkeypatch.setattr("tidewire.pipeline.run.start_archive", lambda *_: EndedQuery(failure))
-    monkeypatch.setattr("tidewire.pipeline.run.start_apply", lambda *_: ActiveQuery())
+    monkeypatch.setattr("tidewire.pipeline.driver.run.start_archive", lambda *_: EndedQuery(failure))
+    monkeypatch.setattr("tidewire.pipeline.driver.run.start_apply", lambda *_: ActiveQuery())
     bus = BusSettings("localhost:1", "/data/ChangeEvents", org_id="00D000000000001", token="given")
     stop = threading.Event()
     with pytest.raises(ReplayIdInvalid):

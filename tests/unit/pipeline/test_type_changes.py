@@ -17,12 +17,12 @@ from tests.pipeline.applying import apply_all
 from tests.pipeline.histories import PREFIXES, SCHEMAS, History, schema_of, write_bronze
 from tests.unit.pipeline.basing import make_base
 from tidewire.clock import ManualClock
-from tidewire.pipeline.columns import old_column
-from tidewire.pipeline.control import open_dirty, open_resyncs
-from tidewire.pipeline.dead_letters import retry
-from tidewire.pipeline.record_history import read_history
-from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.apply.dead_letters import retry
+from tidewire.pipeline.lake.columns import old_column
+from tidewire.pipeline.lake.control import open_dirty, open_resyncs
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.replicas.record_history import read_history
+from tidewire.pipeline.replicas.replica import read_replica
 from tidewire.schema.fields import checkbox, date, datetime, double, picklist, text, text_area
 from tidewire.schema.layout import custom_object
 from tidewire.schema.model import Field
@@ -291,7 +291,7 @@ def test_conversion_first_told_by_an_event_tried_again_has_the_object_read_again
     history.commit()
     with monkeypatch.context() as patch:
         known = {SCHEMAS[CRATE][0].schema_id: SCHEMAS[CRATE][0].json}
-        patch.setattr("tidewire.pipeline.history_files.load_schemas", lambda *_: known)
+        patch.setattr("tidewire.pipeline.apply.history_files.load_schemas", lambda *_: known)
         apply(lake, history)
     assert asked_for(lake) == {}
     assert retry(lake, 1, ManualClock()).applied == 1

@@ -15,11 +15,12 @@ import pytest
 from tests.pipeline.applying import apply_all
 from tests.pipeline.histories import PREFIXES, SCHEMAS, History, read_replicas, schema_of, write_bronze
 from tidewire.ids import EMPTY_ID
-from tidewire.pipeline import manifest, resync
-from tidewire.pipeline.control import Resync, open_dirty, open_resyncs
-from tidewire.pipeline.record_history import read_history
-from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.tables import READS, Lake, append_rows, open_table
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import Resync, open_dirty, open_resyncs
+from tidewire.pipeline.lake.tables import READS, Lake, append_rows, open_table
+from tidewire.pipeline.replicas.record_history import read_history
+from tidewire.pipeline.replicas.replica import read_replica
+from tidewire.pipeline.upkeep import resync
 from tidewire.schema.standard.sales import LEAD, OPPORTUNITY
 
 CONVERTED = {"Account", "Contact", "Opportunity", "Lead"}

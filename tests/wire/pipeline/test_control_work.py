@@ -16,17 +16,18 @@ from tests.pipeline.histories import native_rows
 from tests.running import Rest
 from tidewire.cli.main import cli
 from tidewire.clock import ManualClock, SystemClock
-from tidewire.pipeline import manifest, snapshot
-from tidewire.pipeline.audit import audit
-from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.control import FAILED, OPEN, Dirty, open_resyncs
-from tidewire.pipeline.dirty import failed_records, mark, open_records
-from tidewire.pipeline.reconcile import Reconciler
-from tidewire.pipeline.records_reading import RecordsReader
-from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.resync import Resyncer
-from tidewire.pipeline.tables import BRONZE, Lake, append_files, open_table
-from tidewire.pipeline.usage import roll_up
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import FAILED, OPEN, Dirty, open_resyncs
+from tidewire.pipeline.lake.dirty import failed_records, mark, open_records
+from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.replicas.replica import read_replica
+from tidewire.pipeline.source.bus import BusSettings
+from tidewire.pipeline.source.records_reader import RecordsReader
+from tidewire.pipeline.status.usage import roll_up
+from tidewire.pipeline.upkeep import snapshot
+from tidewire.pipeline.upkeep.audit import audit
+from tidewire.pipeline.upkeep.reconcile import Reconciler
+from tidewire.pipeline.upkeep.resync import Resyncer
 from tidewire.testing import ServerProcess
 
 EPOCH = 1

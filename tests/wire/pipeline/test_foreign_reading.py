@@ -23,8 +23,8 @@ from tidewire.errors import (
     SessionInvalid,
     TopicUnknown,
 )
-from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.source import (
+from tidewire.pipeline.source.bus import BusSettings
+from tidewire.pipeline.source.event_source import (
     ReadSettings,
     TidewireBatchReader,
     TidewireStreamReader,

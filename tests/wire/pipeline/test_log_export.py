@@ -21,14 +21,14 @@ from tests.running import Rest
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD
 from tidewire.errors import ChannelUnknown, ReplayIdExpired, ReplayIdInvalid
-from tidewire.pipeline.bus import Bus, BusSettings
-from tidewire.pipeline.hybrid import HybridPlanner
-from tidewire.pipeline.log_export import LogExport, find_export
-from tidewire.pipeline.offsets import Offset
-from tidewire.pipeline.source import ROWS, ReadSettings, read_partition
-from tidewire.pipeline.source_plans import BusPlanner, ExportPlanner, open_planner
-from tidewire.pipeline.spans import Span, join_spans
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake.spans import Span, join_spans
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.source.archive_replay import HybridPlanner
+from tidewire.pipeline.source.bus import Bus, BusSettings
+from tidewire.pipeline.source.event_source import ROWS, ReadSettings, read_partition
+from tidewire.pipeline.source.log_export import LogExport, find_export
+from tidewire.pipeline.source.offsets import Offset
+from tidewire.pipeline.source.plans import BusPlanner, ExportPlanner, open_planner
 from tidewire.testing import ServerProcess
 
 CONTACTS = "/data/ContactChangeEvent"

@@ -15,10 +15,10 @@ from tests.running import Rest
 from tidewire.cli.main import cli
 from tidewire.clock import SystemClock
 from tidewire.errors import ConfigInvalid, PlatformError, ReplayIdInvalid, SessionInvalid
-from tidewire.pipeline.bus import Bus
-from tidewire.pipeline.lease import hold_lease
-from tidewire.pipeline.origin import FILE, check_origin, load_origin
-from tidewire.pipeline.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.lake.lease import hold_lease
+from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.source.bus import Bus
+from tidewire.pipeline.source.log_origin import FILE, check_origin, load_origin
 from tidewire.testing import ServerProcess
 
 

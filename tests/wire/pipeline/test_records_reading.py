@@ -12,8 +12,8 @@ import pytest
 from tests.pipeline.archiving import settings_for
 from tests.running import Rest, call_metadata, read_topic
 from tidewire.errors import ObjectUnknown
-from tidewire.pipeline.columns import component_column
-from tidewire.pipeline.records_reading import RecordsReader
+from tidewire.pipeline.lake.columns import component_column
+from tidewire.pipeline.source.records_reader import RecordsReader
 from tidewire.testing import ServerProcess
 
 PLACES = "RecordsPlace__c"

@@ -14,15 +14,15 @@ from tests.pipeline.archiving import archive_all, settings_for
 from tests.pipeline.histories import native_rows
 from tests.running import Rest
 from tidewire.clock import SystemClock
-from tidewire.pipeline import snapshot
-from tidewire.pipeline.audit import audit
-from tidewire.pipeline.bus import BusSettings
-from tidewire.pipeline.control import open_dirty, open_resyncs
-from tidewire.pipeline.reconcile import Reconciler
-from tidewire.pipeline.records_reading import RecordsReader
-from tidewire.pipeline.replicas import read_replica
-from tidewire.pipeline.resync import Resyncer
-from tidewire.pipeline.tables import Lake
+from tidewire.pipeline.lake.control import open_dirty, open_resyncs
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.replicas.replica import read_replica
+from tidewire.pipeline.source.bus import BusSettings
+from tidewire.pipeline.source.records_reader import RecordsReader
+from tidewire.pipeline.upkeep import snapshot
+from tidewire.pipeline.upkeep.audit import audit
+from tidewire.pipeline.upkeep.reconcile import Reconciler
+from tidewire.pipeline.upkeep.resync import Resyncer
 from tidewire.testing import ServerProcess
 
 EPOCH = 1

@@ -199,7 +199,7 @@ def _progress(stream: IO[str]) -> Callable[[int, int], None]:
 def _why_no_pipeline() -> str:
     """What is missing for the Spark pipeline, or nothing."""
     try:
-        from tidewire.pipeline.run import run_pipeline  # noqa: F401  # needs all that the pipeline needs
+        from tidewire.pipeline.driver.run import run_pipeline  # noqa: F401  # needs all that the pipeline needs
         from tidewire.pipeline.spark import check_java
 
         check_java()

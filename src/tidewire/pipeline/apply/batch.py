@@ -1,0 +1,271 @@
+"""The apply query: whole transactions from bronze into history. Nothing is rewritten; replicas are read from
+what apply appends (manifest.py).
+
+Executors decode and write files; the driver plans from their receipts and commits. Each table is committed
+on its own, in a fixed order: dead letters and control tables, histories, and last the manifest row. A crash
+in between is normal: each table drops what it already holds when the batch comes again, and what stands in
+history beyond the manifest does not show. Control rows go before the histories they come from, so that a
+batch cut anew after a crash cannot miss them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewire.errors import ObjectUnknown
+from tidewire.faults import crash_point
+from tidewire.pipeline.apply.dead_letters import DEAD_LETTER_TABLE, render_letters
+from tidewire.pipeline.apply.decode import DIFFERING
+from tidewire.pipeline.apply.history_files import HistoryFile, Receipts, parse_receipts
+from tidewire.pipeline.apply.known_ids import KnownIds
+from tidewire.pipeline.apply.planning import Plan, find_unknown, note_living, plan_notes, plan_schemas
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import (
+    DIRTY_TABLE,
+    RESYNC_TABLE,
+    Dirty,
+    Resync,
+    has_snapshot,
+    open_resyncs,
+    render_dirty,
+    render_resyncs,
+)
+from tidewire.pipeline.lake.spans import Span, check_continues
+from tidewire.pipeline.lake.tables import (
+    DEAD_LETTER,
+    DIRTY,
+    HISTORY,
+    RESYNC,
+    Lake,
+    OpenTable,
+    append_files,
+    append_rows,
+    conflict,
+    file_action,
+    load_schemas,
+    open_table,
+    peek_table,
+    read_file,
+)
+from tidewire.pipeline.replicas.view import ReplicaView, fold_view, open_view
+from tidewire.telemetry import counters
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidewire.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+COMMIT_THREADS = 4
+"""Commits of history tables at a time: each waits for the disk."""
+_PLANNED = pa.schema(
+    [HISTORY.field(name) for name in ("record_id", "replay_id", "sequence", "change_type", "problem")]
+)
+
+
+class Applier:
+    """Applies batches to a lake. One per lake and process; the lease sees to that."""
+
+    def __init__(self, lake: Lake, epoch: int, clock: Clock) -> None:
+        self._lake = lake
+        self._epoch = epoch
+        self._clock = clock
+        self._known = KnownIds(lake)
+
+    def commit(self, receipts: Receipts) -> Span | None:
+        """Commit what the executors did for a batch; returns the span applied, None if all of it was there
+        already.
+
+        Raises LogCorrupt if events are missing, WriteConflict if another writer interfered.
+        """
+        try:
+            return self._commit(receipts)
+        except BaseException:
+            # Histories that have the batch by now bring no rows of it when it comes again.
+            self._known = KnownIds(self._lake)
+            raise
+
+    def _commit(self, receipts: Receipts) -> Span | None:
+        span = receipts.span
+        before = peek_table(self._lake, manifest.TABLE)
+        if span is None or (before is not None and span.through <= before.floor):
+            return None
+        check_continues(span, before.committed if before is not None else None, manifest.TABLE)
+        files = _group(receipts.files)
+        changes = {entity: self._read_planned(found) for entity, found in files.items()}
+        plan = self._plan(load_schemas(self._lake), receipts, files, changes)
+        versions: dict[str, int] = {}
+        with manifest.lock:
+            dead = self._append(DEAD_LETTER_TABLE, DEAD_LETTER, render_letters(plan.dead), span, versions)
+            now_ms = self._clock.now_ms()
+            self._append(DIRTY_TABLE, DIRTY, render_dirty(plan.dirty, now_ms), span, versions)
+            resyncs = render_resyncs(plan.resyncs, now_ms)
+            self._append(RESYNC_TABLE, RESYNC, resyncs, span, versions, key="since")
+            crash_point("pipeline.apply.after_control")
+            versions |= self._append_histories(files, span)
+            crash_point("pipeline.apply.before_manifest")
+            count = sum(file.rows for file in receipts.files)
+            used = {
+                entity: sorted(ids, key=lambda schema_id: ids[schema_id])
+                for entity, ids in receipts.schemas.items()
+            }
+            manifest.append(
+                self._lake,
+                self._epoch,
+                now_ms,
+                cause="apply",
+                span=span,
+                changes=count,
+                dead_letters=dead,
+                versions=versions,
+                schemas={entity: used.get(entity, []) for entity in {*used, *files}},
+            )
+        for entity, rows in changes.items():
+            note_living(rows, self._known.of(entity))
+        counters["pipeline.changes_applied"] += count
+        counters["pipeline.changes_dead_lettered"] += dead
+        _log.info("pipeline.batch_applied", extra={"changes": count, "position": span.through})
+        return span
+
+    def _read_planned(self, files: Iterable[HistoryFile]) -> pa.Table:
+        paths = [os.path.join(self._lake.table(f"history/{file.entity}"), file.path) for file in files]
+        return pa.concat_tables([read_file(path, _PLANNED) for path in paths])
+
+    def _plan(
+        self,
+        texts: Mapping[str, str],
+        receipts: Receipts,
+        files: Mapping[str, list[HistoryFile]],
+        changes: Mapping[str, pa.Table],
+    ) -> Plan:
+        plan = plan_notes(receipts.notes)
+        dirty, resyncs = list(plan.dirty), {resync.entity: resync for resync in plan.resyncs}
+        row = manifest.newest(self._lake)
+        for entity, used in receipts.schemas.items():
+            state = row.entities.get(entity) if row is not None else None
+            before = state.schemas if state is not None else ()
+            found = plan_schemas(entity, before, used, receipts.notes, texts)
+            if state is None and has_snapshot(self._lake):
+                # Selected, or renamed, after the snapshot: its older records are in no event.
+                found = Resync(entity, "new", max(used.values()))
+            # Of several reasons the latest one says how new the read must be.
+            if found is not None and (entity not in resyncs or found.since > resyncs[entity].since):
+                resyncs[entity] = found
+        being_read = {*open_resyncs(self._lake), *resyncs}
+        for entity, rows in changes.items():
+            if entity not in being_read:
+                dirty += self._find_unknown(entity, rows)
+        dirty += self._find_misfits(texts, receipts, files)
+        dirty.sort(key=lambda each: each.replay_id)
+        return Plan(tuple(dirty), tuple(resyncs.values()), plan.dead)
+
+    def _find_unknown(self, entity: str, rows: pa.Table) -> list[Dirty]:
+        found = find_unknown(entity, rows, self._known.of(entity))
+        if found:
+            self._known.refresh(entity)
+            found = find_unknown(entity, rows, self._known.of(entity))
+        return found
+
+    def _find_misfits(
+        self, texts: Mapping[str, str], receipts: Receipts, files: Mapping[str, list[HistoryFile]]
+    ) -> list[Dirty]:
+        """Records whose text differences do not fit the text that the lake has. Only these are folded."""
+        ids: dict[str, set[str]] = {}
+        for note in receipts.notes:
+            if note.reason == DIFFERING:
+                ids.setdefault(note.entity, set()).add(note.record_id)
+        dirty: list[Dirty] = []
+        for entity, wanted in ids.items():
+            paths = [
+                os.path.join(self._lake.table(f"history/{entity}"), file.path)
+                for file in files.get(entity, ())
+            ]
+            rows = pa.concat_tables([HISTORY.empty_table(), *(read_file(path, HISTORY) for path in paths)])
+            extra = rows.filter(pc.is_in(rows["record_id"], pa.array(sorted(wanted), pa.string())))
+            view = self._view(entity, receipts.schemas.get(entity, {}), texts)
+            dirty += [
+                Dirty(entity, lost.record_id, lost.replay_id, DIFFERING)
+                for lost in fold_view(view, wanted, extra).lost
+                if lost.reason == DIFFERING
+            ]
+        return dirty
+
+    def _view(self, entity: str, used: Mapping[str, int], texts: Mapping[str, str]) -> ReplicaView:
+        """An object as the manifest shows it, with the columns that this batch brings."""
+        try:
+            view = open_view(self._lake, entity)
+        except ObjectUnknown:
+            nowhere = manifest.NO_POSITION
+            view = ReplicaView(self._lake, entity, nowhere, None, nowhere, {})
+        return replace(
+            view, kinds={**view.kinds, **manifest.kinds_from(sorted(used, key=used.__getitem__), texts)}
+        )
+
+    def _append(
+        self,
+        name: str,
+        schema: pa.Schema,
+        rows: pa.Table,
+        span: Span,
+        versions: dict[str, int],
+        key: str = "replay_id",
+    ) -> int:
+        """Append those rows of a control table that it does not have; returns how many."""
+        if not rows.num_rows:
+            return 0
+        table = open_table(self._lake, name, schema)
+        fresh = rows.filter(pc.greater(rows[key], table.floor))
+        if fresh.num_rows:
+            append_rows(table, fresh, span.through, self._epoch)
+        versions[name] = table.delta.version()
+        return int(fresh.num_rows)
+
+    def _append_histories(self, files: Mapping[str, list[HistoryFile]], span: Span) -> dict[str, int]:
+        now_ms = self._clock.now_ms()
+
+        def append(entity: str) -> OpenTable:
+            table = open_table(self._lake, f"history/{entity}", HISTORY)
+            if table.floor > min(file.floor for file in files[entity]):
+                raise conflict(table)
+            actions = [
+                file_action(file.path, file.size_bytes, file.rows, file.first, file.last, now_ms)
+                for file in files[entity]
+            ]
+            append_files(table, actions, HISTORY, span.through, self._epoch)
+            crash_point("pipeline.apply.after_history")
+            return table
+
+        if len(files) == 1:
+            tables = [append(entity) for entity in files]
+        else:
+            with ThreadPoolExecutor(COMMIT_THREADS) as pool:
+                tables = list(pool.map(append, sorted(files)))
+        return {table.name: table.delta.version() for table in tables}
+
+
+def apply_batch(lake: Lake, epoch: int, clock: Clock) -> Callable[[DataFrame, int], None]:
+    """The function for `foreachBatch` of the apply query, whose rows are the receipts of what its tasks have
+    written (see bronze_source.py).
+    """
+    applier = Applier(lake, epoch, clock)
+
+    def apply(batch: DataFrame, batch_id: int) -> None:
+        applier.commit(parse_receipts(row.asDict() for row in batch.collect()))
+
+    return apply
+
+
+def _group(files: Iterable[HistoryFile]) -> dict[str, list[HistoryFile]]:
+    by_entity: dict[str, list[HistoryFile]] = {}
+    for file in files:
+        by_entity.setdefault(file.entity, []).append(file)
+    return dict(sorted(by_entity.items()))

@@ -1,0 +1,238 @@
+"""Dead letters: events that could not be applied, and trying them again.
+
+A retry reads the event from bronze, decodes it with the schemas that the lake has by now, and puts the
+changes into history at the event's own position, where they replace the row with the problem. If the base
+has passed that position meanwhile, or bronze did not know which record the event was about, the records are
+marked dirty as well: reading them again is then the only way to a true row. So are those that an event
+tells of without saying what they are now, and an object whose every record it is about is read as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewire.faults import crash_point
+from tidewire.ids import EMPTY_ID
+from tidewire.pipeline.apply.decode import Decoded, Decoder, Note
+from tidewire.pipeline.apply.planning import plan_notes, plan_schemas
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import (
+    DIRTY_TABLE,
+    RESYNC_TABLE,
+    Dirty,
+    Resync,
+    render_dirty,
+    render_resyncs,
+)
+from tidewire.pipeline.lake.spans import Span
+from tidewire.pipeline.lake.tables import (
+    BRONZE,
+    DEAD_LETTER,
+    DIRTY,
+    HISTORY,
+    RESYNC,
+    Lake,
+    OpenTable,
+    append_rows,
+    list_files,
+    load_schemas,
+    open_table,
+    read_file,
+    read_rows,
+    try_open_table,
+)
+from tidewire.pipeline.replicas.fold import UNDECODED
+
+if TYPE_CHECKING:
+    from tidewire.clock import Clock
+
+DEAD_LETTER_TABLE = "dead_letter"
+APPLIED, FAILED = "applied", "failed"
+WRITER = "retry"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One event about one record that is not applied. `record_id` is empty if not even that is known."""
+
+    replay_id: int
+    entity: str
+    record_id: str
+    change_type: str
+    schema_id: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryReport:
+    """What a retry did: dead letters applied, records and objects to be read again, letters still dead."""
+
+    applied: int
+    dirty: int
+    failed: int
+
+
+def render_letters(notes: Iterable[Note]) -> pa.Table:
+    """Dead letters as rows of their table."""
+    rows = [_render(note) for note in notes]
+    return pa.Table.from_pylist(rows, schema=DEAD_LETTER)
+
+
+def _render(letter: Note | DeadLetter) -> dict[str, object]:
+    return {
+        "replay_id": letter.replay_id,
+        "entity": letter.entity,
+        "record_id": letter.record_id,
+        "change_type": letter.change_type,
+        "schema_id": letter.schema_id,
+        "reason": letter.reason,
+        "detail": letter.detail,
+    }
+
+
+def open_letters(lake: Lake) -> list[DeadLetter]:
+    """The dead letters that no retry has applied, in the order of the log."""
+    table = try_open_table(lake, DEAD_LETTER_TABLE)
+    if table is None:
+        return []
+    rows = read_rows(table).to_pylist()
+    applied = {(row["replay_id"], row["record_id"]) for row in rows if row["outcome"] == APPLIED}
+    letters = {
+        (row["replay_id"], row["record_id"]): DeadLetter(
+            *(row[name] for name in DeadLetter.__dataclass_fields__)
+        )
+        for row in rows
+        if row["outcome"] is None and (row["replay_id"], row["record_id"]) not in applied
+    }
+    return [letters[key] for key in sorted(letters)]
+
+
+def retry(lake: Lake, epoch: int, clock: Clock, *, replay_ids: Iterable[int] | None = None) -> RetryReport:
+    """Try dead letters again: all, or those of the given events. The driver's lease must be held. Raises
+    WriteConflict.
+    """
+    wanted = None if replay_ids is None else set(replay_ids)
+    letters = [letter for letter in open_letters(lake) if wanted is None or letter.replay_id in wanted]
+    if not letters:
+        return RetryReport(0, 0, 0)
+    positions = sorted({letter.replay_id for letter in letters})
+    texts = load_schemas(lake)
+    decoder = Decoder(texts)
+    events = _read_events(lake, positions)
+    for batch in events.to_batches():
+        decoder.add(batch)
+    decoded = decoder.decoded
+    still_dead = {note.replay_id for note in decoded.notes if note.reason in UNDECODED}
+    # The archive may have dropped them by now.
+    still_dead.update(set(positions).difference(events["replay_id"].to_pylist()))
+    applied = [letter for letter in letters if letter.replay_id not in still_dead]
+    with manifest.lock:
+        before = manifest.newest(lake)
+        versions = _append_histories(lake, epoch, decoded, still_dead)
+        crash_point("pipeline.retry.after_history")
+        now_ms = clock.now_ms()
+        dirty, resyncs = _plan_reads(decoded, still_dead, before, texts)
+        if dirty:
+            table = open_table(lake, DIRTY_TABLE, DIRTY)
+            append_rows(table, render_dirty(dirty, now_ms), None, epoch, WRITER)
+            versions[table.name] = table.delta.version()
+        if resyncs:
+            table = open_table(lake, RESYNC_TABLE, RESYNC)
+            append_rows(table, render_resyncs(resyncs, now_ms), None, epoch, WRITER)
+            versions[table.name] = table.delta.version()
+        table = open_table(lake, DEAD_LETTER_TABLE, DEAD_LETTER)
+        rows = [
+            _render(letter)
+            | {"retried_ms": now_ms, "outcome": FAILED if letter.replay_id in still_dead else APPLIED}
+            for letter in letters
+        ]
+        append_rows(table, pa.Table.from_pylist(rows, schema=DEAD_LETTER), None, epoch, WRITER)
+        versions[table.name] = table.delta.version()
+        schemas = {entity: _in_order(before, entity, used) for entity, used in decoded.schemas.items()}
+        manifest.append(lake, epoch, now_ms, cause=WRITER, versions=versions, schemas=schemas)
+    return RetryReport(len(applied), len(dirty) + len(resyncs), len(letters) - len(applied))
+
+
+def _in_order(row: manifest.ManifestRow | None, entity: str, used: Mapping[str, int]) -> list[str]:
+    """Schemas of events tried again, for the manifest: an old event does not make its own the newest."""
+    state = row.entities.get(entity) if row is not None else None
+    ordered = sorted(used, key=lambda schema_id: used[schema_id])
+    return [*ordered, *(state.schemas[-1:] if state is not None else ())]
+
+
+def _read_events(lake: Lake, positions: list[int]) -> pa.Table:
+    bronze = try_open_table(lake, "bronze")
+    if bronze is None:
+        return BRONZE.empty_table()
+    wanted = pa.array(positions, pa.int64())
+    parts = [BRONZE.empty_table()]
+    for path in list_files(bronze, Span(positions[0] - 1, positions[-1])):
+        rows = read_file(os.path.join(lake.table("bronze"), path), BRONZE)
+        parts.append(rows.filter(pc.is_in(rows["replay_id"], wanted)))
+    return pa.concat_tables(parts).sort_by("replay_id")
+
+
+def _append_histories(lake: Lake, epoch: int, decoded: Decoded, still_dead: set[int]) -> dict[str, int]:
+    versions: dict[str, int] = {}
+    for entity, rows in decoded.rows.items():
+        found = rows.render()
+        table = open_table(lake, f"history/{entity}", HISTORY)
+        present = _good_keys(lake, table, found)
+        keys = zip(found["replay_id"].to_pylist(), found["record_id"].to_pylist(), strict=True)
+        found = found.filter([key[0] not in still_dead and key not in present for key in keys])
+        if not found.num_rows:
+            continue
+        append_rows(table, found, None, epoch, WRITER)
+        versions[table.name] = table.delta.version()
+    return versions
+
+
+def _good_keys(lake: Lake, table: OpenTable, rows: pa.Table) -> set[tuple[int, str]]:
+    """Which of these changes history has without a problem: a retry may have died after writing them."""
+    if not rows.num_rows:
+        return set()
+    columns = pa.schema([HISTORY.field(name) for name in ("replay_id", "record_id", "problem")])
+    span = Span(pc.min(rows["replay_id"]).as_py() - 1, pc.max(rows["replay_id"]).as_py())
+    found: set[tuple[int, str]] = set()
+    for path in list_files(table, span):
+        present = read_file(os.path.join(lake.table(table.name), path), columns)
+        present = present.filter(pc.is_null(present["problem"]))
+        found.update(zip(present["replay_id"].to_pylist(), present["record_id"].to_pylist(), strict=True))
+    return found
+
+
+def _plan_reads(
+    decoded: Decoded, still_dead: set[int], row: manifest.ManifestRow | None, texts: Mapping[str, str]
+) -> tuple[list[Dirty], list[Resync]]:
+    """What must be read again: what the events themselves and their schemas call for, and what they come too
+    late for, since the base has passed them.
+    """
+    notes = [note for note in decoded.notes if note.replay_id not in still_dead]
+    plan = plan_notes(notes)
+    dirty, resyncs = list(plan.dirty), list(plan.resyncs)
+    entities: Mapping[str, manifest.EntityState] = row.entities if row is not None else {}
+    for entity, used in decoded.schemas.items():
+        before = entities.get(entity, manifest.EntityState()).schemas
+        found = plan_schemas(entity, before, used, notes, texts)
+        resyncs += [found] if found is not None else []
+    for entity, rows in decoded.rows.items():
+        base_position = entities.get(entity, manifest.EntityState()).base_position
+        for record_id, replay_id in zip(rows.columns[0], rows.columns[1], strict=True):
+            if replay_id in still_dead or replay_id > base_position or record_id == EMPTY_ID:
+                continue
+            if record_id.endswith("*"):
+                resyncs.append(Resync(entity, "schema", replay_id))
+            else:
+                dirty.append(Dirty(entity, record_id, replay_id, "late"))
+    # Of several events about one record, or one object, the newest says how new the read must be.
+    dirty.sort(key=lambda each: each.replay_id)
+    resyncs.sort(key=lambda each: each.since)
+    newest = {(each.entity, each.record_id): each for each in dirty}
+    return list(newest.values()), list({each.entity: each for each in resyncs}.values())

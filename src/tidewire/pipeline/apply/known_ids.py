@@ -1,0 +1,162 @@
+"""Which records of an object are known to live, so that an event about any other is noticed at once.
+
+Held in the driver: a sorted array of ids, 18 bytes each, and what has come and gone since it was made. Loaded
+from the tables when an object is first met; afterwards apply tells of each batch. Reads, and bases made from
+them, are looked at again only when an id seems unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewire.errors import ObjectUnknown
+from tidewire.pipeline.lake.columns import DELETED, RECORD_ID
+from tidewire.pipeline.lake.tables import READS, Lake, iter_rows, read_file, try_open_table
+from tidewire.pipeline.replicas.fold import DELETES, FULL_ROWS
+from tidewire.pipeline.replicas.view import ReplicaView, open_view
+
+_Ids = np.ndarray[tuple[int], np.dtype[np.bytes_]]
+_NO_IDS: _Ids = np.array([], dtype="S18")
+_MERGE_AT = 50_000
+
+
+class LiveIds:
+    """The ids of one object's living records."""
+
+    def __init__(self, ids: Iterable[str] = ()) -> None:
+        self._sorted = _sort(ids)
+        self._added: set[str] = set()
+        self._removed: set[str] = set()
+
+    def __contains__(self, record_id: str) -> bool:
+        if record_id in self._added:
+            return True
+        return record_id not in self._removed and bool(self._find([record_id])[0])
+
+    def unknown(self, ids: list[str]) -> list[str]:
+        """Those of the given ids that are not among them."""
+        if not ids:
+            return []
+        found = self._find(ids)
+        return [
+            record_id
+            for record_id, is_old in zip(ids, found.tolist(), strict=True)
+            if record_id not in self._added and (not is_old or record_id in self._removed)
+        ]
+
+    def add(self, record_id: str) -> None:
+        """A record lives."""
+        self._added.add(record_id)
+        self._removed.discard(record_id)
+        if len(self._added) > _MERGE_AT + len(self._sorted) // 8:
+            self._merge()
+
+    def remove(self, record_id: str) -> None:
+        """A record lives no more."""
+        self._added.discard(record_id)
+        self._removed.add(record_id)
+
+    def _find(self, ids: list[str]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        if not len(self._sorted):
+            return np.zeros(len(ids), dtype=bool)
+        wanted = np.array([record_id.encode()[:18] for record_id in ids], dtype="S18")
+        places = np.searchsorted(self._sorted, wanted)
+        places[places == len(self._sorted)] = 0
+        found: np.ndarray[tuple[int], np.dtype[np.bool_]] = self._sorted[places] == wanted
+        return found
+
+    def _merge(self) -> None:
+        kept = self._sorted
+        if self._removed:
+            kept = kept[~np.isin(kept, _sort(self._removed))]
+        self._sorted = np.union1d(kept, _sort(self._added))
+        self._added, self._removed = set(), set()
+
+
+class KnownIds:
+    """The living records of every object met so far."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._by_entity: dict[str, LiveIds] = {}
+        self._reads_seen: dict[str, set[str]] = {}
+
+    def of(self, entity: str) -> LiveIds:
+        """The living records of an object, as of what is committed."""
+        found = self._by_entity.get(entity)
+        if found is None:
+            found = self._by_entity[entity] = LiveIds(self._load(entity))
+        return found
+
+    def refresh(self, entity: str) -> None:
+        """Learn of reads committed since. A record read and deleted later by an event stays as it is told
+        last here: an id too many or too few only costs one read more or less.
+        """
+        live = self.of(entity)
+        for record_id, change_type in self._new_reads(entity):
+            if change_type in FULL_ROWS:
+                live.add(record_id)
+            else:
+                live.remove(record_id)
+
+    def _load(self, entity: str) -> set[str]:
+        try:
+            view: ReplicaView | None = open_view(self._lake, entity)
+        except ObjectUnknown:
+            view = None
+        live: set[str] = set()
+        after = -1
+        if view is not None and view.base is not None:
+            after = view.base_position
+            for rows in iter_rows(view.base, [RECORD_ID, DELETED]):
+                live.update(rows.filter(pc.invert(rows[DELETED]))[RECORD_ID].to_pylist())
+        steps = self._history_after(entity, after)
+        # A read goes after the events at its position.
+        steps += [(place, 1, 0, record_id, kind) for place, record_id, kind in self._reads(entity)]
+        for _, _, _, record_id, change_type in sorted(steps):
+            if change_type in FULL_ROWS:
+                live.add(record_id)
+            elif change_type in DELETES:
+                live.discard(record_id)
+        return live
+
+    def _history_after(self, entity: str, after: int) -> list[tuple[int, int, int, str, str]]:
+        table = try_open_table(self._lake, f"history/{entity}")
+        if table is None:
+            return []
+        found: list[tuple[int, int, int, str, str]] = []
+        for rows in iter_rows(table, ["replay_id", "sequence", "record_id", "change_type", "problem"]):
+            counted = rows.filter(pc.and_(pc.greater(rows["replay_id"], after), pc.is_null(rows["problem"])))
+            found += [
+                (row["replay_id"], 0, row["sequence"] or 0, row["record_id"], row["change_type"] or "")
+                for row in counted.to_pylist()
+            ]
+        return found
+
+    def _new_reads(self, entity: str) -> list[tuple[str, str]]:
+        return [(record_id, change_type) for _, record_id, change_type in sorted(self._reads(entity))]
+
+    def _reads(self, entity: str) -> list[tuple[int, str, str]]:
+        """Rows of reads in files not looked at before: position, record and change type."""
+        table = try_open_table(self._lake, f"reads/{entity}")
+        if table is None:
+            return []
+        seen = self._reads_seen.setdefault(entity, set())
+        names = ("replay_id", "record_id", "change_type")
+        columns = pa.schema([READS.field(name) for name in names])
+        found: list[tuple[int, str, str]] = []
+        for path in table.delta.file_uris():
+            if path not in seen:
+                seen.add(path)
+                rows = read_file(path, columns)
+                found += zip(*(rows[name].to_pylist() for name in names), strict=True)
+        return found
+
+
+def _sort(ids: Iterable[str]) -> _Ids:
+    encoded = [record_id.encode()[:18] for record_id in ids]
+    return np.unique(np.array(encoded, dtype="S18")) if encoded else _NO_IDS

@@ -1,0 +1,368 @@
+"""Running the pipeline: one lease, one Spark session, the archive and apply queries, one worker.
+
+A query that fails in a way that time can mend (a dead source, a full disk, a lost executor) is started again,
+soon at first, then less and less often; meanwhile the status says why. A run that ends by itself tries a few
+times. One whose position has expired at the server is healed first (gap_recovery.py). Anything else ends the pipeline
+with its error.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tidewire.clock import Clock, SystemClock
+from tidewire.errors import (
+    InternalError,
+    PlatformError,
+    ReplayIdExpired,
+    SessionError,
+)
+from tidewire.pipeline.apply.batch import apply_batch
+from tidewire.pipeline.driver.checkpoints import drop_checkpoint
+from tidewire.pipeline.driver.queries import (
+    APPLY,
+    ARCHIVE,
+    POLL_S,
+    BatchFunction,
+    Gate,
+    PipelineConfig,
+    drain,
+    parse_failure,
+    start_apply,
+    start_archive,
+    try_head,
+)
+from tidewire.pipeline.driver.supervision import Supervised, can_mend
+from tidewire.pipeline.driver.worker import Worker
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import open_resyncs
+from tidewire.pipeline.lake.lease import check_lease, hold_lease
+from tidewire.pipeline.lake.tables import Lake, try_open_table
+from tidewire.pipeline.source.archive import archive_batch
+from tidewire.pipeline.source.bus import Bus
+from tidewire.pipeline.source.log_origin import check_origin
+from tidewire.pipeline.source.records_reader import RecordsReader
+from tidewire.pipeline.spark import open_session
+from tidewire.pipeline.status.health import Health, Teller
+from tidewire.pipeline.status.lake_status import PipelineStatus
+from tidewire.pipeline.status.metrics import serve_metrics
+from tidewire.pipeline.upkeep import gap_recovery, snapshot
+from tidewire.pipeline.upkeep.backoff import Backoff
+from tidewire.pipeline.upkeep.fenced_reads import has_waiting_reads
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["PipelineConfig", "parse_failure", "run_pipeline"]
+
+_log = logging.getLogger(__name__)
+_LONGEST_S = 60.0
+_MAX_ROUNDS = 50
+_MAX_TRIES = 4
+"""How often a run that ends by itself tries what time may mend."""
+_MAX_STARTS = 12
+"""How often it tries what Spark fails with: on a busy machine its workers are often too late for it."""
+_PATIENCE_S = 10.0
+
+Report = Callable[[str], None]
+"""Told in a line what a run that ends by itself is doing."""
+Show = Callable[[str, int, int | None], None]
+"""Told how far that has come: what, how many, and of how many if it is known."""
+
+
+def run_pipeline(
+    config: PipelineConfig,
+    stop: threading.Event,
+    *,
+    spark: SparkSession | None = None,
+    clock: Clock | None = None,
+    report: Report | None = None,
+    show: Show | None = None,
+) -> PipelineStatus:
+    """Run until `stop` is set, or until everything available is applied. Blocks; returns the final status.
+
+    Raises StoreLocked if another driver runs on the lake, ConfigInvalid if Java is missing, and what a query
+    failed with if trying again cannot help. Stopping and dying are alike to the next run: it goes on where
+    the tables stand.
+    """
+    clock = clock or SystemClock()
+    health = Health()
+    with hold_lease(config.lake.path) as epoch:
+        run = _Run(config, epoch, clock, health, stop, report or _quiet, show or _quiet)
+        teller = run.teller
+        teller.start()
+        try:
+            with (
+                serve_metrics(config.metrics, lambda: teller.last),
+                open_session(config.master, config.spark_settings, spark, stop) as session,
+            ):
+                if session is not None:
+                    run.run(session)
+        except PlatformError as error:
+            health.has_stopped(error)
+            raise
+        except Exception as error:
+            failure = _describe_crash(error)
+            health.has_stopped(failure)
+            raise failure from error
+        else:
+            health.has_stopped()
+        finally:
+            status = teller.stop()
+    return status
+
+
+def _describe_crash(error: Exception) -> InternalError:
+    """An error that is none of ours: a JVM that is gone, above all, whatever its bridge raises then."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, ConnectionError | EOFError) or type(error).__name__.startswith("Py4J"):
+        return InternalError(
+            f"Spark's Java process is gone ({text}); start the pipeline again, it goes on where it was"
+        )
+    return InternalError(f"the pipeline has failed: {text}")
+
+
+def _quiet(*_: object) -> None:
+    """Nobody is there to be told."""
+
+
+class _Run:
+    """One run of the pipeline, from lease to lease."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        epoch: int,
+        clock: Clock,
+        health: Health,
+        stop: threading.Event,
+        report: Report,
+        show: Show,
+    ) -> None:
+        self.teller = Teller(config.lake, clock, health, self.head, epoch)
+        self._config = config
+        self._epoch = epoch
+        self._clock = clock
+        self._health = health
+        self._stop = stop
+        self._report = report
+        self._show = show
+        self._archive: Supervised | None = None
+
+    def head(self) -> int | None:
+        """Where the server's log stands, as far as the archive query has seen."""
+        query = self._archive.query if self._archive is not None else None
+        return try_head(query) if query is not None else None
+
+    def run(self, session: SparkSession) -> None:
+        """Run to the end. Blocks."""
+        config = self._config
+        with _bus(config, self._clock) as bus, _reader(config) as reader:
+            worker = Worker(config, self._epoch, self._clock, self._health, session, reader)
+            archive = archive_batch(config.lake, self._epoch, self._clock)
+            apply = apply_batch(config.lake, self._epoch, self._clock)
+            if _is_new(config) or config.available_now:
+                self._attempt("start", lambda: self._begin(bus, reader))
+            if self._stop.is_set():
+                return
+            if config.available_now:
+                self._run_once(session, worker, bus, archive, apply)
+            else:
+                self._follow(session, worker, bus, archive, apply)
+
+    def _begin(self, bus: Bus, reader: RecordsReader | None) -> None:
+        config = self._config
+        check_origin(config.lake, bus)
+        if reader is not None and config.snapshot and _is_new(config):
+            self._report("asking for a copy of all records")
+            snapshot.start(config.lake, self._epoch, reader, self._clock)
+
+    def _attempt(self, part: str, work: Callable[[], None]) -> None:
+        """Do something at once, again while time may mend what it fails with: without end if the pipeline is to
+        run on, otherwise a few times.
+        """
+        is_brief = self._config.available_now
+        backoff = Backoff(self._clock, longest_s=_PATIENCE_S if is_brief else _LONGEST_S)
+        while not self._stop.is_set():
+            if not backoff.is_due(part):
+                self._stop.wait(POLL_S)
+                continue
+            check_lease(self._config.lake.path, self._epoch)
+            try:
+                work()
+            except PlatformError as error:
+                tries = backoff.failed(part)
+                most = _MAX_STARTS if isinstance(error, InternalError) else _MAX_TRIES
+                if not self._can_mend(error) or (is_brief and tries >= most):
+                    raise
+                if tries > 1 and isinstance(error, InternalError):
+                    drop_checkpoint(self._config.lake, part, "the query keeps failing")
+                self._health.fails(part, error)
+                self._report(f"trying again: {error.message}")
+            else:
+                self._health.works(part)
+                return
+
+    def _can_mend(self, error: PlatformError) -> bool:
+        """Whether time may mend it. A session that has ended cannot be renewed without a password."""
+        return can_mend(error) and not (isinstance(error, SessionError) and not self._config.bus.username)
+
+    def _run_once(
+        self,
+        session: SparkSession,
+        worker: Worker,
+        bus: Bus,
+        archive: BatchFunction,
+        apply: BatchFunction,
+    ) -> None:
+        config = self._config
+        self._health.is_running()
+        for _ in range(_MAX_ROUNDS):
+            self._report("archiving what the server has")
+            self._attempt(ARCHIVE, lambda: self._archive_once(session, bus, archive))
+            # Starting a query takes seconds, so one that would find nothing is not started.
+            if not self._stop.is_set() and _is_behind(config.lake):
+                self._report("applying what is archived")
+                self._attempt(
+                    APPLY, lambda: drain(start_apply(session, config, apply), self._stop, self._show_applied)
+                )
+            if self._stop.is_set() or not self._read_records(worker):
+                break
+        if not self._stop.is_set():
+            self._report("folding replicas")
+            worker.fold_all(self._show)
+
+    def _archive_once(self, session: SparkSession, bus: Bus, archive: BatchFunction) -> None:
+        try:
+            drain(start_archive(session, self._config, archive), self._stop, self._show_archived)
+        except ReplayIdExpired as error:
+            self._health.fails(ARCHIVE, error)
+            self._report("the server has dropped events that come next; making up for them")
+            self._heal(bus)
+            drain(start_archive(session, self._config, archive), self._stop, self._show_archived)
+
+    def _show_archived(self) -> None:
+        self._show("archived events", self.teller.last.archived, None)
+
+    def _show_applied(self) -> None:
+        status = self.teller.last
+        self._show("applied events", status.archived - status.waiting, status.archived)
+
+    def _read_records(self, worker: Worker) -> bool:
+        """Read what must be read; returns whether anything was that apply has to pass."""
+        has_read = False
+        worker.refresh()
+        while not self._stop.is_set() and (worker.reconcile() or worker.resync(self._show)):
+            if not has_read:
+                self._report("reading records")
+            has_read = True
+        return has_read and (bool(open_resyncs(self._config.lake)) or has_waiting_reads(self._config.lake))
+
+    def _follow(
+        self,
+        session: SparkSession,
+        worker: Worker,
+        bus: Bus,
+        archive: BatchFunction,
+        apply: BatchFunction,
+    ) -> None:
+        config = self._config
+
+        def heal() -> None:
+            self._heal(bus)
+
+        def start(gate: Gate) -> StreamingQuery:
+            check_origin(config.lake, bus)
+            return start_archive(session, config, gate.guard(archive))
+
+        queries = [
+            Supervised(config.lake, ARCHIVE, start, self._clock, self._can_mend, heal),
+            Supervised(
+                config.lake,
+                APPLY,
+                lambda gate: start_apply(session, config, gate.guard(apply)),
+                self._clock,
+                self._can_mend,
+            ),
+        ]
+        self._archive = queries[0]
+        # Not the event of a signal: that begins a time within which the process ends as one that was told to.
+        halt = threading.Event()
+        thread = threading.Thread(target=worker.run, args=(halt,), name="pipeline-worker")
+        self._health.is_running()
+        try:
+            self._check(queries)
+            thread.start()
+            while not self._stop.wait(POLL_S):
+                check_lease(config.lake.path, self._epoch)
+                self._check(queries)
+        finally:
+            halt.set()
+            for each in queries:
+                each.stop()
+            if thread.is_alive():
+                thread.join()
+
+    def _check(self, queries: Sequence[Supervised]) -> None:
+        """Look after each query. Starting one takes seconds, so a stop may come in between."""
+        for each in queries:
+            if self._stop.is_set():
+                return
+            each.check(self._health)
+
+    def _heal(self, bus: Bus) -> None:
+        """Go on although the server no longer has what comes next. Raises ReplayIdExpired if there is no way."""
+        config = self._config
+        # The worker reads records on its own thread meanwhile, and a reader serves one thread.
+        with _reader(config) as reader:
+            if reader is None:
+                raise ReplayIdExpired(
+                    "the server no longer has the events that come next, and without a login records cannot be "
+                    "read instead"
+                )
+            healed = gap_recovery.heal_expired(
+                config.lake, self._epoch, reader, bus, self._clock, config.heal_from
+            )
+        # The stream's own idea of where it was is what has expired; bronze says where to go on.
+        shutil.rmtree(config.lake.checkpoint(ARCHIVE), ignore_errors=True)
+        _log.warning("pipeline.healed", extra={"action": healed.action, "position": healed.position})
+
+
+def _is_new(config: PipelineConfig) -> bool:
+    bronze = try_open_table(config.lake, "bronze")
+    return bronze is None or bronze.committed is None
+
+
+def _is_behind(lake: Lake) -> bool:
+    """Whether bronze reaches further than the manifest."""
+    bronze, applied = try_open_table(lake, "bronze"), try_open_table(lake, manifest.TABLE)
+    if bronze is None or bronze.committed is None:
+        return False
+    return applied is None or applied.committed is None or bronze.committed > applied.committed
+
+
+@contextmanager
+def _bus(config: PipelineConfig, clock: Clock) -> Iterator[Bus]:
+    bus = Bus(config.bus, clock)
+    try:
+        yield bus
+    finally:
+        bus.close()
+
+
+@contextmanager
+def _reader(config: PipelineConfig) -> Iterator[RecordsReader | None]:
+    if not config.has_records:
+        yield None
+        return
+    reader = RecordsReader(config.bus)
+    try:
+        yield reader
+    finally:
+        reader.close()

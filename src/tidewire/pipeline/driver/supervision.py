@@ -1,0 +1,103 @@
+"""Looking after a streaming query: it is started again when it fails with what time may mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidewire.clock import Clock
+from tidewire.errors import (
+    InternalError,
+    LoginFailed,
+    PlatformError,
+    ReplayIdExpired,
+    SessionError,
+    WriteConflict,
+)
+from tidewire.pipeline.driver.checkpoints import drop_checkpoint
+from tidewire.pipeline.driver.queries import Gate, try_failure
+from tidewire.pipeline.lake.tables import Lake
+from tidewire.pipeline.status.health import Health
+from tidewire.pipeline.upkeep.backoff import Backoff
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LONGEST_S = 60.0
+_WELL_S = 10.0
+"""A query that has run for so long is well again."""
+_LEASE_LOST = "no longer holds the lease"
+
+
+class Supervised:
+    """A query that is started again when it fails."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        name: str,
+        start: Callable[[Gate], StreamingQuery],
+        clock: Clock,
+        can_mend: Callable[[PlatformError], bool],
+        heal: Callable[[], None] | None = None,
+    ) -> None:
+        self.query: StreamingQuery | None = None
+        self._lake = lake
+        self._name = name
+        self._start = start
+        self._clock = clock
+        self._can_mend = can_mend
+        self._heal = heal
+        self._gate = Gate()
+        self._backoff = Backoff(clock, longest_s=_LONGEST_S)
+        self._started_s = 0.0
+        self._must_heal = False
+
+    def check(self, health: Health) -> None:
+        """Start the query if it is due; see whether it still runs. Raises what nothing can mend."""
+        if self.query is None:
+            if self._backoff.is_due(self._name):
+                self._try_start(health)
+            return
+        if self.query.isActive:
+            if self._clock.monotonic_s() - self._started_s >= _WELL_S:
+                self._backoff.succeeded(self._name)
+                health.works(self._name)
+            return
+        error = try_failure(self.query) or InternalError(f"the query {self._name} has ended by itself")
+        self.query = None
+        self._fail(error, health)
+
+    def stop(self) -> None:
+        """Stop the query between batches, if it runs."""
+        if self.query is not None:
+            self._gate.stop(self.query)
+
+    def _try_start(self, health: Health) -> None:
+        try:
+            if self._must_heal and self._heal is not None:
+                self._heal()
+                self._must_heal = False
+            self._gate = Gate()
+            self._started_s = self._clock.monotonic_s()
+            self.query = self._start(self._gate)
+        except PlatformError as error:
+            self._fail(error, health)
+
+    def _fail(self, error: PlatformError, health: Health) -> None:
+        if isinstance(error, ReplayIdExpired) and self._heal is not None and not self._must_heal:
+            self._must_heal = True
+        elif not self._can_mend(error):
+            raise error
+        health.fails(self._name, error)
+        if self._backoff.failed(self._name) > 1 and isinstance(error, InternalError):
+            drop_checkpoint(self._lake, self._name, "the query keeps failing")
+
+
+def can_mend(error: PlatformError) -> bool:
+    """Whether time may mend what a query failed with."""
+    if isinstance(error, WriteConflict):
+        return _LEASE_LOST not in error.message
+    if isinstance(error, LoginFailed):
+        return False
+    return error.retryable or isinstance(error, InternalError | SessionError)

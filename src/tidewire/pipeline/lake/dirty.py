@@ -1,0 +1,72 @@
+"""Dirty records: those that an event has left behind what the server has, and what became of reading them.
+
+control.py has the rule by which a record is open. A record that the server refuses to give is closed as failed
+and stays in the replica as it is, stale; a newer event about it, or a call to reconcile the failed ones, opens
+it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow.compute as pc
+
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import (
+    DIRTY_TABLE,
+    DONE,
+    FAILED,
+    OPEN,
+    Dirty,
+    open_dirty,
+    read_control,
+    render_dirty,
+)
+from tidewire.pipeline.lake.tables import DIRTY, Lake, append_rows, open_table, peek_table
+
+WRITER = "dirty"
+
+
+def open_records(lake: Lake) -> dict[str, dict[str, int]]:
+    """By object: the open records and the position of the newest event that calls for reading each."""
+    return {
+        entity: {record_id: dirty.replay_id for record_id, dirty in records.items()}
+        for entity, records in open_dirty(lake).items()
+    }
+
+
+def failed_records(lake: Lake) -> dict[str, dict[str, int]]:
+    """By object: the records that could not be read, as `open_records` has them; since then nothing has asked
+    for them.
+    """
+    table = peek_table(lake, DIRTY_TABLE)
+    if table is None:
+        return {}
+    newest: dict[tuple[str, str], dict[str, int]] = {}
+    rows = read_control(table)
+    failed_ids = pc.unique(rows.filter(pc.equal(rows["state"], FAILED))["record_id"])
+    if not len(failed_ids):
+        return {}
+    rows = rows.filter(pc.is_in(rows["record_id"], failed_ids))
+    for entity, record_id, replay_id, state in zip(
+        *(rows[name].to_pylist() for name in ("entity", "record_id", "replay_id", "state")), strict=True
+    ):
+        known = newest.setdefault((entity, record_id), {})
+        known[state] = max(replay_id, known.get(state, -1))
+    found: dict[str, dict[str, int]] = {}
+    for (entity, record_id), known in newest.items():
+        failed = known.get(FAILED, -1)
+        if failed > known.get(DONE, -1) and failed >= known.get(OPEN, -1):
+            found.setdefault(entity, {})[record_id] = failed
+    return found
+
+
+def mark(lake: Lake, epoch: int, now_ms: int, records: Iterable[Dirty], state: str) -> None:
+    """Note the state of records, and let the manifest count them. Raises WriteConflict."""
+    rows = render_dirty(records, now_ms, state)
+    if not rows.num_rows:
+        return
+    with manifest.lock:
+        table = open_table(lake, DIRTY_TABLE, DIRTY)
+        append_rows(table, rows, None, epoch, WRITER)
+        manifest.append(lake, epoch, now_ms, cause=WRITER, versions={DIRTY_TABLE: table.delta.version()})

@@ -1,0 +1,123 @@
+"""One driver per lake: a lock that dies with its process, and a number that tells drivers apart.
+
+`<lake>/_lease` is locked for as long as the holder lives; its content, the epoch, rises with each holder
+and is written into every commit. The lock is the operating system's, so a killed driver leaves no lease
+behind. It guards drivers on one machine or on a file system with working locks. Beyond that, and where
+somebody has taken the file away to pass over a driver that hangs, the epoch does: the newer driver's is higher
+than any that a table or the status names, and each table that it has written to refuses the older one's commits.
+A driver that finds another file in the place of its own has been passed over, whatever its number.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidewire.errors import StoreLocked, WriteConflict
+from tidewire.pipeline.lake.tables import Lake, try_open_table
+
+FILE = "_lease"
+_TRIES = 5
+_PAUSE_S = 0.1
+_TABLES = ("bronze", "schemas", "manifest", "dead_letter", "control/dirty", "control/resync")
+_GROUPS = ("history", "reads", "replica", "usage")
+_STATUS_FILE = "status.json"
+"""Of status.py, which imports this module."""
+_held: dict[tuple[str, int], os.stat_result] = {}
+"""The files that this process holds locked, by lake and epoch."""
+
+
+@contextmanager
+def hold_lease(lake_path: str) -> Iterator[int]:
+    """Hold the lake's lease and yield the new epoch. Raises StoreLocked if another driver has it."""
+    os.makedirs(lake_path, exist_ok=True)
+    path = os.path.join(lake_path, FILE)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        # Whoever asks for the status looks whether the lock is free, and so has it for a moment.
+        for attempt in range(_TRIES):
+            if _try_lock(descriptor, fcntl.LOCK_EX):
+                break
+            if attempt == _TRIES - 1:
+                raise StoreLocked(
+                    f"another pipeline is running on {lake_path}; stop it first", path=path, lake=lake_path
+                )
+            threading.Event().wait(_PAUSE_S)
+        text = os.pread(descriptor, 32, 0).strip()
+        epoch = (int(text) if text.isdigit() else _newest_epoch(Lake(lake_path))) + 1
+        # Fixed width, so that a crash inside the write cannot leave digits of two numbers.
+        os.pwrite(descriptor, b"%020d\n" % epoch, 0)
+        os.fsync(descriptor)
+        _held[lake_path, epoch] = os.fstat(descriptor)
+        try:
+            yield epoch
+        finally:
+            _held.pop((lake_path, epoch), None)
+    finally:
+        os.close(descriptor)
+
+
+def check_lease(lake_path: str, epoch: int) -> None:
+    """Raises WriteConflict if a newer driver has taken the lake over."""
+    try:
+        with open(os.path.join(lake_path, FILE), "rb") as file:
+            text = file.read(32).strip()
+            found = os.fstat(file.fileno())
+    except OSError:
+        return
+    held = _held.get((lake_path, epoch))
+    if text.isdigit() and int(text) > epoch:
+        raise WriteConflict(
+            f"a newer driver, of epoch {int(text)}, has taken over {lake_path}; this one, of epoch {epoch}, no longer "
+            "holds the lease and writes nothing",
+            lake=lake_path,
+        )
+    if held is not None and not os.path.samestat(held, found):
+        raise WriteConflict(
+            f"another driver has taken over {lake_path} with a lease of its own; this one, of epoch {epoch}, no longer "
+            "holds the lease and writes nothing",
+            lake=lake_path,
+        )
+
+
+def is_held(lake_path: str) -> bool:
+    """Whether a driver holds the lake's lease."""
+    try:
+        descriptor = os.open(os.path.join(lake_path, FILE), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not _try_lock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _newest_epoch(lake: Lake) -> int:
+    """The highest epoch that a table or the status names: what the lease said before it was lost. A driver that
+    has committed nothing stands in the status alone.
+    """
+    names = [*_TABLES, *(name for group in _GROUPS for name in lake.names(group))]
+    tables = (try_open_table(lake, name) for name in names)
+    return max([_told_epoch(lake), *(table.epoch for table in tables if table is not None)])
+
+
+def _told_epoch(lake: Lake) -> int:
+    try:
+        with open(os.path.join(lake.path, _STATUS_FILE), "rb") as file:
+            told = json.load(file)
+    except (OSError, ValueError):
+        return 0
+    epoch = told.get("epoch") if isinstance(told, dict) else None
+    return epoch if isinstance(epoch, int) else 0

@@ -1,0 +1,467 @@
+"""The heart of the replica: what a run of changes makes of records. Pure; readers and maintenance share it.
+
+Changes of a record are ordered by position, then by their number in the transaction; what was read through
+the records API at a position comes after the events there. Create, undelete and a read give the whole row;
+update sets what it names; delete, gap delete and a read that found nothing delete, which leaves the row with
+its last values, marked. Any other gap, and an event that did not decode, make the row stale: it is known to
+be behind until a whole row comes. An overflow makes every row of the object stale, a wildcard event empties
+its columns in every row, both in their place in the order. No event is left out, whatever was read when:
+a read finds its place by its position.
+
+An update of a record without a living row makes no row, since its other columns are unknown. It is told in
+`lost`, as are text differences that do not fit and values that a column's new type cannot hold, as far as no
+later whole row has made up for them. Such a value is null, and its row not stale for that: whether it was
+lost on the server too, only reading the object again can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewire.ids import EMPTY_ID
+from tidewire.pipeline.lake.columns import (
+    COMMIT_MS,
+    DELETED,
+    RECORD_ID,
+    REPLAY_ID,
+    STALE,
+    Kind,
+    Native,
+    convert,
+    fits,
+    kind_of,
+    kinds_of,
+    old_column,
+    old_columns,
+    parse_column,
+    render_column,
+    replica_schema,
+)
+from tidewire.pipeline.replicas.differences import try_patch
+
+READ, MISSING = "READ", "MISSING"
+FULL_ROWS = frozenset({"CREATE", "UNDELETE", READ})
+DELETES = frozenset({"DELETE", "GAP_DELETE", MISSING})
+"""A gap delete says all there is to say: the record is gone."""
+READS = frozenset({READ, MISSING})
+DIFFERENCE = "diff"
+UNKNOWN = "unknown"
+WILDCARD = "wildcard"
+SCHEMA_UNKNOWN, PAYLOAD_INVALID, TYPE_UNKNOWN = "schema_unknown", "payload_invalid", "change_type_unknown"
+UNDECODED = frozenset({SCHEMA_UNKNOWN, PAYLOAD_INVALID, TYPE_UNKNOWN})
+"""Problems that only a retry, or reading the record again, can solve."""
+
+
+def is_about_all(record_id: str) -> bool:
+    """Whether what stands in place of an id means every record of the object: a wildcard or the empty id."""
+    return record_id.endswith("*") or record_id == EMPTY_ID
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Something that a record's row lacks. `reason` is a short stable word."""
+
+    record_id: str
+    replay_id: int
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Rows of a replica, and what they lack."""
+
+    rows: pa.Table
+    lost: list[Lost]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row of history or reads, as far as folding looks at it."""
+
+    record_id: str
+    replay_id: int
+    sequence: int
+    change_type: str
+    commit_ms: int
+    changed: Sequence[str]
+    values_json: str | None
+    problem: str | None
+    schema_id: str = ""
+
+    @property
+    def order(self) -> tuple[int, bool, int]:
+        """Its place among the changes of its record."""
+        return self.replay_id, self.change_type in READS, self.sequence
+
+    @property
+    def is_general(self) -> bool:
+        """Whether it speaks of all records of the object."""
+        return is_about_all(self.record_id)
+
+
+class RecordState:
+    """One record while its changes are folded. `values` holds the columns that are not null."""
+
+    __slots__ = (
+        "commit_ms",
+        "exists",
+        "is_deleted",
+        "is_stale",
+        "lost",
+        "record_id",
+        "replay_id",
+        "sources",
+        "values",
+    )
+
+    def __init__(self, record_id: str) -> None:
+        self.record_id = record_id
+        self.replay_id = 0
+        self.commit_ms = 0
+        self.values: dict[str, Native] = {}
+        self.exists = False
+        self.is_deleted = False
+        self.is_stale = False
+        self.lost: dict[str, Lost] = {}
+        self.sources: dict[str, str] = {}
+
+
+class Folder:
+    """Folds changes into records whose columns have the given types; `retyped` are the types that columns with
+    old columns have by each schema.
+    """
+
+    def __init__(self, kinds: Mapping[str, Kind], retyped: Mapping[str, Mapping[str, Kind]]) -> None:
+        self._kinds = kinds
+        self._retyped = retyped
+        self._old = old_columns(kinds)
+
+    def fold(self, state: RecordState, step: Step) -> None:
+        """Take one change of the record, in order."""
+        if step.is_general:
+            self._fold_general(state, step)
+        elif step.change_type in DELETES:
+            state.lost.clear()
+            if step.change_type != MISSING or state.exists:
+                state.exists = state.is_deleted = True
+                state.is_stale = False
+                self._move(state, step)
+        elif step.problem is not None:
+            state.is_stale = True
+        elif step.change_type in FULL_ROWS:
+            state.exists, state.is_deleted, state.is_stale = True, False, False
+            state.values = {} if step.change_type == "CREATE" else self._old_values(state, step.schema_id)
+            state.lost.clear()
+            self._move(state, step)
+            self._set_all(state, step, orjson.loads(step.values_json or "{}"))
+        elif step.change_type != "UPDATE":
+            state.is_stale = True
+        elif not state.exists:
+            self._lose(state, step, UNKNOWN, "an update of a record whose creation was never seen")
+        elif state.is_deleted:
+            self._lose(state, step, UNKNOWN, "an update of a record that is deleted")
+        else:
+            self._move(state, step)
+            self._set_all(state, step, orjson.loads(step.values_json or "{}"))
+
+    def load(self, state: RecordState, columns: Mapping[str, tuple[Kind, Native]]) -> None:
+        """Begin with a row of the base, whose columns may have other types."""
+        for name, (kind, value) in columns.items():
+            if value is None:
+                continue
+            current = self._kinds.get(name)
+            if current is kind:
+                state.values[name] = value
+            elif current is not None:
+                self._set_converted(state, name, value, kind, current, state.replay_id)
+
+    def _fold_general(self, state: RecordState, step: Step) -> None:
+        if not state.exists or state.is_deleted:
+            return
+        if step.problem == "wildcard":
+            for name in step.changed:
+                state.values.pop(name, None)
+                state.lost.pop(name, None)
+                if self._kinds.get(name) is Kind.TRUTH:
+                    state.values[name] = False
+        else:
+            state.is_stale = True
+
+    def _move(self, state: RecordState, step: Step) -> None:
+        state.replay_id = step.replay_id
+        state.commit_ms = step.commit_ms
+
+    def _lose(self, state: RecordState, step: Step, reason: str, detail: str) -> None:
+        state.is_stale = True
+        state.lost[reason] = Lost(state.record_id, step.replay_id, reason, detail)
+
+    def _set_all(self, state: RecordState, step: Step, values: Mapping[str, Any]) -> None:
+        kinds = self._kinds
+        for name, value in values.items():
+            kind = kinds.get(name)
+            if value is None:
+                state.values.pop(name, None)
+                state.lost.pop(name, None)
+                self._clear_old(state, name, step.schema_id)
+            elif kind is None:
+                continue
+            elif isinstance(value, dict):
+                self._patch(state, step, name, value.get(DIFFERENCE))
+            elif name in self._old and (old := self._old_kind(name, step.schema_id)) is not None:
+                self._set_converted(state, name, value, old, kind, step.replay_id, step.schema_id)
+            elif fits(value, kind):
+                state.values[name] = value
+                state.lost.pop(name, None)
+            else:
+                self._set_converted(state, name, value, None, kind, step.replay_id, step.schema_id)
+
+    def _old_kind(self, name: str, schema_id: str) -> Kind | None:
+        """The type that a column had by a schema, if it is an old one: a time and a number look the same as Avro
+        sends them. An old column is named for one schema, and others before it may have had its type.
+        """
+        wanted = old_column(name, schema_id)
+        named = next((kind for old_name, kind in self._old[name] if old_name == wanted), None)
+        if named is not None:
+            return named
+        kind = self._retyped.get(schema_id, {}).get(name)
+        return None if kind is self._kinds[name] else kind
+
+    def _clear_old(self, state: RecordState, name: str, schema_id: str) -> None:
+        """A column was set to null; if its type was still the old one then, so was its old column."""
+        for old_name, old_kind in self._old.get(name, ()):
+            if self._is_of(state, name, old_name, old_kind, schema_id):
+                state.values.pop(old_name, None)
+
+    def _old_values(self, state: RecordState, schema_id: str) -> dict[str, Native]:
+        """What a record had before types changed, and keeps when its whole row comes by a later schema."""
+        return {
+            old_name: state.values[old_name]
+            for name, columns in self._old.items()
+            for old_name, old_kind in columns
+            if old_name in state.values and not self._is_of(state, name, old_name, old_kind, schema_id)
+        }
+
+    def _is_of(self, state: RecordState, name: str, old_name: str, old_kind: Kind, schema_id: str) -> bool:
+        """Whether a column's type by this schema was the one that its old column has."""
+        return bool(schema_id) and (
+            state.sources.get(old_name) == schema_id or self._old_kind(name, schema_id) is old_kind
+        )
+
+    def _patch(self, state: RecordState, step: Step, name: str, difference: object) -> None:
+        old = state.values.get(name)
+        new = try_patch(old, difference) if isinstance(old, str) and isinstance(difference, str) else None
+        if new is not None:
+            state.values[name] = new
+            return
+        state.is_stale = True
+        state.lost[name] = Lost(
+            state.record_id,
+            step.replay_id,
+            "difference",
+            f"the text difference of {name} does not lead from the text the replica has to the one it names",
+        )
+
+    def _set_converted(
+        self,
+        state: RecordState,
+        name: str,
+        value: Native,
+        old: Kind | None,
+        new: Kind,
+        replay_id: int,
+        schema_id: str = "",
+    ) -> None:
+        """Set a column from a value of another type; an old column of that type keeps it."""
+        for old_name, old_kind in self._old.get(name, ()):
+            if old_kind is old or (old is None and fits(value, old_kind)):
+                state.values[old_name] = value
+                state.sources[old_name] = schema_id
+                old = old_kind
+                break
+        converted = convert(value, old or kind_of(value), new)
+        if converted is not None:
+            state.values[name] = converted
+            state.lost.pop(name, None)
+            return
+        state.values.pop(name, None)
+        detail = f"the value of {name} has no equal as {new.value}"
+        state.lost[name] = Lost(state.record_id, replay_id, "value_lost", detail)
+
+
+def fold_records(
+    base: pa.Table | None,
+    changes: pa.Table,
+    kinds: Mapping[str, Kind],
+    through: int,
+    retyped: Mapping[str, Mapping[str, Kind]] | None = None,
+) -> Folded:
+    """The rows of all records in `base` and `changes` as of a position.
+
+    `base` holds rows of the replica; `changes` rows of HISTORY or READS of some of the records and of others,
+    in any order, and all rows about every record of the object, none of them in the base already. Of the
+    changes only those at or below `through` count, and of reads those that are settled by then.
+    """
+    generals, by_record = _sort_steps(parse_steps(changes, through))
+    rows: list[pa.Table] = []
+    states: dict[str, RecordState] = {}
+    lost: list[Lost] = []
+    folder = Folder(kinds, retyped or {})
+    if base is not None and base.num_rows:
+        is_touched = pc.is_in(base[RECORD_ID], pa.array(sorted(by_record), pa.string()))
+        touched = base.filter(is_touched)
+        untouched = base.filter(pc.invert(is_touched))
+        if any(kinds.get(name, kind) is not kind for name, kind in kinds_of(base.schema).items()):
+            touched, untouched = base, base.slice(0, 0)
+        if untouched.num_rows:
+            rows.append(_pass(untouched, kinds, generals))
+        states = _load_states(touched, folder)
+    for record_id, steps in by_record.items():
+        state = states.get(record_id)
+        if state is None:
+            state = states[record_id] = RecordState(record_id)
+        merged = sorted([*steps, *generals], key=attrgetter("order")) if generals else steps
+        for step in merged:
+            folder.fold(state, step)
+    for record_id, state in states.items():
+        if generals and record_id not in by_record:
+            for step in generals:
+                folder.fold(state, step)
+        lost += state.lost.values()
+    rows.append(render_states([state for state in states.values() if state.exists], kinds))
+    return Folded(pa.concat_tables(rows), lost)
+
+
+def counting(changes: pa.Table, through: int) -> pa.ChunkedArray:
+    """Which rows of HISTORY or READS count at a position: an event is settled where it stands."""
+    settled = changes["replay_id"]
+    if "settled" in changes.schema.names:
+        settled = pc.max_element_wise(settled, changes["settled"])
+    found: pa.ChunkedArray = pc.less_equal(settled, through)
+    return found
+
+
+def parse_steps(changes: pa.Table, through: int) -> Iterator[Step]:
+    """The changes that count at a position, in the order of their rows."""
+    rows = changes.filter(counting(changes, through))
+    columns = (
+        rows[name].to_pylist() for name in ("record_id", "replay_id", "sequence", "change_type", "commit_ms")
+    )
+    more = (rows[name].to_pylist() for name in ("changed", "values_json", "problem", "schema_id"))
+    for (
+        record_id,
+        replay_id,
+        sequence,
+        change_type,
+        commit_ms,
+        changed,
+        values_json,
+        problem,
+        schema_id,
+    ) in zip(*columns, *more, strict=True):
+        yield Step(
+            record_id,
+            replay_id,
+            sequence or 0,
+            change_type or "",
+            commit_ms or 0,
+            changed or (),
+            values_json,
+            problem,
+            schema_id or "",
+        )
+
+
+def _sort_steps(steps: Iterable[Step]) -> tuple[list[Step], dict[str, list[Step]]]:
+    """Those about every record, and the others by record, both in order."""
+    generals: list[Step] = []
+    by_record: dict[str, list[Step]] = {}
+    for step in steps:
+        if step.is_general:
+            generals.append(step)
+        else:
+            by_record.setdefault(step.record_id, []).append(step)
+    for found in (generals, *by_record.values()):
+        if len(found) > 1:
+            found.sort(key=attrgetter("order"))
+            retried = find_retried(found)
+            if retried:
+                found[:] = [step for i, step in enumerate(found) if i not in retried]
+    return generals, by_record
+
+
+def find_retried(steps: Sequence[Step]) -> set[int]:
+    """Where the rows stand of events that did not decode at first and later did: such an event has two rows
+    about a record, and the one that did not decode does not know its number in the transaction.
+    """
+    if all(step.problem is None for step in steps):
+        return set()
+    good = {
+        (step.record_id, step.replay_id)
+        for step in steps
+        if step.problem not in UNDECODED and step.change_type not in READS
+    }
+    return {
+        i
+        for i, step in enumerate(steps)
+        if step.problem in UNDECODED and (step.record_id, step.replay_id) in good
+    }
+
+
+def _pass(rows: pa.Table, kinds: Mapping[str, Kind], generals: Sequence[Step]) -> pa.Table:
+    """Rows that only changes about every record concern, column by column."""
+    living = pc.invert(rows[DELETED])
+    nulled = {name for step in generals if step.problem == "wildcard" for name in step.changed}
+    is_stale = any(step.problem != "wildcard" for step in generals)
+    columns: list[pa.ChunkedArray | pa.Array] = []
+    schema = replica_schema(kinds)
+    for field in schema:
+        present = field.name in rows.schema.names
+        column = rows[field.name] if present else pa.nulls(rows.num_rows, field.type)
+        if field.name in nulled:
+            columns.append(pc.if_else(living, emptied(field.type), column))
+        elif field.name == STALE and is_stale:
+            columns.append(pc.or_(rows[STALE], living))
+        else:
+            columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def emptied(kind: pa.DataType) -> pa.Scalar:
+    """What a column holds whose values were all lost: a checkbox is then not checked."""
+    return pa.scalar(False if pa.types.is_boolean(kind) else None, kind)
+
+
+def _load_states(rows: pa.Table, folder: Folder) -> dict[str, RecordState]:
+    kinds = kinds_of(rows.schema)
+    columns = [(name, kind, parse_column(rows[name], kind)) for name, kind in kinds.items()]
+    columns = [column for column in columns if any(value is not None for value in column[2])]
+    own = [rows[name].to_pylist() for name in (RECORD_ID, REPLAY_ID, COMMIT_MS, DELETED, STALE)]
+    states: dict[str, RecordState] = {}
+    for i, (record_id, replay_id, commit_ms, is_deleted, is_stale) in enumerate(zip(*own, strict=True)):
+        state = states[record_id] = RecordState(record_id)
+        state.replay_id, state.commit_ms = replay_id, commit_ms
+        state.exists, state.is_deleted, state.is_stale = True, is_deleted, is_stale
+        folder.load(state, {name: (kind, values[i]) for name, kind, values in columns})
+    return states
+
+
+def render_states(states: Sequence[RecordState], kinds: Mapping[str, Kind]) -> pa.Table:
+    """Records as Arrow rows of a replica."""
+    arrays = [
+        pa.array([state.record_id for state in states], pa.string()),
+        pa.array([state.replay_id for state in states], pa.int64()),
+        pa.array([state.commit_ms for state in states], pa.int64()),
+        pa.array([state.is_deleted for state in states], pa.bool_()),
+        pa.array([state.is_stale for state in states], pa.bool_()),
+    ]
+    values = [state.values for state in states]
+    arrays += [render_column([row.get(name) for row in values], kind) for name, kind in kinds.items()]
+    return pa.Table.from_arrays(arrays, schema=replica_schema(kinds))

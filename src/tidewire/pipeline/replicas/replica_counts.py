@@ -1,0 +1,81 @@
+"""How many records a replica has, without looking at their values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewire.pipeline.lake.columns import DELETED, RECORD_ID, STALE, replica_schema
+from tidewire.pipeline.lake.tables import READS, read_file
+from tidewire.pipeline.replicas.fold import WILDCARD, counting, fold_records
+from tidewire.pipeline.replicas.view import ReplicaView, is_general
+
+_NARROW = pa.schema([field for field in READS if field.name not in ("values_json", "enriched_json")])
+_KEYS = pa.schema([replica_schema({}).field(name) for name in (RECORD_ID, DELETED, STALE)])
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """Rows of one replica, and how far its base has come."""
+
+    entity: str
+    live: int
+    deleted: int
+    stale: int
+    base_position: int
+    pending: int
+
+
+def count_replica(view: ReplicaView) -> ReplicaStatus:
+    """Count an object's rows at a row of the manifest. `pending` are the changes that its base lacks; a row
+    whose text difference does not fit counts as stale only once that is known (control/dirty).
+    """
+    changes = _read_narrow(view)
+    touched = pc.unique(changes.filter(pc.invert(is_general(changes)))["record_id"])
+    generals = changes.filter(is_general(changes))["problem"]
+    is_all_stale = bool(pc.any(pc.not_equal(generals, WILDCARD)).as_py())
+    live = deleted = stale = 0
+    base = [replica_schema({}).empty_table()]
+    for path in view.base_files():
+        keys = read_file(path, _KEYS)
+        is_touched = pc.is_in(keys[RECORD_ID], touched)
+        if pc.any(is_touched).as_py():
+            rows = read_file(path, replica_schema({}))
+            base.append(rows.filter(is_touched))
+        rest = keys.filter(pc.invert(is_touched))
+        gone = _count(rest[DELETED])
+        deleted += gone
+        live += rest.num_rows - gone
+        stale += rest.num_rows - gone if is_all_stale else _count(rest[STALE])
+    folded = fold_records(pa.concat_tables(base), changes, {}, view.position).rows
+    gone = _count(folded[DELETED])
+    return ReplicaStatus(
+        view.entity,
+        live + folded.num_rows - gone,
+        deleted + gone,
+        stale + _count(folded[STALE]),
+        view.base_position,
+        changes.num_rows,
+    )
+
+
+def _read_narrow(view: ReplicaView) -> pa.Table:
+    parts = [READS.empty_table()]
+    for paths, first in (
+        (view.history_files(), view.base_position + 1),
+        (view.reads_files(), view.base_position),
+    ):
+        for path in paths:
+            rows = read_file(path, _NARROW)
+            rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
+            empty = pa.nulls(rows.num_rows, pa.string())
+            arrays = [rows[name] if name in _NARROW.names else empty for name in READS.names]
+            parts.append(pa.Table.from_arrays(arrays, schema=READS))
+    changes = pa.concat_tables(parts)
+    return changes.filter(counting(changes, view.position))
+
+
+def _count(flags: pa.ChunkedArray) -> int:
+    return int(pc.sum(flags).as_py() or 0)

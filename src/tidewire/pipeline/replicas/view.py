@@ -1,0 +1,259 @@
+"""What a reader of one object takes from the lake at a row of the manifest, and the fold of it.
+
+A replica is not a table but a reading: base, history and reads folded (manifest.py says which rows). Other
+engines see the base alone, which is a plain Delta table that holds everything up to its own position. A
+deleted record keeps its row, marked `_deleted`, with its last values; `_stale` marks a row that is known to
+be behind.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewire.errors import ConfigInvalid, LogCorrupt, ObjectUnknown, ReplayIdExpired
+from tidewire.ids import EMPTY_ID
+from tidewire.pipeline.lake.columns import RECORD_ID, Kind, bucket_of, kinds_of, replica_schema
+from tidewire.pipeline.lake.manifest import (
+    NO_POSITION,
+    AtNumber,
+    ManifestRow,
+    Moment,
+    kinds_of_state,
+    newest,
+    retyped_kinds,
+    try_first_number,
+)
+from tidewire.pipeline.lake.spans import Span
+from tidewire.pipeline.lake.tables import (
+    READS,
+    Lake,
+    OpenTable,
+    arrow_schema,
+    list_files,
+    load_schemas,
+    peek_table,
+    read_file,
+    read_rows,
+    try_open_table,
+)
+from tidewire.pipeline.replicas.fold import Folded, counting, fold_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+BUCKETS = "tidewire.buckets"
+GROUP = "_group"
+ROWS_PER_GROUP = 20_000
+IS_GENERAL = f"(record_id LIKE '%*' OR record_id = '{EMPTY_ID}')"
+"""The rows of `is_general`, in SQL."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """What is needed to read one object at one row of the manifest; `retyped` is as `retyped_kinds` gives it."""
+
+    lake: Lake
+    entity: str
+    position: int
+    base: OpenTable | None
+    base_position: int
+    kinds: Mapping[str, Kind]
+    retyped: Mapping[str, Mapping[str, Kind]] = field(default_factory=dict)
+
+    def history_files(self) -> list[str]:
+        """The history files with rows above the base and at or below the position."""
+        return self._files("history", Span(self.base_position, self.position))
+
+    def reads_files(self) -> list[str]:
+        """The files of reads with rows at or above the base position."""
+        return self._files("reads", Span(self.base_position - 1, self.position))
+
+    def base_files(self, ids: Iterable[str] | None = None) -> list[str]:
+        """The files of the base that may have these records, or all."""
+        if self.base is None:
+            return []
+        paths = self.base.delta.file_uris()
+        buckets = self.base.delta.metadata().configuration.get(BUCKETS)
+        if ids is None or buckets is None:
+            return paths
+        wanted = {f"_bucket={bucket_of(record_id, int(buckets))}" for record_id in ids}
+        return [path for path in paths if os.path.basename(os.path.dirname(path)) in wanted]
+
+    def _files(self, group: str, span: Span) -> list[str]:
+        table = peek_table(self.lake, f"{group}/{self.entity}")
+        if table is None:
+            return []
+        return [os.path.join(self.lake.table(table.name), path) for path in list_files(table, span)]
+
+
+def open_view(lake: Lake, entity: str, as_of: Moment | None = None) -> ReplicaView:
+    """How to read an object at the newest row of the manifest, or at the newest at or before `as_of`.
+
+    Raises ObjectUnknown if the lake has nothing of this object there, ReplayIdExpired if it had and
+    maintenance has taken it away, ConfigInvalid for a row that is not there yet.
+    """
+    row = find_moment(lake, as_of)
+    state = row.entities.get(entity)
+    if state is None:
+        known = ", ".join(row.entities) or "no object"
+        raise ObjectUnknown(
+            f"the lake holds nothing of {entity} at replay id {row.position}; it has {known}", entity=entity
+        )
+    name = f"replica/{entity}"
+    version = row.table_versions.get(name)
+    base = _open_base(lake, name, version) if version is not None else None
+    texts = load_schemas(lake)
+    kinds = kinds_of_state(state, texts)
+    if base is not None:
+        kinds = {**kinds_of(arrow_schema(base)), **kinds}
+    base_position = state.base_position if base is not None else NO_POSITION
+    retyped = retyped_kinds(entity, kinds, texts)
+    return ReplicaView(lake, entity, row.position, base, base_position, kinds, retyped)
+
+
+def find_moment(lake: Lake, as_of: Moment | None = None) -> ManifestRow:
+    """The row of the manifest that a moment is read at. Raises as `open_view` does."""
+    row = newest(lake, as_of)
+    # Rows without a position are from before the first copy: nothing of any replay id is in them.
+    if row is None or (row.position == NO_POSITION and isinstance(as_of, int)):
+        first = try_first_number(lake)
+        if first is None:
+            raise ObjectUnknown(f"nothing has been applied to the lake {lake.path} yet")
+        if first > 1:
+            raise ReplayIdExpired(f"the lake {lake.path} no longer keeps moments as old as that")
+        raise ObjectUnknown(f"that is before the lake {lake.path} begins: its manifest has no row so early")
+    if isinstance(as_of, AtNumber) and row.number != as_of.number:
+        raise ConfigInvalid(
+            f"the manifest has no row {as_of.number}; the newest is {row.number}", setting="manifest"
+        )
+    return row
+
+
+def _open_base(lake: Lake, name: str, version: int) -> OpenTable:
+    try:
+        base = try_open_table(lake, name, version)
+    except LogCorrupt:
+        # Its commits may have been cleaned away; a log that cannot be read at all raises here.
+        try_open_table(lake, name)
+        base = None
+    if base is None or not all(os.path.exists(path) for path in base.delta.file_uris()):
+        raise ReplayIdExpired(f"the lake no longer keeps version {version} of {name}", table=name)
+    return base
+
+
+def fold_view(view: ReplicaView, ids: set[str] | None = None, extra: pa.Table | None = None) -> Folded:
+    """Fold a view, for some records or all; `extra` are rows of history that are not committed yet."""
+    through = view.position
+    changes = read_changes(view, ids)
+    if extra is not None and extra.num_rows:
+        changes = pa.concat_tables([changes, extra], promote_options="default")
+        through = max(through, pc.max(extra["replay_id"]).as_py())
+    return fold_records(read_base(view, ids), changes, view.kinds, through, view.retyped)
+
+
+def read_base(view: ReplicaView, ids: set[str] | None = None) -> pa.Table | None:
+    """Rows of the base: those of the given records, or all."""
+    if view.base is None:
+        return None
+    schema = replica_schema(kinds_of(arrow_schema(view.base)))
+    parts = [schema.empty_table()]
+    wanted = None if ids is None else pa.array(sorted(ids), pa.string())
+    for path in view.base_files(ids):
+        rows = read_file(path, schema)
+        parts.append(rows if wanted is None else rows.filter(pc.is_in(rows[RECORD_ID], wanted)))
+    return pa.concat_tables(parts)
+
+
+def read_changes(view: ReplicaView, ids: set[str] | None = None) -> pa.Table:
+    """Rows of history and reads (with the columns of READS) that count for a view: those of the given
+    records and those about every record, or all.
+    """
+    parts = [READS.empty_table()]
+    parts += [_above(read_file(path, READS), view.base_position + 1) for path in view.history_files()]
+    parts += [_above(read_file(path, READS), view.base_position) for path in view.reads_files()]
+    if ids is not None:
+        wanted = pa.array(sorted(ids), pa.string())
+        parts = [part.filter(pc.or_(pc.is_in(part["record_id"], wanted), is_general(part))) for part in parts]
+    rows = pa.concat_tables(parts)
+    return rows.filter(counting(rows, view.position))
+
+
+def _above(rows: pa.Table, first: int) -> pa.Table:
+    return rows.filter(pc.greater_equal(rows["replay_id"], first))
+
+
+def is_general(rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows of history speak of all records of their object."""
+    found: pa.ChunkedArray = pc.or_(
+        pc.ends_with(rows["record_id"], "*"), pc.equal(rows["record_id"], EMPTY_ID)
+    )
+    return found
+
+
+def whole(view: ReplicaView) -> ReplicaView:
+    """The same without a base: everything there is of the object."""
+    return replace(view, base=None, base_position=NO_POSITION)
+
+
+def read_spark_changes(spark: SparkSession, view: ReplicaView) -> DataFrame | None:
+    """What `read_changes` reads, as a DataFrame; None if there are no files."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    parts: list[DataFrame] = []
+    for files, first in (
+        (view.history_files(), view.base_position + 1),
+        (view.reads_files(), view.base_position),
+    ):
+        if files:
+            rows = spark.read.schema(from_arrow_schema(READS)).parquet(*files)
+            parts.append(rows.where(rows["replay_id"] >= first))
+    if not parts:
+        return None
+    rows = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    return rows.where(f"coalesce(greatest(settled, replay_id), replay_id) <= {view.position}")
+
+
+def read_generals(changes: DataFrame) -> pa.Table:
+    """The changes about every record, brought to the driver: they are few, and each group needs them."""
+    rows = changes.where(IS_GENERAL).select(READS.names).toArrow()
+    return rows.cast(READS)
+
+
+def group_key(column: str, groups: int) -> Column:
+    """Which group a record is folded in."""
+    from pyspark.sql import functions as f
+
+    return f.crc32(f.col(column).cast("binary")) % groups
+
+
+def count_groups(view: ReplicaView) -> int:
+    """How many groups to fold a view in, so that each fits an executor's memory with ease."""
+    rows = 0
+    for name in ("history", "reads"):
+        table = peek_table(view.lake, f"{name}/{view.entity}")
+        if table is not None:
+            actions = pa.table(table.delta.get_add_actions(flatten=True))
+            rows += sum(actions["num_records"].to_pylist()) if actions.num_rows else 0
+    return max(2, rows // ROWS_PER_GROUP)
+
+
+def fold_limit(lake: Lake, entity: str, position: int) -> int:
+    """Up to where a base may reach, at most to `position`: no read may lie across its end, with the fence
+    below and settled above, because a base can neither hold such a read nor be read together with it.
+    """
+    table = peek_table(lake, f"reads/{entity}")
+    if table is None:
+        return position
+    reads = read_rows(table, ["replay_id", "settled"])
+    while True:
+        across = pc.and_(pc.less(reads["replay_id"], position), pc.greater(reads["settled"], position))
+        lowest: int | None = pc.min(reads.filter(across)["replay_id"]).as_py()
+        if lowest is None:
+            return position
+        position = lowest

@@ -1,0 +1,202 @@
+"""Replay from an archive, then from the bus: one stream of the same rows, whoever still has them.
+
+The archive is the table `bronze` of a lake. It holds every event of the channel after the position that its
+first row follows, up to the position of its last commit, but for holes: what the server had dropped before it
+was archived (healing.py). What lies in there is read from its files, also if the server has dropped it long ago,
+and everything else from the server, which refuses what lies in a hole. Payloads are the bytes that came from the
+bus, so a reader cannot tell the two apart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewire.errors import ConfigInvalid
+from tidewire.pipeline.lake.spans import START, Span
+from tidewire.pipeline.lake.tables import Lake, OpenTable, list_files, read_file, try_open_table
+from tidewire.pipeline.source.offsets import Offset
+from tidewire.pipeline.source.plans import ArchivePartition, BusPlanner, ExportPlanner, Partition
+
+HOLES = "tidewire.holes"
+"""The property of bronze that lists its holes, as pairs of the positions before and at their ends."""
+_POSITIONS = pa.schema([("replay_id", pa.int64())])
+_TIMES = pa.schema([("replay_id", pa.int64()), ("commit_ms", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What a lake's bronze holds as of one commit: every event of its channel after `floor`, up to `through`,
+    except in the holes.
+    """
+
+    bronze: OpenTable
+    floor: int
+    through: int
+    holes: tuple[Span, ...] = ()
+
+    def covers(self, after: int) -> bool:
+        """Whether what follows a position, or the oldest event, begins in here."""
+        return after == START or self.floor <= after < self.end_after(after)
+
+    def end_after(self, after: int) -> int:
+        """Up to where every event after a position is in here; the position itself if it lies in a hole."""
+        position = max(after, self.floor)
+        if any(hole.after <= position < hole.through for hole in self.holes):
+            return position
+        return min([self.through, *(hole.after for hole in self.holes if hole.after > position)])
+
+
+def try_open_archive(lake: Lake) -> Archive | None:
+    """The archive of a lake, or None while it has no rows."""
+    bronze = try_open_table(lake, "bronze")
+    if bronze is None or bronze.committed is None:
+        return None
+    actions = pa.table(bronze.delta.get_add_actions(flatten=True))
+    if not actions.num_rows:
+        return None
+    floor = pc.min(actions["min.replay_id"]).as_py() - 1
+    return Archive(bronze, floor, bronze.committed, read_holes(bronze))
+
+
+def read_holes(bronze: OpenTable) -> tuple[Span, ...]:
+    """The spans that bronze holds no event of, although the channel had some."""
+    found = json.loads(bronze.delta.metadata().configuration.get(HOLES) or "[]")
+    return tuple(Span(after, through) for after, through in found)
+
+
+class HybridPlanner:
+    """A planner over an archive and the planner of the bus behind it. A batch comes from one of the two."""
+
+    def __init__(self, lake: Lake, bus: BusPlanner | ExportPlanner) -> None:
+        self._lake = lake
+        self._bus = bus
+        self._end: int | None = None
+
+    def starting(self, at: int | str) -> int:
+        archive = try_open_archive(self._lake)
+        if isinstance(at, int):
+            return at if archive is not None and archive.covers(at) else self._bus.starting(at)
+        if archive is None or at == "latest":
+            return self._bus.starting(at)
+        found = archive.floor if at == "earliest" else _find_time(self._lake, archive, int(at[1:]))
+        if not isinstance(self._bus, ExportPlanner):
+            return archive.through if found is None else found
+        if found is None:
+            return self._bus.starting(at)
+        # A lake begins with a copy of the records: the server may have older events than its archive.
+        return min(found, self._bus.starting(at)) if found == archive.floor else found
+
+    def check(self, offset: Offset) -> None:
+        archive = try_open_archive(self._lake)
+        if archive is None or not archive.covers(offset.position):
+            self._bus.check(offset)
+
+    def bound(self) -> None:
+        archive = try_open_archive(self._lake)
+        self._end = START if archive is None else archive.through
+        self._bus.bound()
+
+    def cut(self, after: int, max_rows: int | None) -> int:
+        archive = try_open_archive(self._lake)
+        if archive is None or not archive.covers(after):
+            return self._bus.cut(after, max_rows)
+        end = archive.end_after(after)
+        through = end if self._end is None else max(after, min(end, self._end))
+        if max_rows is None or through <= after:
+            return through if through > after else self._bus.cut(after, max_rows)
+        positions = _positions(self._lake, archive, Span(after, through), max_rows)
+        return int(positions[max_rows - 1]) if len(positions) > max_rows else through
+
+    def newest(self) -> int | None:
+        return self._bus.newest()
+
+    def incarnation_of(self, position: int) -> str:
+        return self._bus.incarnation_of(position)
+
+    def divide(self, span: Span, rows_per_partition: int) -> list[Partition]:
+        archive = try_open_archive(self._lake)
+        if archive is None or not archive.covers(span.after):
+            return self._bus.divide(span, rows_per_partition)
+        ours = Span(span.after, min(span.through, archive.end_after(span.after)))
+        parts: list[Partition] = [*divide_archive(archive, ours)]
+        if ours.through < span.through:
+            parts += self._bus.divide(Span(ours.through, span.through), rows_per_partition)
+        return parts
+
+    def forget(self, through: int) -> None:
+        self._bus.forget(through)
+
+    def close(self) -> None:
+        self._bus.close()
+
+
+def divide_archive(archive: Archive, span: Span) -> list[ArchivePartition]:
+    """One partition per file that may have rows in the span; the spans of the partitions join."""
+    actions = pa.table(archive.bronze.delta.get_add_actions(flatten=True)).sort_by("min.replay_id")
+    first, last = actions["min.replay_id"].to_pylist(), actions["max.replay_id"].to_pylist()
+    paths = actions["path"].to_pylist()
+    wanted = [i for i in range(len(paths)) if last[i] > span.after and first[i] <= span.through]
+    parts: list[ArchivePartition] = []
+    after = span.after
+    for place, i in enumerate(wanted):
+        is_last = place == len(wanted) - 1
+        through = span.through if is_last else min(last[i], span.through)
+        if not is_last and first[wanted[place + 1]] <= last[i]:
+            raise ConfigInvalid("the files of the archive overlap; it was not written by one pipeline")
+        parts.append(ArchivePartition(Span(after, through), paths[i]))
+        after = through
+    if not wanted:
+        parts.append(ArchivePartition(span, None))
+    return parts
+
+
+def read_archive(
+    lake: Lake, part: ArchivePartition, schema: pa.Schema, rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition in batches. Runs on an executor."""
+    if part.path is None:
+        return
+    table = read_file(os.path.join(lake.table("bronze"), part.path), schema)
+    yield from _rows_in(table, part.span).to_batches(rows)
+
+
+def _rows_in(rows: pa.Table, span: Span) -> pa.Table:
+    position = rows["replay_id"]
+    return rows.filter(pc.and_(pc.greater(position, span.after), pc.less_equal(position, span.through)))
+
+
+def _positions(lake: Lake, archive: Archive, span: Span, max_rows: int) -> np.ndarray:
+    """The positions of at least the first `max_rows` + 1 events of a span, or of all if they are fewer."""
+    found: list[np.ndarray] = []
+    count = 0
+    for path in list_files(archive.bronze, span):
+        rows = _rows_in(read_file(os.path.join(lake.table("bronze"), path), _POSITIONS), span)
+        found.append(np.sort(rows["replay_id"].to_numpy()))
+        count += len(found[-1])
+        if count > max_rows:
+            break
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _find_time(lake: Lake, archive: Archive, time_ms: int) -> int | None:
+    """The position before the first archived change from that time on, or before the hole in front of it, which may
+    have had earlier ones; None if all are older.
+    """
+    older = archive.floor
+    for path in list_files(archive.bronze, Span(archive.floor, archive.through)):
+        rows = read_file(os.path.join(lake.table("bronze"), path), _TIMES)
+        newer = rows.filter(pc.greater_equal(rows["commit_ms"], time_ms))
+        if newer.num_rows:
+            first = int(pc.min(newer["replay_id"]).as_py())
+            older = pc.max(rows.filter(pc.less(rows["replay_id"], first))["replay_id"]).as_py() or older
+            lost = [hole.after for hole in archive.holes if older <= hole.after and hole.through < first]
+            return min([first - 1, *lost])
+        older = pc.max(rows["replay_id"]).as_py()
+    return None

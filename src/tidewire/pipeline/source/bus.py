@@ -1,0 +1,400 @@
+"""Reading the bus: one subscription that survives server restarts, dropped streams and expired logins.
+
+`Bus.stream` resumes after the last position it has handed out, so its caller sees each event once and in
+order, whatever happens to the connection. Events that a server sends again are left out, and those of one
+response are put in the order of the log. What no retry can mend (an expired replay id, a missing
+permission) is raised at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import pairwise
+from operator import attrgetter
+from weakref import WeakSet
+
+from tidewire.client.login import Credentials, Login, login
+from tidewire.client.pubsub_blocking import BlockingPubSubClient
+from tidewire.client.pubsub_messages import Fetched, Received
+from tidewire.clock import Clock
+from tidewire.errors import (
+    AuthHeaderInvalid,
+    ConfigInvalid,
+    InternalError,
+    PlatformError,
+    ReplayIdExpired,
+    ReplayIdInvalid,
+    ServerUnreachable,
+    SessionInvalid,
+)
+from tidewire.pipeline.lake.spans import START
+from tidewire.telemetry import counters
+
+_log = logging.getLogger(__name__)
+
+TRANSACTION_LAST = "tidewire-tx-last"
+MAX_REQUESTED = 5_000  # two pages of our server's ring; other servers grant 100 whatever is asked
+KEEPALIVE_MS = 100  # how soon our server tells that the log has moved on without an event for us
+FIRST_DELAY_S = 0.1
+LONGEST_DELAY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BusSettings:
+    """Where the events are and who reads them. `tls_ca` is the path of the PEM roots to trust; without it the
+    connection is plain, unless `tls` asks for the usual public roots. `export` is where the Arrow export of a
+    Tidewire server is: its URL, empty to look for it where the login led, or `off`.
+    """
+
+    endpoint: str
+    topic: str
+    org_id: str = ""
+    token: str = field(default="", repr=False)
+    username: str = ""
+    password: str = field(default="", repr=False)
+    login_url: str = ""
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    tls_ca: str = ""
+    tls: bool = False
+    retry_s: float = 300.0
+    export: str = ""
+
+
+_TEXT_OPTIONS = (
+    "org_id",
+    "token",
+    "username",
+    "password",
+    "login_url",
+    "client_id",
+    "client_secret",
+    "tls_ca",
+    "export",
+)
+_SPARKS_OWN = frozenset(
+    (
+        "path",
+        "paths",
+        "provider",
+        "owner",
+        "comment",
+        "location",
+        "external",
+        "is_managed_location",
+        "collation",
+    )
+)
+SERVER_OPTIONS = frozenset(("endpoint", "topic", "tls", "retry_s", "settle_s", *_TEXT_OPTIONS))
+"""What every source takes, so that they can share it: where the server is, how patient one is, and who reads."""
+
+
+def parse_settings(options: Mapping[str, str]) -> BusSettings:
+    """Settings from the options of a Spark reader. Raises ConfigInvalid."""
+    for needed in ("endpoint", "topic"):
+        if not options.get(needed):
+            raise ConfigInvalid(f"the option {needed!r} is needed", setting=needed)
+    if not options.get("token") and not (options.get("username") and options.get("login_url")):
+        raise ConfigInvalid("give either 'token' or 'username', 'password' and 'login_url'", setting="token")
+    if options.get("token") and not options.get("org_id"):
+        raise ConfigInvalid("the option 'org_id' is needed with 'token'", setting="org_id")
+    return BusSettings(
+        endpoint=options["endpoint"],
+        topic=options["topic"],
+        tls=parse_flag(options, "tls"),
+        retry_s=parse_number(options, "retry_s", 300.0),
+        **{name: options.get(name, "") for name in _TEXT_OPTIONS},
+    )
+
+
+def render_options(settings: BusSettings) -> dict[str, str]:
+    """The options of a Spark reader that give these settings."""
+    options = {name: getattr(settings, name) for name in ("endpoint", "topic", *_TEXT_OPTIONS)}
+    options |= {"tls": str(settings.tls).lower(), "retry_s": str(settings.retry_s)}
+    return {name: value for name, value in options.items() if value}
+
+
+def parse_number(options: Mapping[str, str], name: str, default: float) -> float:
+    """A non-negative number among reader options. Raises ConfigInvalid."""
+    text = options.get(name, "")
+    try:
+        number = float(text) if text else default
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise ConfigInvalid(f"the option {name!r} must be a number, not {text!r}", setting=name)
+    return number
+
+
+def parse_flag(options: Mapping[str, str], name: str) -> bool:
+    """A flag among reader options, false if it is not given. Raises ConfigInvalid."""
+    text = options.get(name, "")
+    if text.lower() not in ("", "true", "false"):
+        raise ConfigInvalid(f"the option {name!r} must be 'true' or 'false', not {text!r}", setting=name)
+    return text.lower() == "true"
+
+
+def check_names(options: Iterable[str], known: Set[str]) -> None:
+    """Raises ConfigInvalid for the name of an option that a source does not have, since a misspelt one would be
+    passed over in silence. Some names are Spark's own: it adds them to those of a table.
+    """
+    for name in options:
+        if name.lower() in known or name.lower() in _SPARKS_OWN or "." in name:
+            continue
+        near = get_close_matches(name.lower(), sorted(known), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f": there are {', '.join(sorted(known))}"
+        raise ConfigInvalid(f"there is no option {name!r}{hint}", setting=name)
+
+
+def position_after(fetched: Fetched, before: int) -> int:
+    """How far the log has been read once this response is taken in; `before` is how far it was.
+
+    Our own server says it in each response, beyond the events if others follow that this subscriber does
+    not get. Of other servers only the word in an empty response can mean that, and only while demand is
+    open.
+    """
+    if not fetched.events:
+        return max(before, fetched.latest_replay_id) if fetched.pending > 0 else before
+    last = fetched.events[-1]
+    if TRANSACTION_LAST in last.headers:
+        return max(last.replay_id, fetched.latest_replay_id)
+    return last.replay_id
+
+
+class Order:
+    """Keeps events in the order of the log, each once: those that have been seen are left out. Several may share a
+    replay id; then their payloads tell them apart.
+    """
+
+    def __init__(self, after: int) -> None:
+        self._last = after
+        self._payloads: set[bytes] = set()
+
+    def put(self, fetched: Fetched) -> Fetched:
+        """A response with those events that are new, in order."""
+        events = fetched.events
+        if not events:
+            return fetched
+        is_sorted = all(left.replay_id < right.replay_id for left, right in pairwise(events))
+        if is_sorted and events[0].replay_id > self._last:
+            self._note(events[-1:])
+            return fetched
+        fresh: list[Received] = []
+        for event in sorted(events, key=attrgetter("replay_id")):
+            shares = event.replay_id == self._last and bool(self._payloads)
+            if event.replay_id > self._last or (shares and event.payload not in self._payloads):
+                self._note([event])
+                fresh.append(event)
+        if len(fresh) < len(events):
+            left_out = len(events) - len(fresh)
+            counters["pipeline.events_repeated"] += left_out
+            _log.warning("pipeline.events_repeated", extra={"events": left_out, "position": self._last})
+        # What comes with repeated events is the word of an older moment.
+        latest = fetched.latest_replay_id if fresh else self._last
+        return replace(fetched, events=fresh, latest_replay_id=latest)
+
+    def _note(self, events: Sequence[Received]) -> None:
+        for event in events:
+            if event.replay_id != self._last:
+                self._last = event.replay_id
+                self._payloads.clear()
+            self._payloads.add(event.payload)
+
+
+class Bus:
+    """Reads events and schemas as one user. Threads may share it; one of them signs in."""
+
+    def __init__(self, settings: BusSettings, clock: Clock, session: Login | None = None) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._tls_ca = _load_roots(settings)
+        self._lock = threading.Lock()
+        self._clients: WeakSet[BlockingPubSubClient] = WeakSet()
+        self._session = session
+        if session is None and settings.token:
+            self._session = Login(settings.token, settings.login_url, settings.org_id)
+
+    def session(self) -> Login:
+        """The session in use, signing in first if there is none. Blocks."""
+        with self._lock:
+            if self._session is None:
+                self._session = self._sign_in()
+            return self._session
+
+    def stream(
+        self,
+        after: int,
+        ended: threading.Event,
+        watch: Callable[[BlockingPubSubClient | None], None] | None = None,
+    ) -> Iterator[Fetched]:
+        """Every response after a position, for ever, until `ended` is set or the caller stops. Blocks
+        between responses. `watch` is told of the connection whenever a subscription begins on one, and None
+        when it has broken.
+        """
+        position = after
+        order = Order(after)
+        retry = Retry(self, ended)
+        while not ended.is_set():
+            try:
+                with (
+                    self.connect() as client,
+                    client.subscribe(
+                        self.settings.topic,
+                        "earliest" if position == START else position,
+                        max_requested=MAX_REQUESTED,
+                        keepalive_ms=KEEPALIVE_MS,
+                    ) as responses,
+                ):
+                    if watch is not None:
+                        watch(client)
+                    for response in responses:
+                        retry.succeeded()
+                        fetched = order.put(response)
+                        position = position_after(fetched, position)
+                        yield fetched
+                        if ended.is_set():
+                            return
+                if not ended.is_set():
+                    raise ServerUnreachable("the server has ended the subscription")
+            except PlatformError as error:
+                if watch is not None:
+                    watch(None)
+                retry.failed(error, position)
+
+    def tip(self) -> int | None:
+        """Where the log stands, as the first response at its tip says. Blocks until there is one or the bus
+        is closed.
+
+        On a quiet log that may be never, so this is for a thread of its own.
+        """
+        with (
+            self.connect() as client,
+            client.subscribe(
+                self.settings.topic, "latest", max_requested=1, keepalive_ms=KEEPALIVE_MS
+            ) as responses,
+        ):
+            for fetched in responses:
+                return position_after(fetched, START)
+        return None
+
+    def schema_json(self, schema_id: str) -> str:
+        """The Avro schema of an id. Blocks; retries as `stream` does."""
+        retry = Retry(self, threading.Event())
+        while True:
+            try:
+                with self.connect() as client:
+                    return client.get_schema(schema_id)
+            except PlatformError as error:
+                retry.failed(error, START)
+
+    def renew_session(self) -> None:
+        """Sign in again, after the server has refused the session. Blocks."""
+        with self._lock:
+            self._session = self._sign_in()
+
+    @property
+    def roots(self) -> bytes | None:
+        """The PEM roots to trust; empty for the usual ones, None for plain connections."""
+        return self._tls_ca
+
+    def now_s(self) -> float:
+        """The clock that retries are measured by."""
+        return self._clock.monotonic_s()
+
+    def _sign_in(self) -> Login:
+        settings = self.settings
+        credentials = Credentials(
+            settings.login_url,
+            settings.username,
+            settings.password,
+            settings.client_id,
+            settings.client_secret,
+        )
+        return login(credentials, self._tls_ca)
+
+    def connect(self) -> BlockingPubSubClient:
+        """A client of the session in use. The caller closes it, or `close` does."""
+        session = self.session()
+        client = BlockingPubSubClient(
+            self.settings.endpoint,
+            token=session.token,
+            org_id=self.settings.org_id or session.org_id,
+            instance_url=session.instance_url,
+            tls_ca=self._tls_ca,
+        )
+        self._clients.add(client)
+        return client
+
+    def close(self) -> None:
+        """End every stream, from any thread. Whoever iterates one must have been told to stop first."""
+        for client in list(self._clients):
+            client.close()
+
+
+class Retry:
+    """Decides, for one run of attempts, whether a failure is worth another and how long to wait first."""
+
+    def __init__(self, bus: Bus, ended: threading.Event) -> None:
+        self._bus = bus
+        self._ended = ended
+        self._delay_s = FIRST_DELAY_S
+        self._failing_since: float | None = None
+        self._has_renewed = False
+
+    def succeeded(self) -> None:
+        self._delay_s = FIRST_DELAY_S
+        self._failing_since = None
+        self._has_renewed = False
+
+    def failed(self, error: PlatformError, position: int) -> None:
+        """Return when it is time to try again; raise if it is not worth it."""
+        now_s = self._bus.now_s()
+        if self._failing_since is None:
+            self._failing_since = now_s
+        if isinstance(error, ReplayIdExpired | ReplayIdInvalid):
+            raise type(error)(
+                f"the server no longer has the events after replay id {position}: {error.message.rstrip('.')}. "
+                "An archive may still have them; otherwise read the records again.",
+                replay_id=position,
+            ) from error
+        if now_s - self._failing_since >= self._bus.settings.retry_s:
+            raise error
+        if isinstance(error, AuthHeaderInvalid) and not self._bus.session().instance_url:
+            raise ConfigInvalid(
+                f"give 'login_url' with 'token', the URL of the instance that it is for: {error.message}",
+                setting="login_url",
+            ) from error
+        if isinstance(error, SessionInvalid | AuthHeaderInvalid):
+            if self._has_renewed or not self._bus.settings.username:
+                raise error
+            self._has_renewed = True
+            try:
+                self._bus.renew_session()
+            except PlatformError as renewal_error:
+                if not renewal_error.retryable:
+                    raise
+                self._has_renewed = False
+        elif not (error.retryable or isinstance(error, InternalError)):
+            raise error
+        _log.warning(
+            "pipeline.bus_retried",
+            extra={"code": error.code, "position": position, "delay_s": self._delay_s},
+        )
+        self._ended.wait(self._delay_s)
+        self._delay_s = min(self._delay_s * 2, LONGEST_DELAY_S)
+
+
+def _load_roots(settings: BusSettings) -> bytes | None:
+    if not settings.tls_ca:
+        return b"" if settings.tls else None
+    try:
+        with open(settings.tls_ca, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ConfigInvalid(
+            f"cannot read the certificate file {settings.tls_ca}: {error}", setting="tls_ca"
+        ) from error

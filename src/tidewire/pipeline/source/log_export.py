@@ -1,0 +1,186 @@
+"""The Arrow export of a Tidewire server's log, as a client reads it: plans that count rows, and spans in
+batches.
+
+Only our own server has it. It spares the driver from receiving every event, and executors the work of taking
+gRPC messages apart. `find_export` tells whether the server that a login led to has one for this user; without
+it the Pub/Sub API serves, as with any other server.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+
+from tidewire.errors import PlatformError, ReplayIdInvalid, RequestRefused, ServerUnreachable
+from tidewire.pipeline.lake.spans import START, Span
+from tidewire.pipeline.source.bus import Bus, Retry
+from tidewire.pipeline.source.offsets import Offset
+from tidewire.pipeline.source.server_http import Web
+
+LOG = "/services/tidewire/v1/log"
+OFF = "off"
+MAX_ROWS = 1_000_000
+_THROUGH = b"tidewire.through"
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """One life of the log: its name and the positions it gave out; `last` is None for the one that goes on."""
+
+    id: str
+    first: int
+    last: int | None
+
+    def has(self, position: int) -> bool:
+        """Whether the position lies in it, or right before its first."""
+        return self.first - 1 <= position and (self.last is None or position <= self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlan:
+    """What follows a position: spans that join, each with its number of log rows, up to `through`."""
+
+    after: int
+    through: int
+    head: int
+    parts: tuple[tuple[Span, int], ...]
+    incarnations: tuple[Incarnation, ...]
+
+    @property
+    def rows(self) -> int:
+        """All rows of the plan."""
+        return sum(rows for _, rows in self.parts)
+
+    def incarnation_of(self, position: int) -> str:
+        """The name of the incarnation that a position belongs to, empty if to none."""
+        return next((each.id for each in reversed(self.incarnations) if each.has(position)), "")
+
+    def check(self, offset: Offset) -> None:
+        """Raises ReplayIdInvalid if the offset was given out by another log than this one."""
+        if not offset.incarnation or offset.position == START:
+            return
+        known = {each.id: each for each in self.incarnations}
+        named = known.get(offset.incarnation)
+        if named is None:
+            raise ReplayIdInvalid(
+                f"replay id {offset.position} belongs to incarnation {offset.incarnation} of a log, and this server "
+                f"has {', '.join(known)}: it is another org, or its data was made anew",
+                replay_id=offset.position,
+            )
+        if not named.has(offset.position):
+            raise ReplayIdInvalid(
+                f"replay id {offset.position} is later than incarnation {offset.incarnation} of this server's log, "
+                f"which ended at {named.last}: the server was restored from a backup without the last events",
+                replay_id=offset.position,
+            )
+
+
+class LogExport:
+    """One channel of an export, for one thread."""
+
+    def __init__(self, bus: Bus, url: str = "") -> None:
+        self._bus = bus
+        self._web = Web(bus, url)
+
+    def plan(self, after: int, *, through: int | None = None, limit: int, rows: int = MAX_ROWS) -> LogPlan:
+        """Count what follows a position: at most `limit` rows, in spans of about `rows`. Blocks; retries.
+
+        Raises ReplayIdExpired or ReplayIdInvalid.
+        """
+        asked: dict[str, int] = {"after": after, "limit": limit, "rows": rows}
+        if through is not None:
+            asked["through"] = through
+        _, answer = self._web.get_json(self._path("/plan", asked), after)
+        return _parse_plan(answer)
+
+    def try_state(self) -> LogPlan | None:
+        """Where the log stands, or None if the server has no export for this user. Asked once."""
+        answer = self._web.try_get_json(self._path("/plan", {"limit": 0}))
+        return _parse_plan(answer) if isinstance(answer, dict) and "incarnations" in answer else None
+
+    def position_at(self, time_ms: int) -> int:
+        """The position before the first kept event from that time on."""
+        _, answer = self._web.get_json(self._path("/plan", {"limit": 0, "at": time_ms}))
+        return _parse_plan(answer).after
+
+    def read(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """The events of a span in batches; a connection that breaks is resumed after the last whole one.
+        Blocks.
+        """
+        position = span.after
+        retry = Retry(self._bus, threading.Event())
+        while position < span.through:
+            try:
+                for batch, reached in self._read_once(position, span.through):
+                    position = reached
+                    retry.succeeded()
+                    if batch.num_rows:
+                        yield batch
+            except PlatformError as error:
+                retry.failed(error, position)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._web.close()
+
+    def _read_once(self, after: int, through: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+        asked = {"after": after, "through": through, "limit": MAX_ROWS}
+        with self._web.open(self._path("", asked)) as body:
+            try:
+                reader = pa.ipc.open_stream(body)
+                reached = after
+                while True:
+                    try:
+                        found = reader.read_next_batch_with_custom_metadata()
+                    except StopIteration:
+                        break
+                    reached = int(found.custom_metadata[_THROUGH])
+                    yield found.batch, reached
+            except (pa.ArrowInvalid, EOFError) as error:
+                raise ServerUnreachable(f"the export broke off: {error}") from error
+            if reached <= after:
+                raise ServerUnreachable(f"the export does not go on after {after}")
+
+    def _path(self, resource: str, asked: Mapping[str, int]) -> str:
+        return f"{LOG}{resource}?{urlencode({'topic': self._bus.settings.topic, **asked})}"
+
+
+def find_export(bus: Bus) -> str | None:
+    """Where the export of the bus's server is, or None if the Pub/Sub API has to serve. Blocks."""
+    told = bus.settings.export
+    if told == OFF:
+        return None
+    url = told or bus.session().instance_url
+    if not url:
+        return None
+    export = LogExport(bus, url)
+    try:
+        if told:
+            export.plan(START, limit=0)  # raises, since it was asked for by name
+            return url
+        return url if export.try_state() is not None else None
+    finally:
+        export.close()
+
+
+def _parse_plan(answer: Any) -> LogPlan:
+    try:
+        parts: list[tuple[Span, int]] = []
+        after = int(answer["after"])
+        for part in answer["parts"]:
+            parts.append((Span(after, int(part["through"])), int(part["rows"])))
+            after = parts[-1][0].through
+        return LogPlan(
+            int(answer["after"]),
+            int(answer["through"]),
+            int(answer["head"]),
+            tuple(parts),
+            tuple(Incarnation(each["id"], each["first"], each["last"]) for each in answer["incarnations"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RequestRefused("the server's plan of its log cannot be read") from error

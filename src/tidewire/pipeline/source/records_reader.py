@@ -1,0 +1,419 @@
+"""Records through the public REST API, in the columns and values of a replica.
+
+Every answer of our own server says which position of the log its rows were read at (`Tidewire-Position`): all
+events up to there are in the rows and none after it. So each page carries its fence. A later page of a query
+would be of another moment; none is ever asked for: reading goes on by id instead, with a query of its own.
+
+Columns are those that the object's change events have, named as columns.py names them, and values are as Avro
+sends them, so a row that was read and a row that was built from events compare equal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time
+from typing import Any
+from urllib.parse import quote
+
+from tidewire.client.login import Login
+from tidewire.clock import SystemClock
+from tidewire.errors import LogCorrupt, ObjectUnknown, TopicUnknown
+from tidewire.ids import try_normalise_id
+from tidewire.names import (
+    ALL_CHANGES,
+    ChannelKind,
+    change_event_name,
+    entity_of_change_event,
+    is_api_name,
+    parse_channel,
+)
+from tidewire.pipeline.lake.columns import RECORD_ID, Kind, Native, component_column, parse_kinds
+from tidewire.pipeline.source.bus import Bus, BusSettings
+from tidewire.pipeline.source.server_http import Web
+
+API = "/services/data/v67.0"
+POSITION = "tidewire-position"
+IDS_AT_ONCE = 200
+_SELECT_CHARACTERS = 8_000  # servers refuse addresses of more than some 16,000
+_DAY_MS = 86_400_000
+_CHANNEL_SUFFIX = "__chn"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadColumn:
+    """One column of a replica and where a record has its value: one field, or the checkboxes of a list."""
+
+    name: str
+    fields: tuple[str, ...]
+    parse: Callable[[Any], Native]
+    list_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EntityDescription:
+    """An object as its change events and the REST API together describe it."""
+
+    entity: str
+    key_prefix: str
+    schema_id: str
+    schema_json: str
+    kinds: Mapping[str, Kind]
+    columns: tuple[ReadColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsPage:
+    """Rows that were read together, by Id.
+
+    `missing` are asked-for records that are not there. Everything in the log up to `fence` is in the rows and
+    nothing after `settled`; both are None if the server does not tell. `through` is the id up to which a
+    range is covered. `columns` are those that were read: a row has all of them, and the user may see no
+    others.
+    """
+
+    rows: list[dict[str, Native]]
+    missing: list[str]
+    fence: int | None
+    settled: int | None
+    through: str = ""
+    columns: tuple[str, ...] = ()
+
+
+class RecordsReader:
+    """Reads records as one user, for one thread. Blocks; tries again as long as `retry_s` of the settings
+    says.
+    """
+
+    def __init__(self, settings: BusSettings, session: Login | None = None) -> None:
+        self._settings = settings
+        self._bus = Bus(settings, SystemClock(), session)
+        self._web = Web(self._bus)
+        self._described: dict[str, EntityDescription] = {}
+
+    @property
+    def session(self) -> Login:
+        """The login in use."""
+        return self._bus.session()
+
+    def try_ask(self, path: str) -> Any:
+        """Another resource of the same server in JSON, or None if it has none for this user."""
+        return self._web.try_get_json(path)
+
+    def close(self) -> None:
+        """End the connections."""
+        self._web.close()
+        self._bus.close()
+
+    def entities(self) -> list[str]:
+        """The objects whose changes the channel of the settings carries."""
+        channel = parse_channel(self._settings.topic)
+        entity = entity_of_change_event(channel.name)
+        if channel.kind is not ChannelKind.CHANGE_EVENT:
+            return []
+        if self._settings.topic != ALL_CHANGES and not channel.name.endswith(_CHANNEL_SUFFIX) and entity:
+            return [entity]
+        event_channel = channel.name
+        if channel.name.endswith(_CHANNEL_SUFFIX):
+            name = channel.name.removesuffix(_CHANNEL_SUFFIX)
+            found = self._tooling(f"SELECT Id FROM PlatformEventChannel WHERE DeveloperName = '{name}'")  # noqa: S608
+            event_channel = found[0]["Id"] if found else ""
+        members = self._tooling(
+            "SELECT SelectedEntity, MasterLabel FROM PlatformEventChannelMember "  # noqa: S608
+            f"WHERE EventChannel = '{event_channel}'"
+        )
+        # A custom object's event goes by an id there, and by its name in the label.
+        events = [entity_of_change_event(str(row[key])) for row in members for key in row if key in _NAMED]
+        return sorted({entity for entity in events if entity})
+
+    def describe(self, entity: str, *, renew: bool = False) -> EntityDescription:
+        """What the object's replica has and where its values come from. Asked once, unless to be renewed.
+
+        Raises ObjectUnknown.
+        """
+        if renew or entity not in self._described:
+            self._described[entity] = self._describe(entity)
+        return self._described[entity]
+
+    def read_ids(self, entity: str, ids: Iterable[str]) -> RecordsPage:
+        """These records; those that are not there, or are deleted, are `missing`."""
+        wanted = sorted({try_normalise_id(record_id) or record_id for record_id in ids})
+        askable = [record_id for record_id in wanted if try_normalise_id(record_id) is not None]
+        pages = [
+            self._read_some(entity, askable[i : i + IDS_AT_ONCE]) for i in range(0, len(askable), IDS_AT_ONCE)
+        ]
+        rows = [row for page in pages for row in page.rows]
+        seen = {row[RECORD_ID] for row in rows}
+        missing = [record_id for record_id in wanted if record_id not in seen]
+        fence, settled = _join_fences(pages)
+        return RecordsPage(rows, missing, fence, settled, columns=self._names(entity))
+
+    def read_range(self, entity: str, lo: str, hi: str, limit: int) -> RecordsPage:
+        """The first records with lo < Id <= hi, at most `limit`. An empty bound is open.
+
+        The page covers the range up to its `through`; the rest is read with that as `lo`.
+        """
+        first, *rest = _column_groups(self.describe(entity).columns)
+        soql = f"SELECT {_select(first)} FROM {entity}{_where(_range(lo, hi))} ORDER BY Id LIMIT {limit:d}"  # noqa: S608
+        position, answer = self._query(soql)
+        records = answer["records"]
+        is_whole = answer["done"] and len(records) < limit
+        page = RecordsPage(
+            [_row(record, first) for record in records],
+            [],
+            position,
+            position,
+            hi if is_whole or not records else str(records[-1]["Id"]),
+            self._names(entity),
+        )
+        for group in rest:
+            page = self._widen(entity, page, group)
+        return _settle_persons(entity, page)
+
+    def count(self, entity: str, lo: str = "", hi: str = "") -> int:
+        """How many records there are with lo < Id <= hi."""
+        self.describe(entity)
+        _, answer = self._query(f"SELECT COUNT(Id) n FROM {entity}{_where(_range(lo, hi))}")  # noqa: S608
+        return int(answer["records"][0]["n"])
+
+    def bounds(self, entity: str, lo: str = "", hi: str = "") -> tuple[str, str] | None:
+        """The lowest and the highest id with lo < Id <= hi, or None if there are no records."""
+        self.describe(entity)
+        where = _where(_range(lo, hi))
+        found = [
+            self._query(f"SELECT Id FROM {entity}{where} ORDER BY Id {order} LIMIT 1")[1]["records"]  # noqa: S608
+            for order in ("ASC", "DESC")
+        ]
+        return (found[0][0]["Id"], found[1][0]["Id"]) if all(found) else None
+
+    def id_after(self, entity: str, lo: str, rows: int) -> str | None:
+        """The id that ends the next `rows` records after `lo`, or None if they are fewer."""
+        self.describe(entity)
+        # Servers pass over no more than 2,000 rows with OFFSET, and pages of ids are cheap.
+        while rows > 0:
+            step = min(rows, 2_000)
+            _, answer = self._query(
+                f"SELECT Id FROM {entity}{_where(_range(lo, ''))} ORDER BY Id LIMIT {step:d}"  # noqa: S608
+            )
+            found = answer["records"]
+            if not found or (answer["done"] and len(found) < step):
+                return None
+            lo, rows = str(found[-1]["Id"]), rows - len(found)
+        return lo
+
+    def _names(self, entity: str) -> tuple[str, ...]:
+        return tuple(column.name for column in self.describe(entity).columns)
+
+    def _read_some(self, entity: str, ids: Sequence[str]) -> RecordsPage:
+        first, *rest = _column_groups(self.describe(entity).columns)
+        page = self._read_group(entity, ids, first)
+        for group in rest:
+            page = self._widen(entity, page, group)
+        return _settle_persons(entity, page)
+
+    def _read_group(self, entity: str, ids: Sequence[str], group: Sequence[ReadColumn]) -> RecordsPage:
+        rows: list[dict[str, Native]] = []
+        positions: list[int | None] = []
+        left = list(ids)
+        while left:
+            listed = ", ".join(f"'{record_id}'" for record_id in left)
+            soql = f"SELECT {_select(group)} FROM {entity} WHERE Id IN ({listed}) ORDER BY Id"  # noqa: S608
+            position, answer = self._query(soql)
+            positions.append(position)
+            rows += [_row(record, group) for record in answer["records"]]
+            if answer["done"] or not answer["records"]:
+                break
+            left = [record_id for record_id in left if record_id > str(rows[-1][RECORD_ID])]
+        return RecordsPage(rows, [], *_extent(positions), columns=self._names(entity))
+
+    def _widen(self, entity: str, page: RecordsPage, group: Sequence[ReadColumn]) -> RecordsPage:
+        """The page with more columns. A record that has gone meanwhile leaves it: an event tells of that."""
+        ids = [str(row[RECORD_ID]) for row in page.rows]
+        more = [
+            self._read_group(entity, ids[i : i + IDS_AT_ONCE], group) for i in range(0, len(ids), IDS_AT_ONCE)
+        ]
+        by_id = {row[RECORD_ID]: row for part in more for row in part.rows}
+        rows = [row | by_id[row[RECORD_ID]] for row in page.rows if row[RECORD_ID] in by_id]
+        fence, settled = _join_fences([page, *more])
+        return RecordsPage(rows, page.missing, fence, settled, page.through, page.columns)
+
+    def _query(self, soql: str) -> tuple[int | None, Any]:
+        head, answer = self._web.get_json(f"{API}/query?q={quote(soql)}")
+        position = head.headers.get(POSITION, "")
+        return int(position) if position.isdecimal() else None, answer
+
+    def _tooling(self, soql: str) -> list[dict[str, Any]]:
+        path = f"{API}/tooling/query?q={quote(soql)}"
+        records: list[dict[str, Any]] = []
+        while path:
+            _, answer = self._web.get_json(path)
+            records += answer["records"]
+            path = "" if answer["done"] else answer["nextRecordsUrl"]
+        return records
+
+    def _describe(self, entity: str) -> EntityDescription:
+        if not is_api_name(entity):
+            raise ObjectUnknown(f"{entity[:80]!r} is not the name of an object", entity=entity[:80])
+        with self._bus.connect() as client:
+            try:
+                topic = client.get_topic(f"/data/{change_event_name(entity)}")
+            except TopicUnknown as error:
+                raise ObjectUnknown(
+                    f"{entity} has no change events: {error.message}", entity=entity
+                ) from error
+        schema_json = self._bus.schema_json(topic.schema_id)
+        _, described = self._web.get_json(f"{API}/sobjects/{entity}/describe")
+        return EntityDescription(
+            entity,
+            described["keyPrefix"] or "",
+            topic.schema_id,
+            schema_json,
+            parse_kinds(schema_json),
+            tuple(_find_columns(schema_json, [field["name"] for field in described["fields"]])),
+        )
+
+
+_NAMED = ("SelectedEntity", "MasterLabel")
+
+
+def _find_columns(schema_json: str, names: Sequence[str]) -> Iterable[ReadColumn]:
+    """The columns of a schema that the API has fields for."""
+    known = set(names)
+    kinds = parse_kinds(schema_json)
+    yield ReadColumn(RECORD_ID, ("Id",), _as_is)
+    for field in json.loads(schema_json)["fields"]:
+        name, word = field["name"], [*field.get("doc", "").split(":"), ""][1]
+        if name in ("ChangeEventHeader", RECORD_ID):
+            continue
+        if word == "BitVector":
+            boxes = tuple(found for found in names if found.startswith(name) and found != name)
+            if boxes:
+                yield ReadColumn(name, boxes, _as_is, list_prefix=name)
+            continue
+        if name in kinds and name in known:
+            yield ReadColumn(name, (name,), _parser_of(word, kinds[name]))
+        for column in kinds:
+            component = column.removeprefix(name + "_")
+            if component == column or column != component_column(name, component):
+                continue
+            found = next((each for each in _component_names(name, component) if each in known), None)
+            if found is not None and column not in known:
+                yield ReadColumn(column, (found,), _parser_of("", kinds[column]))
+
+
+def _component_names(compound: str, component: str) -> tuple[str, ...]:
+    """What the API may call a part of a compound field."""
+    if compound.endswith("__c"):
+        return (f"{compound[:-3]}__{component}__s",)
+    if compound.endswith("Address"):
+        return (compound.removesuffix("Address") + component,)
+    return (component,)
+
+
+def _parser_of(word: str, kind: Kind) -> Callable[[Any], Native]:
+    if word == "TimeOnly":
+        return _parse_time
+    match kind:
+        case Kind.TIMESTAMP:
+            return _parse_datetime
+        case Kind.DATE:
+            return _parse_date
+        case Kind.DOUBLE:
+            return float
+        case Kind.WHOLE:
+            return int
+        case _:
+            return _as_is
+
+
+def _as_is(value: Any) -> Native:
+    native: Native = value
+    return native
+
+
+def _parse_datetime(text: str) -> int:
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return round(moment.timestamp() * 1000)
+
+
+def _parse_date(text: str) -> int:
+    return (
+        datetime.fromisoformat(text).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    ).days * _DAY_MS
+
+
+def _parse_time(text: str) -> int:
+    told = time.fromisoformat(text.removesuffix("Z"))
+    return ((told.hour * 60 + told.minute) * 60 + told.second) * 1000 + told.microsecond // 1000
+
+
+def _row(record: Mapping[str, Any], columns: Sequence[ReadColumn]) -> dict[str, Native]:
+    row: dict[str, Native] = {RECORD_ID: record["Id"]}
+    for column in columns:
+        if column.list_prefix:
+            flags = [name.removeprefix(column.list_prefix) for name in column.fields if record[name]]
+            row[column.name] = ";".join(flags)
+            continue
+        value = record[column.fields[0]]
+        try:
+            row[column.name] = None if value is None else column.parse(value)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise LogCorrupt(
+                f"the server's value of {column.fields[0]} in {record['Id']} is not of its type"
+            ) from error
+    return row
+
+
+def _settle_persons(entity: str, page: RecordsPage) -> RecordsPage:
+    """Accounts as their events tell of them: a person's name by its parts, a business without Person fields."""
+    if entity != "Account" or "IsPersonAccount" not in page.columns:
+        return page
+    for row in page.rows:
+        if row["IsPersonAccount"]:
+            row["Name"] = None
+            continue
+        for name in row:
+            if name.startswith("Name_") or (name.startswith("Person") and name != "PersonContactId"):
+                row[name] = None
+    return page
+
+
+def _column_groups(columns: Sequence[ReadColumn]) -> list[list[ReadColumn]]:
+    """Columns in so few groups that each fits into one query; there is always one."""
+    groups: list[list[ReadColumn]] = [[]]
+    size = 0
+    for column in columns:
+        size += sum(len(name) + 4 for name in column.fields)
+        if size > _SELECT_CHARACTERS and groups[-1]:
+            groups.append([])
+            size = 0
+        groups[-1].append(column)
+    return groups
+
+
+def _select(columns: Sequence[ReadColumn]) -> str:
+    return ", ".join(dict.fromkeys(["Id", *(name for column in columns for name in column.fields)]))
+
+
+def _range(lo: str, hi: str) -> str:
+    for bound in (lo, hi):
+        if bound and not (bound.isascii() and bound.isalnum()):
+            raise ObjectUnknown(f"{bound[:40]!r} is not a record id")
+    bounds = [f"Id > '{lo}'"] * bool(lo) + [f"Id <= '{hi}'"] * bool(hi)
+    return " AND ".join(bounds)
+
+
+def _where(condition: str) -> str:
+    return f" WHERE {condition}" if condition else ""
+
+
+def _extent(positions: Iterable[int | None]) -> tuple[int | None, int | None]:
+    known = list(positions)
+    told = [position for position in known if position is not None]
+    return (min(told), max(told)) if told and len(told) == len(known) else (None, None)
+
+
+def _join_fences(pages: Sequence[RecordsPage]) -> tuple[int | None, int | None]:
+    fences = _extent(page.fence for page in pages)
+    return fences[0], _extent(page.settled for page in pages)[1]

@@ -1,0 +1,137 @@
+"""Usage: how many events were published and delivered, by hour and by day, kept as long as the lake is.
+
+Our server tells each full hour of the last thirty days; other servers only what PlatformEventUsageMetric has,
+which is days. Both are taken over under the metric's names. A value that is known already is not written again,
+so a rollup may run at any time and any number of times; if one has changed, its newest row counts. What was not
+used at all has no row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.tables import (
+    USAGE_DAILY,
+    USAGE_HOURLY,
+    Lake,
+    append_rows,
+    open_table,
+    read_rows,
+    try_open_table,
+)
+
+if TYPE_CHECKING:
+    from tidewire.clock import Clock
+
+HOURLY_TABLE = "usage/hourly"
+DAILY_TABLE = "usage/daily"
+WRITER = "usage"
+_STATUS = "/services/tidewire/v1/status"
+_METRICS = "SELECT Name, StartDate, EndDate, Value FROM PlatformEventUsageMetric"
+_QUERY = f"/services/data/v67.0/query?q={quote(_METRICS)}"
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+
+Values = dict[tuple[int, str], int]
+"""By the start of the hour or day, and the metric's name."""
+
+
+class Server(Protocol):
+    """Whom to ask; RecordsReader is the one."""
+
+    def try_ask(self, path: str) -> Any: ...
+
+
+def roll_up(lake: Lake, epoch: int, server: Server, clock: Clock) -> int:
+    """Take over what the server tells of full hours and days; returns how many values are new or changed. Raises
+    WriteConflict.
+    """
+    hours = _parse_hours(server.try_ask(_STATUS), clock.now_ms())
+    days = _parse_days(server.try_ask(_QUERY)) or _sum_days({**read_hourly(lake), **hours}, clock.now_ms())
+    written = _append(lake, epoch, clock, HOURLY_TABLE, USAGE_HOURLY, hours, read_hourly(lake))
+    return written + _append(lake, epoch, clock, DAILY_TABLE, USAGE_DAILY, days, read_daily(lake))
+
+
+def read_hourly(lake: Lake) -> Values:
+    """The value of each hour."""
+    return _read(lake, HOURLY_TABLE, "hour_ms")
+
+
+def read_daily(lake: Lake) -> Values:
+    """The value of each day."""
+    return _read(lake, DAILY_TABLE, "day_ms")
+
+
+def _read(lake: Lake, name: str, key: str) -> Values:
+    table = try_open_table(lake, name)
+    if table is None:
+        return {}
+    rows = read_rows(table).sort_by([("at_ms", "ascending"), ("value", "ascending")]).to_pylist()
+    return {(row[key], row["name"]): row["value"] for row in rows}
+
+
+def _append(
+    lake: Lake, epoch: int, clock: Clock, name: str, schema: pa.Schema, told: Values, known: Mapping[Any, int]
+) -> int:
+    at_ms = clock.now_ms()
+    fresh = sorted((key, value) for key, value in told.items() if known.get(key, 0) != value)
+    if not fresh:
+        return 0
+    rows = [
+        {schema.names[0]: start_ms, "name": metric, "value": value, "at_ms": at_ms}
+        for (start_ms, metric), value in fresh
+    ]
+    with manifest.lock:
+        table = open_table(lake, name, schema)
+        append_rows(table, pa.Table.from_pylist(rows, schema=schema), None, epoch, WRITER)
+    return len(fresh)
+
+
+def _parse_hours(answer: Any, now_ms: int) -> Values:
+    """The full hours of our server's status."""
+    hours: Values = {}
+    told = answer.get("usage", ()) if isinstance(answer, dict) else ()
+    for each in told if isinstance(told, list) else ():
+        try:
+            start_ms, name, value = int(each["hour_ms"]), str(each["name"]), int(each["value"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if start_ms % _HOUR_MS == 0 and start_ms + _HOUR_MS <= now_ms:
+            hours[start_ms, name] = value
+    return hours
+
+
+def _parse_days(answer: Any) -> Values:
+    """The full days of PlatformEventUsageMetric; its window of the last 24 hours is left out."""
+    days: Values = {}
+    for record in answer.get("records", ()) if isinstance(answer, dict) else ():
+        try:
+            start_ms, end_ms = _parse_time(record["StartDate"]), _parse_time(record["EndDate"])
+            name, value = str(record["Name"]), int(record["Value"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if start_ms % _DAY_MS == 0 and end_ms - start_ms == _DAY_MS:
+            days[start_ms, name] = value
+    return days
+
+
+def _parse_time(text: str) -> int:
+    return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+
+
+def _sum_days(hours: Values, now_ms: int) -> Values:
+    """Days that are over, from their hours. The first one that is known may have begun before."""
+    days: Counter[tuple[int, str]] = Counter()
+    first_ms = min((start_ms for start_ms, _ in hours), default=0)
+    for (start_ms, name), value in hours.items():
+        day_ms = start_ms - start_ms % _DAY_MS
+        if first_ms <= day_ms and day_ms + _DAY_MS <= now_ms:
+            days[day_ms, name] += value
+    return dict(days)

@@ -1,0 +1,287 @@
+"""Audit: whether a replica is what the server has, by counts and content hashes, at a fence.
+
+Some changes make no events, and no pipeline is above suspicion. An audit reads an object in pages, waits until
+apply has passed the fence of each, and folds the same ids of the lake at that very position. Records are counted
+and hashed into buckets on both sides; where a bucket differs, its records are compared one by one. Records that
+differ, and only these, are committed as they were read.
+
+Records with events between the fence and where the page is settled (servers that do not tell one position) are
+left out: which of the two states was read is unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewire.errors import ObjectUnknown, StoreClosed
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.columns import (
+    DELETED,
+    OWN_COLUMNS,
+    RECORD_ID,
+    Kind,
+    bucket_of,
+    kinds_of,
+    replica_schema,
+)
+from tidewire.pipeline.lake.control import OPEN, Dirty
+from tidewire.pipeline.lake.dirty import mark
+from tidewire.pipeline.lake.tables import READS, arrow_schema, read_file
+from tidewire.pipeline.replicas.fold import fold_records
+from tidewire.pipeline.replicas.view import ReplicaView, is_general, open_view, read_changes, whole
+from tidewire.pipeline.upkeep.fenced_reads import (
+    FencedPage,
+    FencedReader,
+    Records,
+    commit_reads,
+    render_reads,
+)
+from tidewire.pipeline.upkeep.resync import ROWS_PER_PAGE
+from tidewire.telemetry import counters
+
+if TYPE_CHECKING:
+    from tidewire.clock import Clock
+    from tidewire.pipeline.lake.tables import Lake
+
+_log = logging.getLogger(__name__)
+
+BUCKETS = 64
+PAGES_AT_ONCE = 10
+WAIT_S = 60.0
+POLL_S = 0.2
+_OWN = frozenset(name for name, _ in OWN_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Records of one bucket: how many, and a hash over all of them in any order."""
+
+    count: int = 0
+    content: int = 0
+
+    def plus(self, digest: int) -> Tally:
+        """With one record more."""
+        return Tally(self.count + 1, (self.content + digest) % 2**64)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What an audit found. `buckets` are those that differ, as (server, lake); `missing` are records that the lake
+    lacks, `extra` those that only it has, `different` those with other values. `unsettled` were not compared.
+    `healed` of them are now as the server has them; the others will be read again.
+    """
+
+    entity: str
+    position: int
+    server_rows: int = 0
+    lake_rows: int = 0
+    buckets: Mapping[int, tuple[Tally, Tally]] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    different: tuple[str, ...] = ()
+    unsettled: int = 0
+    healed: int = 0
+
+    @property
+    def drifted(self) -> int:
+        """How many records differ."""
+        return len(self.missing) + len(self.extra) + len(self.different)
+
+
+def audit(
+    lake: Lake,
+    epoch: int,
+    reader: Records,
+    entity: str,
+    clock: Clock,
+    *,
+    heal: bool = True,
+    wait_s: float = WAIT_S,
+    stop: threading.Event | None = None,
+) -> AuditReport:
+    """Compare one object with the server. The lease must be held to heal. Blocks, and waits up to `wait_s` for
+    apply to come after each part that was read.
+
+    Raises ObjectUnknown, StoreClosed if apply does not come, WriteConflict.
+    """
+    return _Audit(lake, epoch, reader, clock, entity, heal, wait_s, stop or threading.Event()).run()
+
+
+class _Audit:
+    def __init__(
+        self,
+        lake: Lake,
+        epoch: int,
+        reader: Records,
+        clock: Clock,
+        entity: str,
+        heal: bool,
+        wait_s: float,
+        stop: threading.Event,
+    ) -> None:
+        self._lake = lake
+        self._epoch = epoch
+        self._reader = FencedReader(lake, reader)
+        self._clock = clock
+        self._entity = entity
+        self._heal = heal
+        self._wait_s = wait_s
+        self._stop = stop
+        self._description = self._reader.describe(entity)
+        self._server: dict[int, Tally] = {}
+        self._ours: dict[int, Tally] = {}
+        self._report = AuditReport(entity, manifest.NO_POSITION)
+
+    def run(self) -> AuditReport:
+        lo, is_whole = "", False
+        while not is_whole:
+            before = _try_view(self._lake, self._entity)
+            pages: list[tuple[str, FencedPage]] = []
+            while len(pages) < PAGES_AT_ONCE and not is_whole:
+                page = self._reader.read_range(self._entity, lo, "", ROWS_PER_PAGE)
+                pages.append((lo, page))
+                lo, is_whole = page.through, not page.through
+            self._compare(before, pages)
+        numbers = sorted({*self._server, *self._ours})
+        sides = {n: (self._server.get(n, Tally()), self._ours.get(n, Tally())) for n in numbers}
+        report = replace(
+            self._report,
+            server_rows=sum(server.count for server, _ in sides.values()),
+            lake_rows=sum(ours.count for _, ours in sides.values()),
+            buckets={n: both for n, both in sides.items() if both[0] != both[1]},
+        )
+        counters["pipeline.records_drifted"] += report.drifted
+        _log.info("pipeline.object_audited", extra={"entity": self._entity, "drifted": report.drifted})
+        return report
+
+    def _compare(self, before: ReplicaView | None, pages: Sequence[tuple[str, FencedPage]]) -> None:
+        view = self._wait_for(max(page.settled for _, page in pages))
+        lo, hi = pages[0][0], pages[-1][1].through
+        base, changes = None, READS.empty_table()
+        kinds, retyped = self._description.kinds, None
+        if view is not None:
+            # With the base from before the pages were read: maintenance may have gone past their fences.
+            view = replace(
+                before or whole(view), position=view.position, kinds=view.kinds, retyped=view.retyped
+            )
+            base, changes = _base_within(view, lo, hi), read_changes(view)
+            kinds, retyped = view.kinds, view.retyped
+        changes = _changes_within(changes, lo, hi)
+        for page_lo, page in pages:
+            own = _within(base, page_lo, page.through) if base is not None else None
+            within = _changes_within(changes, page_lo, page.through)
+            rows = fold_records(own, within, kinds, page.fence, retyped).rows
+            moving = pc.and_(
+                pc.greater(changes["replay_id"], page.fence),
+                pc.less_equal(changes["replay_id"], page.settled),
+            )
+            unsettled = set(changes.filter(moving)["record_id"].to_pylist())
+            self._compare_page(page, rows.filter(pc.invert(rows[DELETED])), unsettled)
+
+    def _wait_for(self, position: int) -> ReplicaView | None:
+        """The lake's view once apply has passed a position; None if the lake has nothing of the object."""
+        deadline_s = self._clock.monotonic_s() + self._wait_s
+        while True:
+            row = manifest.newest(self._lake)
+            if row is not None and row.position >= position:
+                return _try_view(self._lake, self._entity)
+            if self._clock.monotonic_s() >= deadline_s or self._stop.wait(POLL_S):
+                applied = row.position if row is not None else "nothing"
+                raise StoreClosed(
+                    f"the records were read at position {position}, and apply has not come further than "
+                    f"{applied}: let the pipeline run, then audit again"
+                )
+
+    def _compare_page(self, page: FencedPage, rows: pa.Table, unsettled: set[str]) -> None:
+        names = [name for name in page.columns if name in self._description.kinds and name not in _OWN]
+        read = _fold_page(page, self._description.schema_id, self._description.kinds)
+        theirs, ours = _digest(read, names, unsettled), _digest(rows, names, unsettled)
+        for side, digests in ((self._server, theirs), (self._ours, ours)):
+            for record_id, digest in digests.items():
+                number = bucket_of(record_id, BUCKETS)
+                side[number] = side.get(number, Tally()).plus(digest)
+        missing = tuple(each for each in theirs if each not in ours)
+        extra = tuple(each for each in ours if each not in theirs)
+        different = tuple(each for each in theirs if ours.get(each, theirs[each]) != theirs[each])
+        drifted = {*missing, *extra, *different}
+        report = self._report
+        self._report = replace(
+            report,
+            position=page.fence,
+            missing=(*report.missing, *missing),
+            extra=(*report.extra, *extra),
+            different=(*report.different, *different),
+            unsettled=report.unsettled + len(unsettled.intersection(page.ids())),
+            healed=report.healed + (self._write(page, drifted) if self._heal and drifted else 0),
+        )
+
+    def _write(self, page: FencedPage, drifted: set[str]) -> int:
+        """Commit those records of a page that differ; returns how many are healed with that."""
+        rows = [row for row in page.rows if row[RECORD_ID] in drifted]
+        gone = sorted(drifted - {str(row[RECORD_ID]) for row in rows})
+        part = replace(page, rows=rows, missing=gone)
+        now_ms = self._clock.now_ms()
+        if commit_reads(self._lake, self._epoch, now_ms, self._description, [part]):
+            counters["pipeline.records_healed"] += len(drifted)
+            return len(drifted)
+        dirty = [Dirty(self._entity, record_id, page.settled, "audit") for record_id in sorted(drifted)]
+        mark(self._lake, self._epoch, now_ms, dirty, OPEN)
+        return 0
+
+
+def _fold_page(page: FencedPage, schema_id: str, kinds: Mapping[str, Kind]) -> pa.Table:
+    """What a page alone would make of the replica."""
+    return fold_records(None, render_reads([page], schema_id, 0), kinds, page.settled).rows
+
+
+def _try_view(lake: Lake, entity: str) -> ReplicaView | None:
+    try:
+        return open_view(lake, entity)
+    except ObjectUnknown:
+        return None
+
+
+def _base_within(view: ReplicaView, lo: str, hi: str) -> pa.Table | None:
+    """Rows of the base with lo < id <= hi, taken file by file: all of it may be large."""
+    if view.base is None:
+        return None
+    schema = replica_schema(kinds_of(arrow_schema(view.base)))
+    parts = [_within(read_file(path, schema), lo, hi) for path in view.base_files()]
+    return pa.concat_tables([schema.empty_table(), *parts])
+
+
+def _within(rows: pa.Table, lo: str, hi: str, column: str = RECORD_ID) -> pa.Table:
+    """The rows of records with lo < id <= hi."""
+    is_in = pc.greater(rows[column], lo)
+    return rows.filter(pc.and_(is_in, pc.less_equal(rows[column], hi)) if hi else is_in)
+
+
+def _changes_within(changes: pa.Table, lo: str, hi: str) -> pa.Table:
+    """The changes of records with lo < id <= hi, and those of every record."""
+    is_about_all = is_general(changes)
+    own = _within(changes.filter(pc.invert(is_about_all)), lo, hi, "record_id")
+    return pa.concat_tables([own, changes.filter(is_about_all)])
+
+
+def _digest(rows: pa.Table, names: Sequence[str], left_out: set[str]) -> dict[str, int]:
+    """By record: a hash of these columns, the ones that are not null."""
+    present = [name for name in sorted(names) if name in rows.schema.names]
+    columns = [rows[name].to_pylist() for name in present]
+    digests: dict[str, int] = {}
+    for i, record_id in enumerate(rows[RECORD_ID].to_pylist()):
+        if record_id in left_out:
+            continue
+        values = {
+            name: column[i] for name, column in zip(present, columns, strict=True) if column[i] is not None
+        }
+        text = f"{record_id}{values!r}".encode("utf-8", "surrogatepass")
+        digests[record_id] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+    return digests

@@ -1,0 +1,123 @@
+"""Writing the files of a base, one bucket at a time: rows of the old base and the changes since, folded.
+
+A bucket is folded by an executor or, if the object is small, by the driver; both run the same function. A
+file that no commit names is invisible, so a task may die or run twice: exactly the receipts that reach the
+driver count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+
+from tidewire.pipeline.lake.columns import BUCKET, RECORD_ID, REPLAY_ID, Kind, bucket_of, replica_schema
+from tidewire.pipeline.lake.tables import READS, read_file, sync_file
+from tidewire.pipeline.replicas.fold import Lost, counting, fold_records
+from tidewire.pipeline.replicas.view import is_general
+
+ROW_GROUP = 50_000
+"""Rows of a Parquet row group: what a reader that looks for one id has to unpack."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTask:
+    """What is needed to fold one bucket of an object up to `through`.
+
+    `base_paths` may hold records of other buckets, which are left out; `base_kinds` are the columns that the
+    old base has, `kinds` those of the new one.
+    """
+
+    directory: str
+    bucket: int
+    buckets: int
+    base_paths: tuple[str, ...]
+    base_kinds: Mapping[str, Kind]
+    history_paths: tuple[str, ...]
+    reads_paths: tuple[str, ...]
+    base_position: int
+    through: int
+    kinds: Mapping[str, Kind]
+    retyped: Mapping[str, Mapping[str, Kind]]
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFile:
+    """The file of a bucket, relative to the table's directory (None if the bucket has no rows), and what
+    its rows lack.
+    """
+
+    bucket: int
+    path: str | None
+    size_bytes: int
+    rows: int
+    statistics: str
+    lost: tuple[Lost, ...]
+
+
+def write_bucket(task: BucketTask) -> BucketFile:
+    """Fold a bucket and write its file, sorted by Id. Blocks; runs on an executor or on the driver."""
+    schema = replica_schema(task.base_kinds)
+    base = pa.concat_tables([schema.empty_table(), *(read_file(path, schema) for path in task.base_paths)])
+    base = base.filter(_in_bucket(base[RECORD_ID], task))
+    folded = fold_records(base, _read_changes(task), task.kinds, task.through, task.retyped)
+    lost = tuple(each for each in folded.lost if bucket_of(each.record_id, task.buckets) == task.bucket)
+    rows = folded.rows.sort_by(RECORD_ID)
+    if not rows.num_rows:
+        return BucketFile(task.bucket, None, 0, 0, "", lost)
+    name = f"{BUCKET}={task.bucket}/part-{uuid.uuid4()}.parquet"
+    path = os.path.join(task.directory, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    pq.write_table(rows, path, compression="zstd", row_group_size=ROW_GROUP)
+    sync_file(path)
+    return BucketFile(task.bucket, name, os.path.getsize(path), rows.num_rows, _statistics(rows), lost)
+
+
+def add_bucket(file: BucketFile, now_ms: int) -> AddAction | None:
+    """The Delta action that brings a bucket's file into its table; None if there is no file."""
+    if file.path is None:
+        return None
+    return AddAction(file.path, file.size_bytes, {BUCKET: str(file.bucket)}, now_ms, True, file.statistics)
+
+
+def _read_changes(task: BucketTask) -> pa.Table:
+    parts = [READS.empty_table()]
+    for paths, first in (
+        (task.history_paths, task.base_position + 1),
+        (task.reads_paths, task.base_position),
+    ):
+        for path in paths:
+            rows = read_file(path, READS)
+            rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
+            rows = rows.filter(counting(rows, task.through))
+            parts.append(rows.filter(pc.or_(_in_bucket(rows["record_id"], task), is_general(rows))))
+    return pa.concat_tables(parts)
+
+
+def _in_bucket(ids: pa.ChunkedArray, task: BucketTask) -> pa.ChunkedArray:
+    found: pa.ChunkedArray
+    if task.buckets == 1:
+        found = pc.is_valid(ids)
+        return found
+    wanted = [each for each in pc.unique(ids).to_pylist() if bucket_of(each, task.buckets) == task.bucket]
+    found = pc.is_in(ids, pa.array(wanted, pa.string()))
+    return found
+
+
+def _statistics(rows: pa.Table) -> str:
+    positions = pc.min_max(rows[REPLAY_ID])
+    return json.dumps(
+        {
+            "numRecords": rows.num_rows,
+            "minValues": {RECORD_ID: rows[RECORD_ID][0].as_py(), REPLAY_ID: positions["min"].as_py()},
+            "maxValues": {RECORD_ID: rows[RECORD_ID][-1].as_py(), REPLAY_ID: positions["max"].as_py()},
+            "nullCount": {RECORD_ID: 0, REPLAY_ID: 0},
+        }
+    )

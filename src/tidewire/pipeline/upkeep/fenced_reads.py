@@ -1,0 +1,269 @@
+"""Reads: records as the server had them at a known position, committed beside history.
+
+A page that was read is true at its fence: it holds every event up to there. So it takes its place in the order
+of its records' changes by that position, and no event needs to be held back or applied again for it. A server
+that does not tell a position is read between two that are known: what bronze held before counts as the fence,
+what it holds a while after as settled.
+
+Rows are committed in this order: the schema that names their columns, the rows, the control rows that they
+settle, the manifest. A crash in between costs reading them again. They are refused if the object's base has
+passed the fence meanwhile, since a base holds the record as of a later position already.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidewire.faults import crash_point
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.columns import RECORD_ID, Native
+from tidewire.pipeline.lake.control import DIRTY_TABLE, DONE, RESYNC_TABLE, Dirty, open_dirty, render_dirty
+from tidewire.pipeline.lake.dirty import failed_records
+from tidewire.pipeline.lake.spans import START
+from tidewire.pipeline.lake.tables import (
+    DIRTY,
+    READS,
+    RESYNC,
+    Lake,
+    OpenTable,
+    append_files,
+    append_rows,
+    file_action,
+    load_schemas,
+    open_table,
+    read_rows,
+    sync_file,
+    try_open_table,
+)
+from tidewire.pipeline.replicas.fold import MISSING, READ
+from tidewire.pipeline.source.archive import append_schemas
+from tidewire.pipeline.source.records_reader import IDS_AT_ONCE, EntityDescription, RecordsPage
+from tidewire.telemetry import counters
+
+WRITER = "reads"
+SETTLE_S = 2.0
+"""How long after a read events may come that were in it, of servers that do not tell."""
+_CHANGED_AT = "LastModifiedDate"
+
+
+@dataclass(frozen=True, slots=True)
+class FencedPage:
+    """Records that were read together and their place in the log: every event up to `fence` is in them, none
+    after `settled`. Of a range, `through` is the id up to which it is covered.
+    """
+
+    rows: Sequence[dict[str, Native]]
+    missing: Sequence[str]
+    fence: int
+    settled: int
+    through: str = ""
+    columns: tuple[str, ...] = ()
+
+    def ids(self) -> list[str]:
+        """All records that it tells of."""
+        return [*(str(row[RECORD_ID]) for row in self.rows), *self.missing]
+
+
+class Records(Protocol):
+    """Where records are read from; RecordsReader is the one."""
+
+    def describe(self, entity: str, *, renew: bool = False) -> EntityDescription: ...
+
+    def read_ids(self, entity: str, ids: Iterable[str]) -> RecordsPage: ...
+
+    def read_range(self, entity: str, lo: str, hi: str, limit: int) -> RecordsPage: ...
+
+    def count(self, entity: str, lo: str = "", hi: str = "") -> int: ...
+
+    def entities(self) -> list[str]: ...
+
+
+class FencedReader:
+    """Reads pages that have a fence, whatever the server. For one thread."""
+
+    def __init__(self, lake: Lake, reader: Records, settle_s: float = SETTLE_S) -> None:
+        self._lake = lake
+        self._reader = reader
+        self._settle_s = settle_s
+
+    def describe(self, entity: str) -> EntityDescription:
+        """The object as it is now."""
+        return self._reader.describe(entity, renew=True)
+
+    def count(self, entity: str) -> int:
+        """How many records there are."""
+        return self._reader.count(entity)
+
+    def read_ids(self, entity: str, ids: Sequence[str]) -> Iterator[FencedPage]:
+        """These records, in pages of one moment each."""
+        for i in range(0, len(ids), IDS_AT_ONCE):
+            before = self._archived()
+            yield self._place(self._reader.read_ids(entity, ids[i : i + IDS_AT_ONCE]), before)
+
+    def read_range(self, entity: str, lo: str, hi: str, limit: int) -> FencedPage:
+        """The first records with lo < Id <= hi, at most `limit`."""
+        before = self._archived()
+        return self._place(self._reader.read_range(entity, lo, hi, limit), before)
+
+    def _place(self, page: RecordsPage, before: int) -> FencedPage:
+        fence, settled = page.fence, page.settled
+        if fence is None or settled is None:
+            threading.Event().wait(self._settle_s)
+            fence, settled = before, max(before, self._archived())
+        return FencedPage(page.rows, page.missing, fence, settled, page.through, page.columns)
+
+    def _archived(self) -> int:
+        bronze = try_open_table(self._lake, "bronze")
+        return START if bronze is None or bronze.committed is None else bronze.committed
+
+
+def has_waiting_reads(lake: Lake) -> bool:
+    """Whether some reads do not show yet, because apply has not passed them."""
+    row = manifest.newest(lake)
+    applied = START if row is None else row.position
+    tables = [try_open_table(lake, name) for name in lake.names("reads")]
+    settled = [pc.max(read_rows(each, ["settled"])["settled"]).as_py() for each in tables if each is not None]
+    return any(each is not None and each > applied for each in settled)
+
+
+def commit_reads(
+    lake: Lake,
+    epoch: int,
+    now_ms: int,
+    description: EntityDescription,
+    pages: Sequence[FencedPage],
+    resync_rows: Sequence[dict[str, object]] = (),
+) -> bool:
+    """Commit pages of one object, and the rows of `control/resync` that they settle. False, and nothing written,
+    if the object's base has passed one of the fences. Raises WriteConflict.
+    """
+    entity = description.entity
+    with manifest.lock:
+        row = manifest.newest(lake)
+        state = row.entities.get(entity) if row is not None else None
+        base_position = state.base_position if state is not None else manifest.NO_POSITION
+        if any(page.fence < base_position for page in pages):
+            return False
+        position = row.position if row is not None else manifest.NO_POSITION
+        is_ahead = any(page.fence > position for page in pages)
+        if pages or state is None:
+            _keep_schema(lake, epoch, now_ms, description, state, is_ahead)
+        versions: dict[str, int] = {}
+        rows = render_reads(pages, description.schema_id, now_ms)
+        if rows.num_rows:
+            table = open_table(lake, f"reads/{entity}", READS)
+            _append_file(lake, table, rows, epoch, now_ms)
+            versions[table.name] = table.delta.version()
+        crash_point("pipeline.reads.after_rows")
+        settled = _settled_records(lake, entity, pages)
+        if settled:
+            dirty = open_table(lake, DIRTY_TABLE, DIRTY)
+            append_rows(dirty, render_dirty(settled, now_ms, DONE), None, epoch, WRITER)
+            versions[DIRTY_TABLE] = dirty.delta.version()
+        crash_point("pipeline.reads.after_dirty")
+        if resync_rows:
+            resync = open_table(lake, RESYNC_TABLE, RESYNC)
+            append_rows(resync, pa.Table.from_pylist(list(resync_rows), schema=RESYNC), None, epoch, WRITER)
+            versions[RESYNC_TABLE] = resync.delta.version()
+        crash_point("pipeline.reads.before_manifest")
+        manifest.append(lake, epoch, now_ms, cause=WRITER, versions=versions)
+    counters["pipeline.records_read"] += rows.num_rows
+    return True
+
+
+def render_reads(pages: Iterable[FencedPage], schema_id: str, now_ms: int) -> pa.Table:
+    """Pages as rows of `reads/<Entity>`."""
+    rows: list[dict[str, object]] = []
+    for page in pages:
+        common = {
+            "replay_id": page.fence,
+            "sequence": now_ms,  # of two reads at one position the later one counts
+            "schema_id": schema_id,
+            "changed": [],
+            "fence": page.fence,
+            "settled": page.settled,
+        }
+        for values in page.rows:
+            present = {name: value for name, value in values.items() if value is not None}
+            del present[RECORD_ID]
+            rows.append(
+                {
+                    **common,
+                    "record_id": values[RECORD_ID],
+                    "change_type": READ,
+                    "commit_ms": present.get(_CHANGED_AT, now_ms),
+                    "values_json": orjson.dumps(present).decode(),
+                }
+            )
+        rows += [
+            {**common, "record_id": record_id, "change_type": MISSING, "commit_ms": now_ms}
+            for record_id in page.missing
+        ]
+    return pa.Table.from_pylist(rows, schema=READS)
+
+
+def _keep_schema(
+    lake: Lake,
+    epoch: int,
+    now_ms: int,
+    description: EntityDescription,
+    state: manifest.EntityState | None,
+    is_ahead: bool,
+) -> None:
+    """See that rows by this schema have their columns in the manifest before they are there.
+
+    If apply has not come as far as the read, the schema may be newer than what apply has met, and its types must
+    not count yet: it stands apart until an event, or a later read, brings it up.
+    """
+    texts = load_schemas(lake)
+    if description.schema_id not in texts:
+        append_schemas(lake, {description.schema_id: (description.schema_json, 0)}, epoch)
+        texts[description.schema_id] = description.schema_json
+    schema_id, entity = description.schema_id, description.entity
+    if state is not None:
+        kinds = manifest.kinds_from(state.schemas, texts)
+        is_known = all(kinds.get(name) is kind for name, kind in description.kinds.items())
+        if is_known or (is_ahead and schema_id in (*state.schemas, *state.ahead)):
+            return
+    if is_ahead and state is not None and state.schemas:
+        manifest.append(lake, epoch, now_ms, cause=WRITER, ahead={entity: schema_id})
+    else:
+        manifest.append(lake, epoch, now_ms, cause=WRITER, schemas={entity: [schema_id]})
+    crash_point("pipeline.reads.after_schema")
+
+
+def _append_file(lake: Lake, table: OpenTable, rows: pa.Table, epoch: int, now_ms: int) -> None:
+    """Append rows as a file of our own making: what records say must not stand in the log's statistics."""
+    rows = rows.sort_by([("replay_id", "ascending"), ("record_id", "ascending")])
+    name = f"reads-{uuid.uuid4()}.parquet"
+    path = os.path.join(lake.table(table.name), name)
+    pq.write_table(rows, path, compression="zstd")
+    sync_file(path)
+    positions = rows["replay_id"]
+    action = file_action(
+        name, os.path.getsize(path), rows.num_rows, positions[0].as_py(), positions[-1].as_py(), now_ms
+    )
+    append_files(table, [action], READS, None, epoch, WRITER)
+
+
+def _settled_records(lake: Lake, entity: str, pages: Sequence[FencedPage]) -> list[Dirty]:
+    """The dirty records, and those given up before, that are in the pages. One that becomes dirty later by an
+    older event is read once more.
+    """
+    asked = {*open_dirty(lake).get(entity, ()), *failed_records(lake).get(entity, ())}
+    return [
+        Dirty(entity, record_id, page.fence, "")
+        for page in pages
+        for record_id in page.ids()
+        if record_id in asked
+    ]

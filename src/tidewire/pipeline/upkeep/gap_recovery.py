@@ -1,0 +1,202 @@
+"""Healing after an expired replay id: the server has dropped events that the archive still lacks.
+
+If another archive of the channel has them, they are taken over from there. Otherwise they are lost as events, and
+only what they did can be had: bronze goes on with the oldest event that the server keeps, and every object is read
+again, at fences behind the hole. Readers see such an object marked as resyncing until that is done. Bronze lists its
+holes, so that nobody takes it for whole there. Either way the archive query starts anew, where bronze then ends,
+without its old checkpoint.
+
+A replay id of another log is not healed: positions of two logs cannot stand in one lake.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import threading
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.exceptions import CommitFailedError
+
+from tidewire.errors import ReplayIdExpired, ReplayIdInvalid
+from tidewire.faults import crash_point
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import Resync
+from tidewire.pipeline.lake.spans import START, Span
+from tidewire.pipeline.lake.tables import (
+    BRONZE,
+    Lake,
+    append_files,
+    commit_properties,
+    conflict,
+    file_action,
+    list_files,
+    load_schemas,
+    open_table,
+    read_file,
+    sync_file,
+    try_open_table,
+)
+from tidewire.pipeline.source.archive import append_schemas
+from tidewire.pipeline.source.archive_replay import HOLES, Archive, read_holes, try_open_archive
+from tidewire.pipeline.source.log_export import LogExport, find_export
+from tidewire.pipeline.upkeep.resync import ask
+from tidewire.pipeline.upkeep.snapshot import read_position
+from tidewire.telemetry import counters
+
+if TYPE_CHECKING:
+    from tidewire.clock import Clock
+    from tidewire.pipeline.source.bus import Bus
+    from tidewire.pipeline.upkeep.fenced_reads import Records
+
+_log = logging.getLogger(__name__)
+
+ARCHIVE_QUERY = "archive"
+CAUSE = "expired"
+WRITER = "healing"
+RESUMED, REFILLED, RESYNCED = "resumed", "refilled", "resynced"
+FIRST_EVENT_S = 30.0
+"""How long to wait for the oldest event of a server that tells its position by nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Healing:
+    """What was done, and the position after which the archive goes on: `resumed` if nothing is missing,
+    `refilled` from another archive, `resynced` if every object is being read again.
+    """
+
+    action: str
+    position: int
+
+
+def heal_expired(
+    lake: Lake, epoch: int, reader: Records, bus: Bus, clock: Clock, archive: Lake | None = None
+) -> Healing:
+    """Close the hole behind bronze; the archive query can then be started again. It must not be running, and the
+    lease must be held. Doing it again after a crash does what is left to do.
+
+    Raises ReplayIdInvalid if the server's log is not the one that bronze was filled from.
+    """
+    action = RESUMED
+    oldest = _find_oldest(bus, _archived(lake))
+    source = try_open_archive(archive) if archive is not None else None
+    if archive is not None and source is not None and _archived(lake) < oldest:
+        action = _refill(lake, epoch, archive, source, clock)
+    if _archived(lake) < oldest:
+        action = RESYNCED
+        _resync(lake, epoch, reader, clock)
+        crash_point("pipeline.healing.after_asking")
+        _note_hole(lake, epoch, Span(_archived(lake), oldest))
+        append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, oldest, epoch)
+    crash_point("pipeline.healing.before_checkpoint")
+    # It names the expired position. A new one begins where bronze ends.
+    shutil.rmtree(lake.checkpoint(ARCHIVE_QUERY), ignore_errors=True)
+    position = _archived(lake)
+    counters[f"pipeline.healed_{action}"] += 1
+    _log.warning("pipeline.expired_healed", extra={"action": action, "position": position})
+    return Healing(action, position)
+
+
+def _archived(lake: Lake) -> int:
+    bronze = try_open_table(lake, "bronze")
+    return START if bronze is None or bronze.committed is None else bronze.committed
+
+
+def _find_oldest(bus: Bus, archived: int) -> int:
+    """The position before the oldest event that the server keeps."""
+    url = find_export(bus)
+    if url is None:
+        return _find_first_event(bus) - 1
+    export = LogExport(bus, url)
+    try:
+        state = export.plan(START, limit=0)
+        if archived > state.head:
+            raise ReplayIdInvalid(
+                f"the lake holds events up to {archived} and the server's log ends at {state.head}: it is another "
+                "log, or a backup from before. Start a new lake with a snapshot.",
+                replay_id=archived,
+            )
+        return state.after
+    finally:
+        export.close()
+
+
+def _find_first_event(bus: Bus) -> int:
+    ended = threading.Event()
+
+    def give_up() -> None:
+        ended.set()
+        bus.close()
+
+    timer = threading.Timer(FIRST_EVENT_S, give_up)
+    timer.start()
+    try:
+        for fetched in bus.stream(START, ended):
+            if fetched.events:
+                return fetched.events[0].replay_id
+    finally:
+        timer.cancel()
+    raise ReplayIdExpired("the server keeps no events, so it cannot be told where its log goes on")
+
+
+def _resync(lake: Lake, epoch: int, reader: Records, clock: Clock) -> None:
+    row = manifest.newest(lake)
+    entities = sorted({*reader.entities(), *(row.entities if row is not None else ())})
+    if entities:
+        # Asked for at the position that the log has now: reads from here on are behind the hole.
+        position = read_position(reader, entities[0])
+        ask(lake, epoch, clock.now_ms(), [Resync(entity, CAUSE, position) for entity in entities])
+
+
+def _note_hole(lake: Lake, epoch: int, hole: Span) -> None:
+    """List a hole before bronze goes on behind it; whoever died in between listed the same one."""
+    bronze = open_table(lake, "bronze", BRONZE)
+    holes = [*(each for each in read_holes(bronze) if each.after != hole.after), hole]
+    try:
+        bronze.delta.alter.set_table_properties(
+            {HOLES: json.dumps([[each.after, each.through] for each in holes])},
+            raise_if_not_exists=False,
+            commit_properties=commit_properties(bronze, None, epoch, WRITER),
+        )
+    except CommitFailedError as error:
+        raise conflict(bronze) from error
+
+
+def _refill(lake: Lake, epoch: int, other: Lake, source: Archive, clock: Clock) -> str:
+    """Take over what another archive has of the events that follow bronze, up to its next hole."""
+    if not source.covers(_archived(lake)):
+        return RESUMED
+    through = source.end_after(_archived(lake))
+    known = load_schemas(lake)
+    missing = {key: (text, START) for key, text in load_schemas(other).items() if key not in known}
+    append_schemas(lake, missing, epoch)
+    for name in list_files(source.bronze, Span(_archived(lake), through)):
+        bronze = open_table(lake, "bronze", BRONZE)
+        rows = read_file(os.path.join(other.table("bronze"), name), BRONZE)
+        position = rows["replay_id"]
+        is_wanted = pc.and_(pc.greater(position, bronze.floor), pc.less_equal(position, through))
+        rows = rows.filter(is_wanted).sort_by("replay_id")
+        if rows.num_rows:
+            last = rows["replay_id"][-1].as_py()
+            _append_rows(lake, epoch, rows, last, clock.now_ms())
+            crash_point("pipeline.healing.after_file")
+    if through > _archived(lake):
+        append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, through, epoch)
+    return REFILLED
+
+
+def _append_rows(lake: Lake, epoch: int, rows: pa.Table, last: int, now_ms: int) -> None:
+    name = f"part-{uuid.uuid4()}.parquet"
+    path = os.path.join(lake.table("bronze"), name)
+    pq.write_table(rows, path, compression="zstd")
+    sync_file(path)
+    first = rows["replay_id"][0].as_py()
+    action = file_action(name, os.path.getsize(path), rows.num_rows, first, last, now_ms)
+    append_files(open_table(lake, "bronze", BRONZE), [action], BRONZE, last, epoch)

@@ -1,0 +1,347 @@
+"""Maintenance of replicas: folds history and reads into the base of each object, bucket by bucket.
+
+Nobody waits for it and nothing depends on when it runs: readers fold what the base does not have yet. It only
+keeps that little. One step folds one object, up to the manifest's position: tasks write the buckets that
+changes have touched, then the driver commits, in this order: records whose rows turn out to be incomplete
+(control), the new files in place of the old (one commit), the table's properties for other engines, and the
+manifest row that names the new base. A crash in between leaves files that nobody names, or a base that no
+manifest row names, which the next step makes anew from the one that is named.
+
+Reads are committed by the thread that also runs these steps, so none arrives while its object is folded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+
+from tidewire.errors import ObjectUnknown
+from tidewire.faults import crash_point
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.columns import BUCKET, bucket_of, kinds_of, replica_schema
+from tidewire.pipeline.lake.control import DIRTY_TABLE, Dirty, render_dirty
+from tidewire.pipeline.lake.tables import (
+    DIRTY,
+    READS,
+    Lake,
+    OpenTable,
+    append_files,
+    append_rows,
+    arrow_schema,
+    commit_properties,
+    conflict,
+    open_table,
+    read_file,
+    try_open_table,
+)
+from tidewire.pipeline.replicas.fold import counting
+from tidewire.pipeline.replicas.view import BUCKETS, ReplicaView, fold_limit, is_general, open_view
+from tidewire.pipeline.upkeep.base_files import BucketFile, BucketTask, add_bucket, write_bucket
+from tidewire.telemetry import counters
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidewire.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+POSITION = "tidewire.position"
+WRITER = "maintain"
+LOST_FOR_GOOD = "value_lost"
+"""What a column's new type cannot hold is not read again record by record: its object is, as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRules:
+    """When to fold an object: once its pending rows are more than a share of its base and than `least_rows`,
+    or once the oldest of them has waited for `longest_s`. And how: in buckets of about `rows_per_bucket`,
+    with Spark from `spark_rows` on.
+    """
+
+    share: float = 0.05
+    least_rows: int = 5_000
+    longest_s: float = 60.0
+    rows_per_bucket: int = 250_000
+    spark_rows: int = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What an object's base lacks: rows, and since when the oldest of them is there."""
+
+    entity: str
+    rows: int
+    base_rows: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoldReport:
+    """What one step did."""
+
+    entity: str
+    position: int
+    rows: int
+    buckets: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How to fold an object: its view, a task per bucket to write, and whether they replace all there is."""
+
+    view: ReplicaView
+    tasks: tuple[BucketTask, ...]
+    buckets: int
+    is_new: bool
+    rows: int
+
+
+class Maintainer:
+    """Folds objects of a lake. One per lake and process; the lease sees to that."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        epoch: int,
+        clock: Clock,
+        rules: FoldRules | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self._lake = lake
+        self._epoch = epoch
+        self._clock = clock
+        self._rules = rules or FoldRules()
+        self._spark = spark
+
+    def step(self) -> FoldReport | None:
+        """Fold the object that needs it most, if any does. Raises WriteConflict."""
+        now_ms = self._clock.now_ms()
+        due = [each for each in self.pending() if self._is_due(each, now_ms)]
+        for each in sorted(due, key=lambda each: each.rows / (each.base_rows + 1), reverse=True):
+            report = self.fold(each.entity)
+            if report is not None:
+                return report
+        return None
+
+    def pending(self) -> list[Pending]:
+        """What each object's base lacks, as far as files tell: some of their rows may be in it."""
+        row = manifest.newest(self._lake)
+        found: list[Pending] = []
+        for entity, state in row.entities.items() if row is not None else ():
+            rows, since_ms = 0, 1 << 62
+            for group in ("history", "reads"):
+                table = try_open_table(self._lake, f"{group}/{entity}")
+                for count, first_ms in _iter_above(table, state.base_position):
+                    rows, since_ms = rows + count, min(since_ms, first_ms)
+            if rows:
+                found.append(Pending(entity, rows, self._count_base(entity), since_ms))
+        return found
+
+    def fold(self, entity: str) -> FoldReport | None:
+        """Bring one object's base to the manifest's position; None if it is there. Raises WriteConflict."""
+        try:
+            view = open_view(self._lake, entity)
+        except ObjectUnknown:
+            return None
+        through = fold_limit(self._lake, entity, view.position)
+        table = try_open_table(self._lake, f"replica/{entity}")
+        if through <= view.base_position or (table is not None and through < table.floor):
+            return None
+        plan = self._plan(replace(view, position=through), table)
+        if not plan.tasks:
+            return None
+        files = self._write(plan)
+        crash_point("pipeline.maintain.after_files")
+        self._commit(plan, files)
+        counters["pipeline.objects_folded"] += 1
+        rows = sum(file.rows for file in files)
+        _log.info("pipeline.object_folded", extra={"entity": entity, "position": through, "rows": rows})
+        return FoldReport(entity, through, rows, len(files))
+
+    def _is_due(self, pending: Pending, now_ms: int) -> bool:
+        rules = self._rules
+        is_much = pending.rows >= max(rules.least_rows, rules.share * pending.base_rows)
+        return is_much or now_ms - pending.since_ms >= rules.longest_s * 1000
+
+    def _count_base(self, entity: str) -> int:
+        table = try_open_table(self._lake, f"replica/{entity}")
+        return 0 if table is None else _count_rows(table)
+
+    def _plan(self, view: ReplicaView, newest: OpenTable | None) -> _Plan:
+        present = kinds_of(arrow_schema(view.base)) if view.base is not None else {}
+        touched, is_general_change, pending = _read_touched(view)
+        wanted = max(1, (_count_rows(view.base) + pending) // self._rules.rows_per_bucket)
+        buckets = _count_buckets(view.base)
+        is_current = view.base is not None and newest is not None and newest.floor == view.base_position
+        is_new = not is_current or present != dict(view.kinds) or wanted >= 2 * buckets
+        if is_new:
+            buckets = wanted
+        if is_new or is_general_change:
+            numbers: Iterable[int] = range(buckets)
+        else:
+            numbers = sorted({bucket_of(each, buckets) for each in touched})
+        directory = self._lake.table(f"replica/{view.entity}")
+        base_files = view.base_files()
+        tasks = tuple(
+            BucketTask(
+                directory=directory,
+                bucket=number,
+                buckets=buckets,
+                base_paths=tuple(base_files if is_new else _of_bucket(base_files, number)),
+                base_kinds=present,
+                history_paths=tuple(view.history_files()),
+                reads_paths=tuple(view.reads_files()),
+                base_position=view.base_position,
+                through=view.position,
+                kinds=dict(view.kinds),
+                retyped=view.retyped,
+            )
+            for number in numbers
+        )
+        return _Plan(view, tasks, buckets, is_new, _count_rows(view.base) + pending)
+
+    def _write(self, plan: _Plan) -> list[BucketFile]:
+        if self._spark is None or plan.rows < self._rules.spark_rows or len(plan.tasks) < 2:
+            return [write_bucket(task) for task in plan.tasks]
+        context = self._spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", "maintain")
+        return list(context.parallelize(plan.tasks, len(plan.tasks)).map(write_bucket).collect())
+
+    def _commit(self, plan: _Plan, files: list[BucketFile]) -> None:
+        view, name = plan.view, f"replica/{plan.view.entity}"
+        schema = pa.schema([*replica_schema(view.kinds), (BUCKET, pa.int32())])
+        now_ms = self._clock.now_ms()
+        adds = [action for file in files if (action := add_bucket(file, now_ms)) is not None]
+        lost = [
+            Dirty(view.entity, each.record_id, each.replay_id, each.reason)
+            for file in files
+            for each in file.lost
+            if each.reason != LOST_FOR_GOOD
+        ]
+        versions: dict[str, int] = {}
+        with manifest.lock:
+            if lost:
+                dirty = open_table(self._lake, DIRTY_TABLE, DIRTY)
+                append_rows(dirty, render_dirty(lost, now_ms), None, self._epoch, WRITER)
+                versions[DIRTY_TABLE] = dirty.delta.version()
+            crash_point("pipeline.maintain.after_control")
+            _create(self._lake, name, schema, plan.buckets)
+            table = open_table(self._lake, name, schema)
+            if plan.is_new:
+                self._replace_all(table, adds, schema, view.position)
+            else:
+                removes = _remove_buckets(table, {file.bucket for file in files}, now_ms)
+                append_files(table, [*adds, *removes], schema, view.position, self._epoch)
+            crash_point("pipeline.maintain.after_base")
+            versions[name] = self._describe(name, schema, plan)
+            crash_point("pipeline.maintain.before_manifest")
+            manifest.append(
+                self._lake,
+                self._epoch,
+                now_ms,
+                cause=WRITER,
+                versions=versions,
+                bases={view.entity: view.position},
+            )
+
+    def _replace_all(self, table: OpenTable, adds: list[AddAction], schema: pa.Schema, position: int) -> None:
+        properties = commit_properties(table, position, self._epoch)
+        try:
+            table.delta.create_write_transaction(
+                [*adds], "overwrite", schema, partition_by=[BUCKET], commit_properties=properties
+            )
+        except CommitFailedError as error:
+            raise conflict(table) from error
+
+    def _describe(self, name: str, schema: pa.Schema, plan: _Plan) -> int:
+        """Tell other engines what the base holds; returns its version."""
+        table = open_table(self._lake, name, schema)
+        table.delta.alter.set_table_properties(
+            {BUCKETS: str(plan.buckets), POSITION: str(plan.view.position)},
+            raise_if_not_exists=False,
+            commit_properties=commit_properties(table, None, self._epoch, WRITER),
+        )
+        return DeltaTable(self._lake.table(name)).version()
+
+
+def _iter_above(table: OpenTable | None, position: int) -> Iterator[tuple[int, int]]:
+    """Rows and time of the files with rows above a position."""
+    actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
+    if actions is None or not actions.num_rows:
+        return
+    names = ("num_records", "modification_time", "max.replay_id")
+    for count, at_ms, last in zip(*(actions[name].to_pylist() for name in names), strict=True):
+        if last > position:
+            yield count, at_ms
+
+
+def _count_rows(table: OpenTable | None) -> int:
+    actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
+    if actions is None or not actions.num_rows:
+        return 0
+    return int(pc.sum(actions["num_records"]).as_py())
+
+
+def _count_buckets(base: OpenTable | None) -> int:
+    found = base.delta.metadata().configuration.get(BUCKETS) if base is not None else None
+    return int(found or 1)
+
+
+def _read_touched(view: ReplicaView) -> tuple[set[str], bool, int]:
+    """The records that changes of a view are about, whether some are about every record, and how many."""
+    columns = pa.schema([READS.field(name) for name in ("record_id", "replay_id", "settled")])
+    touched: set[str] = set()
+    has_general, count = False, 0
+    for paths, first in (
+        (view.history_files(), view.base_position + 1),
+        (view.reads_files(), view.base_position),
+    ):
+        for path in paths:
+            rows = read_file(path, columns)
+            rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
+            rows = rows.filter(counting(rows, view.position))
+            count += rows.num_rows
+            has_general = has_general or bool(pc.any(is_general(rows)).as_py())
+            touched.update(pc.unique(rows["record_id"]).to_pylist())
+    return touched, has_general, count
+
+
+def _of_bucket(paths: Iterable[str], bucket: int) -> list[str]:
+    return [path for path in paths if os.path.basename(os.path.dirname(path)) == f"{BUCKET}={bucket}"]
+
+
+def _remove_buckets(table: OpenTable, buckets: set[int], now_ms: int) -> list[RemoveAction]:
+    """The actions that take the present files of some buckets out of their table."""
+    actions = pa.table(table.delta.get_add_actions(flatten=True))
+    if not actions.num_rows:
+        return []
+    names = ("path", "size_bytes", f"partition.{BUCKET}")
+    return [
+        RemoveAction(path, True, now_ms, size_bytes, {BUCKET: str(bucket)})
+        for path, size_bytes, bucket in zip(*(actions[name].to_pylist() for name in names), strict=True)
+        if bucket in buckets
+    ]
+
+
+def _create(lake: Lake, name: str, schema: pa.Schema, buckets: int) -> None:
+    """Make a replica's table if there is none."""
+    if try_open_table(lake, name) is None:
+        os.makedirs(lake.table(name), exist_ok=True)
+        DeltaTable.create(
+            lake.table(name),
+            schema,
+            mode="ignore",
+            partition_by=[BUCKET],
+            configuration={BUCKETS: str(buckets)},
+            raise_if_key_not_exists=False,
+        )

@@ -1,0 +1,341 @@
+"""Resync: one object is read again as a whole, in chunks by id, while everything else keeps flowing.
+
+An overflow, a type change that loses values, an expired replay id or somebody's wish asks for it in
+`control/resync`. Each chunk is committed at its own fence, so its rows take their place among the events, and
+events keep being applied to chunks that are read and to those that are not. When all ids are covered and apply
+has passed the fences, whatever lives in the replica although its chunk did not return it is asked for by its id:
+gone for good, or merely created meanwhile. Only then the object is done.
+
+Nothing is kept but the control table: a resync that was killed goes on with the first ids that no chunk covers.
+An overflow in the middle asks anew, and chunks that were read before it are read again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidewire.errors import ObjectUnknown, PlatformError, WriteConflict
+from tidewire.faults import crash_point
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.columns import DELETED, RECORD_ID, REPLAY_ID
+from tidewire.pipeline.lake.control import (
+    ASKED,
+    DONE,
+    FAILED,
+    RESYNC_TABLE,
+    Resync,
+    failed_resyncs,
+    open_resyncs,
+    read_control,
+    render_resyncs,
+)
+from tidewire.pipeline.lake.tables import (
+    READS,
+    RESYNC,
+    Lake,
+    append_rows,
+    iter_rows,
+    open_table,
+    read_file,
+    try_open_table,
+)
+from tidewire.pipeline.replicas.fold import DELETES
+from tidewire.pipeline.replicas.view import ReplicaView, is_general, open_view
+from tidewire.pipeline.upkeep.backoff import MAX_ATTEMPTS, Backoff, is_lasting
+from tidewire.pipeline.upkeep.chunks import Chunk, Gap, find_gap, find_unreturned
+from tidewire.pipeline.upkeep.fenced_reads import FencedPage, FencedReader, Records, commit_reads
+from tidewire.telemetry import counters
+
+if TYPE_CHECKING:
+    from tidewire.clock import Clock
+    from tidewire.pipeline.source.records_reader import EntityDescription
+
+_log = logging.getLogger(__name__)
+
+ROWS_PER_PAGE = 2_000
+PAGES_AT_ONCE = 5
+SUSPECTS_AT_ONCE = 10_000
+READING, WAITING = "reading", "waiting"
+WRITER = "resync"
+_IN_BASE, _READ = 1 << 61, 1 << 62
+"""Where base and reads stand among what is known of a record at one position: after all events."""
+_LAST_SEEN = pa.schema(
+    [("record_id", pa.string()), ("place", pa.int64()), ("order", pa.int64()), ("gone", pa.bool_())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ResyncProgress:
+    """How far one object's resync has come: `reading`, `waiting` for apply to pass what was read (or for its
+    next attempt), `done` or `failed`. `expected` is how many records there were at its start, if known.
+    """
+
+    entity: str
+    cause: str
+    since: int
+    state: str
+    chunks: int
+    rows: int
+    expected: int | None = None
+
+
+def pending(lake: Lake) -> dict[str, Resync]:
+    """The objects that must be read again."""
+    return open_resyncs(lake)
+
+
+def failed(lake: Lake) -> dict[str, Resync]:
+    """The objects whose resync was given up since the server refused."""
+    return failed_resyncs(lake)
+
+
+def read_chunks(lake: Lake, resync: Resync) -> list[Chunk]:
+    """The chunks that count for a request."""
+    table = try_open_table(lake, RESYNC_TABLE)
+    if table is None:
+        return []
+    after_ms = resync.asked_ms if resync.cause in ASKED else 0
+    rows = read_control(table)
+    wanted = pc.and_(pc.equal(rows["entity"], resync.entity), pc.is_valid(rows["chunk_lo"]))
+    return [
+        Chunk(row["chunk_lo"], row["chunk_hi"], row["fence"], row["rows"])
+        for row in rows.filter(wanted).to_pylist()
+        if row["fence"] >= resync.since and row["at_ms"] >= after_ms
+    ]
+
+
+def ask(lake: Lake, epoch: int, now_ms: int, requests: Iterable[Resync]) -> None:
+    """Ask for objects to be read again. Raises WriteConflict."""
+    _append(lake, epoch, now_ms, [replace(each, asked_ms=now_ms) for each in requests])
+
+
+def _append(lake: Lake, epoch: int, now_ms: int, requests: Sequence[Resync], state: str = "pending") -> None:
+    if not requests:
+        return
+    with manifest.lock:
+        # Later than all that was done before, or what is asked for would seem done.
+        at_ms = max(now_ms, _newest_ms(lake, {each.entity for each in requests}) + 1)
+        table = open_table(lake, RESYNC_TABLE, RESYNC)
+        append_rows(table, render_resyncs(requests, at_ms, state), None, epoch, WRITER)
+        crash_point("pipeline.resync.after_asking")
+        manifest.append(lake, epoch, now_ms, cause=WRITER, versions={RESYNC_TABLE: table.delta.version()})
+
+
+def _newest_ms(lake: Lake, entities: Collection[str]) -> int:
+    """The latest time that the control table names for some objects. The clock may have been set back since: what
+    follows bears no earlier time, so that times tell what came first.
+    """
+    table = try_open_table(lake, RESYNC_TABLE)
+    rows = read_control(table) if table is not None else RESYNC.empty_table()
+    mine = rows.filter(pc.is_in(rows["entity"], pa.array(sorted(entities), pa.string())))
+    newest: int | None = pc.max(mine["at_ms"]).as_py()
+    return -1 if newest is None else newest
+
+
+class Resyncer:
+    """Works on open resyncs, a few pages at a time. One per lake and process, for one thread; the lease must be
+    held.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        epoch: int,
+        reader: Records,
+        clock: Clock,
+        rows_per_page: int = ROWS_PER_PAGE,
+    ) -> None:
+        self._lake = lake
+        self._epoch = epoch
+        self._reader = FencedReader(lake, reader)
+        self._clock = clock
+        self._rows_per_page = rows_per_page
+        self._backoff = Backoff(clock)
+        self._expected: dict[str, int] = {}
+
+    def advance(self, pages: int = PAGES_AT_ONCE) -> list[ResyncProgress]:
+        """Take one object a step further; returns how all open ones stand, and the one that is done or failed
+        by this step. Another step can be done at once if one of them is `reading`. Raises WriteConflict.
+        """
+        found: list[ResyncProgress] = []
+        has_worked = False
+        for resync in sorted(open_resyncs(self._lake).values(), key=lambda resync: resync.since):
+            chunks = read_chunks(self._lake, resync)
+            state = READING if self._can_work(resync, chunks) else WAITING
+            if state == READING and not has_worked:
+                state = self._work(resync, chunks, pages)
+                has_worked = state != WAITING
+                chunks = read_chunks(self._lake, resync)
+            found.append(self._progress(resync, state, chunks))
+        return found
+
+    def _can_work(self, resync: Resync, chunks: Sequence[Chunk]) -> bool:
+        if not self._backoff.is_due(resync.entity):
+            return False
+        return find_gap(chunks) is not None or self._is_passed(chunks)
+
+    def _is_passed(self, chunks: Sequence[Chunk]) -> bool:
+        """Whether apply has passed the fences."""
+        row = manifest.newest(self._lake)
+        return row is not None and row.position >= max(chunk.fence for chunk in chunks)
+
+    def _work(self, resync: Resync, chunks: Sequence[Chunk], pages: int) -> str:
+        entity = resync.entity
+        try:
+            description = self._reader.describe(entity)
+            gap = find_gap(chunks)
+            if gap is None:
+                return self._finish(resync, chunks, description)
+            if entity not in self._expected:
+                self._expected[entity] = self._reader.count(entity)
+            read = list(self._read(entity, gap, pages))
+        except WriteConflict:
+            raise
+        except PlatformError as error:
+            return self._fail(resync, error)
+        rows = [self._render_chunk(resync, chunk) for chunk, _ in read]
+        pages_read = [page for _, page in read]
+        return self._commit(description, pages_read, rows)
+
+    def _read(self, entity: str, gap: Gap, pages: int) -> Iterator[tuple[Chunk, FencedPage]]:
+        lo = gap.lo
+        for _ in range(pages):
+            page = self._reader.read_range(entity, lo, gap.hi, self._rows_per_page)
+            yield Chunk(lo, page.through, page.fence, len(page.rows)), page
+            if page.through == gap.hi:
+                return
+            lo = page.through
+
+    def _finish(self, resync: Resync, chunks: Sequence[Chunk], description: EntityDescription) -> str:
+        """Settle what the chunks did not return, and close the request."""
+        suspects = find_unreturned(chunks, _living_records(self._lake, resync.entity))
+        pages = list(self._reader.read_ids(resync.entity, suspects[:SUSPECTS_AT_ONCE]))
+        if len(suspects) > SUSPECTS_AT_ONCE:
+            return self._commit(description, pages, [])
+        # Whatever was asked for up to the oldest fence is answered.
+        since = min(chunk.fence for chunk in chunks)
+        done = {
+            "entity": resync.entity,
+            "cause": resync.cause,
+            "since": since,
+            "state": DONE,
+            "rows": sum(chunk.rows for chunk in chunks),
+            "fence": since,
+            "at_ms": max(self._clock.now_ms(), _newest_ms(self._lake, {resync.entity})),
+        }
+        crash_point("pipeline.resync.before_done")
+        if self._commit(description, pages, [done]) == WAITING:
+            return WAITING
+        self._expected.pop(resync.entity, None)
+        counters["pipeline.objects_resynced"] += 1
+        _log.info(
+            "pipeline.object_resynced",
+            extra={"entity": resync.entity, "cause": resync.cause, "rows": done["rows"]},
+        )
+        return DONE
+
+    def _commit(
+        self,
+        description: EntityDescription,
+        pages: Sequence[FencedPage],
+        rows: Sequence[dict[str, object]],
+    ) -> str:
+        """Commit what was read; `waiting` if the base has passed it, and it must be read again."""
+        if commit_reads(self._lake, self._epoch, self._clock.now_ms(), description, pages, rows):
+            self._backoff.succeeded(description.entity)
+            return READING
+        self._backoff.failed(description.entity)
+        _log.warning("pipeline.reads_outrun", extra={"entity": description.entity})
+        return WAITING
+
+    def _render_chunk(self, resync: Resync, chunk: Chunk) -> dict[str, object]:
+        return {
+            "entity": resync.entity,
+            "cause": resync.cause,
+            "since": resync.since,
+            "chunk_lo": chunk.lo,
+            "chunk_hi": chunk.hi,
+            "state": DONE,
+            "rows": chunk.rows,
+            "fence": chunk.fence,
+            "at_ms": max(self._clock.now_ms(), resync.asked_ms),
+        }
+
+    def _fail(self, resync: Resync, error: PlatformError) -> str:
+        attempts = self._backoff.failed(resync.entity)
+        _log.warning(
+            "pipeline.resync_failed",
+            extra={
+                "entity": resync.entity,
+                "attempts": attempts,
+                "code": error.code,
+                "reason": error.message,
+            },
+        )
+        if not is_lasting(error) or attempts < MAX_ATTEMPTS:
+            return WAITING
+        _append(self._lake, self._epoch, self._clock.now_ms(), [resync], FAILED)
+        self._backoff.succeeded(resync.entity)
+        counters["pipeline.resyncs_given_up"] += 1
+        return FAILED
+
+    def _progress(self, resync: Resync, state: str, chunks: Sequence[Chunk]) -> ResyncProgress:
+        rows = sum(chunk.rows for chunk in chunks)
+        expected = self._expected.get(resync.entity)
+        return ResyncProgress(resync.entity, resync.cause, resync.since, state, len(chunks), rows, expected)
+
+
+def _living_records(lake: Lake, entity: str) -> Iterator[tuple[str, int]]:
+    """The records that the lake takes for living, and the position of the newest that it knows of each."""
+    try:
+        view = open_view(lake, entity)
+    except ObjectUnknown:
+        return
+    rows = pa.concat_tables([_LAST_SEEN.empty_table(), *_iter_seen(view)])
+    rows = rows.sort_by([("record_id", "ascending"), ("place", "ascending"), ("order", "ascending")])
+    if not rows.num_rows:
+        return
+    ids = rows["record_id"].combine_chunks()
+    is_last = pc.not_equal(ids.slice(0, len(ids) - 1), ids.slice(1)).to_pylist()
+    newest = rows.filter([*is_last, True])
+    living = newest.filter(pc.invert(newest["gone"]))
+    # An event at the very fence of a read does not say that the read has returned its record.
+    is_event = pc.less(living["order"], _IN_BASE).cast(pa.int64())
+    positions = pc.subtract(living["place"], is_event)
+    yield from zip(living["record_id"].to_pylist(), positions.to_pylist(), strict=True)
+
+
+def _iter_seen(view: ReplicaView) -> Iterator[pa.Table]:
+    """What base, history and reads know of records, in the columns of _LAST_SEEN."""
+    if view.base is not None:
+        for rows in iter_rows(view.base, [RECORD_ID, REPLAY_ID, DELETED]):
+            columns: Mapping[str, pa.ChunkedArray] = {
+                "record_id": rows[RECORD_ID],
+                "place": rows[REPLAY_ID],
+                "order": pa.array([_IN_BASE] * rows.num_rows, pa.int64()),
+                "gone": rows[DELETED],
+            }
+            yield pa.table(columns, schema=_LAST_SEEN)
+    wanted = pa.schema(
+        [READS.field(name) for name in ("record_id", "replay_id", "sequence", "change_type", "fence")]
+    )
+    # Reads that apply has not reached count as well, or they would be made again.
+    view = replace(view, position=1 << 62)
+    for path in (*view.history_files(), *view.reads_files()):
+        rows = read_file(path, wanted)
+        rows = rows.filter(pc.invert(is_general(rows)))
+        order = pc.fill_null(rows["sequence"], 0)
+        order = pc.if_else(pc.is_valid(rows["fence"]), pa.scalar(_READ, pa.int64()), order)
+        columns = {
+            "record_id": rows["record_id"],
+            "place": rows["replay_id"],
+            "order": order,
+            "gone": pc.is_in(rows["change_type"], pa.array(sorted(DELETES))),
+        }
+        yield pa.table(columns, schema=_LAST_SEEN)

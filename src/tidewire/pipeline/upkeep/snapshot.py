@@ -1,0 +1,77 @@
+"""Snapshot: a lake begins, or begins again, with every record as it is now, while writes go on.
+
+It is a resync of all objects. Of an empty lake the position of the log is taken first, and bronze and the
+manifest begin there: every event after it is archived and applied, and every chunk is read at or after it, so
+nothing falls between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidewire.errors import ConfigInvalid
+from tidewire.faults import crash_point
+from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.control import Resync, open_resyncs
+from tidewire.pipeline.lake.spans import START, Span
+from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table, try_open_table
+from tidewire.pipeline.upkeep.resync import ask
+
+if TYPE_CHECKING:
+    from tidewire.clock import Clock
+    from tidewire.pipeline.upkeep.fenced_reads import Records
+
+CAUSE = "snapshot"
+
+
+def start(
+    lake: Lake, epoch: int, reader: Records, clock: Clock, entities: Sequence[str] | None = None
+) -> int:
+    """Ask for every record of these objects, or of all that the channel carries, to be read. Returns the position
+    that the log had; an empty lake begins there. The lease must be held. Resync does the reading, and goes on
+    with what an earlier snapshot of a lake that has begun has left open.
+
+    Raises ConfigInvalid if there are no objects, ObjectUnknown if one is none.
+    """
+    wanted = list(entities) if entities is not None else reader.entities()
+    if not wanted:
+        raise ConfigInvalid(
+            "the channel carries no changes of any object: select objects first", setting="topic"
+        )
+    for entity in wanted:
+        reader.describe(entity)
+    position = read_position(reader, wanted[0])
+    interrupted = _find_interrupted(lake)
+    # In this order, so that no crash leaves a lake that begins here and lacks the records from before.
+    asked = [Resync(entity, CAUSE, position) for entity in wanted if entity not in interrupted]
+    ask(lake, epoch, clock.now_ms(), asked)
+    crash_point("pipeline.snapshot.after_asking")
+    begin(lake, epoch, position, clock)
+    return position
+
+
+def _find_interrupted(lake: Lake) -> set[str]:
+    """The objects whose snapshot is open, none in a lake that has not begun: it begins at a later position."""
+    bronze = try_open_table(lake, "bronze")
+    if bronze is None or bronze.committed is None:
+        return set()
+    return {entity for entity, each in open_resyncs(lake).items() if each.cause == CAUSE}
+
+
+def read_position(reader: Records, entity: str) -> int:
+    """Where the log stands, as far as a read tells; the position before every event if the server does not."""
+    fence = reader.read_range(entity, "", "", 1).fence
+    return START if fence is None else fence
+
+
+def begin(lake: Lake, epoch: int, position: int, clock: Clock) -> None:
+    """Let an empty lake begin at a position; another stays as it is. Raises WriteConflict."""
+    with manifest.lock:
+        bronze = try_open_table(lake, "bronze")
+        if bronze is None or bronze.committed is None:
+            applied = try_open_table(lake, manifest.TABLE)
+            if applied is None or applied.committed is None:
+                manifest.append(lake, epoch, clock.now_ms(), cause=CAUSE, span=Span(position, position))
+            crash_point("pipeline.snapshot.before_bronze")
+            append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, position, epoch)
