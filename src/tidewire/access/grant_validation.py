@@ -16,7 +16,8 @@ from tidewire.events import Value
 from tidewire.records.table import try_read_row
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import ObjectType
 from tidewire.schema.share_objects import MANUAL, level_field
 from tidewire.schema.sharing_rules import DEFAULT_ACCESS_LEVELS
 

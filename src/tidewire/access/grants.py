@@ -21,7 +21,8 @@ from tidewire.events import Value
 from tidewire.records.settings import read_settings
 from tidewire.records.table import read_all_rows, read_rows
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.share_objects import shared_entity
 from tidewire.schema.standard.flag_lists import flag_lists
 from tidewire.soql.dates import Calendar

@@ -21,7 +21,8 @@ from tidewire.events import Change
 from tidewire.records.rollups import parse_literal
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.share_objects import ACCOUNT_CHILDREN, level_field, parent_field, share_name
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from tidewire.capture.text_differences import MIN_LENGTH, try_difference
 from tidewire.events import Change, ChangeType, Value
-from tidewire.schema.model import LONG_TEXT_TYPES, FieldType, ObjectType
+from tidewire.schema.field_types import LONG_TEXT_TYPES, FieldType
+from tidewire.schema.model import ObjectType
 from tidewire.schema.standard.flag_lists import flag_lists
 
 AUDIT_STAMPS = frozenset({"LastModifiedDate", "LastModifiedById", "SystemModstamp"})

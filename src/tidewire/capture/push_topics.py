@@ -21,7 +21,8 @@ from tidewire.capture.topic_rules import (
 from tidewire.errors import ObjectUnknown, PlatformError, PushTopicInvalid
 from tidewire.events import ChangeType, Value
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import DAY_MS
 from tidewire.soql.ast import Query
 from tidewire.soql.binder import bind_query

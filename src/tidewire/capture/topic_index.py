@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from tidewire.capture.event_bodies import AUDIT_STAMPS
 from tidewire.capture.push_topics import PushTopic
 from tidewire.events import Change, ChangeType, Value
-from tidewire.schema.model import Field, FieldType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field
 from tidewire.schema.text_keys import fold_key
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import BoundAnd, BoundCompare, BoundCondition, BoundIn, BoundLike, BoundOr, Column

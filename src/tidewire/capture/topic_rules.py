@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidewire.errors import PushTopicInvalid
-from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import ObjectType
 from tidewire.soql.ast import (
     Aliased,
     Comparison,

@@ -8,7 +8,7 @@ from tidewire.records.conversion import fill_column
 from tidewire.records.persons import has_person_accounts
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
-from tidewire.schema.model import FieldType
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.standard.people import PERSON_OBJECTS
 
 

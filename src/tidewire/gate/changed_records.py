@@ -14,7 +14,8 @@ from tidewire.errors import ObjectUnknown, PlatformError, TooManyRecords, Window
 from tidewire.gate.gate import Gate
 from tidewire.gate.requests import Rows
 from tidewire.records.bin import BIN_RETENTION_MS, read_purged
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value, render_datetime
 
 MAX_IDS = 600_000

@@ -15,49 +15,18 @@ from tidewire.crm.merge import MERGEABLE
 from tidewire.events import Value
 from tidewire.gate.record_types import MASTER, RecordType
 from tidewire.names import data_url
-from tidewire.schema.model import DOUBLE_TYPES, EventType, Field, FieldType, ObjectType
+from tidewire.schema.field_types import DOUBLE_TYPES, FieldType
+from tidewire.schema.model import EventType, Field, ObjectType
 from tidewire.schema.standard import status_rows
 from tidewire.schema.values import render_value
+from tidewire.soql.typing_rules import is_groupable, is_sortable
 
-_TYPES: dict[FieldType, tuple[str, str]] = {
-    FieldType.ID: ("id", "tns:ID"),
-    FieldType.REFERENCE: ("reference", "tns:ID"),
-    FieldType.TEXT: ("string", "xsd:string"),
-    FieldType.TEXT_AREA: ("textarea", "xsd:string"),
-    FieldType.LONG_TEXT: ("textarea", "xsd:string"),
-    FieldType.RICH_TEXT: ("textarea", "xsd:string"),
-    FieldType.EMAIL: ("email", "xsd:string"),
-    FieldType.PHONE: ("phone", "xsd:string"),
-    FieldType.URL: ("url", "xsd:string"),
-    FieldType.INTEGER: ("int", "xsd:int"),
-    FieldType.NUMBER: ("double", "xsd:double"),
-    FieldType.CURRENCY: ("currency", "xsd:double"),
-    FieldType.PERCENT: ("percent", "xsd:double"),
-    FieldType.CHECKBOX: ("boolean", "xsd:boolean"),
-    FieldType.DATE: ("date", "xsd:date"),
-    FieldType.DATETIME: ("datetime", "xsd:dateTime"),
-    FieldType.TIME: ("time", "xsd:time"),
-    FieldType.PICKLIST: ("picklist", "xsd:string"),
-    FieldType.MULTI_PICKLIST: ("multipicklist", "xsd:string"),
-    FieldType.AUTO_NUMBER: ("string", "xsd:string"),
-    FieldType.ADDRESS: ("address", "urn:address"),
-    FieldType.LOCATION: ("location", "urn:location"),
-    FieldType.PERSON_NAME: ("string", "xsd:string"),
-}
-FIELD_KINDS = tuple(sorted({kind for kind, _ in _TYPES.values()} | {"combobox", "complexvalue"}))
+FIELD_KINDS = tuple(sorted({each.row.word for each in FieldType} | {"combobox", "complexvalue"}))
 """Every value that `type` of a described field may have."""
-SOAP_TYPES = tuple(sorted({kind for _, kind in _TYPES.values()} | {"urn:ChangeEventHeader"}))
+SOAP_TYPES = tuple(sorted({each.row.soap_type for each in FieldType} | {"urn:ChangeEventHeader"}))
 """Every value that `soapType` of a described field may have."""
-_UNGROUPED = DOUBLE_TYPES | {FieldType.DATETIME, FieldType.TIME, FieldType.MULTI_PICKLIST}
 _NEVER_GROUPED = frozenset({"NotifyForFields", "NotifyForOperations"})
 _LONGEST_GROUPED = 255
-_UNAGGREGATED = frozenset({FieldType.CHECKBOX, FieldType.MULTI_PICKLIST})
-_NEVER_NULL = frozenset({FieldType.CHECKBOX, FieldType.AUTO_NUMBER})
-_EXTRA_TYPE = {
-    FieldType.TEXT_AREA: "plaintextarea",
-    FieldType.LONG_TEXT: "plaintextarea",
-    FieldType.RICH_TEXT: "richtextarea",
-}
 # Status objects share one prefix on the platform, so their descriptions name none.
 _WITHOUT_PREFIX = frozenset(status_rows())
 NAMED_LAYOUTS = {"User": ("UserAlt",)}
@@ -290,20 +259,22 @@ def render_field(
     """One field with every key of a description, in alphabetical order. `relationship_order` counts the
     masters of a detail from 0.
     """
-    kind, soap_type = _TYPES[field.type]
+    row = field.type.row
+    kind, soap_type = row.word, row.soap_type
     if field.name == "Subject" and field.picklist:
         kind = "combobox"
     is_text = soap_type == "xsd:string"
     is_number = field.type in DOUBLE_TYPES
     length = _length(field)
     is_long = field.type is FieldType.TEXT and field.length > _LONGEST_GROUPED
-    is_ungrouped = field.type in _UNGROUPED or field.name in _NEVER_GROUPED or is_long
-    can_group = field.is_filterable and not is_ungrouped
+    # GROUP BY takes a time of day, but the platform's descriptions do not say so.
+    is_ungrouped = field.type is FieldType.TIME or field.name in _NEVER_GROUPED or is_long
+    can_group = is_groupable(field) and not is_ungrouped
     # A record without a name that may be left out goes by its id.
     has_default = _has_default(field) or (is_name and field.type is FieldType.TEXT and not field.required)
-    is_required = field.required or field.is_system or field.type in _NEVER_NULL
+    is_required = field.required or field.is_system or row.is_never_null
     return {
-        "aggregatable": field.is_filterable and field.type not in _UNAGGREGATED,
+        "aggregatable": field.is_filterable and row.is_aggregatable,
         "aiPredictionField": False,
         "autoNumber": field.type is FieldType.AUTO_NUMBER,
         "byteLength": length * 3 if is_text else length,
@@ -324,7 +295,7 @@ def render_field(
         "displayLocationInDecimal": False,
         "encrypted": False,
         "externalId": field.external_id,
-        "extraTypeInfo": _EXTRA_TYPE.get(field.type),
+        "extraTypeInfo": row.extra_type_info,
         "filterable": field.is_filterable,
         "filteredLookupInfo": None,
         "formulaTreatNullNumberAsZero": False,
@@ -364,7 +335,7 @@ def render_field(
         "scale": field.scale if is_number else 0,
         "searchPrefilterable": False,
         "soapType": soap_type,
-        "sortable": field.is_filterable and field.type is not FieldType.MULTI_PICKLIST,
+        "sortable": is_sortable(field),
         "type": kind,
         "unique": field.unique,
         "updateable": field.updateable and can_edit,
@@ -374,7 +345,7 @@ def render_field(
 
 def soap_type_of(field: Field) -> str:
     """The XML type of a field's values, such as `xsd:string`."""
-    return _TYPES[field.type][1]
+    return field.type.row.soap_type
 
 
 def _length(field: Field) -> int:
@@ -399,7 +370,7 @@ def _has_default(field: Field) -> bool:
     return (
         field.is_system
         or field.default is not None
-        or field.type in _NEVER_NULL
+        or field.type.row.is_never_null
         or field.name == "OwnerId"  # the creator owns what has no other owner
         or any(choice.is_default for choice in field.picklist)
     )

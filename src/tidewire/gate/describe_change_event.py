@@ -8,7 +8,8 @@ from tidewire.gate.describe import render_event_describe, render_event_entry, re
 from tidewire.names import change_event_name
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import can_capture
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import EventType, Field, ObjectType
 
 _ID = Field(name="Id", label="Record ID", type=FieldType.ID, is_system=True)
 _REPLAY_ID = Field(name="ReplayId", label="Replay ID", type=FieldType.TEXT, length=1000, is_system=True)

@@ -10,7 +10,8 @@ from tidewire.errors import DuplicateValue
 from tidewire.gate.requests import Upsert
 from tidewire.ids import try_normalise_id
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType
+from tidewire.schema.field_types import DOUBLE_TYPES, FieldType
+from tidewire.schema.model import Field
 
 
 def reject_duplicate_keys(catalog: Catalog, upserts: Sequence[Upsert]) -> list[Upsert]:
@@ -39,7 +40,7 @@ def _compared(field: Field, value: object) -> Hashable:
     text = str(value).strip()
     if field.type is FieldType.ID:
         return try_normalise_id(text) or text
-    if field.type in (FieldType.NUMBER, FieldType.CURRENCY, FieldType.PERCENT):
+    if field.type in DOUBLE_TYPES:
         try:
             return float(text)
         except ValueError:

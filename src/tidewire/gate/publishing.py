@@ -34,7 +34,8 @@ from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import can_capture
 from tidewire.schema.codec import EventSchema, compiled_schema
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import EventType, Field, ObjectType
 from tidewire.schema.schema_resolution import SchemaResolution
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction

@@ -17,7 +17,8 @@ from tidewire.jobs import store
 from tidewire.jobs.batch_context import BatchContext
 from tidewire.jobs.model import PARENT, Operation, ResultColumn
 from tidewire.records.query import Cell, Children, QueryRunner, Record, Related, RowIds
-from tidewire.schema.model import LONG_TEXT_TYPES, FieldType, ObjectType
+from tidewire.schema.field_types import LONG_TEXT_TYPES, FieldType
+from tidewire.schema.model import ObjectType
 from tidewire.schema.values import join_person_name
 from tidewire.soql.ast import TypeOf
 from tidewire.soql.bound import (

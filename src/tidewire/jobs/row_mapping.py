@@ -17,7 +17,8 @@ from tidewire.jobs.model import NULL_MARK, JobRequest, Operation
 from tidewire.jobs.uploads import Values
 from tidewire.records.references import try_lookup
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 
 _ZONED_DATE = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:Z|[+-][0-9]{2}:[0-9]{2})")
 _LOCAL_DATETIME = re.compile(r"[0-9-]{10}T[0-9:.]+")

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from tidewire.errors import JobInvalid
 from tidewire.jobs.csv_rows import CsvRow
 from tidewire.jobs.model import MAX_COLUMNS
-from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import ObjectType
 
 SpecLine = tuple[str, str, str, str]
 _HEADER = ["salesforce field", "csv header", "value", "hint"]

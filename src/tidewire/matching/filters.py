@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tidewire.errors import ChannelInvalid, FilterInvalid, RequestError
-from tidewire.schema.model import ID_TYPES, NUMBER_TYPES, Field, FieldType
+from tidewire.schema.field_types import ID_TYPES, NUMBER_TYPES, FieldType, ValueKind
+from tidewire.schema.model import Field
 from tidewire.schema.text_keys import fold_key
 from tidewire.schema.values import parse_value, render_value
 
@@ -26,14 +27,7 @@ if TYPE_CHECKING:
 
 MAX_CONDITIONS = 100
 MAX_LENGTH = 4000
-_TYPED = NUMBER_TYPES | frozenset(
-    {
-        FieldType.CHECKBOX,
-        FieldType.DATE,
-        FieldType.DATETIME,
-        FieldType.TIME,
-    }
-)
+_TEXT_KINDS = frozenset({ValueKind.TEXT, ValueKind.CHOICES, ValueKind.COMPOUND})
 _CONDITION = re.compile(
     r"(?P<field>[^=&']*)(?:=(?:'(?P<quoted>(?:[^'\\]|\\.)*)'|(?P<bare>[^&']*)))?(?P<end>&|$)"
 )
@@ -121,7 +115,7 @@ def _term(field: Field, text: str, *, is_quoted: bool) -> FilterTerm:
                 field=field.name,
             )
         return FilterTerm(field.name, orjson.dumps(text).decode(), is_text=False)
-    if field.type not in _TYPED:
+    if field.type.kind in _TEXT_KINDS:
         key = fold_key(text, case_sensitive=field.case_sensitive)
         return FilterTerm(field.name, orjson.dumps(key).decode(), True, field.case_sensitive)
     try:

@@ -10,7 +10,8 @@ from tidewire.events import Value
 from tidewire.records.bin import BinStep
 from tidewire.records.cascade import DeletePlan, RowEdit
 from tidewire.records.table import read_rows
-from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import ObjectType
 from tidewire.storage.store import Transaction
 
 Row = dict[str, Value]

@@ -17,7 +17,8 @@ from typing import Any
 
 from tidewire.errors import TooManyRecords
 from tidewire.events import Value
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType
+from tidewire.schema.field_types import NUMBER_TYPES, FieldType
+from tidewire.schema.model import Field
 from tidewire.schema.text_keys import fold_key
 from tidewire.soql.ast import Grouping
 from tidewire.soql.bound import BoundAggregate, BoundOrder, BoundQuery, Column, Measure, Operand
@@ -120,7 +121,7 @@ def _is_own(operand: Operand) -> bool:
 
 def _is_measurable(measure: Measure) -> bool:
     described = measure.operand.field
-    is_number = described.type is FieldType.INTEGER or described.type in DOUBLE_TYPES
+    is_number = described.type in NUMBER_TYPES
     match measure.function:
         case "COUNT" | "COUNT_DISTINCT":
             return _is_own(measure.operand)

@@ -9,7 +9,8 @@ from tidewire.errors import DuplicateValue, ReferenceMissing, ReferenceWrongType
 from tidewire.events import Value
 from tidewire.records.table import try_find_by_value, try_read_row
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.text_keys import fold_key
 from tidewire.storage.store import Reader, Transaction
 

@@ -18,40 +18,27 @@ from enum import Enum
 
 from tidewire.events import Value
 from tidewire.records.table import update_row
+from tidewire.schema.field_types import DOUBLE_TYPES, ConversionClass, FieldType
 from tidewire.schema.layout import FIRST_ADDED_COLUMN
-from tidewire.schema.model import (
-    COMPOUND_TYPES,
-    DOUBLE_TYPES,
-    ID_TYPES,
-    LONG_TEXT_TYPES,
-    Field,
-    FieldType,
-    ObjectType,
-)
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 
 CHUNK_ROWS = 1000
-_SHORT_TEXT = frozenset(
-    {FieldType.TEXT, FieldType.TEXT_AREA, FieldType.EMAIL, FieldType.PHONE, FieldType.URL}
+_TO_TEXT = frozenset(
+    {
+        ConversionClass.TEXT,
+        ConversionClass.TEXT_AREA,
+        ConversionClass.LONG_TEXT,
+        ConversionClass.FORMATTED_TEXT,
+    }
 )
-_ANY_TEXT = _SHORT_TEXT | LONG_TEXT_TYPES
-_FIXED = COMPOUND_TYPES | ID_TYPES | {FieldType.INTEGER}
-_NUMBER_TARGETS = DOUBLE_TYPES | LONG_TEXT_TYPES | {FieldType.TEXT, FieldType.TEXT_AREA}
-# From each type, the types under which its values stay what they are, cut to the new length at most.
-_KEEPING: dict[FieldType, frozenset[FieldType]] = {
-    FieldType.TEXT: _ANY_TEXT | {FieldType.PICKLIST, FieldType.AUTO_NUMBER},
-    FieldType.TEXT_AREA: _ANY_TEXT,
-    FieldType.EMAIL: _ANY_TEXT,
-    FieldType.PHONE: _ANY_TEXT,
-    FieldType.URL: _ANY_TEXT,
-    FieldType.LONG_TEXT: _ANY_TEXT,
-    FieldType.RICH_TEXT: _ANY_TEXT,
-    FieldType.PICKLIST: _ANY_TEXT,
-    FieldType.AUTO_NUMBER: frozenset({FieldType.TEXT}),
-    FieldType.NUMBER: _NUMBER_TARGETS,
-    FieldType.CURRENCY: _NUMBER_TARGETS,
-    FieldType.PERCENT: _NUMBER_TARGETS,
+# From each class, the classes under which values stay what they are, cut to the new length at most.
+_KEEPING: dict[ConversionClass, frozenset[ConversionClass]] = {
+    **dict.fromkeys(_TO_TEXT | {ConversionClass.PICKLIST}, _TO_TEXT),
+    ConversionClass.TEXT: _TO_TEXT | {ConversionClass.PICKLIST, ConversionClass.AUTO_NUMBER},
+    ConversionClass.AUTO_NUMBER: frozenset({ConversionClass.TEXT}),
+    ConversionClass.NUMBER: (_TO_TEXT - {ConversionClass.FORMATTED_TEXT}) | {ConversionClass.NUMBER},
 }
 _TRUE_WORDS = frozenset({"true", "yes", "on", "1"})
 
@@ -78,11 +65,12 @@ class ConversionNote:
 
 def try_effect(from_type: FieldType, to_type: FieldType) -> ConversionEffect | None:
     """What converting does, or None where there is no such conversion."""
-    if from_type in _FIXED or to_type in _FIXED:
+    old, new = from_type.row.conversion_class, to_type.row.conversion_class
+    if ConversionClass.FIXED in (old, new):
         return None
     if from_type is FieldType.PICKLIST and to_type in (FieldType.CHECKBOX, FieldType.MULTI_PICKLIST):
         return ConversionEffect.GAP
-    if from_type is to_type or to_type in _KEEPING.get(from_type, frozenset()):
+    if from_type is to_type or new in _KEEPING.get(old, frozenset()):
         return ConversionEffect.NONE
     return ConversionEffect.WILDCARD
 

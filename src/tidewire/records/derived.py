@@ -17,10 +17,11 @@ from graphlib import CycleError, TopologicalSorter
 from tidewire.errors import DefinitionInvalid
 from tidewire.events import Value
 from tidewire.records.stages import STAGE_RULES
+from tidewire.schema.field_types import NUMBER_TYPES, FieldType
 from tidewire.schema.formula.check import Formula, check_formula
 from tidewire.schema.formula.evaluate import evaluate
 from tidewire.schema.formula.parser import parse_formula
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import join_person_name
 
 _FORMULA_TEXT_CHARS = 1300
@@ -118,7 +119,7 @@ def fit_value(field: Field, value: Value) -> Value:
     """A computed value as the field can hold it: text is cut, numbers are rounded."""
     if isinstance(value, str):
         return value[: field.length or _FORMULA_TEXT_CHARS] or None
-    is_number = field.type in DOUBLE_TYPES or field.type is FieldType.INTEGER
+    is_number = field.type in NUMBER_TYPES
     return fit_number(field, value) if is_number and value is not None else value
 
 

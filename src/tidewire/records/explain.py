@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tidewire.records.table import is_indexed
-from tidewire.schema.model import FieldType
+from tidewire.schema.field_types import FieldType
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
     BoundCompare,

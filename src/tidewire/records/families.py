@@ -16,7 +16,8 @@ from tidewire.records.cascade import RowEdit
 from tidewire.records.given import not_writeable
 from tidewire.records.table import read_all_rows, read_rows, try_read_row
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import ObjectType
 from tidewire.storage.store import Transaction
 
 Row = Mapping[str, Value]

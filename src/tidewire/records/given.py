@@ -9,7 +9,8 @@ from tidewire.errors import FieldNotWriteable, FieldUnknown
 from tidewire.events import Value
 from tidewire.records.references import IsSeen, find_referenced, parse_reference, try_lookup
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 

@@ -13,7 +13,8 @@ from tidewire.records.conversion import fill_column, iter_values, next_column
 from tidewire.records.persons import PERSON_SUFFIX, has_person_accounts, shared_fields
 from tidewire.records.table import create_table, try_read_row, update_row
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.storage.store import Transaction
 
 _SUFFIX = "__c"

@@ -17,7 +17,8 @@ from tidewire.events import Value
 from tidewire.records.aggregate import run_aggregate, sort_key
 from tidewire.records.derived import refresh_volatile, volatile_inputs
 from tidewire.records.table import decode_rows
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.bound import (
     BoundAnd,
     BoundCondition,

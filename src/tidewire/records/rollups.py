@@ -20,15 +20,8 @@ from tidewire.records.derived import compute_derived, fit_number
 from tidewire.records.table import try_read_row
 from tidewire.records.totals import SET_BY_HAND, roll_up_of
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import (
-    FILTER_OPERATORS,
-    NUMBER_TYPES,
-    ROLL_UP_FUNCTIONS,
-    Field,
-    FieldType,
-    ObjectType,
-    RollUp,
-)
+from tidewire.schema.field_types import DATE_TYPES, NUMBER_TYPES, FieldType
+from tidewire.schema.model import FILTER_OPERATORS, ROLL_UP_FUNCTIONS, Field, ObjectType, RollUp
 from tidewire.schema.text_keys import fold_key
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Reader, Transaction
@@ -41,7 +34,6 @@ Touched = tuple[str, Row | None, Row | None]
 _MAX_LEVELS = 10
 _PAGE = 1000  # records that are looked at together
 _MAX_DONE = 10_000  # parents that are remembered
-_DATE_TYPES = frozenset({FieldType.DATE, FieldType.DATETIME})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +168,7 @@ def _fault(catalog: Catalog, obj: ObjectType, field: Field, roll_up: RollUp) -> 
         if summed is None or not summed.column:
             return f"{child.name} has no field {roll_up.summed_field or 'to add up'}"
         is_number = summed.type in NUMBER_TYPES and field.type in NUMBER_TYPES
-        is_date = roll_up.function != "SUM" and summed.type in _DATE_TYPES and summed.type is field.type
+        is_date = roll_up.function != "SUM" and summed.type in DATE_TYPES and summed.type is field.type
         if not (is_number or is_date):
             return f"{roll_up.function} of {child.name}.{summed.name} does not fit type {field.type.value}"
     elif field.type not in NUMBER_TYPES:

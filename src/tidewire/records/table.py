@@ -10,13 +10,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from tidewire.events import Value
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.text_keys import fold_key
 from tidewire.storage.store import Reader, Row, Transaction
-
-_INTEGER_TYPES = frozenset(
-    {FieldType.INTEGER, FieldType.CHECKBOX, FieldType.DATE, FieldType.DATETIME, FieldType.TIME}
-)
 
 
 def create_table(tx: Transaction, obj: ObjectType) -> None:
@@ -181,13 +178,8 @@ def find_by_value(
 
 
 def _columns(field: Field) -> list[tuple[str, str]]:
-    if field.type in _INTEGER_TYPES:
-        return [(field.column, "INTEGER")]
-    if field.type in DOUBLE_TYPES:
-        return [(field.column, "REAL")]
-    if field.is_text:
-        return [(field.column, "TEXT"), (field.key_column, "TEXT")]
-    return [(field.column, "TEXT")]
+    columns = [(field.column, field.type.row.sql_type)]
+    return [*columns, (field.key_column, "TEXT")] if field.is_text else columns
 
 
 def _params(field: Field, value: Value) -> list[Value]:

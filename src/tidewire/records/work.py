@@ -44,7 +44,8 @@ from tidewire.records.rules import check_rules, ignored_fields, plan_rivals
 from tidewire.records.table import find_by_value, insert_row, try_read_row, update_row, update_rows
 from tidewire.records.touched import Touched, TouchedRecords, Written
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import ObjectType
 from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 

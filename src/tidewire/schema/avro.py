@@ -9,7 +9,8 @@ from typing import Any
 from fastavro.schema import to_parsing_canonical_form
 
 from tidewire.names import change_event_name
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import EventType, Field, ObjectType
 from tidewire.schema.standard.flag_lists import flag_lists
 
 NAMESPACE = "com.sforce.eventbus"
@@ -26,32 +27,6 @@ CHANGE_TYPES = (
     "SNAPSHOT",
 )
 
-# Avro type and the word that the field's doc has for it.
-_TYPES = {
-    FieldType.ID: ("string", "EntityId"),
-    FieldType.REFERENCE: ("string", "EntityId"),
-    FieldType.TEXT: ("string", "Text"),
-    FieldType.TEXT_AREA: ("string", "Text"),
-    FieldType.LONG_TEXT: ("string", "StringPlusClob"),
-    FieldType.RICH_TEXT: ("string", "HtmlStringPlusClob"),
-    FieldType.EMAIL: ("string", "Email"),
-    FieldType.PHONE: ("string", "Phone"),
-    FieldType.URL: ("string", "Url"),
-    FieldType.INTEGER: ("int", "Integer"),
-    FieldType.NUMBER: ("double", "Double"),
-    FieldType.CURRENCY: ("double", "Currency"),
-    FieldType.PERCENT: ("double", "Percent"),
-    FieldType.CHECKBOX: ("boolean", "Boolean"),
-    FieldType.DATE: ("long", "DateOnly"),
-    FieldType.DATETIME: ("long", "DateTime"),
-    FieldType.TIME: ("long", "TimeOnly"),
-    FieldType.PICKLIST: ("string", "DynamicEnum"),
-    FieldType.MULTI_PICKLIST: ("string", "MultiEnum"),
-    FieldType.AUTO_NUMBER: ("string", "Text"),
-    FieldType.ADDRESS: ("Address", "Address"),
-    FieldType.LOCATION: ("Location", "Location"),
-    FieldType.PERSON_NAME: ("PersonName", "PersonName"),
-}
 # By object: fields, or the beginning of their names, and the field that they follow in events.
 _EARLY = {
     "Account": (("RecordTypeId", "Type"), ("Person*", "LastModifiedById")),
@@ -67,7 +42,7 @@ def change_event_schema(obj: ObjectType) -> dict[str, Any]:
     defined: set[str] = set()
     has_persons = obj.name == "Account" and obj.try_field("IsPersonAccount") is not None
     for field in _in_wire_order(obj):
-        avro_type: Any = _TYPES[field.type][0]
+        avro_type: Any = field.type.row.avro_type
         if has_persons and field.name == "Name":
             fields.append(_switchable_name(obj))
             continue
@@ -103,7 +78,7 @@ def platform_event_schema(event: EventType) -> dict[str, Any]:
         {"name": "CreatedById", "type": "string", "doc": "CreatedBy:EntityId"},
     ]
     fields += [
-        {"name": f.name, "type": ["null", _TYPES[f.type][0]], "doc": _doc(f), "default": None}
+        {"name": f.name, "type": ["null", f.type.row.avro_type], "doc": _doc(f), "default": None}
         for f in event.fields
     ]
     return _record(event.name, fields)
@@ -145,7 +120,7 @@ def header_type() -> dict[str, Any]:
 def _switchable_name(account: ObjectType) -> dict[str, Any]:
     """Name of an account that may be a person: the text of a business, the parts of a person."""
     parts = [
-        {"name": name, "type": ["null", _TYPES[account.by_name[name.lower()].type][0]], "default": None}
+        {"name": name, "type": ["null", account.by_name[name.lower()].type.row.avro_type], "default": None}
         for name in ("Salutation", "FirstName", "LastName")
     ]
     record = {"type": "record", "name": "Switchable_PersonName", "fields": parts}
@@ -159,7 +134,7 @@ def _switchable_name(account: ObjectType) -> dict[str, Any]:
 
 def _compound_type(name: str, components: tuple[Field, ...]) -> dict[str, Any]:
     fields = [
-        {"name": part.component, "type": ["null", _TYPES[part.type][0]], "default": None}
+        {"name": part.component, "type": ["null", part.type.row.avro_type], "default": None}
         for part in components
     ]
     return {"type": "record", "name": name, "fields": fields}
@@ -171,7 +146,7 @@ def _doc(field: Field) -> str:
         role = field.name
     # Standard fields have no id of their own; custom ones are named by their 15-character id.
     suffix = f":{field.field_id[:15]}" if field.field_id else ""
-    word = _TYPES[field.type][1]
+    word = field.type.row.avro_doc
     if field.type is FieldType.PICKLIST and field.restricted and not field.custom:
         word = "StaticEnum"
     return f"{role}:{word}{suffix}"

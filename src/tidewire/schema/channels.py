@@ -14,7 +14,7 @@ from functools import cached_property
 
 from tidewire.errors import LimitExceeded
 from tidewire.names import change_event_name, entity_of_change_event
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.model import Field, ObjectType
 
 STANDARD_CHANNEL = "ChangeEvents"
 CHANNEL_SUFFIX = "__chn"
@@ -31,10 +31,6 @@ MAX_MANAGED = 200
 """Managed subscriptions of one org."""
 
 _MAX_ENDED = 1000  # of the events that are gone, the last; the log itself finds nothing of the others
-_NOT_ENRICHED = frozenset(
-    {FieldType.LONG_TEXT, FieldType.RICH_TEXT, FieldType.TEXT_AREA, FieldType.MULTI_PICKLIST}
-    | {FieldType.CURRENCY, FieldType.ID}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +290,7 @@ def is_enrichable(f: Field) -> bool:
     """Whether events may carry a field that did not change, by the guide's list of types. A part goes with its
     compound only.
     """
-    return f.in_change_events and not f.compound and f.type not in _NOT_ENRICHED
+    return f.in_change_events and not f.compound and f.type.row.is_enrichable
 
 
 def render_selection(selection: Selection) -> str:

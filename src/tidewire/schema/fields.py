@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidewire.schema.model import Field, FieldType, PicklistValue
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, PicklistValue
 
 GEOCODE_ACCURACIES = "Address;NearAddress;Block;Street;ExtendedZip;Zip;Neighborhood;City;County;State;Unknown"
 SALUTATIONS = "Mr.;Ms.;Mrs.;Dr.;Prof."

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tidewire.errors import DefinitionInvalid
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import date, datetime, derived, lookup, system, text
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.model import Field, ObjectType
 
 FIRST_ADDED_COLUMN = 201
 FIRST_CUSTOM_TABLE = 1001
@@ -79,7 +80,7 @@ def with_columns(fields: Iterable[Field], first: int = 1) -> tuple[Field, ...]:
     placed = []
     number = first
     for f in fields:
-        if f.column or (f.is_compound and f.type is not FieldType.PERSON_NAME):
+        if f.column or not f.type.row.has_column:
             placed.append(f)
         elif f.type is FieldType.ID:
             placed.append(replace(f, column="id"))

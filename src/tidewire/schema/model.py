@@ -9,86 +9,10 @@ own: its components name it in `compound` and carry the values. Stored values ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 
+from tidewire.schema.field_types import FieldType, ValueKind
 
-class FieldType(Enum):
-    """What a field holds. Values are the words used in org definitions."""
-
-    ID = "Id"
-    REFERENCE = "Lookup"
-    TEXT = "Text"
-    TEXT_AREA = "TextArea"
-    LONG_TEXT = "LongTextArea"
-    RICH_TEXT = "RichTextArea"
-    EMAIL = "Email"
-    PHONE = "Phone"
-    URL = "Url"
-    INTEGER = "Integer"  # standard whole-number fields only; custom Number fields are doubles
-    NUMBER = "Number"
-    CURRENCY = "Currency"
-    PERCENT = "Percent"
-    CHECKBOX = "Checkbox"
-    DATE = "Date"
-    DATETIME = "DateTime"
-    TIME = "Time"
-    PICKLIST = "Picklist"
-    MULTI_PICKLIST = "MultiselectPicklist"  # chosen values joined by `;`, in the order of definition
-    AUTO_NUMBER = "AutoNumber"
-    ADDRESS = "Address"
-    LOCATION = "Geolocation"
-    PERSON_NAME = "PersonName"
-
-    # Types are looked up on every value's way; Enum's own hash is Python code.
-    __hash__ = object.__hash__
-
-
-TEXT_TYPES = frozenset(
-    {
-        FieldType.TEXT,
-        FieldType.TEXT_AREA,
-        FieldType.EMAIL,
-        FieldType.PHONE,
-        FieldType.URL,
-        FieldType.PICKLIST,
-        FieldType.AUTO_NUMBER,
-    }
-)
-"""Types compared by folded key: filterable and sortable text."""
-ID_TYPES = frozenset({FieldType.ID, FieldType.REFERENCE})
-DOUBLE_TYPES = frozenset({FieldType.NUMBER, FieldType.CURRENCY, FieldType.PERCENT})
-NUMBER_TYPES = DOUBLE_TYPES | {FieldType.INTEGER}
-PICKLIST_TYPES = frozenset({FieldType.PICKLIST, FieldType.MULTI_PICKLIST})
-TYPE_WORDS = {
-    FieldType.ID: "id",
-    FieldType.REFERENCE: "reference",
-    FieldType.TEXT: "string",
-    FieldType.TEXT_AREA: "textarea",
-    FieldType.LONG_TEXT: "textarea",
-    FieldType.RICH_TEXT: "textarea",
-    FieldType.EMAIL: "email",
-    FieldType.PHONE: "phone",
-    FieldType.URL: "url",
-    FieldType.INTEGER: "int",
-    FieldType.NUMBER: "double",
-    FieldType.CURRENCY: "currency",
-    FieldType.PERCENT: "percent",
-    FieldType.CHECKBOX: "boolean",
-    FieldType.DATE: "date",
-    FieldType.DATETIME: "datetime",
-    FieldType.TIME: "time",
-    FieldType.PICKLIST: "picklist",
-    FieldType.MULTI_PICKLIST: "multipicklist",
-    FieldType.AUTO_NUMBER: "string",
-    FieldType.ADDRESS: "address",
-    FieldType.LOCATION: "location",
-    FieldType.PERSON_NAME: "string",
-}
-"""What the protocols call each type, in describes and in error texts."""
-COMPOUND_TYPES = frozenset({FieldType.ADDRESS, FieldType.PERSON_NAME, FieldType.LOCATION})
-LONG_TEXT_TYPES = frozenset({FieldType.LONG_TEXT, FieldType.RICH_TEXT})
-"""Text that can be neither filtered nor sorted."""
 # What stands for an id on standard objects, though it is no external id.
 _ID_LOOKUPS = {"Contact": "Email", "Lead": "Email", "User": "Username", "StreamingChannel": "Name"}
 # What records are known by, the first that an object has: a case has no Name, and an order's is not its number.
@@ -198,17 +122,17 @@ class Field:
     @property
     def is_compound(self) -> bool:
         """Whether the field is only a view over its components."""
-        return self.type in COMPOUND_TYPES
+        return self.type.kind is ValueKind.COMPOUND
 
     @property
     def is_filterable(self) -> bool:
         """Whether WHERE, ORDER BY and indexes may use it."""
-        return self.type not in LONG_TEXT_TYPES and (not self.is_compound or self._is_stored_name)
+        return self.type.row.is_filterable or self._is_stored_name
 
     @property
     def is_text(self) -> bool:
         """Whether it is compared by its folded key."""
-        return self.type in TEXT_TYPES or self._is_stored_name
+        return self.type.row.has_text_key or self._is_stored_name
 
     @property
     def _is_stored_name(self) -> bool:

@@ -6,15 +6,8 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from tidewire.schema.model import (
-    EventType,
-    Field,
-    FieldType,
-    ObjectType,
-    PicklistValue,
-    RollUp,
-    StatusCategory,
-)
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import EventType, Field, ObjectType, PicklistValue, RollUp, StatusCategory
 
 
 def render_object(obj: ObjectType) -> str:

@@ -23,15 +23,8 @@ from tidewire.errors import (
 )
 from tidewire.events import Value
 from tidewire.ids import try_normalise_id
-from tidewire.schema.model import (
-    COMPOUND_TYPES,
-    DOUBLE_TYPES,
-    ID_TYPES,
-    TYPE_WORDS,
-    Field,
-    FieldType,
-    ObjectType,
-)
+from tidewire.schema.field_types import FieldType, ValueKind
+from tidewire.schema.model import Field, ObjectType
 
 DAY_MS = 86_400_000
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
@@ -63,7 +56,7 @@ def parse_value(field: Field, raw: object) -> Value:
     """
     if raw is None or raw == "":
         return False if field.type is FieldType.CHECKBOX else None
-    return _PARSERS[field.type](field, raw)
+    return _PARSERS[field.type.kind](field, raw)
 
 
 def render_value(field: Field, value: Value, datetime_suffix: str) -> Value:
@@ -72,18 +65,18 @@ def render_value(field: Field, value: Value, datetime_suffix: str) -> Value:
         return False if field.type is FieldType.CHECKBOX else None
     if isinstance(value, str):
         return value
-    match field.type:
-        case FieldType.DATETIME:
+    match field.type.kind:
+        case ValueKind.DATETIME:
             return render_datetime(int(value), datetime_suffix)
-        case FieldType.DATE:
+        case ValueKind.DATE:
             return render_date(int(value))
-        case FieldType.TIME:
+        case ValueKind.TIME:
             return render_time(int(value))
-        case FieldType.CHECKBOX:
+        case ValueKind.BOOLEAN:
             return bool(value)
-        case FieldType.INTEGER:
+        case ValueKind.INTEGER:
             return int(value)
-        case FieldType.NUMBER | FieldType.CURRENCY | FieldType.PERCENT:
+        case ValueKind.DOUBLE:
             return float(value)
         case _:
             return value
@@ -166,7 +159,7 @@ def _refuse(field: Field, raw: object) -> NoReturn:
     else:
         found = "VALUE_STRING"
     raise ValueMalformed(
-        f"Cannot deserialize instance of {TYPE_WORDS[field.type]} from {found} value {_shown(raw)} "
+        f"Cannot deserialize instance of {field.type.row.word} from {found} value {_shown(raw)} "
         "or request may be missing a required field",
         fields=[field.name],
     )
@@ -339,15 +332,15 @@ def _parse_time(field: Field, raw: object) -> int:
     return clock_ms
 
 
-_PARSERS: dict[FieldType, Callable[[Field, object], Value]] = {
-    **dict.fromkeys(FieldType, _parse_text),
-    **dict.fromkeys(DOUBLE_TYPES, _parse_double),
-    **dict.fromkeys(ID_TYPES, _parse_id),
-    **dict.fromkeys(COMPOUND_TYPES, _refuse),
-    FieldType.INTEGER: _parse_integer,
-    FieldType.CHECKBOX: _parse_checkbox,
-    FieldType.DATE: _parse_date,
-    FieldType.DATETIME: _parse_datetime,
-    FieldType.TIME: _parse_time,
-    FieldType.MULTI_PICKLIST: _parse_choices,
+_PARSERS: dict[ValueKind, Callable[[Field, object], Value]] = {
+    ValueKind.TEXT: _parse_text,
+    ValueKind.CHOICES: _parse_choices,
+    ValueKind.ID: _parse_id,
+    ValueKind.INTEGER: _parse_integer,
+    ValueKind.DOUBLE: _parse_double,
+    ValueKind.BOOLEAN: _parse_checkbox,
+    ValueKind.DATE: _parse_date,
+    ValueKind.DATETIME: _parse_datetime,
+    ValueKind.TIME: _parse_time,
+    ValueKind.COMPOUND: _refuse,
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tidewire.schema.model import NUMBER_TYPES, Field, FieldType
+from tidewire.schema.field_types import NUMBER_TYPES, FieldType
+from tidewire.schema.model import Field
 from tidewire.soql.ast import (
     Aliased,
     FieldPath,

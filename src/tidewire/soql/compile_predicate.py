@@ -16,7 +16,8 @@ from typing import cast
 
 from tidewire.errors import FilterInvalid
 from tidewire.events import Value
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.text_keys import fold_key
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidewire.errors import FilterInvalid, OperatorInvalid
-from tidewire.schema.model import ID_TYPES, TYPE_WORDS, Field, FieldType
+from tidewire.schema.field_types import DATE_TYPES, ID_TYPES, FieldType, ListOperator, ValueKind
+from tidewire.schema.model import Field
 from tidewire.schema.text_keys import fold_key
 from tidewire.soql.ast import (
     And,
@@ -46,10 +47,10 @@ from tidewire.soql.bound import (
     iter_operands,
 )
 from tidewire.soql.dates import relative_range
-from tidewire.soql.functions import PLACE_TYPES, bind_operand, function_name, only_argument
+from tidewire.soql.functions import bind_operand, function_name, only_argument
 from tidewire.soql.like import Wildcard, parse_pattern
 from tidewire.soql.scope import Scope, is_type_of
-from tidewire.soql.typing_rules import DATE_TYPES, store_literal
+from tidewire.soql.typing_rules import store_literal
 
 MAX_SEMI_JOINS = 2
 _EQUALITY = frozenset({Operator.EQ, Operator.NE})
@@ -120,9 +121,8 @@ class _Binder:
     def operand(self, subject: Subject) -> Operand:
         operand = self.bind_subject(self.scope, subject)
         field = operand.field
-        if field.type in PLACE_TYPES:
-            kind = "Address" if field.type is FieldType.ADDRESS else "Geolocation"
-            reason = f"{kind} fields can only be filtered using Distance expressions"
+        if field.type.row.is_place:
+            reason = f"{field.type.value} fields can only be filtered using Distance expressions"
             raise self.scope.error(FilterInvalid, subject.position, reason, field=field.name)
         if not field.is_filterable:
             reason = f"field '{field.name}' can not be filtered in a query call"
@@ -130,7 +130,7 @@ class _Binder:
         return operand
 
     def operator_error(self, field: Field, position: int) -> OperatorInvalid:
-        reason = f"invalid operator on {TYPE_WORDS[field.type]} field"
+        reason = f"invalid operator on {field.type.row.word} field"
         return self.scope.error(OperatorInvalid, position, reason, field=field.name)
 
     def stored(self, field: Field, literal: Literal, position: int) -> str | int | float | bool | None:
@@ -159,7 +159,7 @@ class _Binder:
                 like = BoundLike(operand, parse_pattern(condition.value, case_sensitive=field.case_sensitive))
                 return BoundNot(like) if is_negated else like
         value = self.stored(field, condition.value, condition.position)
-        if field.type is FieldType.MULTI_PICKLIST and isinstance(value, str):
+        if field.type.kind is ValueKind.CHOICES and isinstance(value, str):
             value = ";".join(_chosen(field, value))
         # Text is never stored empty, so the empty literal is null; only < and > can tell it from null.
         if value == "" and operator in _EQUALITY:
@@ -169,9 +169,8 @@ class _Binder:
 
     def check_operator(self, operand: Operand, operator: Operator, position: int) -> None:
         field = operand.field
-        is_equality_only = field.type in (FieldType.CHECKBOX, FieldType.MULTI_PICKLIST)
         is_type = isinstance(operand, Column) and is_type_of(operand)
-        if (is_equality_only or is_type) and operator not in _EQUALITY:
+        if (is_type or not field.type.row.is_ordered) and operator not in _EQUALITY:
             raise self.operator_error(field, position)
         if operator is Operator.LIKE and not (field.is_text and isinstance(operand, Column)):
             raise self.operator_error(field, position)
@@ -191,7 +190,7 @@ class _Binder:
             literal.count,
             self.scope.now_ms or 0,
             self.scope.caller.calendar,
-            of_days=operand.field.type is FieldType.DATE,
+            of_days=operand.field.type.kind is ValueKind.DATE,
         )
         match operator:
             case Operator.LT | Operator.GE:
@@ -215,7 +214,7 @@ class _Binder:
         operand = self.operand(condition.subject)
         field = operand.field
         is_list = operator in (SetOperator.IN, SetOperator.NOT_IN)
-        if is_list is (field.type is FieldType.MULTI_PICKLIST) or field.type is FieldType.CHECKBOX:
+        if field.type.row.list_operator is not (ListOperator.IN if is_list else ListOperator.INCLUDES):
             raise self.operator_error(field, position)
         if isinstance(operand, Distance):
             raise self.scope.error(

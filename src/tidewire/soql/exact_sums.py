@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidewire.schema.model import Field, FieldType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field
 
 
 def exact_sum(field: Field, column: str) -> list[str]:

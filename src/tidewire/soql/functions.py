@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidewire.errors import FieldUnknown
-from tidewire.schema.model import Field, FieldType
+from tidewire.schema.field_types import DATE_TYPES, FieldType
+from tidewire.schema.model import Field
 from tidewire.soql.ast import FieldPath, FunctionCall, NumberLiteral, StringLiteral, Subject
 from tidewire.soql.bound import Column, DatePart, Distance, Operand
 from tidewire.soql.dates import CLOCK_FUNCTIONS, DATE_FUNCTIONS
 from tidewire.soql.scope import Scope
-from tidewire.soql.typing_rules import DATE_TYPES
 from tidewire.soql.zones import UTC
 
 AGGREGATES = frozenset({"COUNT", "COUNT_DISTINCT", "SUM", "AVG", "MIN", "MAX"})
 PRESENTATIONS = frozenset({"TOLABEL", "FORMAT", "CONVERTCURRENCY"})
 """Functions that change how a selected field is shown."""
-PLACE_TYPES = frozenset({FieldType.ADDRESS, FieldType.LOCATION})
 _MAX_LATITUDE, _MAX_LONGITUDE = 90.0, 180.0
 
 
@@ -88,7 +87,7 @@ def bind_distance(scope: Scope, call: FunctionCall) -> Distance:
     column = scope.column(place)
     if column.steps:
         raise scope.syntax_error(place.position, "DISTANCE takes a field of the queried object")
-    if column.field.type not in PLACE_TYPES:
+    if not column.field.type.row.is_place:
         reason = f"field '{column.field.name}' is not a location: it has no distance"
         raise scope.syntax_error(place.position, reason)
     parts = {part.component: part for part in scope.entity.components(column.field.name)}

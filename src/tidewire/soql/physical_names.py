@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from tidewire.errors import FilterInvalid, InternalError
-from tidewire.schema.model import Field, FieldType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 

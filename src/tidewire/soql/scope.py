@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from tidewire.errors import FieldUnknown, ObjectUnknown, RequestError, SoqlSyntaxError
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.ast import FieldPath, FromAlias, Query
 from tidewire.soql.bound import BoundQuery, Column, Step, Visibility
 from tidewire.soql.caret import ErrorT, pointing_error

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tidewire.errors import FilterInvalid, SoqlSyntaxError
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.ast import Aliased, FieldPath, FunctionCall, Query, SelectItem, Subquery, TypeOf
 from tidewire.soql.bound import (
     BoundQuery,
@@ -226,7 +227,7 @@ class _Shape:
                 raise shape.scope.relationship_error(names[-1], path.position)
             shape = parent.shapes[0]
         found = shape.scope.field(names[-1], path.position)
-        is_label = name == "TOLABEL" and found.type not in (FieldType.PICKLIST, FieldType.MULTI_PICKLIST)
+        is_label = name == "TOLABEL" and not found.type.row.has_choices
         is_money = name == "CONVERTCURRENCY" and found.type is not FieldType.CURRENCY
         if is_label or is_money or found.is_compound:
             reason = f"function '{call.name}' can not be applied to field '{found.name}'"

@@ -15,7 +15,8 @@ import re
 from dataclasses import dataclass, replace
 
 from tidewire.errors import SearchMalformed
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.ast import Query
 from tidewire.soql.bound import BoundQuery
 from tidewire.soql.condition_binder import conjuncts, join

@@ -7,7 +7,8 @@ import math
 from tidewire.errors import FilterInvalid, NumberOutOfRange, OperatorInvalid, SoqlSyntaxError
 from tidewire.events import Value
 from tidewire.ids import try_normalise_id
-from tidewire.schema.model import DOUBLE_TYPES, ID_TYPES, TYPE_WORDS, Field, FieldType
+from tidewire.schema.field_types import DATE_TYPES, NUMBER_TYPES, FieldType, ValueKind
+from tidewire.schema.model import Field
 from tidewire.soql.ast import (
     BooleanLiteral,
     CurrencyLiteral,
@@ -23,24 +24,21 @@ from tidewire.soql.ast import (
 from tidewire.soql.caret import pointing_error
 from tidewire.soql.literals import try_date_ms, try_datetime_ms, try_time_ms
 
-DATE_TYPES = frozenset({FieldType.DATE, FieldType.DATETIME})
-"""Types that relative date literals and date functions fit."""
 _MAX_INTEGER = 2**63 - 1
 
 
 def is_sortable(field: Field) -> bool:
     """Whether ORDER BY may look at the field."""
-    return field.is_filterable and field.type is not FieldType.MULTI_PICKLIST
+    return field.is_filterable and field.type.row.is_sortable
 
 
 def is_groupable(field: Field) -> bool:
     """Whether GROUP BY may look at the field: a datetime only through a date function."""
-    is_measure = field.type in DOUBLE_TYPES or field.type is FieldType.DATETIME
-    return is_sortable(field) and not is_measure
+    return field.is_filterable and field.type.row.is_groupable
 
 
 def _takes_text(field: Field) -> bool:
-    return field.is_text or field.type is FieldType.MULTI_PICKLIST
+    return field.is_text or field.type.kind is ValueKind.CHOICES
 
 
 def store_literal(
@@ -62,11 +60,11 @@ def store_literal(
 
 
 def _misfit(field: Field) -> str:
-    if _takes_text(field) or field.type in ID_TYPES:
+    if _takes_text(field) or field.type.kind is ValueKind.ID:
         wanted = "string" if _takes_text(field) else "ID"
         quotes = "should be enclosed in quotes"
     else:
-        wanted = "dateTime" if field.type is FieldType.DATETIME else TYPE_WORDS[field.type]
+        wanted = "dateTime" if field.type.kind is ValueKind.DATETIME else field.type.row.word
         quotes = "should not be enclosed in quotes"
     return f"value of filter criterion for field '{field.name}' must be of type {wanted} and {quotes}"
 
@@ -75,11 +73,11 @@ def _try_value(query: str, position: int, field: Field, literal: Literal) -> Val
     """None if the literal is of another type than the field."""
     match literal:
         case StringLiteral(value):
-            if field.type in ID_TYPES:
+            if field.type.kind is ValueKind.ID:
                 return _id_value(query, position, field, value)
             return value if _takes_text(field) else None
         case NumberLiteral(text):
-            if field.type is FieldType.INTEGER or field.type in DOUBLE_TYPES:
+            if field.type in NUMBER_TYPES:
                 return _number_value(query, position, field, text)
             return None
         case CurrencyLiteral(_, text):
@@ -87,13 +85,13 @@ def _try_value(query: str, position: int, field: Field, literal: Literal) -> Val
             is_amount = field.type is FieldType.CURRENCY
             return _number_value(query, position, field, text) if is_amount else None
         case BooleanLiteral(truth):
-            return truth if field.type is FieldType.CHECKBOX else None
+            return truth if field.type.kind is ValueKind.BOOLEAN else None
         case DateLiteral(text):
-            return try_date_ms(text) if field.type is FieldType.DATE else None
+            return try_date_ms(text) if field.type.kind is ValueKind.DATE else None
         case DateTimeLiteral(text):
-            return try_datetime_ms(text) if field.type is FieldType.DATETIME else None
+            return try_datetime_ms(text) if field.type.kind is ValueKind.DATETIME else None
         case TimeLiteral(text):
-            return try_time_ms(text) if field.type is FieldType.TIME else None
+            return try_time_ms(text) if field.type.kind is ValueKind.TIME else None
         case NullLiteral() | RelativeDate():
             return None
 
@@ -110,7 +108,7 @@ def _id_value(query: str, position: int, field: Field, text: str) -> str:
 
 def _number_value(query: str, position: int, field: Field, text: str) -> int | float:
     number: int | float = float(text)
-    is_whole = field.type is FieldType.INTEGER and "." not in text
+    is_whole = field.type.kind is ValueKind.INTEGER and "." not in text
     if math.isfinite(number) and (not is_whole or abs(number) < _MAX_INTEGER):
         return int(text) if is_whole else number
     reason = f"numeric value out of range: {text[:64]}"

@@ -6,7 +6,8 @@ from datetime import UTC as UTC_TIME
 from datetime import datetime, timedelta
 
 from tidewire.events import Value
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType
+from tidewire.schema.field_types import ValueKind
+from tidewire.schema.model import Field
 from tidewire.schema.text_keys import fold_key
 from tidewire.soql.zones import UTC, Zone
 
@@ -22,7 +23,7 @@ def present(function: str, field: Field, value: Value, zone: Zone = UTC) -> Valu
 
 def _label(field: Field, value: str) -> str:
     labels = {fold_key(choice.value): choice.label for choice in field.picklist}
-    if field.type is FieldType.MULTI_PICKLIST:
+    if field.type.kind is ValueKind.CHOICES:
         return ";".join(labels.get(fold_key(each), each) for each in value.split(";"))
     return labels.get(fold_key(value), value)
 
@@ -30,21 +31,19 @@ def _label(field: Field, value: str) -> str:
 def _formatted(field: Field, value: Value, zone: Zone) -> Value:
     if isinstance(value, str | None):
         return value
-    if field.type in DOUBLE_TYPES:
+    if field.type.kind is ValueKind.DOUBLE:
         digits = f"{abs(value):,.{field.scale}f}"
         sign = "-" if value < 0 else ""
-        if field.type is FieldType.CURRENCY:
-            return f"{sign}${digits}"
-        return f"{sign}{digits}%" if field.type is FieldType.PERCENT else sign + digits
-    match field.type:
-        case FieldType.INTEGER:
+        return f"{sign}{field.type.row.currency_sign}{digits}{field.type.row.number_suffix}"
+    match field.type.kind:
+        case ValueKind.INTEGER:
             return f"{int(value):,}"
-        case FieldType.DATE:
+        case ValueKind.DATE:
             return _day(int(value))
-        case FieldType.DATETIME:
+        case ValueKind.DATETIME:
             local_ms = zone.local_ms(int(value))
             return f"{_day(local_ms)}, {_clock(local_ms)}"
-        case FieldType.TIME:
+        case ValueKind.TIME:
             return _clock(int(value))
         case _:
             return value

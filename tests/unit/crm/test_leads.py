@@ -20,8 +20,9 @@ from tidewire.errors import (
 )
 from tidewire.events import ChangeType
 from tidewire.ids import make_id
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.layout import custom_object
-from tidewire.schema.model import Field, FieldType
+from tidewire.schema.model import Field
 
 CONVERTED = "Closed - Converted"
 

@@ -14,9 +14,10 @@ from tidewire.gate.describe import (
     render_field,
     render_global_entry,
 )
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import auto_number, detail, location, lookup, multi_picklist, rich_text
 from tidewire.schema.layout import custom_object
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType, PicklistValue, RollUp
+from tidewire.schema.model import EventType, Field, ObjectType, PicklistValue, RollUp
 from tidewire.schema.standard import ACCOUNT, CONTACT, LEAD_STATUS, STANDARD_OBJECTS, TASK
 
 FIELD_KEYS = [

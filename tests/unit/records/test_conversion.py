@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tidewire.errors import NumberOutOfRange
 from tidewire.events import Value
 from tidewire.records.conversion import ConversionEffect, convert_value, try_effect
-from tidewire.schema.model import COMPOUND_TYPES, Field, FieldType, PicklistValue
+from tidewire.schema.field_types import COMPOUND_TYPES, FieldType
+from tidewire.schema.model import Field, PicklistValue
 
 F = FieldType
 

@@ -18,8 +18,9 @@ from tidewire.records.derived import (
     volatile_inputs,
 )
 from tidewire.schema.catalog import Catalog
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.layout import custom_object
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.standard import STANDARD_OBJECTS
 
 DAY = 86_400_000

@@ -16,9 +16,10 @@ from tidewire.errors import RequestError
 from tidewire.events import ChangeType, Value
 from tidewire.records.table import read_all_rows
 from tidewire.records.work import UnitOfWork
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import detail, lookup
 from tidewire.schema.layout import custom_object
-from tidewire.schema.model import Field, FieldType, RollUp
+from tidewire.schema.model import Field, RollUp
 from tidewire.storage.store import Reader
 
 MASTER, DETAIL, LOOSE = "Master__c", "Detail__c", "Loose__c"

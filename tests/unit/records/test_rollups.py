@@ -14,9 +14,10 @@ from tidewire.events import ChangeType, Value
 from tidewire.records.rollups import affected_parents, check_roll_ups, compute_roll_up
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import choices
 from tidewire.schema.layout import custom_object
-from tidewire.schema.model import Field, FieldType, ObjectType, RollUp
+from tidewire.schema.model import Field, ObjectType, RollUp
 
 Filters = tuple[tuple[str, str, str | int | float | bool | None], ...]
 

@@ -22,8 +22,9 @@ from tidewire.events import Change, ChangeType, CommitContext, Value
 from tidewire.ids import make_id
 from tidewire.records.table import try_read_row
 from tidewire.records.work import UnitOfWork
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.layout import custom_object
-from tidewire.schema.model import Field, FieldType
+from tidewire.schema.model import Field
 
 
 @pytest.fixture

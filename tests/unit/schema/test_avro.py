@@ -9,9 +9,10 @@ import avro.schema
 import pytest
 
 from tidewire.schema.avro import change_event_schema, platform_event_schema, schema_id
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import double, location, multi_picklist, rich_text, text
 from tidewire.schema.layout import add_fields, custom_object
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType, RollUp
+from tidewire.schema.model import EventType, Field, ObjectType, RollUp
 from tidewire.schema.standard import ACCOUNT, CONTACT, STANDARD_OBJECTS, USER
 
 ORDERED = EventType(

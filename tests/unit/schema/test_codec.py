@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tidewire.errors import PayloadInvalid
 from tidewire.schema.avro import change_event_schema, platform_event_schema
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.model import COMPOUND_TYPES, EventType, Field, FieldType
+from tidewire.schema.field_types import COMPOUND_TYPES, FieldType
+from tidewire.schema.model import EventType, Field
 from tidewire.schema.standard import ACCOUNT, CONTACT
 
 ALL_TYPES = EventType(

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tidewire.errors import DefinitionInvalid
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import checkbox, detail, location, text
 from tidewire.schema.layout import FIRST_ADDED_COLUMN, add_fields, custom_object
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.standard import ACCOUNT, CONTACT
 
 

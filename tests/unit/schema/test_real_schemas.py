@@ -6,9 +6,10 @@ from dataclasses import replace
 from itertools import chain
 
 from tidewire.schema.avro import change_event_schema, schema_id
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import address, checkbox, derived, location, person_name
 from tidewire.schema.layout import identity_fields
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.standard.people import PERSON_ACCOUNT, PERSON_CONTACT
 
 # The fields of that org in their order: standard ones, those of persons, its own, and those of its contacts.
@@ -33,6 +34,8 @@ Some_Rich_Text_Area__c:RichTextArea Some_Time__c:Time Some_URL__c:Url GUID__c:Te
 Level__pc:Picklist Languages__pc:Text GUID__pc:Text
 """
 
+TYPES = {each.value: each for each in FieldType}
+
 
 def _with_codes(parts: tuple[Field, ...]) -> tuple[Field, ...]:
     """An address in an org with state and country picklists, whose codes follow the country."""
@@ -50,7 +53,7 @@ def _fields(name: str, kind: str) -> tuple[Field, ...]:
         return _with_codes(address(name))
     if kind == "Geolocation":
         return location(name, name)
-    return (Field(name=name, label=name, type=FieldType(kind)),)
+    return (Field(name=name, label=name, type=TYPES[kind]),)
 
 
 def test_schema_id_of_accounts_captured_at_the_real_service_is_the_one_their_events_had() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import ObjectType
 from tidewire.schema.standard import FIRST_ADDED_COLUMN, OPPORTUNITY_STAGES, STANDARD_OBJECTS, status_rows
 from tidewire.schema.standard.people import PERSON_OBJECTS
 

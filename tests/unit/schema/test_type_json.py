@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import auto_number, detail, location, lookup, multi_picklist, picklist
 from tidewire.schema.layout import custom_object
-from tidewire.schema.model import EventType, Field, FieldType, RollUp
+from tidewire.schema.model import EventType, Field, RollUp
 from tidewire.schema.type_json import (
     parse_event,
     parse_fields,

@@ -17,8 +17,9 @@ from tidewire.errors import (
 )
 from tidewire.events import Value
 from tidewire.schema import fields
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.layout import custom_object
-from tidewire.schema.model import Field, FieldType, PicklistValue
+from tidewire.schema.model import Field, PicklistValue
 from tidewire.schema.standard import ACCOUNT, CONTACT, USER
 from tidewire.schema.values import join_person_name, parse_value, render_compound, render_value
 

@@ -10,7 +10,8 @@ import pytest
 
 from tidewire.events import Value
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import Field, FieldType, ObjectType, PicklistValue
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType, PicklistValue
 from tidewire.schema.text_keys import fold_key
 
 LoadRows = Callable[[Iterable[Mapping[str, Value]]], sqlite3.Connection]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tidewire.events import Value
 from tidewire.ids import make_id
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import ObjectType
 from tidewire.schema.text_keys import fold_key
 from tidewire.soql import ast
 from tidewire.soql.ast import Operator, SetOperator

@@ -34,6 +34,7 @@ from tidewire.frontends.bayeux.stencils import Stencil, make_stencil
 from tidewire.schema.bitmap import decode_bitmap
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.compiler import refuse
+from tidewire.schema.field_types import ValueKind, doc_kind
 from tidewire.schema.header_matching import (
     has_usual_header,
     header_pattern,
@@ -78,10 +79,10 @@ def _render_moment(value: int) -> str:
     return render_datetime(value, "Z")
 
 
-_CONVERSIONS: dict[str, Convert] = {
-    "DateTime": _render_moment,
-    "DateOnly": render_date,
-    "TimeOnly": render_time,
+_CONVERSIONS: dict[ValueKind | None, Convert] = {
+    ValueKind.DATETIME: _render_moment,
+    ValueKind.DATE: render_date,
+    ValueKind.TIME: render_time,
 }
 
 
@@ -95,8 +96,7 @@ def is_hidden(name: str, hidden: frozenset[str]) -> bool:
 
 def conversion_of(doc: str) -> Convert | None:
     """How a field's long integer is told, by the second word of its doc, as in `Data:DateOnly:00N...`."""
-    word = doc.split(":")[1:2]
-    return _CONVERSIONS.get(word[0]) if word else None
+    return _CONVERSIONS.get(doc_kind(doc))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from tidewire.gate.mixed_creates import Created, create_mixed
 from tidewire.gate.publishing import Published
 from tidewire.gate.requests import Upsert, Write
 from tidewire.ids import normalise_id, try_normalise_id
-from tidewire.schema.model import FieldType
+from tidewire.schema.field_types import FieldType
 from tidewire.transport.http import HttpResponse
 
 MAX_RECORDS = 200

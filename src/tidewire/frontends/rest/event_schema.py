@@ -12,13 +12,14 @@ from collections.abc import Mapping
 import orjson
 
 from tidewire.schema.avro import schema_id
+from tidewire.schema.field_types import ValueKind, doc_kind
 
 EXPANDED = "EXPANDED"
 COMPACT = "COMPACT"
 FIRST_VERSION = 40
 FIRST_EXPANDED_VERSION = 43
 
-_DATE_TYPES = frozenset({"DateTime", "DateOnly", "TimeOnly"})
+_TIME_KINDS = frozenset({ValueKind.DATETIME, ValueKind.DATE, ValueKind.TIME})
 
 
 def is_format_valid(payload_format: str | None, version: int) -> bool:
@@ -64,8 +65,7 @@ def _expanded(schema: Mapping[str, object]) -> dict[str, object]:
 
 
 def _as_json_field(field: dict[str, object]) -> dict[str, object]:
-    kinds = str(field.get("doc", "")).split(":")
-    if len(kinds) < 2 or kinds[1] not in _DATE_TYPES:
+    if doc_kind(str(field.get("doc", ""))) not in _TIME_KINDS:
         return field
     kind = field["type"]
     if isinstance(kind, list):

@@ -14,7 +14,7 @@ from tidewire.gate.metadata.registry import component_id
 from tidewire.gate.monitoring import ListRead
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
-from tidewire.schema.model import TYPE_WORDS, Field, ObjectType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.transport.http import HttpResponse
 
 _FIRST_VERSION = 32
@@ -161,7 +161,7 @@ def _column(f: Field, index: int) -> dict[str, object]:
         "sortDirection": "ascending" if is_first else None,
         "sortIndex": 0 if is_first else None,
         "sortable": f.is_filterable,
-        "type": TYPE_WORDS[f.type],
+        "type": f.type.row.word,
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType
+from tidewire.schema.model import Field
 from tidewire.soql.bound import (
     BoundAggregate,
     BoundQuery,
@@ -22,18 +22,6 @@ from tidewire.soql.bound import (
 
 Column = dict[str, object]
 _COMPLEX = "complexvaluetype"
-_APEX_TYPES = {
-    FieldType.ID: "Id",
-    FieldType.REFERENCE: "Id",
-    FieldType.INTEGER: "Integer",
-    FieldType.CHECKBOX: "Boolean",
-    FieldType.DATE: "Date",
-    FieldType.DATETIME: "Datetime",
-    FieldType.TIME: "Time",
-    FieldType.ADDRESS: "Address",
-    FieldType.LOCATION: "Location",
-    **dict.fromkeys(DOUBLE_TYPES, "Double"),
-}
 _NUMBERS = frozenset({"Integer", "Double"})
 _TEXTS = frozenset({"Id", "String"})
 
@@ -95,7 +83,7 @@ def _field_column(name: str, field: Field, *, shown: str = "", is_computed: bool
     return _render(
         name,
         shown or name,
-        _APEX_TYPES.get(field.type, "String"),
+        field.type.row.apex_type,
         is_aggregate=is_computed,
         is_custom=field.custom,
         is_insertable=field.createable and not is_computed,

@@ -42,7 +42,8 @@ from tidewire.gate.requests import Write
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
 from tidewire.records.given import ID_NAMES
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value
 from tidewire.transport.http import HttpResponse
 

@@ -25,7 +25,8 @@ from tidewire.frontends.soap.wire import (
 from tidewire.gate.query_pages import AnswerPage
 from tidewire.gate.requests import Rows
 from tidewire.records.query import Cell, Children, Record, Related
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import render_compound, render_value
 from tidewire.soql.bound import Selected, SelectedField
 from tidewire.transport.xml_trees import is_nil, local_name
@@ -35,27 +36,6 @@ _ZONED_DATE = re.compile(r"([0-9-]{10})(?:Z|[+-][0-9]{2}:[0-9]{2})")
 _MOMENT = re.compile(r"[0-9-]{10}T[0-9:.]+(?:Z|[+-][0-9]{2}:[0-9]{2})")
 _LOCAL_DATETIME = re.compile(r"[0-9-]{10}T[0-9:.]+")
 _LITERAL_FLAGS = {"1": "true", "0": "false"}
-_TRUNCATED = frozenset(
-    {
-        FieldType.TEXT,
-        FieldType.TEXT_AREA,
-        FieldType.LONG_TEXT,
-        FieldType.RICH_TEXT,
-        FieldType.PHONE,
-        FieldType.EMAIL,
-        FieldType.PICKLIST,
-    }
-)
-_XSD_TYPES = {
-    FieldType.INTEGER: "xsd:int",
-    FieldType.CHECKBOX: "xsd:boolean",
-    FieldType.NUMBER: "xsd:double",
-    FieldType.CURRENCY: "xsd:double",
-    FieldType.PERCENT: "xsd:double",
-    FieldType.DATE: "xsd:date",
-    FieldType.DATETIME: "xsd:dateTime",
-    FieldType.TIME: "xsd:time",
-}
 _LOCATION_PARTS = ("latitude", "longitude")
 # The schema of an address extends that of a location, whose two parts therefore come first.
 _ADDRESS_PARTS = (
@@ -137,7 +117,7 @@ def _typed(field: Field, raw: str, truncates: bool) -> str:
         return _date_of(text)
     if field.type is FieldType.DATETIME and _LOCAL_DATETIME.fullmatch(text):
         return text + "Z"
-    if truncates and field.length and field.type in _TRUNCATED:
+    if truncates and field.length and field.type.row.is_truncatable:
         return text[: field.length]
     return raw
 
@@ -213,8 +193,7 @@ def _render_field(entity: ObjectType, name: str, field: Field, row: Mapping[str,
     # The schema wants every part, also of a country whose code is not kept.
     names = _ADDRESS_PARTS if is_address else _LOCATION_PARTS
     inner = "".join(render_element(part, compound.get(part)) for part in names)
-    kind = "address" if is_address else "location"
-    return f'<{tag} xsi:type="{kind}">{inner}</{tag}>'
+    return f'<{tag} xsi:type="{field.type.row.word}">{inner}</{tag}>'
 
 
 def _render_cell(tag: str, cell: Cell, dialect: Dialect) -> str:
@@ -250,7 +229,8 @@ def _render_group(columns: Iterable[Field], row: Record, dialect: Dialect, tag: 
         if value is None:
             inner.append(render_element(f"sf:{column.name}", None))
             continue
-        kind = _XSD_TYPES.get(column.type, "xsd:string")
+        soap_type = column.type.row.soap_type
+        kind = soap_type if soap_type.startswith("xsd:") else "xsd:string"
         element = render_element(f"sf:{column.name}", render_value(column, value, _DATETIME_SUFFIX))
         inner.append(element.replace(">", f' xsi:type="{kind}">', 1))
     return head + "".join(inner) + f"</{tag}>"

@@ -14,17 +14,9 @@ from typing import Any, NoReturn
 from tidewire.errors import DefinitionInvalid, RequestError
 from tidewire.events import Value
 from tidewire.names import is_api_name
+from tidewire.schema.field_types import DOUBLE_TYPES, PICKLIST_TYPES, FieldType
 from tidewire.schema.fields import location
-from tidewire.schema.model import (
-    DOUBLE_TYPES,
-    FILTER_OPERATORS,
-    PICKLIST_TYPES,
-    ROLL_UP_FUNCTIONS,
-    Field,
-    FieldType,
-    PicklistValue,
-    RollUp,
-)
+from tidewire.schema.model import FILTER_OPERATORS, ROLL_UP_FUNCTIONS, Field, PicklistValue, RollUp
 from tidewire.schema.values import parse_value
 
 SECTIONS = (
@@ -71,52 +63,12 @@ FIELD_KEYS = (
     "formula",
     "roll_up",
 )
-_CUSTOM_TYPES = frozenset(FieldType) - {
-    FieldType.ID,
-    FieldType.INTEGER,
-    FieldType.ADDRESS,
-    FieldType.PERSON_NAME,
-}
-_EVENT_TYPES = frozenset(
-    {
-        FieldType.TEXT,
-        FieldType.LONG_TEXT,
-        FieldType.NUMBER,
-        FieldType.CHECKBOX,
-        FieldType.DATE,
-        FieldType.DATETIME,
-    }
-)
+_CUSTOM_TYPES = frozenset(each for each in FieldType if each.row.is_custom_type)
+_EVENT_TYPES = frozenset(each for each in FieldType if each.row.is_event_type)
 # Other words for a type, as metadata files have them.
-_ALIASES = {
-    "masterdetail": FieldType.REFERENCE,
-    "hierarchy": FieldType.REFERENCE,
-    "html": FieldType.RICH_TEXT,
-    "location": FieldType.LOCATION,
-}
-_FORMULA_TYPES = DOUBLE_TYPES | {
-    FieldType.TEXT,
-    FieldType.CHECKBOX,
-    FieldType.DATE,
-    FieldType.DATETIME,
-    FieldType.TIME,
-}
-_ROLL_UP_TYPES = DOUBLE_TYPES | {FieldType.DATE, FieldType.DATETIME}
+_ALIASES = {word.lower(): each for each in FieldType for word in each.row.metadata_words}
 _DELETE_CONSTRAINTS = ("SetNull", "Restrict", "Cascade")
 _FORMULA_LENGTH = 1300
-_LENGTHS = {
-    FieldType.TEXT: 255,
-    FieldType.TEXT_AREA: 255,
-    FieldType.LONG_TEXT: 32_768,
-    FieldType.RICH_TEXT: 32_768,
-    FieldType.EMAIL: 80,
-    FieldType.PHONE: 40,
-    FieldType.URL: 255,
-    FieldType.PICKLIST: 255,
-    FieldType.MULTI_PICKLIST: 4099,
-    FieldType.AUTO_NUMBER: 30,
-    FieldType.REFERENCE: 18,
-}
 _MAX_MASTERS = 2
 _TEXT_LIMITS = {"label": 255, "description": 1000, "help_text": 510, "format": 30}
 _FORMAT_MARKS = re.compile(r"\{(?:0{1,10}|YYYY|YY|MM|DD)\}")
@@ -168,7 +120,7 @@ def parse_field(name: str, value: object, path: str, allowed: frozenset[FieldTyp
     is_derived = bool(formula or roll_up or field_type is FieldType.AUTO_NUMBER)
     is_numeric = field_type in DOUBLE_TYPES
     is_count = roll_up is not None and roll_up.function == "COUNT"
-    length = _FORMULA_LENGTH if formula and field_type is FieldType.TEXT else _LENGTHS.get(field_type, 0)
+    length = _FORMULA_LENGTH if formula and field_type is FieldType.TEXT else field_type.row.default_length
     field = Field(
         name=name,
         label=parse_text(spec, "label", _default_label(name), path),
@@ -285,7 +237,7 @@ def _formula(spec: Mapping[str, Any], field_type: FieldType, path: str) -> str:
     formula = spec.get("formula", "")
     if not isinstance(formula, str) or ("formula" in spec and not formula.strip()):
         _refuse(path, "formula must be text")
-    if formula and field_type not in _FORMULA_TYPES:
+    if formula and not field_type.row.is_formula_result:
         _refuse(path, f"a formula cannot give a {field_type.value}")
     return formula
 
@@ -306,7 +258,7 @@ def _roll_up(spec: Mapping[str, Any], field_type: FieldType, path: str) -> RollU
     if (function == "COUNT") == bool(summed):
         _refuse(own_path, "COUNT takes no `field`" if summed else f"{function} needs `field`")
     is_number = field_type in DOUBLE_TYPES
-    if field_type not in _ROLL_UP_TYPES or (function in ("COUNT", "SUM") and not is_number):
+    if not field_type.row.is_summary_result or (function in ("COUNT", "SUM") and not is_number):
         _refuse(path, f"{function} cannot give a {field_type.value}")
     if "formula" in spec:
         _refuse(path, "a field is a formula or a roll-up, not both")

@@ -23,7 +23,8 @@ from tidewire.records.conversion import (
     try_effect,
 )
 from tidewire.records.work import UnitOfWork
-from tidewire.schema.model import DOUBLE_TYPES, PICKLIST_TYPES, Field, FieldType, ObjectType
+from tidewire.schema.field_types import DOUBLE_TYPES, PICKLIST_TYPES, FieldType
+from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value
 
 # Which attributes each word of a definition decides.
@@ -53,19 +54,6 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "formula": ("formula",),
     "roll_up": ("roll_up",),
 }
-
-# How long custom fields of each type may be, from least to most.
-_LENGTHS = {
-    FieldType.TEXT: (1, 255),
-    FieldType.TEXT_AREA: (1, 255),
-    FieldType.LONG_TEXT: (256, 131_072),
-    FieldType.RICH_TEXT: (256, 131_072),
-    FieldType.EMAIL: (1, 80),
-    FieldType.PHONE: (1, 40),
-    FieldType.URL: (1, 255),
-    FieldType.PICKLIST: (1, 255),
-}
-_KEY_TYPES = DOUBLE_TYPES | {FieldType.TEXT, FieldType.EMAIL, FieldType.AUTO_NUMBER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +88,10 @@ def check_field(field: Field, path: str) -> None:
 
 
 def _check_kind(field: Field, path: str) -> None:
-    least, most = _LENGTHS.get(field.type, (0, field.length))
+    least, most = field.type.row.length_range or (0, field.length)
     if not field.formula and not least <= field.length <= most:
         refuse(f"{path}.length", f"must be between {least} and {most}")
-    if (field.unique or field.external_id) and field.type not in _KEY_TYPES:
+    if (field.unique or field.external_id) and not field.type.row.can_be_key:
         refuse(path, f"a {field.type.value} can be neither unique nor an external id")
 
 
@@ -160,7 +148,7 @@ def _plan_conversion(unit: UnitOfWork, obj: ObjectType, old: Field, wanted: Fiel
 
 
 def _kind(field: Field) -> str:
-    return ("Formula " if field.formula else "") + field.type.value
+    return ("Formula " if field.formula else "") + field.type.row.name
 
 
 def _check_data(unit: UnitOfWork, obj: ObjectType, old: Field, new: Field, path: str) -> None:

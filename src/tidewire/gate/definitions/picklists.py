@@ -19,7 +19,8 @@ from tidewire.records import persons
 from tidewire.records.conversion import iter_values
 from tidewire.records.table import try_read_row, update_row
 from tidewire.records.work import UnitOfWork
-from tidewire.schema.model import Field, FieldType, ObjectType, PicklistValue
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType, PicklistValue
 
 _ORDER_KEYS = ("rename", "replace", "deactivate")
 

@@ -28,7 +28,8 @@ from tidewire.gate.definitions.statuses import (
     with_meanings,
     without_standard_meanings,
 )
-from tidewire.schema.model import PICKLIST_TYPES, Field, ObjectType
+from tidewire.schema.field_types import PICKLIST_TYPES
+from tidewire.schema.model import Field, ObjectType
 
 _CHANGEABLE_KEYS = ("type", "help_text", "description", "values", "default")
 # Lists whose values the platform acts on, or that come from elsewhere, though any text may stand in the field.

@@ -43,8 +43,9 @@ from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import STANDARD_CHANNEL, can_capture
+from tidewire.schema.field_types import PICKLIST_TYPES, FieldType
 from tidewire.schema.layout import FIRST_CUSTOM_TABLE, add_fields, custom_object
-from tidewire.schema.model import PICKLIST_TYPES, EventType, Field, FieldType, ObjectType
+from tidewire.schema.model import EventType, Field, ObjectType
 
 _OBJECT_KEYS = (
     "label",

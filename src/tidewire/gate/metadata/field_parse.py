@@ -26,7 +26,8 @@ from tidewire.gate.metadata.properties import (
     whole_of,
 )
 from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import DOUBLE_TYPES, Field, FieldType, PicklistValue
+from tidewire.schema.field_types import DOUBLE_TYPES, PICKLIST_TYPES, FieldType
+from tidewire.schema.model import Field, PicklistValue
 from tidewire.schema.values import render_value
 
 _USED = names_in(
@@ -41,21 +42,18 @@ _FORGOTTEN = names_in(
     " relationshipOrder restrictedAdminField securityClassification stripMarkup trackFeedHistory trackHistory"
     " trackTrending translateData visibleLines writeRequiresMasterRead urls"
 )
-_WORDS = {
-    "Html": "RichTextArea",
-    "Location": "Geolocation",
-    **{
-        name: name
-        for name in names_in(
-            "Text TextArea LongTextArea Email Phone Url Number Currency Percent Checkbox Date DateTime Time Picklist"
-            " MultiselectPicklist AutoNumber Lookup MasterDetail Hierarchy"
-        )
-    },
+_TYPES = {
+    word: each
+    for each in FieldType
+    if each.row.is_custom_type
+    for word in each.row.metadata_words or (each.row.name,)
 }
-_NUMBERS = frozenset({"Number", "Currency", "Percent"})
-_LOOKUPS = frozenset({"Lookup", "MasterDetail", "Hierarchy"})
-_PICKLISTS = frozenset({"Picklist", "MultiselectPicklist"})
-_WITH_LINES = frozenset({"LongTextArea", "Html", "MultiselectPicklist"})
+_NUMBERS = frozenset(word for word, each in _TYPES.items() if each in DOUBLE_TYPES)
+_LOOKUPS = frozenset(FieldType.REFERENCE.row.metadata_words)
+# Definitions know the three words for lookups too, and tell the three apart by them.
+_WORDS = {word: word if word in _LOOKUPS else each.row.name for word, each in _TYPES.items()}
+_PICKLISTS = frozenset(word for word, each in _TYPES.items() if each in PICKLIST_TYPES)
+_WITH_LINES = frozenset(word for word, each in _TYPES.items() if each.row.visible_lines)
 MIN_LONG_LENGTH = 256
 OPERATIONS = {
     "equals": "=",

@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from tidewire.gate.metadata.field_parse import OPERATIONS
 from tidewire.gate.metadata.properties import ordered
-from tidewire.schema.model import DOUBLE_TYPES, PICKLIST_TYPES, Field, FieldType, ObjectType, RollUp
+from tidewire.schema.field_types import DOUBLE_TYPES, PICKLIST_TYPES, FieldType, ValueKind
+from tidewire.schema.model import Field, ObjectType, RollUp
 from tidewire.schema.values import render_value
 
-_KINDS = {
-    FieldType.REFERENCE: "Lookup",
-    FieldType.RICH_TEXT: "Html",
-    FieldType.LOCATION: "Location",
-}
-_LINES = {FieldType.LONG_TEXT: 3, FieldType.RICH_TEXT: 25, FieldType.MULTI_PICKLIST: 4}
-_WITH_LENGTH = frozenset({FieldType.TEXT, FieldType.LONG_TEXT, FieldType.RICH_TEXT})
 _WITH_KEYS = frozenset({FieldType.TEXT, FieldType.EMAIL, FieldType.NUMBER})
 _WORDS = {operator: word for word, operator in OPERATIONS.items()}
-_CALLS = {FieldType.DATE: "DATEVALUE", FieldType.DATETIME: "DATETIMEVALUE", FieldType.TIME: "TIMEVALUE"}
+_CALLS = {ValueKind.DATE: "DATEVALUE", ValueKind.DATETIME: "DATETIMEVALUE", ValueKind.TIME: "TIMEVALUE"}
 _LOCATION_SCALE = 15
 
 
@@ -31,7 +25,7 @@ def field_kind(obj: ObjectType | None, f: Field) -> str:
         return "MasterDetail"
     if obj is not None and obj.name == "User" and f.custom and f.reference_to == ("User",):
         return "Hierarchy"
-    return _KINDS.get(f.type, f.type.value)
+    return f.type.row.metadata_word
 
 
 def render_field_properties(obj: ObjectType | None, f: Field, full_name: str = "") -> dict[str, object]:
@@ -75,10 +69,10 @@ def _type_properties(obj: ObjectType | None, f: Field) -> dict[str, object]:
         return found | {"displayFormat": f.display_format, "externalId": f.external_id}
     if f.type is FieldType.CHECKBOX:
         return found | {"defaultValue": f.default is True}
-    if f.type in _WITH_LENGTH:
+    if f.type.row.states_length:
         found["length"] = f.length
-    if f.type in _LINES:
-        found["visibleLines"] = _LINES[f.type]
+    if f.type.row.visible_lines:
+        found["visibleLines"] = f.type.row.visible_lines
     if f.type in PICKLIST_TYPES:
         found["valueSet"] = _value_set(f)
     elif f.default is not None:
@@ -121,7 +115,7 @@ def _default(f: Field) -> str:
     if f.type in DOUBLE_TYPES:
         return str(shown)
     text = str(shown).replace("\\", "\\\\").replace('"', '\\"')
-    return f'{_CALLS[f.type]}("{text}")' if f.type in _CALLS else f'"{text}"'
+    return f'{_CALLS[f.type.kind]}("{text}")' if f.type.kind in _CALLS else f'"{text}"'
 
 
 def _summary_properties(roll_up: RollUp) -> dict[str, object]:

@@ -21,7 +21,8 @@ from tidewire.gate.metadata.properties import (
     text_of,
     whole_of,
 )
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import EventType, Field, ObjectType
 
 _USED = names_in(
     "fullName description eventType fields label nameField pluralLabel publishBehavior recordTypes sharingModel"

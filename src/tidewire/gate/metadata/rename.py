@@ -15,7 +15,8 @@ from tidewire.records.service import Records
 from tidewire.records.table import read_rows, try_find_by_value
 from tidewire.records.types import read_sharing_rules
 from tidewire.records.work import UnitOfWork
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import EventType, Field, ObjectType
 
 _ADMINISTRATOR = "System Administrator"
 _BY_OBJECT = ("ObjectPermissions", "FieldPermissions", "RecordType", "QueueSobject")  # by SobjectType

@@ -7,22 +7,15 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from tidewire.events import Value
+from tidewire.schema.field_types import FieldType, FormulaKind
 from tidewire.schema.formula.ast import Call, Chain, FormulaAst, Literal, Node, Reference, Unary
 from tidewire.schema.formula.forms import FORMS
 from tidewire.schema.formula.functions import FUNCTIONS, Function
-from tidewire.schema.formula.kinds import (
-    ARITHMETIC,
-    RESULT_KINDS,
-    FormulaValue,
-    Kind,
-    Run,
-    load_field,
-    try_field_kind,
-)
+from tidewire.schema.formula.kinds import ARITHMETIC, FormulaValue, Run, load_field, try_field_kind
 from tidewire.schema.formula.operators import Join, combine, negation
 from tidewire.schema.formula.tokens import formula_error, shown
 from tidewire.schema.formula.typed import Typed, require, require_count, unknown_function
-from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.model import ObjectType
 
 _LARGEST_LITERAL = Decimal(10) ** 30
 
@@ -43,8 +36,8 @@ class Formula:
 
 def check_formula(ast: FormulaAst, obj: ObjectType, result: FieldType) -> Formula:
     """The formula, ready to run on records of `obj`. Raises DefinitionInvalid with row and column."""
-    wanted = RESULT_KINDS.get(result)
-    if wanted is None:
+    wanted = result.row.formula_kind
+    if wanted is None or not result.row.is_formula_result:
         raise formula_error(ast.text, 0, f"a formula cannot yield the type {result.value}")
     checker = _Checker(ast.text, obj)
     root = checker.visit(ast.root)
@@ -74,15 +67,15 @@ class _Checker:
 
     def literal(self, node: Literal) -> Typed:
         value = node.value
-        kind = Kind.NULL
+        kind = FormulaKind.NULL
         if isinstance(value, bool):
-            kind = Kind.TRUTH
+            kind = FormulaKind.TRUTH
         elif isinstance(value, str):
-            kind = Kind.TEXT
+            kind = FormulaKind.TEXT
         elif isinstance(value, Decimal):
             if value >= _LARGEST_LITERAL:
                 raise formula_error(self.text, node.position, "the number is too large")
-            kind, value = Kind.NUMBER, ARITHMETIC.plus(value)
+            kind, value = FormulaKind.NUMBER, ARITHMETIC.plus(value)
         return Typed(kind, lambda row, now_ms: value, node.position, value)
 
     def reference(self, node: Reference) -> Typed:
@@ -103,11 +96,11 @@ class _Checker:
     def unary(self, node: Unary) -> Typed:
         item = self.visit(node.operand)
         if node.operator == "!":
-            require(self.text, item, (Kind.TRUTH,), "what '!' negates")
-            return Typed(Kind.TRUTH, negation(item.run), node.position)
-        require(self.text, item, (Kind.NUMBER,), f"what '{node.operator}' stands before")
+            require(self.text, item, (FormulaKind.TRUTH,), "what '!' negates")
+            return Typed(FormulaKind.TRUTH, negation(item.run), node.position)
+        require(self.text, item, (FormulaKind.NUMBER,), f"what '{node.operator}' stands before")
         run = _negative(item.run) if node.operator == "-" else item.run
-        return Typed(Kind.NUMBER, run, node.position)
+        return Typed(FormulaKind.NUMBER, run, node.position)
 
     def chain(self, node: Chain) -> Typed:
         left = self.visit(node.first)
@@ -163,7 +156,7 @@ def _negative(operand: Run) -> Run:
 def _applied(function: Function, arguments: list[Typed]) -> Run:
     last = len(function.parameters) - 1
     parts = [
-        (item.run, "" if function.parameters[min(index, last)] == (Kind.TEXT,) else None)
+        (item.run, "" if function.parameters[min(index, last)] == (FormulaKind.TEXT,) else None)
         for index, item in enumerate(arguments)
     ]
     apply = function.apply

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidewire.events import Value
+from tidewire.schema.field_types import FormulaKind
 from tidewire.schema.formula.functions import render_text
-from tidewire.schema.formula.kinds import FormulaValue, Kind, Run
+from tidewire.schema.formula.kinds import FormulaValue, Run
 from tidewire.schema.formula.operators import equality, negation
 from tidewire.schema.formula.tokens import formula_error
 from tidewire.schema.formula.typed import VALUE_KINDS, Typed, common_kind, require
@@ -26,7 +27,7 @@ class Form:
 
 def _if(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
     condition, then, otherwise = arguments
-    require(text, condition, (Kind.TRUTH,), "the condition of IF")
+    require(text, condition, (FormulaKind.TRUTH,), "the condition of IF")
     kind = common_kind(text, (then, otherwise), "what IF chooses between")
     test, yes, no = condition.run, then.run, otherwise.run
     return Typed(kind, lambda row, now_ms: (yes if test(row, now_ms) else no)(row, now_ms), position)
@@ -37,10 +38,10 @@ def _case(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
         reason = "CASE takes an expression, pairs of value and result, and a last result for all else"
         raise formula_error(text, position, reason)
     subject, *pairs, otherwise = arguments
-    require(text, subject, (*VALUE_KINDS, Kind.PICKLIST), "what CASE looks at")
-    kind = Kind.TEXT if subject.kind is Kind.PICKLIST else subject.kind
+    require(text, subject, (*VALUE_KINDS, FormulaKind.PICKLIST), "what CASE looks at")
+    kind = FormulaKind.TEXT if subject.kind is FormulaKind.PICKLIST else subject.kind
     for value in pairs[::2]:
-        require(text, value, VALUE_KINDS if kind is Kind.NULL else (kind,), "a value of CASE")
+        require(text, value, VALUE_KINDS if kind is FormulaKind.NULL else (kind,), "a value of CASE")
     result = common_kind(text, (*pairs[1::2], otherwise), "what CASE chooses between")
     branches = [(value.run, chosen.run) for value, chosen in zip(pairs[::2], pairs[1::2], strict=True)]
     look, last, equal = subject.run, otherwise.run, equality(kind)
@@ -58,7 +59,7 @@ def _case(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
 def _all_or_any(name: str, *, stops_at: bool) -> Callable[[str, int, Sequence[Typed]], Typed]:
     def build(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
         for item in arguments:
-            require(text, item, (Kind.TRUTH,), f"what {name} joins")
+            require(text, item, (FormulaKind.TRUTH,), f"what {name} joins")
         runs = [item.run for item in arguments]
 
         def run(row: Mapping[str, Value], now_ms: int) -> FormulaValue:
@@ -67,26 +68,26 @@ def _all_or_any(name: str, *, stops_at: bool) -> Callable[[str, int, Sequence[Ty
                     return stops_at
             return not stops_at
 
-        return Typed(Kind.TRUTH, run, position)
+        return Typed(FormulaKind.TRUTH, run, position)
 
     return build
 
 
 def _not(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
-    require(text, arguments[0], (Kind.TRUTH,), "what NOT negates")
-    return Typed(Kind.TRUTH, negation(arguments[0].run), position)
+    require(text, arguments[0], (FormulaKind.TRUTH,), "what NOT negates")
+    return Typed(FormulaKind.TRUTH, negation(arguments[0].run), position)
 
 
 def _is_blank(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
     run = arguments[0].run
-    return Typed(Kind.TRUTH, lambda row, now_ms: run(row, now_ms) in (None, ""), position)
+    return Typed(FormulaKind.TRUTH, lambda row, now_ms: run(row, now_ms) in (None, ""), position)
 
 
 def _is_null(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
     # On the platform text is never null, only empty.
     (item,) = arguments
-    if item.kind is Kind.TEXT:
-        return Typed(Kind.TRUTH, lambda row, now_ms: False, position)
+    if item.kind is FormulaKind.TEXT:
+        return Typed(FormulaKind.TRUTH, lambda row, now_ms: False, position)
     return _is_blank(text, position, arguments)
 
 
@@ -99,7 +100,7 @@ def _blank_value(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
 def _null_value(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
     item, fallback = arguments
     kind = common_kind(text, arguments, "what NULLVALUE chooses between")
-    if item.kind is Kind.TEXT:
+    if item.kind is FormulaKind.TEXT:
         return Typed(kind, item.run, position)
     return Typed(kind, _or_else(item.run, fallback.run, (None,)), position)
 
@@ -120,35 +121,41 @@ def _literal_text(text: str, item: Typed, name: str) -> str:
 
 def _is_pickval(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
     item, wanted = arguments
-    if item.kind is not Kind.PICKLIST:
+    if item.kind is not FormulaKind.PICKLIST:
         raise formula_error(text, item.position, "the first argument of ISPICKVAL must be a picklist field")
     run, choice = item.run, _literal_text(text, wanted, "ISPICKVAL")
-    return Typed(Kind.TRUTH, lambda row, now_ms: run(row, now_ms) == choice, position)
+    return Typed(FormulaKind.TRUTH, lambda row, now_ms: run(row, now_ms) == choice, position)
 
 
 def _includes(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
     item, wanted = arguments
-    if item.kind is not Kind.MULTI_PICKLIST:
+    if item.kind is not FormulaKind.MULTI_PICKLIST:
         reason = "the first argument of INCLUDES must be a multi-select picklist field"
         raise formula_error(text, item.position, reason)
     run, choice = item.run, _literal_text(text, wanted, "INCLUDES")
-    return Typed(Kind.TRUTH, lambda row, now_ms: choice in str(run(row, now_ms)).split(";"), position)
+    return Typed(FormulaKind.TRUTH, lambda row, now_ms: choice in str(run(row, now_ms)).split(";"), position)
 
 
 def _text(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
     (item,) = arguments
-    kinds = (Kind.NUMBER, Kind.DATE, Kind.DATETIME, Kind.TIME, Kind.PICKLIST)
+    kinds = (
+        FormulaKind.NUMBER,
+        FormulaKind.DATE,
+        FormulaKind.DATETIME,
+        FormulaKind.TIME,
+        FormulaKind.PICKLIST,
+    )
     require(text, item, kinds, "the argument of TEXT")
     run, kind = item.run, item.kind
-    return Typed(Kind.TEXT, lambda row, now_ms: render_text(run(row, now_ms), kind), position)
+    return Typed(FormulaKind.TEXT, lambda row, now_ms: render_text(run(row, now_ms), kind), position)
 
 
 def _now(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
-    return Typed(Kind.DATETIME, lambda row, now_ms: now_ms - now_ms % 1000, position)
+    return Typed(FormulaKind.DATETIME, lambda row, now_ms: now_ms - now_ms % 1000, position)
 
 
 def _today(text: str, position: int, arguments: Sequence[Typed]) -> Typed:
-    return Typed(Kind.DATE, lambda row, now_ms: now_ms - now_ms % DAY_MS, position)
+    return Typed(FormulaKind.DATE, lambda row, now_ms: now_ms - now_ms % DAY_MS, position)
 
 
 FORMS: dict[str, Form] = {

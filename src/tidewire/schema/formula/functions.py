@@ -14,7 +14,8 @@ from datetime import date
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, ROUND_UP, Decimal
 from typing import Any
 
-from tidewire.schema.formula.kinds import ARITHMETIC, MAX_TEXT_CHARS, FormulaValue, Kind
+from tidewire.schema.field_types import FormulaKind
+from tidewire.schema.formula.kinds import ARITHMETIC, MAX_TEXT_CHARS, FormulaValue
 from tidewire.schema.values import DAY_MS, render_date, render_datetime, render_time
 
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
@@ -35,8 +36,8 @@ class Function:
     the last one may come again.
     """
 
-    parameters: tuple[tuple[Kind, ...], ...]
-    result: Kind
+    parameters: tuple[tuple[FormulaKind, ...], ...]
+    result: FormulaKind
     apply: Callable[..., FormulaValue]
     optional: int = 0
     repeats: bool = False
@@ -81,7 +82,7 @@ def render_number(number: Decimal) -> str:
     return "0" if text in ("-0", "") else text
 
 
-def render_text(value: FormulaValue, kind: Kind) -> str:
+def render_text(value: FormulaValue, kind: FormulaKind) -> str:
     """What TEXT gives for a value of this kind."""
     if value is None:
         return ""
@@ -90,9 +91,9 @@ def render_text(value: FormulaValue, kind: Kind) -> str:
     if isinstance(value, str):
         return value
     match kind:
-        case Kind.DATE:
+        case FormulaKind.DATE:
             return render_date(value)
-        case Kind.DATETIME:
+        case FormulaKind.DATETIME:
             return render_datetime(value - value % 1000, "")[:19].replace("T", " ") + "Z"
         case _:
             return render_time(value)[:-1]
@@ -210,15 +211,15 @@ def _highest(*numbers: Decimal) -> Decimal:
     return max(numbers)
 
 
-_N, _T, _D = (Kind.NUMBER,), (Kind.TEXT,), (Kind.DATE,)
-_ANY_DATE: tuple[Kind, ...] = (Kind.TEXT, Kind.DATE, Kind.DATETIME)
+_N, _T, _D = (FormulaKind.NUMBER,), (FormulaKind.TEXT,), (FormulaKind.DATE,)
+_ANY_DATE: tuple[FormulaKind, ...] = (FormulaKind.TEXT, FormulaKind.DATE, FormulaKind.DATETIME)
 
 
 def _of_number(apply: Callable[[Any], FormulaValue]) -> Function:
-    return Function((_N,), Kind.NUMBER, apply)
+    return Function((_N,), FormulaKind.NUMBER, apply)
 
 
-def _of_text(apply: Callable[[Any], FormulaValue], result: Kind = Kind.TEXT) -> Function:
+def _of_text(apply: Callable[[Any], FormulaValue], result: FormulaKind = FormulaKind.TEXT) -> Function:
     return Function((_T,), result, apply)
 
 
@@ -229,30 +230,30 @@ FUNCTIONS: dict[str, Function] = {
     "CEILING": _of_number(_to_whole(ROUND_UP)),
     "MFLOOR": _of_number(_to_whole(ROUND_FLOOR)),
     "MCEILING": _of_number(_to_whole(ROUND_CEILING)),
-    "ROUND": Function((_N, _N), Kind.NUMBER, _round),
+    "ROUND": Function((_N, _N), FormulaKind.NUMBER, _round),
     "SQRT": _of_number(ARITHMETIC.sqrt),
     "EXP": _of_number(ARITHMETIC.exp),
     "LN": _of_number(lambda number: _finite(ARITHMETIC.ln(number))),
     "LOG": _of_number(lambda number: _finite(ARITHMETIC.log10(number))),
-    "MOD": Function((_N, _N), Kind.NUMBER, ARITHMETIC.remainder),
-    "MIN": Function((_N,), Kind.NUMBER, _lowest, repeats=True),
-    "MAX": Function((_N,), Kind.NUMBER, _highest, repeats=True),
-    "LEN": _of_text(lambda text: Decimal(len(text)), Kind.NUMBER),
-    "LEFT": Function((_T, _N), Kind.TEXT, lambda text, count: text[: max(whole(count), 0)]),
-    "RIGHT": Function((_T, _N), Kind.TEXT, _right),
-    "MID": Function((_T, _N, _N), Kind.TEXT, _mid),
+    "MOD": Function((_N, _N), FormulaKind.NUMBER, ARITHMETIC.remainder),
+    "MIN": Function((_N,), FormulaKind.NUMBER, _lowest, repeats=True),
+    "MAX": Function((_N,), FormulaKind.NUMBER, _highest, repeats=True),
+    "LEN": _of_text(lambda text: Decimal(len(text)), FormulaKind.NUMBER),
+    "LEFT": Function((_T, _N), FormulaKind.TEXT, lambda text, count: text[: max(whole(count), 0)]),
+    "RIGHT": Function((_T, _N), FormulaKind.TEXT, _right),
+    "MID": Function((_T, _N, _N), FormulaKind.TEXT, _mid),
     "UPPER": _of_text(lambda text: checked_text(text.upper())),
     "LOWER": _of_text(lambda text: checked_text(text.lower())),
     "TRIM": _of_text(lambda text: text.strip(" \t\r\n")),
-    "CONTAINS": Function((_T, _T), Kind.TRUTH, lambda text, part: part in text),
-    "BEGINS": Function((_T, _T), Kind.TRUTH, lambda text, part: text.startswith(part)),
-    "SUBSTITUTE": Function((_T, _T, _T), Kind.TEXT, _substitute),
-    "FIND": Function((_T, _T, _N), Kind.NUMBER, _find, optional=1),
-    "VALUE": _of_text(_value, Kind.NUMBER),
-    "DATE": Function((_N, _N, _N), Kind.DATE, _date),
-    "DATEVALUE": Function((_ANY_DATE,), Kind.DATE, _date_value),
-    "DATETIMEVALUE": Function((_ANY_DATE,), Kind.DATETIME, _datetime_value),
-    "YEAR": Function((_D,), Kind.NUMBER, _calendar(lambda day: day.year)),
-    "MONTH": Function((_D,), Kind.NUMBER, _calendar(lambda day: day.month)),
-    "DAY": Function((_D,), Kind.NUMBER, _calendar(lambda day: day.day)),
+    "CONTAINS": Function((_T, _T), FormulaKind.TRUTH, lambda text, part: part in text),
+    "BEGINS": Function((_T, _T), FormulaKind.TRUTH, lambda text, part: text.startswith(part)),
+    "SUBSTITUTE": Function((_T, _T, _T), FormulaKind.TEXT, _substitute),
+    "FIND": Function((_T, _T, _N), FormulaKind.NUMBER, _find, optional=1),
+    "VALUE": _of_text(_value, FormulaKind.NUMBER),
+    "DATE": Function((_N, _N, _N), FormulaKind.DATE, _date),
+    "DATEVALUE": Function((_ANY_DATE,), FormulaKind.DATE, _date_value),
+    "DATETIMEVALUE": Function((_ANY_DATE,), FormulaKind.DATETIME, _datetime_value),
+    "YEAR": Function((_D,), FormulaKind.NUMBER, _calendar(lambda day: day.year)),
+    "MONTH": Function((_D,), FormulaKind.NUMBER, _calendar(lambda day: day.month)),
+    "DAY": Function((_D,), FormulaKind.NUMBER, _calendar(lambda day: day.day)),
 }

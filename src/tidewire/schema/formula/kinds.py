@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
-from enum import Enum
 
 from tidewire.events import Value
-from tidewire.schema.model import LONG_TEXT_TYPES, Field, FieldType
+from tidewire.schema.field_types import FieldType, FormulaKind
+from tidewire.schema.model import Field
 
 FormulaValue = Decimal | str | bool | int | None
 Run = Callable[[Mapping[str, Value], int], FormulaValue]
@@ -31,70 +31,20 @@ MAX_TEXT_CHARS = 32_768
 _HUNDRED = Decimal(100)
 
 
-class Kind(Enum):
-    """What an expression yields; the value is the word for it in messages."""
-
-    NUMBER = "number"
-    TEXT = "text"
-    TRUTH = "true or false"
-    DATE = "date"
-    DATETIME = "datetime"
-    TIME = "time"
-    PICKLIST = "picklist"
-    MULTI_PICKLIST = "multi-select picklist"
-    NULL = "null"  # the literal, which fits every kind
-
-
-_FIELD_KINDS = {
-    FieldType.ID: Kind.TEXT,
-    FieldType.REFERENCE: Kind.TEXT,
-    FieldType.TEXT: Kind.TEXT,
-    FieldType.TEXT_AREA: Kind.TEXT,
-    FieldType.EMAIL: Kind.TEXT,
-    FieldType.PHONE: Kind.TEXT,
-    FieldType.URL: Kind.TEXT,
-    FieldType.AUTO_NUMBER: Kind.TEXT,
-    FieldType.PERSON_NAME: Kind.TEXT,
-    FieldType.INTEGER: Kind.NUMBER,
-    FieldType.NUMBER: Kind.NUMBER,
-    FieldType.CURRENCY: Kind.NUMBER,
-    FieldType.PERCENT: Kind.NUMBER,
-    FieldType.CHECKBOX: Kind.TRUTH,
-    FieldType.DATE: Kind.DATE,
-    FieldType.DATETIME: Kind.DATETIME,
-    FieldType.TIME: Kind.TIME,
-    FieldType.PICKLIST: Kind.PICKLIST,
-    FieldType.MULTI_PICKLIST: Kind.MULTI_PICKLIST,
-}
-RESULT_KINDS = {
-    FieldType.TEXT: Kind.TEXT,
-    FieldType.NUMBER: Kind.NUMBER,
-    FieldType.CURRENCY: Kind.NUMBER,
-    FieldType.PERCENT: Kind.NUMBER,
-    FieldType.CHECKBOX: Kind.TRUTH,
-    FieldType.DATE: Kind.DATE,
-    FieldType.DATETIME: Kind.DATETIME,
-    FieldType.TIME: Kind.TIME,
-}
-"""The types that a formula field may have."""
-
-
-def try_field_kind(field: Field) -> Kind | None:
+def try_field_kind(field: Field) -> FormulaKind | None:
     """What a reference to the field yields, or None for one that no formula can read: compounds, long text."""
-    if field.type in LONG_TEXT_TYPES or not field.column:
-        return None
-    return _FIELD_KINDS.get(field.type)
+    return field.type.row.formula_kind if field.column else None
 
 
 def load_field(field: Field) -> Run:
     """Reads the field from a row."""
     name, kind = field.name, try_field_kind(field)
-    if kind is Kind.NUMBER:
+    if kind is FormulaKind.NUMBER:
         divisor = _HUNDRED if field.type is FieldType.PERCENT else None
         return lambda row, now_ms: _load_number(row.get(name), divisor)
-    if kind is Kind.TRUTH:
+    if kind is FormulaKind.TRUTH:
         return lambda row, now_ms: bool(row.get(name))
-    if kind in (Kind.DATE, Kind.DATETIME, Kind.TIME):
+    if kind in (FormulaKind.DATE, FormulaKind.DATETIME, FormulaKind.TIME):
         return lambda row, now_ms: _load_whole(row.get(name))
     return lambda row, now_ms: _load_text(row.get(name))
 

@@ -12,8 +12,9 @@ from decimal import Decimal
 from typing import Any
 
 from tidewire.events import Value
+from tidewire.schema.field_types import FormulaKind
 from tidewire.schema.formula.functions import checked_day, checked_moment, checked_text, power, whole
-from tidewire.schema.formula.kinds import ARITHMETIC, FormulaValue, Kind, Run
+from tidewire.schema.formula.kinds import ARITHMETIC, FormulaValue, Run
 from tidewire.schema.formula.tokens import formula_error
 from tidewire.schema.formula.typed import VALUE_KINDS, Typed, common_kind, require
 from tidewire.schema.values import DAY_MS
@@ -41,30 +42,45 @@ def _days_between(left: int, right: int) -> Decimal:
     return ARITHMETIC.divide(Decimal(left - right), _DAY)
 
 
-_SUMS: dict[tuple[Kind, str, Kind], tuple[Kind, Combine]] = {
-    (Kind.NUMBER, "+", Kind.NUMBER): (Kind.NUMBER, ARITHMETIC.add),
-    (Kind.NUMBER, "-", Kind.NUMBER): (Kind.NUMBER, ARITHMETIC.subtract),
-    (Kind.DATE, "+", Kind.NUMBER): (Kind.DATE, _add_days),
-    (Kind.NUMBER, "+", Kind.DATE): (Kind.DATE, lambda number, day: _add_days(day, number)),
-    (Kind.DATE, "-", Kind.NUMBER): (Kind.DATE, lambda day, number: _add_days(day, ARITHMETIC.minus(number))),
-    (Kind.DATE, "-", Kind.DATE): (Kind.NUMBER, _days_between),
-    (Kind.DATETIME, "+", Kind.NUMBER): (
-        Kind.DATETIME,
+_SUMS: dict[tuple[FormulaKind, str, FormulaKind], tuple[FormulaKind, Combine]] = {
+    (FormulaKind.NUMBER, "+", FormulaKind.NUMBER): (FormulaKind.NUMBER, ARITHMETIC.add),
+    (FormulaKind.NUMBER, "-", FormulaKind.NUMBER): (FormulaKind.NUMBER, ARITHMETIC.subtract),
+    (FormulaKind.DATE, "+", FormulaKind.NUMBER): (FormulaKind.DATE, _add_days),
+    (FormulaKind.NUMBER, "+", FormulaKind.DATE): (
+        FormulaKind.DATE,
+        lambda number, day: _add_days(day, number),
+    ),
+    (FormulaKind.DATE, "-", FormulaKind.NUMBER): (
+        FormulaKind.DATE,
+        lambda day, number: _add_days(day, ARITHMETIC.minus(number)),
+    ),
+    (FormulaKind.DATE, "-", FormulaKind.DATE): (FormulaKind.NUMBER, _days_between),
+    (FormulaKind.DATETIME, "+", FormulaKind.NUMBER): (
+        FormulaKind.DATETIME,
         lambda moment, number: checked_moment(moment + _day_fraction_ms(number)),
     ),
-    (Kind.NUMBER, "+", Kind.DATETIME): (
-        Kind.DATETIME,
+    (FormulaKind.NUMBER, "+", FormulaKind.DATETIME): (
+        FormulaKind.DATETIME,
         lambda number, moment: checked_moment(moment + _day_fraction_ms(number)),
     ),
-    (Kind.DATETIME, "-", Kind.NUMBER): (
-        Kind.DATETIME,
+    (FormulaKind.DATETIME, "-", FormulaKind.NUMBER): (
+        FormulaKind.DATETIME,
         lambda moment, number: checked_moment(moment - _day_fraction_ms(number)),
     ),
-    (Kind.DATETIME, "-", Kind.DATETIME): (Kind.NUMBER, _days_between),
+    (FormulaKind.DATETIME, "-", FormulaKind.DATETIME): (FormulaKind.NUMBER, _days_between),
     # A time of day counts in milliseconds and goes round at midnight.
-    (Kind.TIME, "+", Kind.NUMBER): (Kind.TIME, lambda time, number: (time + whole(number)) % DAY_MS),
-    (Kind.TIME, "-", Kind.NUMBER): (Kind.TIME, lambda time, number: (time - whole(number)) % DAY_MS),
-    (Kind.TIME, "-", Kind.TIME): (Kind.NUMBER, lambda left, right: Decimal((left - right) % DAY_MS)),
+    (FormulaKind.TIME, "+", FormulaKind.NUMBER): (
+        FormulaKind.TIME,
+        lambda time, number: (time + whole(number)) % DAY_MS,
+    ),
+    (FormulaKind.TIME, "-", FormulaKind.NUMBER): (
+        FormulaKind.TIME,
+        lambda time, number: (time - whole(number)) % DAY_MS,
+    ),
+    (FormulaKind.TIME, "-", FormulaKind.TIME): (
+        FormulaKind.NUMBER,
+        lambda left, right: Decimal((left - right) % DAY_MS),
+    ),
 }
 _PRODUCTS: dict[str, Combine] = {
     "*": ARITHMETIC.multiply,
@@ -72,45 +88,47 @@ _PRODUCTS: dict[str, Combine] = {
     "^": power,
 }
 _ORDERINGS: dict[str, Combine] = {"<": python.lt, "<=": python.le, ">": python.gt, ">=": python.ge}
-_ORDERED = (Kind.NUMBER, Kind.DATE, Kind.DATETIME, Kind.TIME)
+_ORDERED = (FormulaKind.NUMBER, FormulaKind.DATE, FormulaKind.DATETIME, FormulaKind.TIME)
 
 
-def combine(text: str, left: Typed, operator: str, right: Typed, position: int) -> tuple[Kind, Join]:
+def combine(text: str, left: Typed, operator: str, right: Typed, position: int) -> tuple[FormulaKind, Join]:
     """What `left operator right` yields, and how. Raises DefinitionInvalid where the kinds do not fit."""
     joined, compared = f"what '{operator}' joins", f"what '{operator}' compares"
     if operator in ("&&", "||"):
-        _require_both(text, left, right, Kind.TRUTH, joined)
-        return Kind.TRUTH, _and if operator == "&&" else _or
+        _require_both(text, left, right, FormulaKind.TRUTH, joined)
+        return FormulaKind.TRUTH, _and if operator == "&&" else _or
     if operator in ("=", "<>"):
         equal = equality(common_kind(text, (left, right), compared))
-        return Kind.TRUTH, _eager(equal if operator == "=" else lambda a, b: not equal(a, b))
+        return FormulaKind.TRUTH, _eager(equal if operator == "=" else lambda a, b: not equal(a, b))
     if operator in _ORDERINGS:
         common_kind(text, (left, right), compared)
-        require(text, left if right.kind is Kind.NULL else right, _ORDERED, compared)
+        require(text, left if right.kind is FormulaKind.NULL else right, _ORDERED, compared)
         function = _ORDERINGS[operator]
-        return Kind.TRUTH, _eager(lambda a, b: a is not None and b is not None and function(a, b))
-    if operator == "&" or (operator == "+" and Kind.TEXT in (left.kind, right.kind)):
-        _require_both(text, left, right, Kind.TEXT, joined)
-        return Kind.TEXT, _eager(lambda a, b: checked_text(f"{a or ''}{b or ''}"))
+        return FormulaKind.TRUTH, _eager(lambda a, b: a is not None and b is not None and function(a, b))
+    if operator == "&" or (operator == "+" and FormulaKind.TEXT in (left.kind, right.kind)):
+        _require_both(text, left, right, FormulaKind.TEXT, joined)
+        return FormulaKind.TEXT, _eager(lambda a, b: checked_text(f"{a or ''}{b or ''}"))
     if operator in _PRODUCTS:
-        _require_both(text, left, right, Kind.NUMBER, joined)
-        return Kind.NUMBER, _strict(_PRODUCTS[operator])
+        _require_both(text, left, right, FormulaKind.NUMBER, joined)
+        return FormulaKind.NUMBER, _strict(_PRODUCTS[operator])
     # NULL stands for a number here: that gives date + NULL the kind it would have with any number.
-    kinds = tuple(Kind.NUMBER if item.kind is Kind.NULL else item.kind for item in (left, right))
+    kinds = tuple(
+        FormulaKind.NUMBER if item.kind is FormulaKind.NULL else item.kind for item in (left, right)
+    )
     found = _SUMS.get((kinds[0], operator, kinds[1]))
     if found is None:
         for item in (left, right):
-            require(text, item, (k for k in VALUE_KINDS if k is not Kind.TRUTH), joined)
+            require(text, item, (k for k in VALUE_KINDS if k is not FormulaKind.TRUTH), joined)
         reason = f"'{operator}' cannot join {kinds[0].value} and {kinds[1].value}"
         raise formula_error(text, position, reason)
     return found[0], _strict(found[1])
 
 
-def equality(kind: Kind) -> Combine:
+def equality(kind: FormulaKind) -> Combine:
     """Whether two values of one kind are the same. Text compares letter by letter, case and all."""
-    if kind is Kind.TEXT:
+    if kind is FormulaKind.TEXT:
         return lambda a, b: (a or "") == (b or "")
-    if kind is Kind.TRUTH:
+    if kind is FormulaKind.TRUTH:
         return lambda a, b: bool(a) is bool(b)
     return python.eq
 
@@ -120,7 +138,7 @@ def negation(run: Run) -> Run:
     return lambda row, now_ms: not run(row, now_ms)
 
 
-def _require_both(text: str, left: Typed, right: Typed, kind: Kind, subject: str) -> None:
+def _require_both(text: str, left: Typed, right: Typed, kind: FormulaKind, subject: str) -> None:
     require(text, left, (kind,), subject)
     require(text, right, (kind,), subject)
 

@@ -6,14 +6,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidewire.errors import DefinitionInvalid
-from tidewire.schema.formula.kinds import FormulaValue, Kind, Run
+from tidewire.schema.field_types import FormulaKind
+from tidewire.schema.formula.kinds import FormulaValue, Run
 from tidewire.schema.formula.tokens import formula_error
 
-VALUE_KINDS = (Kind.NUMBER, Kind.TEXT, Kind.TRUTH, Kind.DATE, Kind.DATETIME, Kind.TIME)
+VALUE_KINDS = (
+    FormulaKind.NUMBER,
+    FormulaKind.TEXT,
+    FormulaKind.TRUTH,
+    FormulaKind.DATE,
+    FormulaKind.DATETIME,
+    FormulaKind.TIME,
+)
 """The kinds that can be compared, chosen between and be a result; picklists have functions of their own."""
 _HINTS = {
-    Kind.PICKLIST: "; compare a picklist with ISPICKVAL or CASE, or make it text with TEXT",
-    Kind.MULTI_PICKLIST: "; ask a multi-select picklist with INCLUDES or ISBLANK",
+    FormulaKind.PICKLIST: "; compare a picklist with ISPICKVAL or CASE, or make it text with TEXT",
+    FormulaKind.MULTI_PICKLIST: "; ask a multi-select picklist with INCLUDES or ISBLANK",
 }
 
 
@@ -21,27 +29,27 @@ _HINTS = {
 class Typed:
     """What an expression yields, how to compute it, and where it stands. `constant` is set for a literal."""
 
-    kind: Kind
+    kind: FormulaKind
     run: Run
     position: int
     constant: FormulaValue = None
 
 
-def require(text: str, item: Typed, kinds: Iterable[Kind], subject: str) -> None:
+def require(text: str, item: Typed, kinds: Iterable[FormulaKind], subject: str) -> None:
     """Refuse an expression that yields none of these kinds. NULL fits all."""
     wanted = tuple(kinds)
-    if item.kind is not Kind.NULL and item.kind not in wanted:
+    if item.kind is not FormulaKind.NULL and item.kind not in wanted:
         words = " or ".join(kind.value for kind in wanted)
         reason = f"{subject} must be {words}, not {item.kind.value}{_HINTS.get(item.kind, '')}"
         raise formula_error(text, item.position, reason)
 
 
-def common_kind(text: str, items: Iterable[Typed], subject: str) -> Kind:
+def common_kind(text: str, items: Iterable[Typed], subject: str) -> FormulaKind:
     """The one kind that all of these yield, NULL aside; refuses a mixture."""
-    found = Kind.NULL
+    found = FormulaKind.NULL
     for item in items:
-        require(text, item, VALUE_KINDS if found is Kind.NULL else (found,), subject)
-        found = item.kind if found is Kind.NULL else found
+        require(text, item, VALUE_KINDS if found is FormulaKind.NULL else (found,), subject)
+        found = item.kind if found is FormulaKind.NULL else found
     return found
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tidewire.schema.model import Field, FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, ObjectType
 
 FLAG_LISTS = ("UserPermissions", "EmailPreferences", "UserPreferences")
 

@@ -8,7 +8,8 @@ import pytest
 
 from tidewire.errors import DefinitionInvalid
 from tidewire.gate.definitions.custom_fields import parse_custom_fields, parse_field
-from tidewire.schema.model import Field, FieldType, RollUp
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import Field, RollUp
 
 PATH = "objects.Invoice__c.fields"
 

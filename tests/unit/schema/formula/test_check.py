@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.schema.formula.things import checked
 from tidewire.errors import DefinitionInvalid
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.formula.parser import MAX_DEPTH, parse_formula
 from tidewire.schema.formula.tokens import MAX_FORMULA_CHARS
-from tidewire.schema.model import FieldType
 
 REFUSED = [
     ("", 1, 1, "the formula ends too early"),

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.schema.formula.things import DAY, NOW_MS, ROW, TODAY_MS, checked, value_of
 from tidewire.errors import DefinitionInvalid
 from tidewire.events import Value
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.formula.evaluate import evaluate
-from tidewire.schema.model import FieldType
 
 NUMBERS: list[tuple[str, float | None]] = [
     ("1", 1.0),

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from tests.unit.schema.formula.things import DAY, THING
 from tidewire.errors import DefinitionInvalid
 from tidewire.events import Value
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.formula.check import check_formula
 from tidewire.schema.formula.evaluate import evaluate
-from tidewire.schema.formula.kinds import RESULT_KINDS
 from tidewire.schema.formula.parser import parse_formula
-from tidewire.schema.model import FieldType
 
 WORDS = r"""
     IF CASE AND OR NOT ISBLANK ISNULL BLANKVALUE ISPICKVAL TEXT VALUE LEN MID ROUND TODAY() NOW() DATE YEAR
@@ -123,7 +122,7 @@ TYPES = {
 
 def run(text: str, row: dict[str, Value]) -> None:
     """Take a formula all the way, for every result type; what is wrong with it must be told at definition."""
-    for result in RESULT_KINDS:
+    for result in (each for each in FieldType if each.row.is_formula_result):
         try:
             formula = check_formula(parse_formula(text), THING, result)
         except DefinitionInvalid as error:

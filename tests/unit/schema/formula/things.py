@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tidewire.events import Value
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import choices
 from tidewire.schema.formula.check import Formula, check_formula
 from tidewire.schema.formula.evaluate import evaluate
 from tidewire.schema.formula.parser import parse_formula
 from tidewire.schema.layout import custom_object
-from tidewire.schema.model import Field, FieldType
+from tidewire.schema.model import Field
 
 DAY = 86_400_000
 NOW_MS = 1_700_000_000_789  # 2023-11-14T22:13:20.789Z

@@ -9,7 +9,7 @@ from tidewire.events import Value
 from tidewire.frontends.rest.wire_errors import rest_error
 from tidewire.jobs.model import Batch, Job, JobKind, JobRequest, Operation, Outcome, ResultColumn
 from tidewire.names import data_url
-from tidewire.schema.model import FieldType
+from tidewire.schema.field_types import FieldType, ValueKind
 from tidewire.schema.values import render_date, render_datetime, render_time
 
 _ROW_CODES: dict[type[PlatformError], str] = {
@@ -169,14 +169,14 @@ def render_cell(column: ResultColumn, value: Value) -> str:
         return ""
     if isinstance(value, str):
         return value
-    match kind:
-        case FieldType.DATETIME:
+    match kind.kind:
+        case ValueKind.DATETIME:
             return render_datetime(int(value), "Z")
-        case FieldType.DATE:
+        case ValueKind.DATE:
             return render_date(int(value))
-        case FieldType.TIME:
+        case ValueKind.TIME:
             return render_time(int(value))
-        case FieldType.NUMBER | FieldType.CURRENCY | FieldType.PERCENT:
+        case ValueKind.DOUBLE:
             return str(float(value))
         case _:
             return str(value)
@@ -187,8 +187,8 @@ def render_json_cell(column: ResultColumn, value: Value) -> Value:
     kind = FieldType[column.type]
     if kind is FieldType.CHECKBOX:
         return bool(value)
-    if kind is FieldType.TIME and value is not None:
+    if kind.kind is ValueKind.TIME and value is not None:
         return render_cell(column, value)
-    if kind in (FieldType.NUMBER, FieldType.CURRENCY, FieldType.PERCENT) and value is not None:
+    if kind.kind is ValueKind.DOUBLE and value is not None:
         return float(value)
     return value

@@ -9,9 +9,10 @@ from tidewire.access.grants import Grants
 from tidewire.gate.metadata.registry import object_id
 from tidewire.records.table import read_all_rows
 from tidewire.schema.catalog import Catalog
+from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import checkbox, datetime, text
 from tidewire.schema.layout import identity_fields
-from tidewire.schema.model import EventType, Field, FieldType, ObjectType
+from tidewire.schema.model import EventType, Field, ObjectType
 from tidewire.storage.store import Reader
 
 Row = dict[str, object]

@@ -34,12 +34,12 @@ from tidewire.gate.metadata.registry import (
 from tidewire.names import change_event_name
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import can_capture
+from tidewire.schema.field_types import DOUBLE_TYPES, NUMBER_TYPES, FieldType
 from tidewire.schema.fields import integer
-from tidewire.schema.model import DOUBLE_TYPES, TYPE_WORDS, EventType, Field, FieldType, ObjectType
+from tidewire.schema.model import EventType, Field, ObjectType
 
 _NO_ID = "000000000000000AAA"
 _SUFFIXES = ("__ChangeEvent", "__c", "__e")
-_LONG = frozenset({FieldType.TEXT, FieldType.LONG_TEXT, FieldType.RICH_TEXT})
 
 _ENTITY = tooling_type(
     "EntityDefinition",
@@ -192,11 +192,11 @@ def _field_row(owner: ObjectType | EventType, f: Field) -> Row:
     own = (
         field_id(owner.name, f)[:15] if f.custom else f.name.removesuffix("Id") if f.reference_to else f.name
     )
-    is_number = f.type in DOUBLE_TYPES or f.type is FieldType.INTEGER
+    is_number = f.type in NUMBER_TYPES
     return _names(f.name, f.label, f"{entity}.{own}") | {
         "EntityDefinitionId": entity,
         "DataType": _data_type(obj, f),
-        "ValueTypeId": TYPE_WORDS[f.type],
+        "ValueTypeId": f.type.row.word,
         "RelationshipName": f.relationship_name or None,
         "Description": f.description or None,
         "PublisherId": "<local>" if f.custom else "System",
@@ -227,7 +227,7 @@ def _data_type(obj: ObjectType | None, f: Field) -> str:
         return f"{word}({','.join(f.reference_to)})"
     if f.type in DOUBLE_TYPES:
         return f"{kind}({f.precision - f.scale}, {f.scale})"
-    return f"{kind}({f.length})" if f.type in _LONG and f.length else kind
+    return f"{kind}({f.length})" if f.type.row.states_length and f.length else kind
 
 
 def _custom_field_rows(seen: Seen) -> list[Row]:
@@ -240,7 +240,7 @@ def _custom_field_rows(seen: Seen) -> list[Row]:
 
 
 def _custom_field_row(owner: ObjectType | EventType, f: Field) -> Row:
-    has_length = f.type in _LONG and not f.formula
+    has_length = f.type.row.states_length and not f.formula
     return {
         "Id": field_id(owner.name, f),
         "DeveloperName": _stem(f.name),

@@ -15,7 +15,8 @@ from tidewire.frontends.rest.tooling.model import FULL_NAME, METADATA, Row, Seen
 from tidewire.frontends.rest.tooling.objects import TOOLING_CATALOG, TOOLING_OBJECTS
 from tidewire.names import data_url
 from tidewire.records.aggregate import aggregate_rows, sort_key
-from tidewire.schema.model import FieldType, ObjectType
+from tidewire.schema.field_types import FieldType
+from tidewire.schema.model import ObjectType
 from tidewire.schema.values import render_value
 from tidewire.soql.binder import bind_query
 from tidewire.soql.bound import (
