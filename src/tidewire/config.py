@@ -1,7 +1,8 @@
 """Settings of the server: defaults < `tidewire.toml` < `TIDEWIRE_*` environment < flags.
 
-Each setting is declared once, here: its name gives the file key, the environment variable and the flag; `help` is
-what `tidewire serve --help` and docs/configuration.md say.
+Each setting is declared once: here, or in `settings.py` of the front end it belongs to. Its name gives the
+file key, the environment variable and the flag; its help text appears in `tidewire serve --help` and
+docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from tidewire.errors import ConfigInvalid
+from tidewire.frontends import setting
+from tidewire.frontends.bayeux.settings import BayeuxOptions
+from tidewire.frontends.pubsub.settings import PubSubOptions
 
 CONFIG_FILE = "tidewire.toml"
 _WORDS = {"log_level": ("DEBUG", "INFO", "WARNING", "ERROR"), "log_format": ("json", "text")}
@@ -23,98 +27,67 @@ DEV_CLIENT_ID = "tidewire-dev"
 DEV_CLIENT_SECRET = "tidewire-dev-secret"  # noqa: S105
 
 
-def _setting(default: Any, help_text: str) -> Any:
-    return field(default=default, metadata={"help": help_text})
-
-
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Everything `tidewire serve` can be told."""
+class _ServerSettings:
+    """The settings that belong to no front end."""
 
-    data: str = _setting("data/server", "directory of the org's records, events and certificates")
-    store: str = _setting(
+    data: str = setting("data/server", "directory of the org's records, events and certificates")
+    store: str = setting(
         "sqlite",
         "where records and events are kept: sqlite (in the data directory) or"
         " postgresql://USER@HOST/DATABASE?schema=NAME",
     )
-    http: str = _setting(
+    http: str = setting(
         "127.0.0.1:8080", "address for HTTP: REST, SOAP, Bayeux and the page; port 0 picks one"
     )
-    https: str = _setting("127.0.0.1:8443", "address for the same over TLS")
-    grpc: str = _setting("127.0.0.1:7011", "address for the Pub/Sub API without TLS")
-    grpc_tls: str = _setting("127.0.0.1:7443", "address for the Pub/Sub API over TLS")
-    dev: bool = _setting(
+    https: str = setting("127.0.0.1:8443", "address for the same over TLS")
+    dev: bool = setting(
         False, "make the well-known development login; never where others can reach the server"
     )
-    tls_host: str = _setting("", "further host names for the server certificate, comma-separated")
-    first_replay_id: int = _setting(
+    tls_host: str = setting("", "further host names for the server certificate, comma-separated")
+    first_replay_id: int = setting(
         0, "where the event log of a new data directory begins; 0 derives it from the clock"
     )
-    session_timeout_s: int = _setting(7200, "idle seconds after which a login session ends")
-    jwt_audience: str = _setting(
+    session_timeout_s: int = setting(7200, "idle seconds after which a login session ends")
+    jwt_audience: str = setting(
         "",
         "whom a JWT assertion must be meant for, comma-separated; empty accepts the host that the client used and"
         " the original service's",
     )
-    bayeux_hold_s: float = _setting(110.0, "seconds a long poll is held without an event")
-    bayeux_reconnect_s: float = _setting(
-        40.0, "seconds a Bayeux client may stay away before its session ends"
-    )
-    bayeux_require_cookie: bool = _setting(
-        False, "refuse Bayeux messages that come without the handshake's cookie"
-    )
-    bayeux_session_s: float = _setting(
-        3600.0, "seconds after its last subscribe that a Bayeux session of API version 24.0 or below ends"
-    )
-    bayeux_clients: int = _setting(
-        100_000, "Bayeux sessions of an org, on all edges together; further handshakes are refused"
-    )
-    bayeux_clients_per_user: int = _setting(
-        20_000,
-        "Bayeux sessions of one user, on all edges together; a further handshake ends the oldest of its process",
-    )
-    bayeux_websocket: bool = _setting(
-        False, "offer Bayeux clients a WebSocket, which the original service does not have"
-    )
-    bayeux_durable_sessions: bool = _setting(
-        False, "keep Bayeux sessions and their subscriptions over restarts of the server"
-    )
-    pubsub_keepalive_s: float = _setting(60.0, "seconds between empty responses on a quiet Pub/Sub stream")
-    pubsub_idle_close_s: float = _setting(
-        60.0, "seconds after its last event that a Pub/Sub subscription without a request for more is ended"
-    )
-    pubsub_publish_idle_close_s: float = _setting(
-        70.0, "seconds without a request after which a Pub/Sub publish stream is ended"
-    )
-    edition: str = _setting(
+    edition: str = setting(
         "",
         "whose streaming allocations are enforced: developer, professional, enterprise, unlimited, performance,"
         " free or databasecom-24; without one there are none",
     )
-    push_topic_pilot: bool = _setting(
+    push_topic_pilot: bool = setting(
         False, "let push topics watch the six objects that the original keeps for its pilot program"
     )
-    retain_push_h: float = _setting(
+    retain_push_h: float = setting(
         24.0, "hours that push-topic and generic events are kept; 0 keeps them for ever"
     )
-    retain_bus_h: float = _setting(
+    retain_bus_h: float = setting(
         72.0, "hours that platform and change events are kept; 0 keeps them for ever"
     )
-    org_idle_s: float = _setting(
+    org_idle_s: float = setting(
         900.0, "seconds without use after which an org other than the first is closed until it is used again"
     )
-    pipeline_dir: str = _setting(
+    pipeline_dir: str = setting(
         "", "directory of the lake that a pipeline keeps of the first org; the console shows how it stands"
     )
-    edges: int = _setting(
+    edges: int = setting(
         0,
         "processes that take clients' connections beside the one that writes; 0 does everything in one process",
     )
-    metrics_token: str = _setting(
+    metrics_token: str = setting(
         "", "bearer token that /metrics asks for; without one everybody who reaches the server may read it"
     )
-    log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")
-    log_format: str = _setting("json", "form of log lines: json, or text for people")
+    log_level: str = setting("INFO", "DEBUG, INFO, WARNING or ERROR")
+    log_format: str = setting("json", "form of log lines: json, or text for people")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(PubSubOptions, BayeuxOptions, _ServerSettings):
+    """All settings of `tidewire serve`, those of the last base class first."""
 
 
 def load_settings(

@@ -1,9 +1,9 @@
 """Named points at which a test can make the process die or fail, exactly where it hurts.
 
-`TIDEWIRE_CRASH_AT=name:n` makes the n-th pass through `crash_point(name)` send SIGKILL to the own process: no handler,
-no flush, no goodbye. `TIDEWIRE_FAIL_AT=name@subject=code;...` makes every pass through `fail_point(name, subject)`
-raise the error with that code; `code/word` also gives it the protocol's word for it. Without the variables a pass costs
-one comparison. The names stand in docs/configuration.md.
+`TIDEWIRE_CRASH_AT=name:n` makes the n-th pass through `crash_point(name)` send SIGKILL to the own process: no
+handler, no flush, no goodbye. `TIDEWIRE_FAIL_AT=name@subject=code;...` makes every pass through
+`fail_point(name, subject)` raise the error with that code; `code/word` also gives it the protocol's word for
+it. Without the variables a pass costs one comparison. The names stand in docs/configuration.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Record ids: 15 case-sensitive base-62 characters, shown as 18 with a checksum of the letters' case.
 
 Form: key prefix (3) | pod (2) | reserved `0` (1) | record number (9, base 62). The three suffix characters
-each
-encode which of five characters are upper case, so that systems that fold case can still tell ids apart.
+each encode which of five characters are upper case, so that systems that fold case can still tell ids apart.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ def make_id(prefix: str, number: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _stem(prefix: str, high: int) -> tuple[str, str, int]:
-    """What thousands of ids in a row share: all but their last two digits, the first two characters of the suffix,
-    and the third as far as it is known.
+    """What thousands of ids in a row share: all but their last two digits, the first two characters of the
+    suffix, and the third as far as it is known.
     """
     digits = ""
     rest = high
@@ -105,8 +104,9 @@ def short_id(id18: str) -> str:
 
 
 def random_uuid() -> str:
-    """A random uuid, version 4. Random bytes are fetched for many at a time: each call for them costs more than the
-    rest.
+    """A random uuid, version 4.
+
+    Random bytes are fetched for many at a time: each call for them costs more than the rest.
     """
     try:
         return _uuids.pop()

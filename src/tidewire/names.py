@@ -1,4 +1,6 @@
-"""Names that users type: API names of objects, addresses of resources, and channels that clients subscribe to."""
+"""Names that users type: API names of objects, addresses of resources, and channels that clients subscribe
+to.
+"""
 
 from __future__ import annotations
 

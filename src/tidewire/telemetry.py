@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import TextIO
 
@@ -39,7 +39,10 @@ def render_labels(labels: Mapping[str, str]) -> str:
 
 
 class Histogram:
-    """How long something took, by buckets. Without a lock: threads that observe at one instant may lose one count."""
+    """How long something took, by buckets.
+
+    Without a lock: threads that observe at one instant may lose one count.
+    """
 
     __slots__ = ("buckets", "total_s")
 
@@ -58,18 +61,8 @@ class Histogram:
         self.total_s += total_s
 
 
-TIMINGS = {
-    name: Histogram()
-    for name in (
-        "rest.request_answered",
-        "soap.request_answered",
-        "storage.work_queued",
-        "storage.group_committed",
-        "bayeux.commit_delivered",
-        "pubsub.commit_delivered",
-    )
-}
-"""Process-wide, since start; the set is fixed, so that what a monitoring system keeps of it is bounded."""
+TIMINGS: defaultdict[str, Histogram] = defaultdict(Histogram)
+"""Process-wide histograms since start. Names come from the code only, so their number is bounded."""
 
 Snapshot = tuple[dict[str, int], dict[str, tuple[list[int], float]]]
 """Counters, and buckets and sum of each histogram, as they travel from an edge to its core."""
@@ -81,8 +74,9 @@ def take_snapshot() -> Snapshot:
 
 
 class JsonFormatter(logging.Formatter):
-    """Renders a record as one JSON line. Line breaks in values are escaped by JSON, so a peer cannot forge a
-    line.
+    """Renders a record as one JSON line.
+
+    Line breaks in values are escaped by JSON, so a peer cannot forge a line.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -99,8 +93,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Renders a record as one line for people: time, level, what happened, then key=value. Values are in JSON's
-    form, so a peer can forge no line here either.
+    """Renders a record as one line for people: time, level, what happened, then key=value.
+
+    Values are in JSON's form, so a peer can forge no line here either.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -1,9 +1,9 @@
 """Traces of a change's way, request to commit to delivery, in OpenTelemetry's form.
 
 Off, and free, unless the environment names a collector: OTEL_EXPORTER_OTLP_ENDPOINT, or
-OTEL_EXPORTER_OTLP_TRACES_ENDPOINT with the whole address. Spans are sent as OTLP over HTTP in JSON by a thread of
-its own; a collector that is slow or away costs spans, never a request. A caller's `traceparent` is taken up. Names and
-attributes hold no values of records, tokens or query texts.
+OTEL_EXPORTER_OTLP_TRACES_ENDPOINT with the whole address. Spans are sent as OTLP over HTTP in JSON by a
+thread of its own; a collector that is slow or away costs spans, never a request. A caller's `traceparent` is
+taken up. Names and attributes hold no values of records, tokens or query texts.
 """
 
 from __future__ import annotations
@@ -122,7 +122,10 @@ def current_trace() -> Trace | None:
 def add_span(
     parent: Trace | str, name: str, kind: int, begun_s: float, attributes: Attributes
 ) -> Trace | None:
-    """Something that began at `begun_s` has just ended. `parent` may have come as text from another process."""
+    """Something that began at `begun_s` has just ended.
+
+    `parent` may have come as text from another process.
+    """
     exporter = _exporter
     if exporter is None:
         return None

@@ -51,7 +51,7 @@ async def test_two_orgs_are_open_at_once_and_share_nothing(settings: Settings) -
     orgs = Orgs(settings, clock)
     await orgs.start()
     try:
-        assert await orgs.of_login("ADMIN@beta.example") == org_id
+        assert await orgs.find_by_login("ADMIN@beta.example") == org_id
         async with orgs.using(org_id) as beta, orgs.using(orgs.first_id) as first:
             login = await beta.core.logins.login("admin@beta.example", password, "test")
             assert login.principal.org_id == org_id

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from tidewire.delivery.front_end import DevLogin
 from tidewire.transport.http import HttpResponse
 
 STATIC_DIR = Path(__file__).parent / "static"
@@ -40,16 +40,6 @@ load it again.</p>
 </body>
 </html>
 """
-
-
-@dataclass(frozen=True, slots=True)
-class DevLogin:
-    """The well-known login of development mode. The secrets stay out of `repr`, and so out of logs."""
-
-    username: str
-    password: str = field(repr=False)
-    client_id: str
-    client_secret: str = field(repr=False)
 
 
 def page_response(path: str, directory: Path = STATIC_DIR) -> HttpResponse | None:

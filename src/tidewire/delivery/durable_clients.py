@@ -1,8 +1,8 @@
 """Streaming clients that outlive a restart of the server: who they are, what they read, how far they are.
 
 A client is stored before it is told that it has a session or a subscription. Its positions follow as fast as
-commits do, so after a crash it may be sent again what it was sent in the last moments before; nothing is
-ever left out. What nobody came back for in a day is dropped.
+commits do, so after a crash it may be sent again what it was sent in the last moments before; nothing is ever
+left out. What nobody came back for in a day is dropped.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Wire forms: how one protocol spells an event. Front ends supply them; delivery encodes each event once per
-form.
+"""Wire forms: how one protocol spells an event.
+
+Front ends supply them; delivery encodes each event once per form.
 """
 
 from __future__ import annotations
@@ -29,16 +30,15 @@ class WireForm(Protocol):
         """The event as this protocol sends it on `channel`, without the `hidden` fields.
 
         Called on the loop, once per event and key, so it must be quick and must not raise. `schema` is set
-        for events that
-        have a schema id. Empty bytes mean that this form does not carry the event at all.
+        for events that have a schema id. Empty bytes mean that this form does not carry the event at all.
         """
 
 
 class EncodedEvents:
     """A bounded memory of encoded events. One per hub.
 
-    What is used goes into the younger of two halves. When that is full it becomes the older one, and what was in the
-    older one and not used again is forgotten.
+    What is used goes into the younger of two halves. When that is full it becomes the older one, and what was
+    in the older one and not used again is forgotten.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -57,8 +57,8 @@ class EncodedEvents:
         form: WireForm,
         schemas: Mapping[str, EventSchema],
     ) -> list[bytes]:
-        """The bytes of events by the keys of their topics, from memory where some subscriber had them before; none of
-        an event whose topic has no key.
+        """The bytes of events by the keys of their topics, from memory where some subscriber had them before;
+        none of an event whose topic has no key.
         """
         encoded: list[bytes] = []
         young = old = _NONE_KEPT

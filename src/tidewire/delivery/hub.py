@@ -1,14 +1,13 @@
 """The hub: knows who reads what, wakes them after each commit, and fetches what memory no longer holds.
 
 Runs on the edge's loop. Work per commit grows with the subscriptions that are interested, not with all of
-them.
-Fairness: live subscriptions are served from memory; those behind take one page (500 rows or 256 kB) per turn,
-two pages being read at a time at most.
-Bounds: beside the ring and the encoded events, the pages that slow readers have not taken yet share a budget; the
-oldest is forgotten first, and read again when its reader comes back.
+them. Fairness: live subscriptions are served from memory; those behind take one page (500 rows or 256 kB) per
+turn, two pages being read at a time at most. Bounds: beside the ring and the encoded events, the pages that
+slow readers have not taken yet share a budget; the oldest is forgotten first, and read again when its reader
+comes back.
 
-What the log holds beyond the last commit that was admitted here is left there: the commits in between may take
-permissions away or add topics to a channel.
+What the log holds beyond the last commit that was admitted here is left there: the commits in between may
+take permissions away or add topics to a channel.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ _TOUCH_EVERY_S = 15.0  # well below the shortest idle time that an org can choos
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Where a subscription starts: at the tip, at the oldest kept event, after a position, or at a time, which stands
-    in place of the position.
+    """Where a subscription starts: at the tip, at the oldest kept event, after a position, or at a time,
+    which stands in place of the position.
     """
 
     kind: str
@@ -180,8 +179,10 @@ class Hub:
         form: WireForm,
         wake: Callable[[], None],
     ) -> Subscription:
-        """Open a channel for a user. Raises ChannelUnknown, ChannelForbidden, ChannelInvalid, ReplayIdInvalid,
-        ReplayIdExpired or SessionInvalid.
+        """Open a channel for a user.
+
+        Raises ChannelUnknown, ChannelForbidden, ChannelInvalid, ReplayIdInvalid, ReplayIdExpired or
+        SessionInvalid.
         """
         grant = await self._link.open_channel(principal, channel, api_version)
         if replay.kind == "latest":

@@ -1,8 +1,9 @@
 """The positions of managed subscriptions, and who reads each of them now.
 
-A position is durable before its commit is answered. A subscription has one reader at a time, known here only: one whose
-edge has gone, or who says goodbye, makes room for the next. A position that can no longer be read is given up when
-somebody asks for it; the next reader then starts where the setup says for that case, until another is committed.
+A position is durable before its commit is answered. A subscription has one reader at a time, known here only:
+one whose edge has gone, or who says goodbye, makes room for the next. A position that can no longer be read
+is given up when somebody asks for it; the next reader then starts where the setup says for that case, until
+another is committed.
 """
 
 from __future__ import annotations

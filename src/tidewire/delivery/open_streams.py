@@ -30,7 +30,9 @@ class StreamLag:
 
 @dataclass(frozen=True, slots=True)
 class ManagedLag:
-    """One managed subscription: its committed position and how far that is behind; None if nothing is committed."""
+    """One managed subscription: its committed position and how far that is behind; None if nothing is
+    committed.
+    """
 
     name: str
     topic: str

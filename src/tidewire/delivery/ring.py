@@ -1,10 +1,8 @@
 """The newest committed events, in memory, by topic: where live subscriptions read.
 
 A topic's events are found by bisecting on position, so a subscriber pays for its own topics only. What falls
-out of the
-ring is remembered per topic as `evicted_through`; a reader at or past that mark can be served from memory,
-one before
-it must go to the log.
+out of the ring is remembered per topic as `evicted_through`; a reader at or past that mark can be served from
+memory, one before it must go to the log.
 """
 
 from __future__ import annotations

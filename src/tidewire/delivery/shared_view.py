@@ -1,7 +1,8 @@
-"""What subscriptions of equal grant and form have in common: the keys of their events, and the newest run of them.
+"""What subscriptions of equal grant and form have in common: the keys of their events, and the newest run of
+them.
 
-When a commit wakes a thousand subscribers who stand at the same position and see the same, the first of them looks
-into the ring and encodes; the others find the outcome here.
+When a commit wakes a thousand subscribers who stand at the same position and see the same, the first of them
+looks into the ring and encodes; the others find the outcome here.
 """
 
 from __future__ import annotations

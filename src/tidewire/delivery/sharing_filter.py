@@ -1,8 +1,8 @@
 """Takes out the events on records that their receiver may not see: notifications, and generic events.
 
-A grant names the topics to sift, none for receivers who see every record of the object, and the core is
-asked once for all records of a page. The answer holds for the moment the page was read, which is just
-before it is sent.
+A grant names the topics to sift, none for receivers who see every record of the object, and the core is asked
+once for all records of a page. The answer holds for the moment the page was read, which is just before it is
+sent.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
 """A subscription: one channel, one place in the log, one wire form.
 
 Theory of operation. A subscription owns nothing but its position. `take` answers from the ring when the ring
-still holds
-everything after the position; otherwise it asks the hub for one page of the log and answers from that page
-when it has come.
-Live is therefore replay whose page is found in memory, and the hand-over from one to the other cannot lose or
-repeat an event:
-both read strictly after the same position.
+still holds everything after the position; otherwise it asks the hub for one page of the log and answers from
+that page when it has come. Live is therefore replay whose page is found in memory, and the hand-over from one
+to the other cannot lose or repeat an event: both read strictly after the same position.
 
 A log row is delivered whole. Whenever something may be ready the hub calls `wake`, on the loop; the owner
-answers by calling
-`take` when it has room. `error`, once set, ends the subscription.
+answers by calling `take` when it has room. `error`, once set, ends the subscription.
 """
 
 from __future__ import annotations
@@ -39,8 +35,8 @@ class Feed(Protocol):
     ring: EventRing
 
     def encode_run(self, events: Sequence[Event], view: SharedView, *, is_shared: bool) -> list[bytes]:
-        """The bytes of each event for a view, none of those that it does not show; unless shared, nobody else's
-        will do.
+        """The bytes of each event for a view, none of those that it does not show; unless shared, nobody
+        else's will do.
         """
 
     def view(self, grant: ChannelGrant, form: WireForm) -> SharedView:
@@ -195,7 +191,9 @@ class Subscription:
         self._page_through = through
 
     def drop_page(self, through: int | None = None) -> None:
-        """Forget what is left of the page, or of the page that went so far; it is read again from the position."""
+        """Forget what is left of the page, or of the page that went so far; it is read again from the
+        position.
+        """
         if through is None or through == self._page_through:
             self._page = ()
             self._page_through = self.position

@@ -1,7 +1,8 @@
 """Usage of one edge, reported to the core, whose allocations cover the clients of all edges.
 
-Deliveries are added up here and reported twice a second. A client is reported when it connects and when it leaves.
-Every 15 seconds the edge lists all its clients, so that the core can forget those of an edge that died.
+Deliveries are added up here and reported twice a second. A client is reported when it connects and when it
+leaves. Every 15 seconds the edge lists all its clients, so that the core can forget those of an edge that
+died.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ class UsageCounter:
 
 
 class EdgeUsage:
-    """One per hub. `clients` says who is connected by Bayeux, `streams` who by the Pub/Sub API; `client_states` and
-    `states` how far the subscriptions of either have come.
+    """One per hub.
+
+    `clients` says who is connected by Bayeux, `streams` who by the Pub/Sub API; `client_states` and `states`
+    how far the subscriptions of either have come.
     """
 
     def __init__(self, link: CoreLink) -> None:
@@ -60,7 +63,10 @@ class EdgeUsage:
         self.generic_subscribers = GenericSubscribers(link)
 
     async def admit_client(self, client_id: str, *, is_durable: bool, user_id: str = "") -> int:
-        """Count a client; of a Bayeux session, tells how many others of its user must go. Raises LimitExceeded."""
+        """Count a client; of a Bayeux session, tells how many others of its user must go.
+
+        Raises LimitExceeded.
+        """
         return await self._link.admit_client(client_id, is_durable, user_id)
 
     def release_client(self, client_id: str) -> None:
@@ -140,8 +146,8 @@ class CommitLatency:
 class GenericSubscribers:
     """Counts each user's subscriptions to generic channels, and reports the first and the last to the core.
 
-    The core answers those who push events to such a channel with the users who listen. When an edge dies, the core
-    drops everything the edge reported.
+    The core answers those who push events to such a channel with the users who listen. When an edge dies, the
+    core drops everything the edge reported.
     """
 
     def __init__(self, link: CoreLink) -> None:

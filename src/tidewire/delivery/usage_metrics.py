@@ -1,7 +1,8 @@
 """PlatformEventUsageMetric: how many events were published, and how many reached clients.
 
-Its rows are made of the org's hourly counts and brought up to date once an hour: one for the 24 hours that end with the
-last full hour, and one for each full day, by UTC; of what was not used at all there is none. Days are told for 45 days.
+Its rows are made of the org's hourly counts and brought up to date once an hour: one for the 24 hours that
+end with the last full hour, and one for each full day, by UTC; of what was not used at all there is none.
+Days are told for 45 days.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class MetricChanges:
 
 
 def sum_metrics(counts: Iterable[tuple[int, int, int]], hour: int, first_hour: int) -> dict[Period, int]:
-    """The use of each period that can be told in the running `hour`, from counts by hour and kind; of those before
-    `first_hour` some may be missing.
+    """The use of each period that can be told in the running `hour`, from counts by hour and kind; of those
+    before `first_hour` some may be missing.
     """
     values: Counter[Period] = Counter()
     for counted_hour, kind, count in counts:
@@ -89,8 +90,9 @@ def sum_hours(counts: Iterable[tuple[int, int, int]], hour: int) -> list[HourlyU
 
 
 def plan_metrics(reader: Reader, obj: ObjectType, wanted: Mapping[Period, int], hour: int) -> MetricChanges:
-    """How the stored rows differ from those that are wanted. A day that is over stays, though it is not counted any
-    more.
+    """How the stored rows differ from those that are wanted.
+
+    A day that is over stays, though it is not counted any more.
     """
     updated: dict[str, int] = {}
     gone: list[str] = []

@@ -216,8 +216,9 @@ async def open_core(
 ) -> Core:
     """Open a store, making its org first if it has none.
 
-    A new org is `new`, or has the development login in development mode; with neither it is refused, and so is
-    `new` for an org that is there already. `key_file` signs id tokens; without one it is the data directory's.
+    A new org is `new`, or has the development login in development mode; with neither it is refused, and so
+    is `new` for an org that is there already. `key_file` signs id tokens; without one it is the data
+    directory's.
     """
     first_position = settings.first_replay_id or first_position_at(clock.now_ms())
     store = await asyncio.to_thread(_open_store, settings, first_position)

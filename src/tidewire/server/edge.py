@@ -1,7 +1,10 @@
-"""An edge: the process that clients talk to. Sockets, TLS, HTTP, Bayeux, gRPC and delivery; nothing is kept here.
+"""An edge: the process that clients talk to.
 
-Started by `server.edges` with one end of a socket to the core, over which it learns everything else. It ends when the
-core says so, and at once when the core is gone: clients come back to whoever listens next, and resume by replay id.
+Sockets, TLS, HTTP, Bayeux, gRPC and delivery; nothing is kept here.
+
+Started by `server.edges` with one end of a socket to the core, over which it learns everything else. It ends
+when the core says so, and at once when the core is gone: clients come back to whoever listens next, and
+resume by replay id.
 """
 
 from __future__ import annotations
@@ -9,12 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,12 @@ import uvloop
 
 from tidewire.clock import SystemClock
 from tidewire.config import Settings, parse_address
+from tidewire.delivery.front_end import Listener
 from tidewire.errors import PlatformError
-from tidewire.frontends.pubsub.listener import PubSubListener
 from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
 from tidewire.server.forwarding import Forwarding
-from tidewire.server.front import pubsub_settings
-from tidewire.server.listener_errors import render_refusal
+from tidewire.server.front_ends import ADDRESSES, UPLOADS, edge_sides, render_listener_error
 from tidewire.server.process_tuning import return_large_blocks, settle_memory
 from tidewire.server.wire_link import CoreWire, Message, Wire
 from tidewire.telemetry import configure_logging, take_snapshot
@@ -49,7 +50,7 @@ class Edge:
         self._core = CoreWire()
         self._orgs: EdgeOrgs | None = None
         self._listeners: list[HttpListener] = []
-        self._pubsub: PubSubListener | None = None
+        self._own_listeners: list[Listener] = []  # of front ends that do not speak HTTP
         self._starting: asyncio.Task[None] | None = None
         self._handlers: dict[int, Callable[..., None]] = {
             **self._core.handlers,
@@ -89,13 +90,12 @@ class Edge:
         index: int,
         first_id: str,
         listening: tuple[int, int],
-        grpc_ports: tuple[int, int],
-        uploads: tuple[str, int],
+        ports: dict[str, int],
     ) -> None:
         configure_logging(settings.log_level, form=settings.log_format)
         configure_tracing(os.environ, "edge")
         try:
-            await self._listen(settings, index, first_id, listening, grpc_ports, uploads)
+            await self._listen(settings, index, first_id, listening, ports)
         except PlatformError as error:
             self._core.send(kinds.REFUSED, error.message, str(error.details.get("setting", "")))
             return
@@ -108,47 +108,40 @@ class Edge:
         index: int,
         first_id: str,
         listening: tuple[int, int],
-        grpc_ports: tuple[int, int],
-        uploads: tuple[str, int],
+        ports: dict[str, int],
     ) -> None:
         forwarding = Forwarding(self._core, index, settings.edges)
         orgs = self._orgs = EdgeOrgs(self._core, settings, self._clock, first_id, forwarding.home)
         forwarding.park = orgs.park
         self._handlers |= orgs.handlers | forwarding.handlers
-        first = await orgs.start()
-        paths, limit_bytes = uploads
+        await orgs.start()
         call_http = self._core.call_http
-        rule = UploadRule(re.compile(paths), Path(settings.data), limit_bytes, call_http)
+        rule = UploadRule(UPLOADS.paths, Path(settings.data), UPLOADS.limit_bytes, call_http)
         router = Router(
-            [
-                Route("/", handle=call_http, uploads=rule),
-                replace(first.route, park=forwarding.handle),
-            ],
-            render_refusal,
+            [Route("/", handle=call_http, uploads=rule), *forwarding.make_routes(settings)],
+            render_listener_error,
         )
-        files = tls_files(Path(settings.data) / "tls")  # which the core has made
+        files = tls_files(Path(settings.data) / "tls")  # made by the core
         for fd, ssl in zip(listening, (None, server_ssl_context(files)), strict=True):
             self._listeners.append(
                 await serve_http_on(router, socket.socket(fileno=fd), clock=self._clock, ssl=ssl)
             )
-        pubsub = self._pubsub = PubSubListener(orgs.find_pubsub, pubsub_settings(settings), shares_ports=True)
-        await pubsub.start(
-            (parse_address(settings.grpc, "grpc")[0], grpc_ports[0]),
-            (
-                parse_address(settings.grpc_tls, "grpc_tls")[0],
-                grpc_ports[1],
-                files.server_key.read_bytes(),
-                files.server.read_bytes(),
-            ),
-        )
+        addresses = {
+            setting: (parse_address(getattr(settings, setting), setting)[0], ports[setting])
+            for setting in ADDRESSES
+        }
+        for name, side in edge_sides().items():
+            if side.open_listener is not None:
+                listener = side.open_listener(partial(orgs.find_calls, name), settings, True)
+                self._own_listeners.append(listener)
+                await listener.start(addresses, files)
 
     async def _close(self) -> None:
         """Answer what is held and finish what is under way."""
         if self._orgs is not None:
             await self._orgs.end_clients()
         closing = [listener.close(_DRAIN_S) for listener in self._listeners]
-        if self._pubsub is not None:
-            closing.append(self._pubsub.close(_DRAIN_S))
+        closing += [listener.close(_DRAIN_S) for listener in self._own_listeners]
         await asyncio.gather(*closing)
         if self._orgs is not None:
             await self._orgs.close()

@@ -1,4 +1,7 @@
-"""The orgs that an edge has clients of. What of them is open here is told to the core, which keeps them open too."""
+"""The orgs that an edge has clients of.
+
+What of them is open here is told to the core, which keeps them open too.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from typing import Any
 
 from tidewire.clock import Clock
 from tidewire.config import Settings
-from tidewire.errors import AuthHeaderInvalid, PlatformError, StoreClosed
-from tidewire.frontends.bayeux.wire import parse_token
-from tidewire.frontends.pubsub.serve import PubSubApp
+from tidewire.delivery.front_end import EdgeHttp
+from tidewire.errors import PlatformError, StoreClosed
 from tidewire.ids import try_normalise_id
 from tidewire.server import wire_link as kinds
-from tidewire.server.front import OrgFront, open_front
+from tidewire.server.front_ends import UNAVAILABLE
+from tidewire.server.org_front import OrgFront, open_front
 from tidewire.server.wire_link import CoreWire, RemoteLink
 from tidewire.transport.http import HttpRequest
 from tidewire.transport.routes import Exchange
@@ -78,38 +81,37 @@ class EdgeOrgs:
         for org in tuple(self._orgs.values()):
             await self._shut(org)
 
-    def park(self, request: HttpRequest, exchange: Exchange) -> None:
-        """Take a Bayeux request; at once if its org is open here."""
-        try:
-            token = parse_token(request.headers.get("authorization"))
-        except AuthHeaderInvalid:
-            token = ""
+    def park(self, name: str, http: EdgeHttp, request: HttpRequest, exchange: Exchange) -> None:
+        """Hand a request to the named front end of its org; at once if the org is open here."""
+        token = http.find_token(request)
         org = self._orgs.get(self._claimed(token))
         if org is not None and org.front is not None:
             org.used_s = self._clock.monotonic_s()
-            org.front.park(request, exchange)
+            org.front.park[name](request, exchange)
         else:
-            self._spawn(self._park_later(token, request, exchange))
+            self._spawn(self._open_and_park(name, http, token, request, exchange))
 
-    async def _park_later(self, token: str, request: HttpRequest, exchange: Exchange) -> None:
+    async def _open_and_park(
+        self, name: str, http: EdgeHttp, token: str, request: HttpRequest, exchange: Exchange
+    ) -> None:
         try:
             front = await self._front_of(token)
         except PlatformError:
-            exchange.respond(503, b"[]")
+            exchange.respond_with(http.unavailable)
         else:
-            front.park(request, exchange)
+            front.park[name](request, exchange)
 
     @asynccontextmanager
-    async def find_pubsub(self, token: str) -> AsyncIterator[PubSubApp]:
-        """The Pub/Sub front end of a token's org. Raises PlatformError if the org cannot be had."""
+    async def find_calls(self, name: str, token: str) -> AsyncIterator[Any]:
+        """Return the call target of the named front end in a token's org; see `FindCalls`."""
         front = await self._front_of(token)
         org = next((o for o in self._orgs.values() if o.front is front), None)
         if org is None:
-            raise StoreClosed("the org is not to be had now; try again later")
+            raise StoreClosed(UNAVAILABLE)
         org.uses += 1
         org.unused.clear()
         try:
-            yield front.pubsub
+            yield front.apps[name].calls
         finally:
             org.uses -= 1
             org.used_s = self._clock.monotonic_s()
@@ -136,7 +138,7 @@ class EdgeOrgs:
         if org is not None and org.front is not None:
             return org.front
         if self._is_closing:
-            raise StoreClosed("the org is not to be had now; try again later")
+            raise StoreClosed(UNAVAILABLE)
         if org is None:
             org = self._orgs[org_id] = _EdgeOrg(self._core, org_id, self._clock.monotonic_s())
             org.opening = asyncio.create_task(self._open(org))
@@ -160,7 +162,7 @@ class EdgeOrgs:
             )
             if org.is_closed:
                 await front.hub.close()
-                raise StoreClosed("the org is not to be had now; try again later")
+                raise StoreClosed(UNAVAILABLE)
         except PlatformError:
             self._drop(org)
             self._core.send(kinds.RELEASE, org.org_id)

@@ -122,7 +122,7 @@ class EdgeSession:
             self.wire.send((kinds.FAILURE, number, pack_error(InternalError(type(error).__name__))))
 
     def _find(self, number: int, token: str) -> None:
-        self._spawn_call(number, self._orgs.of_token, token)
+        self._spawn_call(number, self._orgs.find_by_token, token)
 
     def _call(self, number: int, org_id: str, name: str, arguments: Message, trace: str) -> None:
         self._spawn_call(number, self._ask, org_id, name, arguments, trace)
@@ -132,7 +132,7 @@ class EdgeSession:
             follow_trace(trace)
         hold = self._held.get(org_id)
         if hold is None:
-            raise StoreClosed("the org is not to be had now; try again later")
+            raise StoreClosed("The org is temporarily unavailable; retry in a few seconds")
         form = CALLS[name]
         result = await getattr(hold.link, name)(*form.unpack_arguments(arguments))
         pack = form.result.pack

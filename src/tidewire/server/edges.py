@@ -1,7 +1,7 @@
 """The edges of a server: started, told to stop, and started again when one dies.
 
-The core opens the listening sockets and keeps them, so that clients who dial while an edge is being replaced wait
-instead of being refused. gRPC opens its own; the core only holds the two ports.
+The core opens the listening sockets and keeps them, so that clients who dial while an edge is being replaced
+wait instead of being refused. gRPC opens its own; the core only holds the two ports.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 
 from tidewire.config import Settings, parse_address
 from tidewire.errors import ConfigInvalid
-from tidewire.frontends.rest.bulk.jobs import UPLOAD_PATHS
-from tidewire.jobs.model import MAX_UPLOAD_BYTES
 from tidewire.server import wire_link as kinds
 from tidewire.server.edge_session import EdgeSession, Feeds
+from tidewire.server.forwarding import UNAVAILABLE
+from tidewire.server.front_ends import ADDRESSES
 from tidewire.server.orgs import Orgs
 from tidewire.server.wire_link import Message
 from tidewire.telemetry import Snapshot, counters
@@ -39,7 +39,6 @@ _MOST_AGAIN_S = 5.0
 _LOOK_EVERY_S = 1.0
 _SILENCES = 10  # a loop that does not turn for so many looks will not turn again
 _FIRST_SILENCES = 60  # an edge says nothing before it has started
-_UNAVAILABLE = (503, b"[]", b"Content-Type: application/json;charset=UTF-8\r\n")
 
 
 class Edges:
@@ -62,8 +61,8 @@ class Edges:
         settings = self._settings
         if not 1 <= settings.edges <= MAX_EDGES:
             raise ConfigInvalid(f"edges must be from 0 to {MAX_EDGES}", setting="edges")
-        for name, is_held in (("http", False), ("https", False), ("grpc", True), ("grpc_tls", True)):
-            self._sockets[name] = _open_socket(getattr(settings, name), name, is_held=is_held)
+        for name in ("http", "https", *ADDRESSES):
+            self._sockets[name] = _open_socket(getattr(settings, name), name, is_held=name in ADDRESSES)
         self._watcher = asyncio.create_task(self._watch())
         sessions = [await self._launch(index) for index in range(settings.edges)]
         for session in sessions:
@@ -116,7 +115,7 @@ class Edges:
                 env={**os.environ, "PYTHONPATH": path},
             )
         await asyncio.get_running_loop().create_unix_connection(lambda: session.wire, sock=ours)
-        grpc, grpc_tls = (self._sockets[name].getsockname()[1] for name in ("grpc", "grpc_tls"))
+        ports = {name: self._sockets[name].getsockname()[1] for name in ADDRESSES}
         session.wire.send(
             (
                 kinds.HELLO,
@@ -124,8 +123,7 @@ class Edges:
                 index,
                 self._orgs.first_id,
                 (http, https),
-                (grpc, grpc_tls),
-                (UPLOAD_PATHS.pattern, MAX_UPLOAD_BYTES),
+                ports,
             )
         )
         self._sessions[index] = session
@@ -179,7 +177,7 @@ class Edges:
         session = self._sessions.get(home)
         # One that has just been started takes no requests yet.
         if session is None or session.wire.is_lost or not session.ready.done():
-            self._answer(origin, number, _UNAVAILABLE)
+            self._answer(origin, number, UNAVAILABLE)
             return
         self._forwards[origin, number] = home
         session.wire.send((kinds.FORWARDED, origin, number, *request))
@@ -207,11 +205,14 @@ class Edges:
             if origin == index:
                 self.leave(origin, number)
             elif home == index:
-                self.reply(origin, number, _UNAVAILABLE)
+                self.reply(origin, number, UNAVAILABLE)
 
 
 def _open_socket(address: str, setting: str, *, is_held: bool) -> socket.socket:
-    """A listening socket, or for gRPC one that holds a port which the edges will share. Raises ConfigInvalid."""
+    """A listening socket, or for gRPC one that holds a port which the edges will share.
+
+    Raises ConfigInvalid.
+    """
     host, port = parse_address(address, setting)
     try:
         family, _, _, _, where = socket.getaddrinfo(

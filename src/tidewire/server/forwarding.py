@@ -1,39 +1,45 @@
-"""Bayeux requests that reach another edge than the one their client shook hands with.
+"""Forwards requests to the edge that holds the client's session.
 
-The kernel gives each connection to some edge. A client id begins with a character that names its home; a request with
-the id of another edge's client goes there through the core, and its answer comes back the same way. A handshake has no
-id yet, so whoever gets it becomes the home.
+The kernel gives each connection to some edge. A front end whose clients have a session on one edge (Bayeux)
+finds in each request the character that names that edge, see `EdgeHttp.find_home`. A request for another edge
+goes there through the core, and its answer comes back the same way.
 """
 
 from __future__ import annotations
 
-import re
 import string
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
+from tidewire.config import Settings
+from tidewire.delivery.front_end import EdgeHttp
 from tidewire.server import wire_link as kinds
+from tidewire.server.front_ends import FRONT_ENDS, edge_sides
 from tidewire.server.wire_link import CoreWire, pack_request
 from tidewire.transport.callback_exchange import CallbackExchange
 from tidewire.transport.http import HttpRequest
-from tidewire.transport.routes import Exchange, ParkingHandler
+from tidewire.transport.routes import Exchange, Route
 
 _HOMES = string.digits + string.ascii_lowercase
-_CLIENT_ID = re.compile(rb'"clientId"\s*:\s*"([0-9a-z])')
+UNAVAILABLE = (503, b"", b"")
+"""The core's answer for an edge that is being replaced; the edge that asked renders it as its front end does.
+"""
+
+ParkForOrg = Callable[[str, EdgeHttp, HttpRequest, Exchange], None]
 
 
 class Forwarding:
-    """Both ends of it. `park` is who answers the requests that are at home here."""
+    """Both ends of forwarding on one edge. `park` answers the requests whose home is here."""
 
     def __init__(self, core: CoreWire, index: int, count: int) -> None:
         self._core = core
         self._index = index
         self._count = count
-        self._away: dict[int, Exchange] = {}
+        self._away: dict[int, tuple[Exchange, EdgeHttp]] = {}
         self._guests: dict[tuple[int, int], CallbackExchange] = {}
-        self.park: ParkingHandler | None = None
+        self._https = {name: side.http for name, side in edge_sides().items() if side.http is not None}
+        self.park: ParkForOrg | None = None
         self.handlers: dict[int, Callable[..., None]] = {
             kinds.FORWARDED: self._take_guest,
             kinds.ANSWERED: self._take_answer,
@@ -42,42 +48,56 @@ class Forwarding:
 
     @property
     def home(self) -> str:
-        """What the ids of this edge's clients begin with; nothing if there is no other edge."""
+        """The character that names this edge; empty if there is no other."""
         return _HOMES[self._index] if self._count > 1 else ""
 
-    def handle(self, request: HttpRequest, exchange: Exchange) -> None:
-        """Take a request of a client here, whoever's it is."""
-        home = self._index if self._count == 1 else self._find_home(request)
+    def make_routes(self, settings: Settings) -> list[Route]:
+        """Return the routes of all front ends with HTTP paths on edges."""
+        return [
+            route
+            for name, http in self._https.items()
+            for route in http.make_routes(settings, partial(self._handle, name, http))
+        ]
+
+    def _handle(self, name: str, http: EdgeHttp, request: HttpRequest, exchange: Exchange) -> None:
+        home = self._index if self._count == 1 else self._find_home(http, request)
         if home == self._index:
             if self.park is not None:
-                self.park(request, exchange)
+                self.park(name, http, request, exchange)
             return
         number = self._core.next_number()
-        self._away[number] = exchange
+        self._away[number] = exchange, http
         exchange.on_close = partial(self._lose, number)
         self._core.send(kinds.FORWARD, number, home, *pack_request(request))
 
-    def _find_home(self, request: HttpRequest) -> int:
-        body = request.body
-        match = _CLIENT_ID.search(body if b'"' in body else unquote_to_bytes(body.replace(b"+", b" ")))
-        home = self._index if match is None else _HOMES.index(match[1].decode())
-        return home % self._count  # one of another count of edges: all must agree on who asks for it
+    def _find_home(self, http: EdgeHttp, request: HttpRequest) -> int:
+        home = http.find_home(request)
+        # A client of an earlier run with more edges may name one that is gone: all edges must pick the same other.
+        return _HOMES.index(home) % self._count if home else self._index
 
     def _lose(self, number: int, exchange: Exchange) -> None:
         if self._away.pop(number, None) is not None:
             self._core.send(kinds.GONE, number)
 
     def _take_answer(self, number: int, status: int, body: bytes, headers: bytes) -> None:
-        exchange = self._away.pop(number, None)
-        if exchange is not None:
+        exchange, http = self._away.pop(number, (None, None))
+        if exchange is None or http is None:
+            return
+        if (status, body, headers) == UNAVAILABLE:
+            exchange.respond_with(http.unavailable)
+        else:
             exchange.respond(status, body, headers)
 
     def _take_guest(self, origin: int, number: int, *request: Any) -> None:
         key = (origin, number)
         guest = CallbackExchange(partial(self._reply, key))
         self._guests[key] = guest
-        if self.park is not None:
-            self.park(HttpRequest(*request), guest)
+        arrived = HttpRequest(*request)
+        for each in FRONT_ENDS:
+            if each.name in self._https and each.paths is not None and each.paths.fullmatch(arrived.raw_path):
+                if self.park is not None:
+                    self.park(each.name, self._https[each.name], arrived, guest)
+                return
 
     def _reply(
         self, key: tuple[int, int], _: CallbackExchange, status: int, body: bytes, headers: bytes

@@ -1,9 +1,9 @@
 """What the server shows of a lake: what its pipeline last wrote about itself, and the history of a record.
 
-A running pipeline writes `status.json` into its lake every second; where there is none, the tables are
-asked. All of it is read in a thread, and only when somebody asks; one read of a kind at a time, and whoever
-asks for the status soon after gets the same answer. The libraries that read tables are an extra, loaded when
-they are needed; without them the answer says what is missing.
+A running pipeline writes `status.json` into its lake every second; where there is none, the tables are asked.
+All of it is read in a thread, and only when somebody asks; one read of a kind at a time, and whoever asks for
+the status soon after gets the same answer. The libraries that read tables are an extra, loaded when they are
+needed; without them the answer says what is missing.
 """
 
 from __future__ import annotations

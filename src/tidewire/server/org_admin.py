@@ -1,7 +1,7 @@
 """What an operator does to the orgs of a data directory: make, show and remove them.
 
-All of it works on the places themselves, whether or not a server runs on them: a server finds a new org when somebody
-first signs in to it, and lets go of one whose place is gone.
+All of it works on the places themselves, whether or not a server runs on them: a server finds a new org when
+somebody first signs in to it, and lets go of one whose place is gone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class OrgSummary:
 async def create_additional_org(
     settings: Settings, clock: Clock, name: str, username: str
 ) -> tuple[str, str]:
-    """Make another org with an administrator; returns its id and the password, which nobody can ask for again.
+    """Make another org with an administrator; returns its id and the password, which nobody can ask for
+    again.
 
     Raises ConfigInvalid if the name cannot be used, the user name is taken, or there is no first org yet.
     """
@@ -96,7 +97,10 @@ def remove_org(settings: Settings, org_id: str) -> None:
 
 
 def settings_for_restore(settings: Settings, file: Path, org_id: str) -> Settings:
-    """Where the org of a backup goes among the others. Raises ConfigInvalid if it is another org, or is there."""
+    """Where the org of a backup goes among the others.
+
+    Raises ConfigInvalid if it is another org, or is there.
+    """
     with open_archive(file) as archive:
         held = archive.manifest.org_id
     if try_normalise_id(org_id) != held:

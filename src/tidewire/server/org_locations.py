@@ -1,8 +1,9 @@
 """Where the orgs of a server live, and what can be told of one without opening it.
 
-The first org is the data directory's own. Further ones have a directory each, `orgs/<org id>/org.db`, or a schema
-each, named after the first one's: `tidewire_<org id>`. These places are the truth: what is put there while a server
-runs is found by it, and what is taken away is gone. All functions do I/O: call them off the loop.
+The first org is the data directory's own. Further ones have a directory each, `orgs/<org id>/org.db`, or a
+schema each, named after the first one's: `tidewire_<org id>`. These places are the truth: what is put there
+while a server runs is found by it, and what is taken away is gone. All functions do I/O: call them off the
+loop.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ def list_additional_orgs(settings: Settings) -> list[str]:
 
 
 def locations_stamp(settings: Settings) -> int:
-    """A number that changes when an org's directory comes or goes; always another for PostgreSQL, which has none."""
+    """A number that changes when an org's directory comes or goes; always another for PostgreSQL, which has
+    none.
+    """
     if settings.store != "sqlite":
         return -1
     try:
@@ -87,7 +90,10 @@ def locations_stamp(settings: Settings) -> int:
 
 
 def inspect_org(settings: Settings) -> OrgInspection:
-    """Look at the org of these settings, which a server may be using. Raises ConfigInvalid if there is none."""
+    """Look at the org of these settings, which a server may be using.
+
+    Raises ConfigInvalid if there is none.
+    """
     if settings.store != "sqlite":
         postgres = load_postgres()
         with postgres.open_snapshot(settings.store) as (reader, _):
@@ -142,7 +148,9 @@ def list_settings(settings: Settings) -> list[Settings]:
 
 @contextmanager
 def creating_location(settings: Settings, org_id: str) -> Iterator[Settings]:
-    """Settings under which a further org can be made; it is found under its id once all is done, or not at all."""
+    """Settings under which a further org can be made; it is found under its id once all is done, or not at
+    all.
+    """
     final = additional_org_settings(settings, org_id)
     if settings.store != "sqlite":
         yield final
@@ -159,8 +167,8 @@ def creating_location(settings: Settings, org_id: str) -> Iterator[Settings]:
 def remove_location(settings: Settings, org_id: str) -> None:
     """Remove a further org for good.
 
-    A running server notices within seconds that an org's directory is gone, and lets go of it; until then nothing
-    is deleted. An org in PostgreSQL cannot be removed while a server uses it. Raises StoreLocked.
+    A running server notices within seconds that an org's directory is gone, and lets go of it; until then
+    nothing is deleted. An org in PostgreSQL cannot be removed while a server uses it. Raises StoreLocked.
     """
     place = additional_org_settings(settings, org_id)
     if settings.store != "sqlite":

@@ -1,12 +1,13 @@
 """The orgs of a server: opened on use, closed when nobody has used them for a while.
 
-Each open org has everything of its own: core, hub and front ends. Nothing below this module knows that there are
-others, so what one org's callers can reach is that org. The first org is opened at the start and stays open.
+Each open org has everything of its own: core, hub and front ends. Nothing below this module knows that there
+are others, so what one org's callers can reach is that org. The first org is opened at the start and stays
+open.
 
-Theory of operation. A slot stands for every org known, open or not. Opening runs in a task of its own, which those
-who wait share and none of them can cancel. While somebody uses an org, or has a session or a subscription there, it
-stays open. Places are looked at again whenever a name or an id is asked for, and every few seconds: an org that
-came is surveyed, one that went is closed at once.
+Theory of operation. A slot stands for every org known, open or not. Opening runs in a task of its own, which
+those who wait share and none of them can cancel. While somebody uses an org, or has a session or a
+subscription there, it stays open. Places are looked at again whenever a name or an id is asked for, and every
+few seconds: an org that came is surveyed, one that went is closed at once.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from tidewire.events import CommittedBatch
 from tidewire.ids import try_normalise_id
 from tidewire.server.core import Core, open_core
 from tidewire.server.core_http import CoreHttp
-from tidewire.server.front import OrgFront, open_front
+from tidewire.server.front_ends import UNAVAILABLE
 from tidewire.server.link import LocalLink
+from tidewire.server.org_front import OrgFront, open_front
 from tidewire.server.org_locations import (
     OrgInspection,
     additional_org_settings,
@@ -146,7 +148,10 @@ class Orgs:
         return list(self._slots)
 
     def cors_origins(self) -> tuple[str, ...]:
-        """The origins that any org lists. A browser asks beforehand without a token, so nobody knows for which."""
+        """The origins that any org lists.
+
+        A browser asks beforehand without a token, so nobody knows for which.
+        """
         lists = (
             slot.cors_origins
             if slot.org is None
@@ -156,15 +161,15 @@ class Orgs:
         return tuple(dict.fromkeys(origin for listed in lists for origin in listed))
 
     def try_known(self, token: str) -> str | None:
-        """The org that a token, or a code that may be exchanged for one, claims to be of: the first if it claims
-        none, None if it claims one that is not known yet.
+        """The org that a token, or a code that may be exchanged for one, claims to be of: the first if it
+        claims none, None if it claims one that is not known yet.
         """
         org_id = _try_claimed(token[:16])
         if org_id is None:
             return self.first_id
         return org_id if org_id in self._slots else None
 
-    async def of_token(self, token: str) -> str:
+    async def find_by_token(self, token: str) -> str:
         """The org of a token, or the first if that is not here."""
         org_id = self.try_known(token)
         if org_id is None:
@@ -172,10 +177,11 @@ class Orgs:
             org_id = self.try_known(token)
         return org_id or self.first_id
 
-    async def of_login(self, username: str, client_id: str | None = None) -> str:
+    async def find_by_login(self, username: str, client_id: str | None = None) -> str:
         """The org in which a user signs in, through an app if there is one.
 
-        A user of an org that does not have the app counts as unknown, and is refused as such by one that has it.
+        A user of an org that does not have the app counts as unknown, and is refused as such by one that has
+        it.
         """
         await self.look_around()
         owner = self._names.try_find(username) if username else None
@@ -184,7 +190,7 @@ class Orgs:
         having = await self._with_client(client_id)
         return str(owner) if owner in having else next(iter(having), self.first_id)
 
-    async def of_client(self, client_id: str, secret: str = "", *, prefers: str | None = None) -> str:
+    async def find_by_client(self, client_id: str, secret: str = "", *, prefers: str | None = None) -> str:
         """The org of a connected app; of several with the same id the one `prefers`, or whose secret it is."""
         await self.look_around()
         having = await self._with_client(client_id)
@@ -293,7 +299,7 @@ class Orgs:
             if slot is not None and slot.org is not None:
                 return slot.org
             if slot is None or self._is_closing:
-                raise StoreClosed("the org is not to be had now; try again later")
+                raise StoreClosed(UNAVAILABLE)
             if slot.closing is not None:
                 await asyncio.wait([slot.closing])
                 continue
@@ -359,7 +365,9 @@ class Orgs:
             self._begin_close(slot)
 
     async def replace_first(self, settings: Settings) -> None:
-        """End the first org's clients and go on with the copy of it that these settings name, for test servers."""
+        """End the first org's clients and go on with the copy of it that these settings name, for test
+        servers.
+        """
         slot = self._slots[self.first_id]
         slot.settings = settings
         await self._close(slot)
@@ -453,7 +461,10 @@ def _try_claimed(lead: str) -> str | None:
 def _find_changes(
     settings: Settings, known: frozenset[str]
 ) -> tuple[list[tuple[OrgInspection, Settings]], frozenset[str], list[str]]:
-    """Orgs that are not known yet, those that cannot be read, and known ones that are gone. Runs off the loop."""
+    """Orgs that are not known yet, those that cannot be read, and known ones that are gone.
+
+    Runs off the loop.
+    """
     listed = list_additional_orgs(settings)
     came, unreadable = [], set()
     for org_id in listed:

@@ -1,8 +1,9 @@
 """What those who watch over a server ask without signing in: `/healthz`, `/readyz` and `/metrics`.
 
-Metrics are sums over all open orgs and all processes of the server, by protocol and family: no user, client, channel
-or record is named, so the set of labels is bounded and holds nothing that a stranger should not see. With the setting
-`metrics_token` only its bearer is answered. They are made at most once a second, however many ask.
+Metrics are sums over all open orgs and all processes of the server, by protocol and family: no user, client,
+channel or record is named, so the set of labels is bounded and holds nothing that a stranger should not see.
+With the setting `metrics_token` only its bearer is answered. They are made at most once a second, however
+many ask.
 """
 
 from __future__ import annotations
@@ -10,33 +11,33 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 from tidewire import __version__
 from tidewire.clock import Clock
 from tidewire.config import Settings
 from tidewire.delivery.open_streams import StreamingStatus
-from tidewire.errors import AuthHeaderInvalid, PlatformError
+from tidewire.errors import PlatformError
 from tidewire.events import Family
-from tidewire.frontends.rest.limits import render_limits
-from tidewire.frontends.rest.wire import parse_token
 from tidewire.server.exposition import Exposition
+from tidewire.server.front_ends import CORE_NAMES, EDGE_NAMES, core_sides
 from tidewire.server.orgs import Orgs
-from tidewire.telemetry import TIMINGS, Histogram, Snapshot, counters, take_snapshot
+from tidewire.telemetry import Histogram, Snapshot, counters, take_snapshot
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _NO_STORE = ("Cache-Control", "no-store")
 _MADE_EVERY_S = 1.0
-_LIMITS_VERSION = 67
+_BEARER = re.compile(r"(?:bearer|oauth) +(\S+) *", re.IGNORECASE)
 _FAMILIES = {"/topic/": "push_topic", "/u/": "generic", "/event/": "platform", "/data/": "change"}
 _HISTOGRAMS = {
-    "tidewire_request_seconds": ("time to answer a request", ("rest", "soap"), "request_answered"),
+    "tidewire_request_seconds": ("time to answer a request", CORE_NAMES, "request_answered"),
     "tidewire_delivery_seconds": (
         "time from a commit's arrival where clients are served to its bytes being written",
-        ("bayeux", "pubsub"),
+        EDGE_NAMES,
         "commit_delivered",
     ),
 }
@@ -91,10 +92,8 @@ class Probes:
 
     async def _answer_metrics(self, request: HttpRequest) -> HttpResponse:
         if self._token:
-            try:
-                given = parse_token(request)
-            except AuthHeaderInvalid:
-                given = ""
+            found = _BEARER.fullmatch(request.headers.get("authorization", ""))
+            given = "" if found is None else found[1]
             if not hmac.compare_digest(given.encode(), self._token.encode()):
                 refusal = (("WWW-Authenticate", "Bearer"),)
                 return HttpResponse(401, b"the metrics token is needed\n", "text/plain", refusal)
@@ -124,20 +123,17 @@ class Probes:
                 continue  # it is being closed
         _render_streams(out, statuses)
         _render_log(out, statuses, self._clock.now_ms())
-        self._render_allocations(out)
+        self._render_gauges(out)
         _render_counts(out, snapshots)
         return out.text()
 
-    def _render_allocations(self, out: Exposition) -> None:
-        """Those of the first org: what an edition allows is meant for one org."""
+    def _render_gauges(self, out: Exposition) -> None:
+        """Render what front ends add, for the first org: an edition's allocations are per org."""
         for org in self._orgs.open_orgs:
             if org.org_id == self._orgs.first_id:
-                core = org.core
-                limits = render_limits(core.gate.usage.used(), _LIMITS_VERSION, 0, core.allocations)
-                named = {name: entry for name, entry in limits.items() if entry["Max"]}
-                for key, word in (("Max", "max"), ("Remaining", "remaining")):
-                    rows = [({"name": name}, float(str(entry[key]))) for name, entry in named.items()]
-                    out.gauge(f"tidewire_allocation_{word}", f"allocations of the first org, {word}", rows)
+                for side in core_sides().values():
+                    for each in side.read_gauges(org.core) if side.read_gauges is not None else ():
+                        out.gauge(each.name, each.help_text, each.rows)
 
 
 def _render_streams(out: Exposition, statuses: list[StreamingStatus]) -> None:
@@ -195,7 +191,7 @@ def _render_log(out: Exposition, statuses: list[StreamingStatus], now_ms: int) -
 
 def _render_counts(out: Exposition, snapshots: list[Snapshot]) -> None:
     total: Counter[str] = Counter()
-    timings = {name: Histogram() for name in TIMINGS}
+    timings: defaultdict[str, Histogram] = defaultdict(Histogram)
     for counted, observed in snapshots:
         total.update(counted)
         for name, (buckets, total_s) in observed.items():

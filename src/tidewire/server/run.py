@@ -8,18 +8,16 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 
 from tidewire.clock import Clock, SystemClock
 from tidewire.config import Settings, parse_address
+from tidewire.delivery.front_end import Listener
 from tidewire.errors import ConfigInvalid
-from tidewire.frontends.pubsub.listener import PubSubListener
-from tidewire.frontends.rest.bulk.jobs import UPLOAD_PATHS
-from tidewire.jobs.model import MAX_UPLOAD_BYTES
 from tidewire.server.edges import Edges
-from tidewire.server.front import pubsub_settings
-from tidewire.server.listener_errors import render_refusal
+from tidewire.server.front_ends import ADDRESSES, UPLOADS, edge_sides, render_listener_error
 from tidewire.server.orgs import Orgs
 from tidewire.server.probes import Probes
 from tidewire.server.process_tuning import allow_many_connections, return_large_blocks, settle_memory
@@ -43,7 +41,7 @@ class Server:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._listeners: list[HttpListener] = []
-        self._pubsub: PubSubListener | None = None
+        self._own_listeners: list[Listener] = []  # of front ends that do not speak HTTP
         self._edges: Edges | None = None
         self._router_type = router_type
         self.router: OrgRouter | None = None
@@ -84,8 +82,7 @@ class Server:
             "event": "ready",
             "http": f"http://{_shown(*at['http'])}",
             "https": f"https://{_shown(*at['https'])}",
-            "grpc": _shown(*at["grpc"]),
-            "grpc_tls": _shown(*at["grpc_tls"]),
+            **{setting: _shown(*at[setting]) for setting in ADDRESSES},
             "org_id": self.orgs.first_id,
             "data": settings.data,
         }
@@ -98,27 +95,22 @@ class Server:
     async def _listen_here(self, org_router: OrgRouter, files: TlsFiles) -> dict[str, tuple[str, int]]:
         """Open the listeners in this process; returns their addresses by setting."""
         settings = self._settings
-        (first,) = (org.front for org in self.orgs.open_orgs if org.front is not None)
-        uploads = UploadRule(UPLOAD_PATHS, Path(settings.data), MAX_UPLOAD_BYTES, org_router.answer)
+        uploads = UploadRule(UPLOADS.paths, Path(settings.data), UPLOADS.limit_bytes, org_router.answer)
         router = Router(
-            [Route("/", handle=org_router.answer, uploads=uploads), org_router.bayeux_route(first)],
-            render_refusal,
+            [Route("/", handle=org_router.answer, uploads=uploads), *org_router.edge_routes(settings)],
+            render_listener_error,
         )
         http = await self._listen(router, settings.http, "http", None)
         https = await self._listen(router, settings.https, "https", server_ssl_context(files))
-        pubsub = self._pubsub = PubSubListener(org_router.find_pubsub, pubsub_settings(settings))
-        grpc_host, grpc_port = parse_address(settings.grpc, "grpc")
-        tls_host, tls_port = parse_address(settings.grpc_tls, "grpc_tls")
-        plain, tls = await pubsub.start(
-            (grpc_host, grpc_port),
-            (tls_host, tls_port, files.server_key.read_bytes(), files.server.read_bytes()),
-        )
-        return {
-            "http": (http.host, http.port),
-            "https": (https.host, https.port),
-            "grpc": (grpc_host, plain or 0),
-            "grpc_tls": (tls_host, tls or 0),
-        }
+        at = {"http": (http.host, http.port), "https": (https.host, https.port)}
+        addresses = {setting: parse_address(getattr(settings, setting), setting) for setting in ADDRESSES}
+        for name, side in edge_sides().items():
+            if side.open_listener is not None:
+                listener = side.open_listener(partial(org_router.find_calls, name), settings, False)
+                self._own_listeners.append(listener)
+                ports = await listener.start(addresses, files)
+                at |= {setting: (addresses[setting][0], port) for setting, port in ports.items()}
+        return at
 
     async def close(self) -> None:
         """Answer what is held, finish what is queued, and let go of everything."""
@@ -127,8 +119,7 @@ class Server:
         if self._edges is not None:
             await self._edges.stop()
         closing = [listener.close(_DRAIN_S) for listener in self._listeners]
-        if self._pubsub is not None:
-            closing.append(self._pubsub.close(_DRAIN_S))
+        closing += [listener.close(_DRAIN_S) for listener in self._own_listeners]
         await asyncio.gather(*closing)
         await self.orgs.close()
 
@@ -140,7 +131,7 @@ class Server:
             listener = await serve_http(router, host, port, clock=self._clock, ssl=ssl)
         except UnicodeError as error:
             raise ConfigInvalid(
-                f"{setting}: cannot listen on {address}: that is no name of a host", setting=setting
+                f"{setting}: cannot listen on {address}: not a valid host name", setting=setting
             ) from error
         except OSError as error:
             # Names that do not resolve have numbers below zero, which only their own words explain.

@@ -1,4 +1,5 @@
-"""Bring an org to what this release expects, without serving it: the layout, the standard tables, event schemas.
+"""Bring an org to what this release expects, without serving it: the layout, the standard tables, event
+schemas.
 
 A server does the same when it starts. Doing it beforehand shows what changes and how long it takes.
 """

@@ -1,7 +1,8 @@
 """Whose user a name is: a user name belongs to one org of the server, and a login goes there.
 
-The directory is kept in memory only. It is filled from the orgs' own stores and follows them: a name is claimed
-inside the transaction that gives it to a user, so that of two orgs that want it at once one is refused.
+The directory is kept in memory only. It is filled from the orgs' own stores and follows them: a name is
+claimed inside the transaction that gives it to a user, so that of two orgs that want it at once one is
+refused.
 """
 
 from __future__ import annotations
@@ -96,7 +97,10 @@ class Usernames:
 
 
 def read_username_keys(reader: Reader) -> list[str]:
-    """The folded names of all users of an org. Needs nothing of the org's own types: standard columns never move."""
+    """The folded names of all users of an org.
+
+    Needs nothing of the org's own types: standard columns never move.
+    """
     rows = reader.execute(
         f"SELECT {_USERNAME.key_column} FROM {USER.table} WHERE {_USERNAME.key_column} IS NOT NULL"  # noqa: S608  # constants
     )

@@ -10,9 +10,8 @@ from typing import Any
 
 import grpc
 
+from tidewire.delivery.front_end import EdgeHttp
 from tidewire.errors import ValueMalformed
-from tidewire.frontends.pubsub.calls import Requests
-from tidewire.frontends.pubsub.listener import CallAnswerer
 from tidewire.server.orgs import Orgs
 from tidewire.server.probes import Probes
 from tidewire.server.routing import OrgRouter
@@ -59,23 +58,23 @@ class FailingRouter(OrgRouter):
         response = self._try_fail(request)
         return response if response is not None else await super().answer(request)
 
-    def park(self, request: HttpRequest, exchange: Exchange) -> None:
+    def park(self, name: str, http: EdgeHttp, request: HttpRequest, exchange: Exchange) -> None:
         """As `OrgRouter` does, unless a fault is due."""
         response = self._try_fail(request)
         if response is None:
-            super().park(request, exchange)
+            super().park(name, http, request, exchange)
         else:
             exchange.respond_with(response)
 
     @asynccontextmanager
-    async def find_pubsub(self, token: str) -> AsyncIterator[CallAnswerer]:
+    async def find_calls(self, name: str, token: str) -> AsyncIterator[Any]:
         """As `OrgRouter` does, unless a fault is due."""
         fault = self._try_take(lambda each: bool(each.grpc_status))
         if fault is not None:
             yield _Failing(fault)
             return
-        async with super().find_pubsub(token) as answerer:
-            yield answerer
+        async with super().find_calls(name, token) as calls:
+            yield calls
 
     def _try_fail(self, request: HttpRequest) -> HttpResponse | None:
         fault = self._try_take(lambda each: bool(each.status) and request.raw_path.startswith(each.path))
@@ -99,6 +98,6 @@ class _Failing:
     def __init__(self, fault: Fault) -> None:
         self._fault = fault
 
-    async def answer_call(self, rpc: str, requests: Requests, context: Any) -> bytes | None:
+    async def answer_call(self, rpc: str, requests: object, context: Any) -> bytes | None:
         await context.abort(grpc.StatusCode[self._fault.grpc_status], self._fault.message)
         return None

@@ -1,4 +1,6 @@
-"""The exchange of a request that did not come by a connection of its own: its answer goes to whoever passed it on."""
+"""The exchange of a request that did not come by a connection of its own: its answer goes to whoever passed
+it on.
+"""
 
 from __future__ import annotations
 

@@ -432,7 +432,10 @@ class Connection(asyncio.Protocol):
             self._pace_reading()
 
     def _upgrade(self, route: Route, request: HttpRequest) -> bool:
-        """Become a WebSocket; says whether that was asked for and possible. If not, the request's handler answers."""
+        """Become a WebSocket; says whether that was asked for and possible.
+
+        If not, the request's handler answers.
+        """
         # Servers that offer none, which is usual, start sooner without it.
         from tidewire.transport.websocket import WebSocket, is_upgrade, try_render_upgrade
 
@@ -449,7 +452,7 @@ class Connection(asyncio.Protocol):
             page = b"<h1>Bad Message 414</h1><pre>reason: URI Too Long</pre>"
             self._send_last(status, HTML_HEADERS, page)
             return
-        response = self._owner.router.refusal_form(self._reader.refused_request(), status, text)
+        response = self._owner.router.render_error(self._reader.refused_request(), status, text)
         self._send_last(response.status, render_header_lines(response), response.body)
 
     def _send_last(self, status: int, headers: bytes, body: bytes) -> None:

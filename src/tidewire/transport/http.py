@@ -13,16 +13,20 @@ from tidewire.transport.uploads import Upload
 T = TypeVar("T")
 
 HEAD_ONLY = "Head-Only"
-"""The header of a request whose body has not been read. No peer can send it: names of theirs are lower-case."""
+"""The header of a request whose body has not been read.
+
+No peer can send it: names of theirs are lower-case.
+"""
 
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """One request, body complete and de-chunked. `headers` has lower-case names; a repeated header is joined
-    by `, `.
+    """One request, body complete and de-chunked.
 
-    `target` is the raw request target; `scheme` is what the listener speaks; `peer` is the client's address. Where
-    the route takes uploads, the body is in `upload` and `body` is empty.
+    `headers` has lower-case names; a repeated header is joined by `, `.
+
+    `target` is the raw request target; `scheme` is what the listener speaks; `peer` is the client's address.
+    Where the route takes uploads, the body is in `upload` and `body` is empty.
     """
 
     method: str
@@ -81,7 +85,8 @@ class HttpRequest:
 
 
 def cached_by_head(read: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], T]:
-    """Make a function of all but the body ask once for requests that repeat a head, as those of a connection do.
+    """Make a function of all but the body ask once for requests that repeat a head, as those of a connection
+    do.
 
     What it returns is shared and must not be changed. What it raises is raised anew each time.
     """
@@ -102,7 +107,8 @@ def cached_by_head(read: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], 
 class HttpResponse:
     """One whole response. The transport adds Content-Length, Date and Connection.
 
-    A body that is too large to be held at once comes as `pieces` instead, read as fast as the peer takes them.
+    A body that is too large to be held at once comes as `pieces` instead, read as fast as the peer takes
+    them.
     """
 
     status: int

@@ -1,9 +1,10 @@
 """Bytes to requests, without I/O: framing, limits and refusals of HTTP/1.1.
 
-A long poller sends the same head again and again, with a body of the same length. The reader keeps the last head as raw
-bytes; when a read is exactly that head and such a body, the parser, which waits at the start of a request, is passed by
-and the parsed head is used again. Equal bytes parse alike, so this changes the cost only. While such a poller waits for
-its answer there is no parser: it would be most of what an idle connection costs.
+A long poller sends the same head again and again, with a body of the same length. The reader keeps the last
+head as raw bytes; when a read is exactly that head and such a body, the parser, which waits at the start of a
+request, is passed by and the parsed head is used again. Equal bytes parse alike, so this changes the cost
+only. While such a poller waits for its answer there is no parser: it would be most of what an idle connection
+costs.
 
 The connection feeds what it reads; complete requests come out in `ready`, in order. Once `refusal` is set the
 input makes no more sense (the next byte could belong to anything) and nothing further may be fed.

@@ -51,7 +51,9 @@ def render_response(
 def render_stream_head(
     status: int, headers: bytes, date_line: bytes, tail: bytes, *, is_chunked: bool
 ) -> bytes:
-    """The head of a response whose length is not known yet: it ends with its last chunk, or with the connection."""
+    """The head of a response whose length is not known yet: it ends with its last chunk, or with the
+    connection.
+    """
     line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
     framing = b"Transfer-Encoding: chunked\r\n" if is_chunked else b""
     return b"".join((line, date_line, headers, tail, framing, b"\r\n"))

@@ -39,7 +39,9 @@ class Exchange(Protocol):
         """Like `respond`, from a response value."""
 
     async def stream_with(self, response: HttpResponse) -> None:
-        """Send a response whose body comes in pieces; returns once the last one is written or the peer has gone."""
+        """Send a response whose body comes in pieces; returns once the last one is written or the peer has
+        gone.
+        """
 
 
 AsyncHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
@@ -48,13 +50,14 @@ ParkingHandler = Callable[[HttpRequest, Exchange], None]
 """Called on the loop, must return at once; answers through the exchange when it is ready."""
 
 
-RefusalForm = Callable[[HttpRequest, int, str], HttpResponse]
-"""Gives a refusal of the listener's own the form that the clients of its path can read. The request is what was read of
-it, perhaps no more than a part of its head. Must not raise.
+ErrorForm = Callable[[HttpRequest, int, str], HttpResponse]
+"""Gives a refusal of the listener's own the form that the clients of its path can read.
+
+The request is what was read of it, perhaps no more than a part of its head. Must not raise.
 """
 
 
-def render_plain_refusal(request: HttpRequest, status: int, text: str) -> HttpResponse:
+def render_plain_error(request: HttpRequest, status: int, text: str) -> HttpResponse:
     """A refusal as a line of text."""
     return HttpResponse(status, text.encode() + b"\n", _TEXT_TYPE, _SAFE)
 
@@ -63,9 +66,9 @@ def render_plain_refusal(request: HttpRequest, status: int, text: str) -> HttpRe
 class UploadRule:
     """Bodies of PUT requests to these paths go to files in `directory` instead of into memory.
 
-    `limit_bytes` bounds them as sent; what they are once unpacked is for whoever reads them to bound. `admit` is
-    asked with the head alone (`HttpRequest.is_head_only`) before the body is read on: an answer other than 100 is sent
-    instead of it.
+    `limit_bytes` bounds them as sent; what they are once unpacked is for whoever reads them to bound. `admit`
+    is asked with the head alone (`HttpRequest.is_head_only`) before the body is read on: an answer other than
+    100 is sent instead of it.
     """
 
     paths: re.Pattern[str]
@@ -79,9 +82,9 @@ class Route:
     """What stands behind a path prefix. Exactly one of `handle` and `park` is set.
 
     A prefix covers itself and everything under it: `/cometd` covers `/cometd/61.0` but not `/cometdx`.
-    `body_limit_bytes` bounds the request body, both as sent and after decompression. With `websocket` the parking
-    handler may also be reached through WebSockets: it finds in a message what stands for its Authorization header, if
-    anything.
+    `body_limit_bytes` bounds the request body, both as sent and after decompression. With `websocket` the
+    parking handler may also be reached through WebSockets: it finds in a message what stands for its
+    Authorization header, if anything.
     """
 
     prefix: str
@@ -107,16 +110,16 @@ class Route:
 class Router:
     """Finds the route with the longest matching prefix. One route must have the prefix `/`.
 
-    `refusal_form` is for requests that no route gets to see.
+    `render_error` is for requests that no route gets to see.
     """
 
-    __slots__ = ("_fallback", "_routes", "refusal_form")
+    __slots__ = ("_fallback", "_routes", "render_error")
 
-    def __init__(self, routes: Sequence[Route], refusal_form: RefusalForm = render_plain_refusal) -> None:
+    def __init__(self, routes: Sequence[Route], render_error: ErrorForm = render_plain_error) -> None:
         ordered = sorted(routes, key=lambda route: len(route.prefix), reverse=True)
         if not ordered or ordered[-1].prefix != "/":
             raise ConfigInvalid("a router needs a route for '/'", setting="routes")
-        self.refusal_form = refusal_form
+        self.render_error = render_error
         self._fallback = ordered[-1]
         self._routes = [(r.prefix, r.prefix.rstrip("/") + "/", r) for r in ordered[:-1]]
 

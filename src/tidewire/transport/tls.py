@@ -1,7 +1,7 @@
 """TLS of the listeners: where certificates and keys lie, and how they are used.
 
-Files in the directory: `ca.pem` (give it to clients), `ca-key.pem`, `server.pem` (server certificate, then the CA's),
-`server-key.pem`. `certificates` makes them.
+Files in the directory: `ca.pem` (give it to clients), `ca-key.pem`, `server.pem` (server certificate, then
+the CA's), `server-key.pem`. `certificates` makes them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def tls_files(directory: Path) -> TlsFiles:
 
 
 def ensure_certificates_apart(directory: Path, hosts: Iterable[str], now_ms: int) -> TlsFiles:
-    """Do what `certificates.ensure_certificates` does, in a process of its own: what makes certificates takes ten
-    megabytes that a server would keep for as long as it runs. Blocks. Raises ConfigInvalid.
+    """Do what `certificates.ensure_certificates` does, in a process of its own: what makes certificates takes
+    ten megabytes that a server would keep for as long as it runs. Blocks. Raises ConfigInvalid.
     """
     # This very package, installed or not, and nothing that happens to lie in the working directory.
     path = os.pathsep.join([_PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])])

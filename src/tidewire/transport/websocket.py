@@ -1,9 +1,9 @@
 """WebSockets: every text message is a request to the route behind the path, every response a message.
 
 Theory of operation. A connection that upgrades keeps its place in its listener; what it reads comes here. A
-message becomes a POST with the headers of the upgrade, so whoever answers needs not know how it came;
-answers may overtake each other. Credentials that a browser cannot put into the upgrade are found in a
-message by the route's rule, and hold for the socket from then on; so does the cookie that an answer sets.
+message becomes a POST with the headers of the upgrade, so whoever answers needs not know how it came; answers
+may overtake each other. Credentials that a browser cannot put into the upgrade are found in a message by the
+route's rule, and hold for the socket from then on; so does the cookie that an answer sets.
 """
 
 from __future__ import annotations

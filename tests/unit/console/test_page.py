@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tidewire.console.page import DevLogin, page_response, session_response
+from tidewire.console.page import page_response, session_response
+from tidewire.delivery.front_end import DevLogin
 
 PATHS = {
     "/": ("index.html", "text/html;charset=UTF-8"),

@@ -18,7 +18,7 @@ HERE = "127.0.0.1:0"
     [
         # The second where no name server answers.
         ("no such host", "(.* not known|Temporary failure in name resolution)"),
-        ("a..b", "that is no name of a host"),
+        ("a..b", "not a valid host name"),
     ],
 )
 async def test_address_that_does_not_resolve_is_refused_with_its_reason(

@@ -72,22 +72,22 @@ async def test_second_org_is_known_at_the_start_but_not_open(orgs: Orgs, beta: s
 
 
 async def test_login_goes_to_the_org_of_the_user(orgs: Orgs, beta: str) -> None:
-    assert await orgs.of_login(BETA.upper()) == beta
-    assert await orgs.of_login(DEV_USERNAME) == orgs.first_id
-    assert await orgs.of_login("nobody@example.org") == orgs.first_id
+    assert await orgs.find_by_login(BETA.upper()) == beta
+    assert await orgs.find_by_login(DEV_USERNAME) == orgs.first_id
+    assert await orgs.find_by_login("nobody@example.org") == orgs.first_id
 
 
 async def test_user_of_an_org_without_the_app_goes_where_the_app_is(orgs: Orgs, beta: str) -> None:
-    assert await orgs.of_login(BETA, DEV_CLIENT_ID) == orgs.first_id
-    assert await orgs.of_client(DEV_CLIENT_ID) == orgs.first_id
-    assert await orgs.of_client("no-such-app") == orgs.first_id
+    assert await orgs.find_by_login(BETA, DEV_CLIENT_ID) == orgs.first_id
+    assert await orgs.find_by_client(DEV_CLIENT_ID) == orgs.first_id
+    assert await orgs.find_by_client("no-such-app") == orgs.first_id
 
 
 async def test_token_goes_to_the_org_that_it_names_and_any_other_to_the_first(orgs: Orgs, beta: str) -> None:
-    assert await orgs.of_token(beta[:15] + "!x") == beta
-    assert await orgs.of_token(beta[:15] + ".x") == beta
+    assert await orgs.find_by_token(beta[:15] + "!x") == beta
+    assert await orgs.find_by_token(beta[:15] + ".x") == beta
     for token in ("", "x", beta, beta[:15] + "x", "00DTW0000000001!x", orgs.first_id[:15] + "!x"):
-        assert await orgs.of_token(token) == orgs.first_id
+        assert await orgs.find_by_token(token) == orgs.first_id
 
 
 async def test_org_opens_on_use_once_for_all_who_wait(orgs: Orgs, beta: str) -> None:
@@ -125,7 +125,7 @@ async def test_org_closes_when_idle_and_its_sessions_outlive_that(
     clock.advance(301)
     await orgs.close_idle()
     assert open_ids(orgs) == {orgs.first_id}
-    async with orgs.using(await orgs.of_token(token)) as org:
+    async with orgs.using(await orgs.find_by_token(token)) as org:
         assert (await org.core.logins.authenticate(token)).username == BETA
 
 
@@ -149,8 +149,8 @@ async def test_org_with_a_subscription_stays_open(
 
 async def test_org_made_beside_a_running_server_is_found(orgs: Orgs, settings: Settings) -> None:
     org_id, _ = await create_additional_org(settings, ManualClock(), "Gamma", "admin@gamma.example")
-    assert await orgs.of_login("admin@gamma.example") == org_id
-    assert await orgs.of_token(org_id[:15] + "!x") == org_id
+    assert await orgs.find_by_login("admin@gamma.example") == org_id
+    assert await orgs.find_by_token(org_id[:15] + "!x") == org_id
 
 
 async def test_removed_org_is_let_go_and_its_names_are_free(
@@ -159,11 +159,11 @@ async def test_removed_org_is_let_go_and_its_names_are_free(
     async with orgs.using(beta):
         pass
     removing = asyncio.create_task(asyncio.to_thread(remove_org, settings, beta))
-    while await orgs.of_login(BETA) == beta:
+    while await orgs.find_by_login(BETA) == beta:
         continue
     await removing
     assert open_ids(orgs) == {orgs.first_id}
-    assert await orgs.of_token(beta[:15] + "!x") == orgs.first_id
+    assert await orgs.find_by_token(beta[:15] + "!x") == orgs.first_id
     assert list((Path(settings.data) / "orgs").iterdir()) == []
     with pytest.raises(StoreClosed):
         async with orgs.using(beta):

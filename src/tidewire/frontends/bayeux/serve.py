@@ -20,7 +20,7 @@ from tidewire.frontends.bayeux.keeping import SessionKeeper
 from tidewire.frontends.bayeux.polling import Polls
 from tidewire.frontends.bayeux.registry import SessionRegistry
 from tidewire.frontends.bayeux.session import Session
-from tidewire.frontends.bayeux.settings import BayeuxSettings
+from tidewire.frontends.bayeux.settings import BayeuxOptions, BayeuxSettings
 from tidewire.frontends.bayeux.subscribing import subscribe, unsubscribe
 from tidewire.frontends.bayeux.websocket import find_credentials
 from tidewire.frontends.bayeux.wire import Endpoint, Message
@@ -28,7 +28,7 @@ from tidewire.frontends.bayeux.wire_errors import CHANNEL_UNKNOWN, PUBLISH_DENIE
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest
 from tidewire.transport.responses import TEXT_HEADERS
-from tidewire.transport.routes import Exchange, Route
+from tidewire.transport.routes import Exchange, ParkingHandler, Route
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,21 @@ BODY_LIMIT_BYTES = 32_768
 _ENDPOINTS_KEPT = 200
 
 
+def make_routes(options: BayeuxOptions, park: ParkingHandler) -> list[Route]:
+    """Return the routes of this front end, handled by `park`."""
+    return [
+        Route(
+            "/cometd",
+            park=park,
+            body_limit_bytes=BODY_LIMIT_BYTES,
+            too_large_text="Maximum Request Size Exceeded",
+            websocket=find_credentials if options.bayeux_websocket else None,
+        )
+    ]
+
+
 class BayeuxApp:
-    """One per edge; `route` is what a listener needs. All calls belong on the loop."""
+    """One per org and edge. All calls belong on the loop."""
 
     def __init__(
         self,
@@ -73,17 +86,6 @@ class BayeuxApp:
         )
         hub.watch_sessions(self._polls.end_login)
         hub.add_session_source(lambda: [s.principal.session_id for s in self._sessions.all()])
-
-    @property
-    def route(self) -> Route:
-        """Where this front end lives."""
-        return Route(
-            "/cometd",
-            park=self.handle,
-            body_limit_bytes=BODY_LIMIT_BYTES,
-            too_large_text="Maximum Request Size Exceeded",
-            websocket=find_credentials if self._settings.has_websocket else None,
-        )
 
     @property
     def session_count(self) -> int:

@@ -1,8 +1,38 @@
-"""What an operator may choose about the Bayeux front end."""
+"""Settings of the Bayeux front end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
+
+from tidewire.frontends import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class BayeuxOptions:
+    """The settings that an operator can change; `config.Settings` inherits them."""
+
+    bayeux_hold_s: float = setting(110.0, "seconds a long poll is held open when there is no event")
+    bayeux_reconnect_s: float = setting(40.0, "seconds without a request after which a Bayeux session ends")
+    bayeux_require_cookie: bool = setting(
+        False, "reject Bayeux messages that lack the cookie set by the handshake"
+    )
+    bayeux_session_s: float = setting(
+        3600.0, "seconds after its last subscribe that a Bayeux session of API version 24.0 or below ends"
+    )
+    bayeux_clients: int = setting(
+        100_000, "Bayeux sessions per org, over all edges; further handshakes are rejected"
+    )
+    bayeux_clients_per_user: int = setting(
+        20_000,
+        "Bayeux sessions per user, over all edges; a further handshake ends the oldest session of its process",
+    )
+    bayeux_websocket: bool = setting(
+        False, "offer WebSocket to Bayeux clients, which the original service does not"
+    )
+    bayeux_durable_sessions: bool = setting(
+        False, "keep Bayeux sessions and their subscriptions across server restarts"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +59,17 @@ class BayeuxSettings:
     sweep_s: float = 0.5
     has_websocket: bool = False
     keeps_sessions: bool = False
+
+    @classmethod
+    def from_options(cls, options: BayeuxOptions) -> Self:
+        """Apply the operator's settings."""
+        return cls(
+            hold_s=options.bayeux_hold_s,
+            reconnect_window_s=options.bayeux_reconnect_s,
+            requires_cookie=options.bayeux_require_cookie,
+            has_websocket=options.bayeux_websocket,
+            keeps_sessions=options.bayeux_durable_sessions,
+            old_session_s=options.bayeux_session_s,
+            max_sessions=options.bayeux_clients,
+            max_sessions_per_user=options.bayeux_clients_per_user,
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Self
 
@@ -19,8 +19,9 @@ from tidewire.frontends.pubsub.calls import Requests
 from tidewire.frontends.pubsub.headers import try_find_token
 from tidewire.frontends.pubsub.health import Health
 from tidewire.frontends.pubsub.reflection import Reflection
-from tidewire.frontends.pubsub.settings import PubSubSettings
+from tidewire.frontends.pubsub.settings import PubSubOptions, PubSubSettings
 from tidewire.frontends.pubsub.wire_errors import render_failure
+from tidewire.transport.tls import TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +54,10 @@ class PubSubListener:
         self._server: Any = None
         self._health = Health(SERVICE_NAMES)
 
-    async def start(
-        self, plain: tuple[str, int] | None, tls: tuple[str, int, bytes, bytes] | None
-    ) -> tuple[int | None, int | None]:
-        """Listen on (host, port) in the clear and on (host, port, key PEM, certificate PEM) by TLS.
+    async def start(self, addresses: Mapping[str, tuple[str, int]], tls: TlsFiles) -> dict[str, int]:
+        """Listen on the addresses of the settings `grpc` and `grpc_tls`.
 
-        Returns the two ports in use. Raises ConfigInvalid for an address that cannot be bound.
+        Returns the ports in use. Raises ConfigInvalid for an address that cannot be bound.
         """
         self._server = grpc.aio.server(
             options=_server_options(self._settings, shares_ports=self._shares_ports)
@@ -68,16 +67,17 @@ class PubSubListener:
         services += [self._health.handlers(), *Reflection(SERVICE_NAMES).handlers()]
         for name, methods in services:
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
-        plain_port = tls_port = None
-        if plain is not None:
-            plain_port = _bind(plain, "grpc", self._server.add_insecure_port)
-        if tls is not None:
-            credentials = grpc.ssl_server_credentials([tls[2:]])
-            tls_port = _bind(
-                tls[:2], "grpc-tls", lambda address: self._server.add_secure_port(address, credentials)
-            )
+        credentials = grpc.ssl_server_credentials([(tls.server_key.read_bytes(), tls.server.read_bytes())])
+        ports = {
+            "grpc": _bind(addresses["grpc"], "grpc", self._server.add_insecure_port),
+            "grpc_tls": _bind(
+                addresses["grpc_tls"],
+                "grpc-tls",
+                lambda address: self._server.add_secure_port(address, credentials),
+            ),
+        }
         await self._server.start()
-        return plain_port, tls_port
+        return ports
 
     async def close(self, grace_s: float) -> None:
         """Give running calls `grace_s`, then cut them off."""
@@ -99,7 +99,7 @@ class PubSubListener:
                     return await answerer.answer_call(rpc, _Requests(context), context)
             except PlatformError as error:
                 log.warning("pubsub.org_unavailable", extra={"code": error.code})
-            reason = StoreClosed("the org is not to be had now")
+            reason = StoreClosed("the org is temporarily unavailable; retry in a few seconds")
             failure = render_failure(reason, rpc=rpc, rpc_id=str(uuid.uuid4()), tenant="", topic="")
             await context.abort(grpc.StatusCode[failure.status], failure.text, failure.trailers)
             return None
@@ -121,6 +121,11 @@ class _Requests:
         if request is grpc.aio.EOF:
             raise StopAsyncIteration
         return request
+
+
+def open_listener(find: FindAnswerer, options: PubSubOptions, shares_ports: bool) -> PubSubListener:
+    """Make the listener of one edge; see `delivery.front_end.EdgeSide`."""
+    return PubSubListener(find, PubSubSettings.from_options(options), shares_ports=shares_ports)
 
 
 def _bind(address: tuple[str, int], setting: str, add_port: Callable[[str], int]) -> int:

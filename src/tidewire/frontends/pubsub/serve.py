@@ -65,7 +65,7 @@ class PubSubApp:
             "ManagedSubscribe": managed.subscribe,
         }
 
-    def end_streams(self) -> None:
+    async def end_streams(self) -> None:
         """End every stream with a retryable status; later ones end at once."""
         self._callers.end_all()
 

@@ -3,6 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
+
+from tidewire.frontends import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class PubSubOptions:
+    """The settings that an operator can change; `config.Settings` inherits them."""
+
+    grpc: str = setting("127.0.0.1:7011", "address of the Pub/Sub API without TLS")
+    grpc_tls: str = setting("127.0.0.1:7443", "address of the Pub/Sub API over TLS")
+    pubsub_keepalive_s: float = setting(60.0, "seconds between empty responses on a quiet Pub/Sub stream")
+    pubsub_idle_close_s: float = setting(
+        60.0, "seconds after its last event that a Pub/Sub subscription ends if it requests no more events"
+    )
+    pubsub_publish_idle_close_s: float = setting(
+        70.0, "seconds without a request after which a Pub/Sub publish stream ends"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +50,12 @@ class PubSubSettings:
     worked_bytes: int = 64 << 20
     body_timeout_s: float = 60.0
     received_bytes: int = 16 << 20
+
+    @classmethod
+    def from_options(cls, options: PubSubOptions) -> Self:
+        """Apply the operator's settings."""
+        return cls(
+            keepalive_s=options.pubsub_keepalive_s,
+            idle_close_s=options.pubsub_idle_close_s,
+            publish_idle_close_s=options.pubsub_publish_idle_close_s,
+        )

@@ -1,4 +1,4 @@
-"""Requests that the listener refuses before REST sees them, in the words of the API they are for. Pure."""
+"""Errors that the HTTP listener finds before REST sees the request, in the form of the API that it is for. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OTHER = "INVALID_REQUEST"
 
 
 def try_render_listener_error(request: HttpRequest, status: int, text: str) -> HttpResponse | None:
-    """The answer to a refused request; None if its path is none of ours."""
+    """Render the error response of a request; None if its path belongs to no REST API."""
     path = request.raw_path
     if _is_under(path, "/services/async"):
         return render_failure(request, status, "ClientInputError" if status < 500 else "Unknown", text)

@@ -10,6 +10,7 @@ from tidewire.access.logins import Logins
 from tidewire.access.oauth import OAuth
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
+from tidewire.delivery.front_end import LakeView
 from tidewire.delivery.open_streams import OpenStreams
 from tidewire.errors import (
     AccessDenied,
@@ -25,7 +26,7 @@ from tidewire.frontends.rest.data import DataApi
 from tidewire.frontends.rest.management.database import DatabaseApi
 from tidewire.frontends.rest.management.log_export import LogExportApi
 from tidewire.frontends.rest.management.logins import AdminApi
-from tidewire.frontends.rest.management.pipeline import LakeApi, LakeView
+from tidewire.frontends.rest.management.pipeline import LakeApi
 from tidewire.frontends.rest.management.status import StreamsApi
 from tidewire.frontends.rest.oauth.api import OAuthApi
 from tidewire.frontends.rest.wire import (

@@ -1,4 +1,4 @@
-"""Requests that the listener refuses before SOAP sees them, as faults. Pure."""
+"""Errors that the HTTP listener finds before SOAP sees the request, as faults. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from tidewire.frontends.soap.wire import CONTENT_TYPE, PARTNER, parse_dialect, r
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 
-def render_listener_error(request: HttpRequest, status: int, text: str) -> HttpResponse:
-    """A fault that blames the message, or us. Its status stays what it is: clients and proxies act on that."""
+def try_render_listener_error(request: HttpRequest, status: int, text: str) -> HttpResponse | None:
+    """Render a fault with the given status, on which clients and proxies act; None for downloads of a WSDL."""
+    if not request.raw_path.startswith("/services/Soap/"):
+        return None
     try:
         dialect = parse_dialect(request.raw_path)
     except ResourceUnknown:

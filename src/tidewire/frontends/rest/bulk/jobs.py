@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -53,11 +52,6 @@ from tidewire.jobs.model import (
 from tidewire.jobs.service import BulkJobs
 from tidewire.names import data_url
 from tidewire.transport.http import HttpRequest, HttpResponse
-
-UPLOAD_PATHS = re.compile(
-    r"/services/data/v[0-9]{2}\.0/jobs/ingest/[0-9A-Za-z]{15}(?:[0-9A-Za-z]{3})?/batches/?"
-)
-"""Where bodies are as large as an upload may be."""
 
 _FIRST_VERSION = {"ingest": 41, "query": 47}
 _LIST_PAGE = 1_000

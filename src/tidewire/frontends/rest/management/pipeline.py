@@ -8,7 +8,7 @@ are gone.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -16,6 +16,7 @@ from tidewire.access.grants import Grants
 from tidewire.access.logins import Logins
 from tidewire.access.principal import Principal
 from tidewire.capture.event_bodies import PERSON_NAME_PARTS
+from tidewire.delivery.front_end import LakeView
 from tidewire.errors import AccessDenied, MethodNotAllowed, RequiredFieldMissing, ResourceUnknown
 from tidewire.frontends.rest.wire import NO_STORE, parse_token, render_json
 from tidewire.gate.gate import Gate
@@ -29,19 +30,6 @@ _NOT_SET = {
     "message": "This server was not told of a pipeline. Start it with --pipeline-dir and a lake's directory.",
     "status": None,
 }
-
-
-class LakeView(Protocol):
-    """What can be asked of a lake. Values are such as JSON has."""
-
-    async def status(self) -> Mapping[str, object]:
-        """How it stands: `state`, `message` and `status`."""
-
-    async def history(self, entity: str, record_id: str) -> Mapping[str, Any]:
-        """The newest changes of one record, newest first: `entity` as the lake spells it, and `changes`.
-
-        Raises ResourceUnknown.
-        """
 
 
 class LakeApi:

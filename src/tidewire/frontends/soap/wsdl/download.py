@@ -48,7 +48,7 @@ async def answer_wsdl(services: Services, request: HttpRequest) -> HttpResponse:
     address = f"{request.base_url}/services/Soap/{endpoint.dialect.letter}/{endpoint.version}.0"
     records: list[RecordShape] = []
     if not endpoint.dialect.has_type_element:
-        principal = await services.logins.authenticate(_token(request))
+        principal = await services.logins.authenticate(find_token(request))
         await services.gate.check_api(principal)
         services.gate.usage.count()
         records = await _records(services, principal)
@@ -69,8 +69,8 @@ def _endpoint(request: HttpRequest) -> Endpoint:
     return Endpoint(_PAGES[path], MAX_VERSION)
 
 
-def _token(request: HttpRequest) -> str:
-    """The session token, in the header, among the parameters or in the browser's cookie; empty if there is none."""
+def find_token(request: HttpRequest) -> str:
+    """Return the session token from the header, the parameters or the browser's cookie; empty if there is none."""
     given = _BEARER.fullmatch(request.headers.get("authorization", "").strip())
     if given is not None:
         return given[1]

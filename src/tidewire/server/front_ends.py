@@ -1,0 +1,69 @@
+"""The list of front ends.
+
+Nothing else in `server` imports one; see `delivery/front_end.py` for the contract.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tidewire.console.front_end import FRONT_END as CONSOLE
+from tidewire.delivery.front_end import CoreSide, EdgeSide
+from tidewire.frontends.bayeux.front_end import FRONT_END as BAYEUX
+from tidewire.frontends.pubsub.front_end import FRONT_END as PUBSUB
+from tidewire.frontends.rest.front_end import FRONT_END as REST
+from tidewire.frontends.soap.front_end import FRONT_END as SOAP
+from tidewire.transport.http import HttpRequest, HttpResponse, cached_by_head
+from tidewire.transport.routes import render_plain_error
+
+# The first whose paths match a request answers it. REST matches every path, so it comes last.
+FRONT_ENDS = (BAYEUX, PUBSUB, SOAP, CONSOLE, REST)
+
+CORE_NAMES = tuple(each.name for each in FRONT_ENDS if each.load_core is not None)
+EDGE_NAMES = tuple(each.name for each in FRONT_ENDS if each.load_edge is not None)
+ADDRESSES = tuple(setting for each in FRONT_ENDS for setting in each.addresses)
+"""Settings with the addresses of listeners other than HTTP's."""
+(UPLOADS,) = (each.uploads for each in FRONT_ENDS if each.uploads is not None)
+
+UNAVAILABLE = "The org is temporarily unavailable; retry in a few seconds"
+
+
+@cache
+def core_sides() -> dict[str, CoreSide]:
+    """Load the core side of every front end that has one.
+
+    Not called by edges: it imports most of the server.
+    """
+    return {each.name: each.load_core() for each in FRONT_ENDS if each.load_core is not None}
+
+
+@cache
+def edge_sides() -> dict[str, EdgeSide]:
+    """Load the edge side of every front end that has one."""
+    return {each.name: each.load_edge() for each in FRONT_ENDS if each.load_edge is not None}
+
+
+@cached_by_head
+def find_core_sides(request: HttpRequest) -> tuple[tuple[str, CoreSide], ...]:
+    """Return the name and core side of every front end whose paths match, in the order in which they are
+    asked.
+    """
+    sides = core_sides()
+    path = request.raw_path
+    return tuple(
+        (each.name, sides[each.name])
+        for each in FRONT_ENDS
+        if each.name in sides and each.paths is not None and each.paths.fullmatch(path)
+    )
+
+
+def render_listener_error(request: HttpRequest, status: int, text: str) -> HttpResponse:
+    """Render an error for a request that no handler sees, in the form that clients of its path expect.
+
+    The request may end within its head, so its path is all that can be relied on.
+    """
+    for each in FRONT_ENDS:
+        if each.paths is not None and each.paths.fullmatch(request.raw_path):
+            response = each.render_error(request, status, text) if each.render_error is not None else None
+            return response or render_plain_error(request, status, text)
+    return render_plain_error(request, status, text)
