@@ -9,11 +9,10 @@ become gap events only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
+from tidewire.crm.person_fields import conversions_on_accounts
 from tidewire.events import Change, ChangeType, UntrackedChange
-from tidewire.records.conversion import ConversionEffect, ConversionNote, iter_values
-from tidewire.records.persons import has_person_accounts, shared_fields
+from tidewire.records.conversion import ConversionEffect, ConversionNote
 from tidewire.schema.catalog import Catalog
 from tidewire.storage.store import Transaction
 
@@ -22,18 +21,7 @@ _MAX_IDS = 5000  # record ids that one event may name
 
 def untracked_changes_of(note: ConversionNote, tx: Transaction, catalog: Catalog) -> list[UntrackedChange]:
     """Return the untracked changes of a converted field, including those of person accounts for a contact's field."""
-    notes = [note]
-    account, contact = catalog.object("Account"), catalog.object("Contact")
-    if note.entity == contact.name and has_person_accounts(account):
-        held = frozenset(note.record_ids)
-        links = iter_values(tx, account, account.by_name["personcontactid"], include_deleted=False)
-        persons = tuple(i for i, contact_id in links if contact_id in held) if held else ()
-        notes += [
-            replace(note, entity=account.name, field=own, record_ids=persons)
-            for own, other in shared_fields(account, contact).items()
-            if other == note.field
-        ]
-    found = (_try_untracked(each) for each in notes)
+    found = (_try_untracked(each) for each in (note, *conversions_on_accounts(tx, catalog, note)))
     return [untracked for untracked in found if untracked is not None]
 
 

@@ -1,33 +1,17 @@
 """Archiving: old activities leave everyday queries and stay readable by those that ask for all.
 
-Archived are events that are over, and closed tasks that were due or, without a due date, made long enough ago. An
-open task never is, and a series not before its last occurrence. Archiving is done in the database, past the units
-that people's writes are: it is no modification by anybody.
+Archived are events that are over, and closed tasks that were due or, without a due date, made long enough
+ago. An open task never is, and a series not before its last occurrence. Archiving is done in the database,
+past the units that people's writes are: it is no modification by anybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
-
-from tidewire.events import Value
-from tidewire.records.activity_plan import read_by
-from tidewire.schema.catalog import Catalog
-from tidewire.schema.model import ObjectType
-from tidewire.storage.store import Transaction
+from tidewire.crm.activity_rows import read_by
+from tidewire.records.work import UnitOfWork
 
 
-class Unit(Protocol):
-    """What archiving needs of a unit of work."""
-
-    tx: Transaction
-    catalog: Catalog
-
-    def store_copies(self, obj: ObjectType, row: dict[str, Value], values: Mapping[str, Value]) -> None:
-        """Store values that are no change of their record."""
-
-
-def archive_activities(unit: Unit, before_ms: int, limit: int = 500) -> dict[str, list[str]]:
+def archive_activities(unit: UnitOfWork, before_ms: int, limit: int = 500) -> dict[str, list[str]]:
     """Archive up to `limit` tasks and as many events from before this moment; returns their ids by entity.
 
     Both lists are empty when nothing is left to archive.
@@ -38,14 +22,14 @@ def archive_activities(unit: Unit, before_ms: int, limit: int = 500) -> dict[str
     }
 
 
-def _archive(unit: Unit, entity: str, ids: list[str]) -> list[str]:
+def _archive(unit: UnitOfWork, entity: str, ids: list[str]) -> list[str]:
     obj = unit.catalog.object(entity)
     for row in read_by(unit.tx, obj, "Id", ids):
         unit.store_copies(obj, row, {"IsArchived": True})
     return ids
 
 
-def _old_tasks(unit: Unit, before_ms: int, limit: int) -> list[str]:
+def _old_tasks(unit: UnitOfWork, before_ms: int, limit: int) -> list[str]:
     obj = unit.catalog.object("Task")
     names = ("IsDeleted", "IsArchived", "IsClosed", "IsRecurrence", "ActivityDate", "CreatedDate")
     deleted, archived, closed, recurring, due, made = (obj.by_name[name.lower()].column for name in names)
@@ -57,7 +41,7 @@ def _old_tasks(unit: Unit, before_ms: int, limit: int) -> list[str]:
     return [str(record_id) for (record_id,) in unit.tx.execute(sql, (before_ms, before_ms, limit))]
 
 
-def _old_events(unit: Unit, before_ms: int, limit: int) -> list[str]:
+def _old_events(unit: UnitOfWork, before_ms: int, limit: int) -> list[str]:
     obj = unit.catalog.object("Event")
     names = ("IsDeleted", "IsArchived", "EndDateTime", "ParentEventId", "RecurrenceActivityId")
     deleted, archived, end, parent, series = (obj.by_name[name.lower()].column for name in names)

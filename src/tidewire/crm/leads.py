@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from tidewire.crm import persons
 from tidewire.errors import LeadConverted, ReferenceMissing, RequiredFieldMissing, StatusRefused
 from tidewire.events import Value
-from tidewire.records import persons
 from tidewire.records.table import read_rows
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import ObjectType
@@ -95,8 +95,8 @@ class Converted:
 
 
 def convert_lead(unit: UnitOfWork, conversion: Conversion) -> Converted:
-    """Convert a living lead. Raises LeadConverted, StatusRefused, RequiredFieldMissing, ReferenceMissing, or what
-    its creates and updates raise.
+    """Convert a living lead. Raises LeadConverted, StatusRefused, RequiredFieldMissing, ReferenceMissing, or
+    what its creates and updates raise.
 
     A raise may leave a part of the conversion behind, so the transaction must fail with it.
     """

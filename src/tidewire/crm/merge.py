@@ -1,7 +1,7 @@
 """Merging: up to three records that mean the same become one.
 
-The master keeps its id and its values, but for those that the caller gives. The others go into the recycle bin,
-each with the master's id in MasterRecordId, after everything that pointed at them points at the master.
+The master keeps its id and its values, but for those that the caller gives. The others go into the recycle
+bin, each with the master's id in MasterRecordId, after everything that pointed at them points at the master.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tidewire.crm import persons
 from tidewire.errors import MergeRefused
 from tidewire.events import Value
-from tidewire.records import persons
 from tidewire.records.cascade import DeletePlan, RowEdit, references_to
 from tidewire.records.table import read_rows
 from tidewire.records.work import UnitOfWork

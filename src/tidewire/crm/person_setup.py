@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidewire.crm.persons import has_person_accounts
 from tidewire.records.conversion import fill_column
-from tidewire.records.persons import has_person_accounts
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.field_types import FieldType

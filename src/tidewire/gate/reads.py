@@ -13,8 +13,7 @@ from tidewire.gate.editable_fields import unknown_column
 from tidewire.gate.user_view import View
 from tidewire.records.derived import refresh_volatile
 from tidewire.records.query import Cell, QueryRunner, Record
-from tidewire.records.table import try_read_row
-from tidewire.records.work import living
+from tidewire.records.table import read_living
 from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import BoundCompare, BoundQuery, Column
@@ -31,7 +30,7 @@ def read_record(reader: Reader, view: View, obj: ObjectType, record_id: str, now
         reader, obj, [record_id], Level.READ
     ):
         raise RecordNotFound("The requested resource does not exist", record_id=record_id)
-    row = living(try_read_row(reader, obj, record_id), record_id)
+    row = read_living(reader, obj, record_id)
     row |= refresh_volatile(obj, row, now_ms)
     return _without(row, view.hidden_fields(obj))
 

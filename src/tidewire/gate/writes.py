@@ -18,8 +18,8 @@ from tidewire.gate.requests import Upsert, Write
 from tidewire.gate.user_view import View
 from tidewire.gate.write_guard import RecordGuard
 from tidewire.ids import normalise_id
-from tidewire.records.table import try_read_row
-from tidewire.records.work import UnitOfWork, living
+from tidewire.records.table import read_living
+from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
 
@@ -67,7 +67,7 @@ def run_write(unit: UnitOfWork, guard: RecordGuard, obj: ObjectType, write: Writ
         else:
             guard.check_update(obj, record_id, write.values)
         if write.check is not None:
-            write.check(living(try_read_row(unit.tx, obj, record_id), record_id))
+            write.check(read_living(unit.tx, obj, record_id))
         if write.values is None:
             unit.delete(obj, record_id)
             if write.is_hard or obj.name in _GONE_AT_ONCE:

@@ -1,7 +1,6 @@
 """Stage 1: store records, and say what each transaction did to them.
 
 Reads from: the front ends, through access. Feeds: capture, with one Change per touched record, inside the
-same transaction. Guarantee: a
-transaction's rows are stored whole or not at all, and what is stored fits its type. Never does: decide who
-may write, or make an event.
+same transaction. Guarantee: a transaction's rows are stored whole or not at all, and what is stored fits its
+type. Never does: decide who may write, or make an event.
 """

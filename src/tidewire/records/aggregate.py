@@ -37,7 +37,9 @@ SortKey = tuple[bool, int, Value]
 def run_aggregate(
     reader: Reader, bound: BoundQuery, aggregate: BoundAggregate, *, include_deleted: bool
 ) -> list[dict[str, Value]]:
-    """The rows of an aggregate query under the names of its SELECT. Raises TooManyRecords for too many groups."""
+    """The rows of an aggregate query under the names of its SELECT. Raises TooManyRecords for too many
+    groups.
+    """
     first = bound.offset or 0
     # Without HAVING and LIMIT every group is a row of the answer, so counting on would be in vain.
     is_whole = aggregate.having is None and bound.limit is None

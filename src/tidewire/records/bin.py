@@ -1,8 +1,8 @@
 """The recycle bin: what each delete did, step by step, until it is undone, purged or expires.
 
 A delete is known by its root, the record that somebody asked to delete. Its steps are the records that went
-into the bin, the root first, and the lookups of living records that were cleared because of it. A record is in
-the bin under one root at a time: its own, or that of the delete which took it along.
+into the bin, the root first, and the lookups of living records that were cleared because of it. A record is
+in the bin under one root at a time: its own, or that of the delete which took it along.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def append_steps(tx: Transaction, root_id: str, steps: Iterable[BinStep], delete
 
 
 def iter_step_pages(reader: Reader | Transaction, record_id: str) -> Iterator[list[BinStep]]:
-    """What comes back with a record, itself first: a root brings its whole delete, another only itself and the
-    lookups to it. Nothing if the record is not in the bin.
+    """What comes back with a record, itself first: a root brings its whole delete, another only itself and
+    the lookups to it. Nothing if the record is not in the bin.
     """
     root_id = try_root(reader, record_id)
     if root_id is None:
@@ -80,8 +80,8 @@ def remove_steps(tx: Transaction, record_id: str) -> None:
 def purge(
     tx: Transaction, catalog: Catalog, record_id: str, warn: Callable[[list[str]], None] = lambda ids: None
 ) -> int:
-    """Remove a record in the bin for good, with all that was deleted because of it; returns how many rows. `warn`
-    hears some ids at a time before these records are removed.
+    """Remove a record in the bin for good, with all that was deleted because of it; returns how many rows.
+    `warn` hears some ids at a time before these records are removed.
     """
     gone = 0
     for page in iter_step_pages(tx, record_id):
@@ -111,8 +111,8 @@ def _note_purged(tx: Transaction, obj: ObjectType, record_id: str) -> None:
 def read_purged(
     reader: Reader, obj: ObjectType, start_ms: int, end_ms: int, limit: int, owner_id: str | None
 ) -> list[tuple[str, int]]:
-    """Ids and deletes, from `start_ms` on and before `end_ms`, of records that were purged since; with `owner_id`,
-    only of that user's.
+    """Ids and deletes, from `start_ms` on and before `end_ms`, of records that were purged since; with
+    `owner_id`, only of that user's.
     """
     own, params = ("", ()) if owner_id is None else (" AND owner_id = ?", (owner_id,))
     rows = reader.execute(

@@ -1,7 +1,7 @@
 """Short reads, many at a time: what one turn of the loop asks for shares one read transaction and one thread.
 
-A point read takes less time than handing it to a thread and back. Only work of a few statements by key belongs
-here: whoever shares a transaction waits for all of it.
+A point read takes less time than handing it to a thread and back. Only work of a few statements by key
+belongs here: whoever shares a transaction waits for all of it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """What a delete takes along, and what an undelete brings back. Plans only: reading, checking, never writing.
 
 A detail goes with its master; a lookup that cascades does the same to its record. One that restricts, or that
-the record must have, forbids the delete. Any other is cleared; the clearing is undone together with the delete,
-unless somebody has set the lookup since.
+the record must have, forbids the delete. Any other is cleared; the clearing is undone together with the
+delete, unless somebody has set the lookup since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -20,6 +20,9 @@ from tidewire.records.thin_rows import ThinRow, ThinRows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
 from tidewire.storage.store import Transaction
+
+ResetFields = Callable[[ObjectType], Collection[str]]
+"""Names the lookups of an object that an undeleted record does not keep."""
 
 _GONE: dict[str, Value] = {"IsDeleted": True}  # one for all records of a cascade
 
@@ -77,12 +80,6 @@ def try_plan_delete(
 def _plan(
     tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[str, Value], most: int | None
 ) -> DeletePlan | None:
-    if obj.name == "Contact" and row.get("IsPersonAccount"):
-        raise DeleteRestricted(
-            "The contact is part of a person account. Delete the account instead.",
-            record_id=row["Id"],
-            entity="Account",
-        )
     gone = {str(row["Id"]): RowEdit(obj, row, _GONE)}
     loose: list[tuple[ObjectType, Field, ThinRow]] = []
     level = {obj: [str(row["Id"])]}
@@ -117,9 +114,18 @@ def _plan(
 class UndeletePlan:
     """An undelete, read from the recycle bin a page at a time, as often as it is asked for."""
 
-    def __init__(self, tx: Transaction, catalog: Catalog, root_id: str, record_id: str, user_id: str) -> None:
+    def __init__(
+        self,
+        tx: Transaction,
+        catalog: Catalog,
+        root_id: str,
+        record_id: str,
+        user_id: str,
+        reset_fields: ResetFields,
+    ) -> None:
         self._tx = tx
         self._catalog = catalog
+        self._reset_fields = reset_fields
         self._root_id = root_id
         self._record_id = record_id
         self._user_id = user_id
@@ -129,7 +135,7 @@ class UndeletePlan:
         for page in self.iter_rows():
             stands = self._known()
             for edit in page:
-                edit.values.update(_revived(self._tx, edit, stands))
+                edit.values.update(_revived(self._tx, edit, stands, self._reset_fields(edit.obj)))
                 if "OwnerId" in edit.values:
                     edit.values["OwnerId"] = self._user_id
             yield page
@@ -178,9 +184,14 @@ class UndeletePlan:
 
 
 def plan_undelete(
-    tx: Transaction, catalog: Catalog, obj: ObjectType, record_id: str, user_id: str
+    tx: Transaction,
+    catalog: Catalog,
+    obj: ObjectType,
+    record_id: str,
+    user_id: str,
+    reset_fields: ResetFields,
 ) -> UndeletePlan:
-    """What undeleting this record does. Raises RecordNotFound, UndeleteRefused or DuplicateValue.
+    """Plan an undelete. Raises RecordNotFound, UndeleteRefused or DuplicateValue.
 
     A record whose owner is gone becomes `user_id`'s.
     """
@@ -190,20 +201,24 @@ def plan_undelete(
     root_id = try_root(tx, record_id) if row.get("IsDeleted") and not obj.is_setup else None
     if root_id is None:
         raise UndeleteRefused("Entity is not in the recycle bin", record_id=record_id)
-    plan = UndeletePlan(tx, catalog, root_id, record_id, user_id)
+    plan = UndeletePlan(tx, catalog, root_id, record_id, user_id, reset_fields)
     for _ in plan.iter_returned():  # to its end, so that all is checked before anything is written
         continue
     return plan
 
 
-def _revived(tx: Transaction, edit: RowEdit, stands: Callable[[str], bool]) -> dict[str, Value]:
-    """The new values of a record that comes back: alive, no longer merged, and pointing at nothing deleted."""
+def _revived(
+    tx: Transaction, edit: RowEdit, stands: Callable[[str], bool], reset_fields: Collection[str]
+) -> dict[str, Value]:
+    """Return the new values of an undeleted record, without its `reset_fields` and lookups of deleted
+    records.
+    """
     values: dict[str, Value] = {"IsDeleted": False}
     for field in lookups(edit.obj):
         target_id = edit.row.get(field.name)
         if target_id is None:
             continue
-        if field.name == "MasterRecordId":
+        if field.name in reset_fields:
             values[field.name] = None
         elif not stands(str(target_id)):
             if field.is_master_detail or field.required:

@@ -19,8 +19,9 @@ ReferenceWatch = Callable[[ObjectType, Field, ObjectType, str], None]
 
 
 class KeyChecks:
-    """The checks of one unit of work. What it wrote or found before is not asked of the store again: records of a
-    batch share their lookups' targets, and rows that wait to be inserted need not be hurried for the next check.
+    """The checks of one unit of work. What it wrote or found before is not asked of the store again: records
+    of a batch share their lookups' targets, and rows that wait to be inserted need not be hurried for the
+    next check.
     """
 
     def __init__(self, tx: Transaction, catalog: Catalog) -> None:

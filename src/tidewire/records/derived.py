@@ -1,8 +1,9 @@
-"""The fields of a record that follow from its others, and are kept up to date with them.
+"""The fields that are computed from the other fields of a record.
 
-They are a person's joined Name, what a stage or status says, roll-ups of a record that has no children yet,
-and formulas, each computed after those it refers to. A formula that asks the time is volatile, and so is
-every formula over it: it is stored as of the last write and computed anew when the record is read.
+They are a person's joined Name, the fields of the object's own rule, roll-ups of a record that has no
+children yet, and formulas, each computed after those it refers to. A formula that reads the time is volatile,
+and so is every formula that refers to it: it is stored as of the last write and computed again whenever the
+record is read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from tidewire.errors import DefinitionInvalid
 from tidewire.events import Value
-from tidewire.records.stages import STAGE_RULES
+from tidewire.records.object_rules import DerivedRule
 from tidewire.schema.field_types import NUMBER_TYPES, FieldType
 from tidewire.schema.formula.check import Formula, check_formula
 from tidewire.schema.formula.evaluate import evaluate
@@ -51,13 +52,16 @@ def check_formulas(obj: ObjectType) -> None:
 
 
 def compute_derived(
-    obj: ObjectType, row: Mapping[str, Value], now_ms: int, before: Mapping[str, Value] | None = None
+    obj: ObjectType,
+    row: Mapping[str, Value],
+    now_ms: int,
+    before: Mapping[str, Value] | None = None,
+    rule: DerivedRule | None = None,
 ) -> dict[str, Value]:
-    """The derived fields of a record whose other fields are as in `row`.
+    """Compute the derived fields of a record whose other fields are as in `row`.
 
-    `before` is the record as it was until now, None for a new one. A probability or forecast category follows
-    a new stage only if it did not change with it. Roll-ups are not counted here: those of a new record
-    start at zero.
+    `before` is the row until now, None for a new record; `rule` is the object's own. Roll-ups are not counted
+    here: those of a new record start at zero.
     """
     plan = _plan(obj)
     derived: dict[str, Value] = {}
@@ -65,10 +69,8 @@ def compute_derived(
         derived[plan.name.name] = join_person_name(row)
     if before is None:
         derived |= {f.name: fit_number(f, 0) for f in plan.counted if row.get(f.name) is None}
-    if (rule := STAGE_RULES.get(obj.name)) is not None:
-        for name, value in rule(obj, row, before, now_ms).items():
-            if (known := obj.try_field(name)) is not None and known.column:
-                derived[name] = fit_value(known, value)
+    if rule is not None:
+        derived |= fit_values(obj, rule(obj, row, before, now_ms))
     if not plan.formulas:
         return derived
     return derived | _run(plan.formulas, {**row, **derived}, now_ms)
@@ -121,6 +123,12 @@ def fit_value(field: Field, value: Value) -> Value:
         return value[: field.length or _FORMULA_TEXT_CHARS] or None
     is_number = field.type in NUMBER_TYPES
     return fit_number(field, value) if is_number and value is not None else value
+
+
+def fit_values(obj: ObjectType, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the values of those fields that the object stores, each as its field can hold it."""
+    fields = {name: field for name in values if (field := obj.try_field(name)) is not None and field.column}
+    return {name: fit_value(field, values[name]) for name, field in fields.items()}
 
 
 def _run(steps: tuple[_Step, ...], row: dict[str, Value], now_ms: int) -> dict[str, Value]:

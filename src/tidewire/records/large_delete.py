@@ -1,8 +1,9 @@
-"""A delete that takes along more records than memory should hold: planned in the database, carried out in pages.
+"""A delete that takes along more records than memory should hold: planned in the database, carried out in
+pages.
 
-The plan stands in two temporary tables: the records that go, in the order in which a smaller delete would find them,
-and the lookups that are cleared in those that stay. As with any delete, all is found and checked before the first
-row is written.
+The plan stands in two temporary tables: the records that go, in the order in which a smaller delete would
+find them, and the lookups that are cleared in those that stay. As with any delete, all is found and checked
+before the first row is written.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ _PLACEHOLDER = re.compile(r"\{(0+|YYYY|YY|MM|DD)\}")
 def take_number(tx: Transaction, name: str, first: int = 1) -> int:
     """The next number under `name`. Given back if the transaction fails.
 
-    The store is asked once in a group of transactions, and told once, at its end: an org has one writer, so nobody
-    else takes any meanwhile.
+    The store is asked once in a group of transactions, and told once, at its end: an org has one writer, so
+    nobody else takes any meanwhile.
     """
     numbers = tx.progress.numbers
     number = numbers.get(name)
@@ -56,9 +56,9 @@ def restore_statements(taken_ms: int, now_ms: int) -> tuple[str, ...]:
     """SQL that lifts the record numbers of a copy, taken at `taken_ms`, above all that the org it was taken from
     can have given out since. Complete text without parameters, as `eventlog.log.EventLog` has it.
 
-    The bound: an object gets fewer than 2^17 records a second on average, some ten times what the writer can do.
-    Nine base-62 digits last for three thousand years of that. Objects that the copy has no record of begin above
-    the bound too: the other life may have made their first.
+    The bound: an object gets fewer than 2^17 records a second on average, some ten times what the writer can
+    do. Nine base-62 digits last for three thousand years of that. Objects that the copy has no record of
+    begin above the bound too: the other life may have made their first.
     """
     elapsed_s = max(0, now_ms // 1000 - taken_ms // 1000)
     # One second more than counted: each of the two times may lie anywhere in its second.

@@ -1,8 +1,9 @@
 """Runs bound queries in one read transaction.
 
 Records are read by one statement, sorted and cut by the database. Parents and children are then read for all
-of them together, a few hundred ids at a time, so a query costs a statement per relationship and chunk, not per
-record. Distances are computed here, after a statement without them: no SQL of both databases has the functions.
+of them together, a few hundred ids at a time, so a query costs a statement per relationship and chunk, not
+per record. Distances are computed here, after a statement without them: no SQL of both databases has the
+functions.
 
 A parent in the recycle bin counts as none, unless deleted records are asked for.
 """
@@ -92,7 +93,8 @@ class Children:
 Cell = Value | Related | Children
 Record = dict[str, Cell]
 """One record: stored values by field name, a selected compound's parts under their own names, and what the
-query calls related records, distances and presented values under the names it gives them."""
+query calls related records, distances and presented values under the names it gives them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,8 @@ class QueryAnswer:
 def run_query(
     reader: Reader, bound: BoundQuery, now_ms: int, *, include_deleted: bool = False
 ) -> QueryAnswer:
-    """Answer a query. Every record brings its id, selected or not; formulas over the time of day are worth what
-    they are at `now_ms`, except in conditions and order, which go by what is stored.
+    """Answer a query. Every record brings its id, selected or not; formulas over the time of day are worth
+    what they are at `now_ms`, except in conditions and order, which go by what is stored.
     """
     if bound.aggregate is not None:
         return QueryAnswer(_aggregate(reader, bound, include_deleted=include_deleted))

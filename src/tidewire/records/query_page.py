@@ -1,9 +1,9 @@
 """Reads one page of a query's answer, with as many rows as fit.
 
-The records inside others count like those around them. A row that does not fit whole with what is left of
-the page waits for the next one; only if a single row is larger than a page are its children cut, and they
-have pages of their own. So a page never holds much more than was asked for, however many children there are,
-and at most one row of each level has cut children.
+The records inside others count like those around them. A row that does not fit whole with what is left of the
+page waits for the next one; only if a single row is larger than a page are its children cut, and they have
+pages of their own. So a page never holds much more than was asked for, however many children there are, and
+at most one row of each level has cut children.
 
 Later pages are read anew by the ids that the first one found. They show the records as they are by then: what
 no longer fits the query, or is no longer to be seen, is left out and makes its page shorter.

@@ -1,4 +1,6 @@
-"""Lookups given by a key of the record they point at, such as `{"Account": {"Number__c": "7"}}`, instead of its id."""
+"""Lookups given by a key of the record they point at, such as `{"Account": {"Number__c": "7"}}`, instead of
+its id.
+"""
 
 from __future__ import annotations
 

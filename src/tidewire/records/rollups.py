@@ -2,23 +2,23 @@
 
 The totals of standard objects, such as the leads of a campaign, are kept in the same way.
 
-They are counted anew from the children rather than kept by differences: one indexed read per touched parent and
-field, and no way to drift. A parent whose roll-up changes may itself be a child, so the work goes on upward.
+They are counted anew from the children rather than kept by differences: one indexed read per touched parent
+and field, and no way to drift. A parent whose roll-up changes may itself be a child, so the work goes on
+upward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Protocol
 
 from tidewire.errors import DefinitionInvalid, RequestError
 from tidewire.events import Value
 from tidewire.records.derived import compute_derived, fit_number
+from tidewire.records.object_rules import FlushUnit, RecordRules
 from tidewire.records.table import try_read_row
-from tidewire.records.totals import SET_BY_HAND, roll_up_of
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.field_types import DATE_TYPES, NUMBER_TYPES, FieldType
 from tidewire.schema.model import FILTER_OPERATORS, ROLL_UP_FUNCTIONS, Field, ObjectType, RollUp
@@ -46,30 +46,16 @@ class _Rule:
     inputs: frozenset[str]
 
 
-class Unit(Protocol):
-    """What roll-ups need of a unit of work."""
-
-    tx: Transaction
-    catalog: Catalog
-    now_ms: int
-
-    def touched(self, entities: Collection[str]) -> Iterable[Touched]:
-        """The records of these entities that were written, each before the unit and now."""
-
-    def store_derived(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
-        """Store computed values of a living record."""
-
-
-def apply_roll_ups(unit: Unit) -> None:
+def apply_roll_ups(unit: FlushUnit) -> None:
     """Bring the roll-ups of all parents up to date with the changes of a unit of work.
 
     Called once, after the last statement: it looks at what the whole unit adds up to. Formulas over a roll-up
     are computed with it.
     """
-    written = iter(unit.touched(_rolled_entities(unit.catalog.objects)))
+    written = iter(unit.touched(_rolled_entities(unit.catalog.objects, unit.rules)))
     done: dict[tuple[str, str], tuple[Field, ...]] = {}
     while page := list(islice(written, _PAGE)):
-        parents = affected_parents(unit.catalog, page)
+        parents = affected_parents(unit.catalog, page, unit.rules)
         _apply(unit, {parent: fields for parent, fields in parents.items() if done.get(parent) != fields})
         # All is written already, so nothing would come of counting for the same parent again.
         done |= parents
@@ -77,7 +63,7 @@ def apply_roll_ups(unit: Unit) -> None:
             done.clear()
 
 
-def _apply(unit: Unit, parents: Mapping[tuple[str, str], tuple[Field, ...]]) -> None:
+def _apply(unit: FlushUnit, parents: Mapping[tuple[str, str], tuple[Field, ...]]) -> None:
     for _ in range(_MAX_LEVELS):
         touched = [
             change
@@ -86,22 +72,22 @@ def _apply(unit: Unit, parents: Mapping[tuple[str, str], tuple[Field, ...]]) -> 
         ]
         if not touched:
             return
-        parents = affected_parents(unit.catalog, touched)
+        parents = affected_parents(unit.catalog, touched, unit.rules)
 
 
 def affected_parents(
-    catalog: Catalog, changes: Iterable[Touched]
+    catalog: Catalog, changes: Iterable[Touched], rules: RecordRules
 ) -> dict[tuple[str, str], tuple[Field, ...]]:
     """The parents, as entity and id, whose roll-ups may differ after these changes, and which roll-ups."""
     found: dict[tuple[str, str], dict[str, Field]] = {}
-    rules = _by_child(catalog.objects)
+    by_child = _by_child(catalog.objects, rules)
     for entity, before, after in changes:
         old, new = _living(before), _living(after)
         if before is not None and old is None and new is not None:
             # Back from the recycle bin: some of its children may be gone for good meanwhile.
-            for field in _by_parent(catalog.objects).get(entity, ()):
+            for field in _by_parent(catalog.objects, rules).get(entity, ()):
                 found.setdefault((entity, str(new["Id"])), {})[field.name] = field
-        for rule in rules.get(entity, ()):
+        for rule in by_child.get(entity, ()):
             if old is not None and new is not None and all(old.get(n) == new.get(n) for n in rule.inputs):
                 continue
             for row in (old, new):
@@ -112,10 +98,18 @@ def affected_parents(
 
 
 def compute_roll_up(
-    reader: Reader | Transaction, catalog: Catalog, parent: ObjectType, field: Field, parent_id: str
+    reader: Reader | Transaction,
+    catalog: Catalog,
+    parent: ObjectType,
+    field: Field,
+    parent_id: str,
+    rules: RecordRules,
 ) -> Value:
     """What the roll-up `field` of one parent is worth, read from its living children."""
-    roll_up = _roll_up_of(parent, field)
+    roll_up = rules.roll_up_of(parent, field)
+    if roll_up is None:
+        path = f"{parent.name}.{field.name}"
+        raise DefinitionInvalid(f"{path} is not a roll-up", path=path)
     child = catalog.object(roll_up.child)
     master = child.by_name[roll_up.child_field.lower()]
     conditions = [f"{master.column} = ?"]
@@ -136,7 +130,7 @@ def compute_roll_up(
     ((found,),) = reader.execute(sql, values)
     if field.type in NUMBER_TYPES:
         if found is None:
-            is_sum = roll_up.function == "SUM" and (parent.name, field.name) not in SET_BY_HAND
+            is_sum = roll_up.function == "SUM" and (parent.name, field.name) not in rules.set_by_hand
             return fit_number(field, 0) if is_sum else None
         return fit_number(field, found if isinstance(found, int) else float(found))
     if field.type is FieldType.CHECKBOX:
@@ -192,16 +186,16 @@ def _filter_fault(child: ObjectType, roll_up: RollUp) -> str:
     return ""
 
 
-def _refresh(unit: Unit, obj: ObjectType, record_id: str, fields: Sequence[Field]) -> Touched | None:
+def _refresh(unit: FlushUnit, obj: ObjectType, record_id: str, fields: Sequence[Field]) -> Touched | None:
     """Compute and store the roll-ups of one parent; what that changed, or None if nothing."""
     before = try_read_row(unit.tx, obj, record_id)
     if before is None or before.get("IsDeleted"):
         return None
-    values = {f.name: compute_roll_up(unit.tx, unit.catalog, obj, f, record_id) for f in fields}
-    values = {n: v for n, v in values.items() if v is not None or (obj.name, n) not in SET_BY_HAND}
+    values = {f.name: compute_roll_up(unit.tx, unit.catalog, obj, f, record_id, unit.rules) for f in fields}
+    values = {n: v for n, v in values.items() if v is not None or (obj.name, n) not in unit.rules.set_by_hand}
     if all(before.get(name) == value for name, value in values.items()):
         return None
-    values |= compute_derived(obj, before | values, unit.now_ms, before)
+    values |= compute_derived(obj, before | values, unit.now_ms, before, unit.rules.rules_of(obj).derived)
     unit.store_derived(obj, record_id, values)
     return obj.name, before, before | values
 
@@ -235,46 +229,37 @@ def _living(row: Row | None) -> Row | None:
     return None if row is None or row.get("IsDeleted") else row
 
 
-def _roll_up_of(parent: ObjectType, field: Field) -> RollUp:
-    roll_up = roll_up_of(parent, field)
-    if roll_up is None:
-        raise DefinitionInvalid(
-            f"{parent.name}.{field.name} is no roll-up", path=f"{parent.name}.{field.name}"
-        )
-    return roll_up
-
-
 @lru_cache(maxsize=16)
-def _rolled_entities(objects: tuple[ObjectType, ...]) -> frozenset[str]:
+def _rolled_entities(objects: tuple[ObjectType, ...], rules: RecordRules) -> frozenset[str]:
     """The entities on either side of a roll-up."""
-    return frozenset(_by_child(objects)) | frozenset(_by_parent(objects))
+    return frozenset(_by_child(objects, rules)) | frozenset(_by_parent(objects, rules))
 
 
-def counted_entities(objects: tuple[ObjectType, ...]) -> frozenset[str]:
+def counted_entities(objects: tuple[ObjectType, ...], rules: RecordRules) -> frozenset[str]:
     """The entities whose records some roll-up counts."""
-    return frozenset(_by_child(objects))
+    return frozenset(_by_child(objects, rules))
 
 
 @lru_cache(maxsize=16)
-def _by_child(objects: tuple[ObjectType, ...]) -> dict[str, tuple[_Rule, ...]]:
+def _by_child(objects: tuple[ObjectType, ...], rules: RecordRules) -> dict[str, tuple[_Rule, ...]]:
     """Every roll-up, by the entity whose records it counts."""
     children = {obj.name.lower(): obj for obj in objects}
     found: dict[str, list[_Rule]] = {}
     for obj in objects:
         for field in obj.fields:
-            roll_up = roll_up_of(obj, field)
+            roll_up = rules.roll_up_of(obj, field)
             child = None if roll_up is None else children.get(roll_up.child.lower())
             if roll_up is not None and child is not None and child.try_field(roll_up.child_field):
                 found.setdefault(child.name, []).append(_rule(obj, field, roll_up, child))
-    return {entity: tuple(rules) for entity, rules in found.items()}
+    return {entity: tuple(found_rules) for entity, found_rules in found.items()}
 
 
 @lru_cache(maxsize=16)
-def _by_parent(objects: tuple[ObjectType, ...]) -> dict[str, tuple[Field, ...]]:
+def _by_parent(objects: tuple[ObjectType, ...], rules: RecordRules) -> dict[str, tuple[Field, ...]]:
     """The fields that hold roll-ups, by the entity that has them."""
     found: dict[str, list[Field]] = {}
-    for rules in _by_child(objects).values():
-        for rule in rules:
+    for of_child in _by_child(objects, rules).values():
+        for rule in of_child:
             found.setdefault(rule.parent, []).append(rule.field)
     return {entity: tuple(fields) for entity, fields in found.items()}
 

@@ -1,8 +1,7 @@
 """Records as the stages above use them: write in a unit of work, read in a snapshot.
 
 `on_changes` is the hook through which a commit reaches capture. It runs on the writer thread, inside the
-transaction, after the work and before
-the commit; if it raises, the whole request is undone.
+transaction, after the work and before the commit; if it raises, the whole request is undone.
 """
 
 from __future__ import annotations
@@ -13,10 +12,8 @@ from typing import Protocol, TypeVar
 from tidewire.clock import Clock
 from tidewire.events import Change, CommitContext
 from tidewire.ids import random_uuid
-from tidewire.records.activity_accounts import ACTIVITIES, apply_last_activity
 from tidewire.records.brief_reads import BriefReads
 from tidewire.records.conversion import ConversionNote
-from tidewire.records.copies import apply_copies
 from tidewire.records.rollups import apply_roll_ups, counted_entities
 from tidewire.records.types import Types
 from tidewire.records.work import RowRule, UnitOfWork
@@ -52,8 +49,8 @@ class Records(Protocol):
     async def write_plain(
         self, work: Callable[[Transaction], T], *, solo: bool = False, outlives: bool = False
     ) -> T:
-        """Run `work` that touches no records in one transaction. What `outlives` its transaction is done again by
-        itself if that is taken back.
+        """Run `work` that touches no records in one transaction. What `outlives` its transaction is done
+        again by itself if that is taken back.
         """
 
     async def read(self, work: Callable[[Reader], T], *, is_brief: bool = False) -> T:
@@ -74,16 +71,20 @@ class Settling:
         """`settle`, at no cost for a unit that has only made records which nobody counts."""
         if unit.catalog is not self._catalog:
             self._catalog = unit.catalog
-            self._concerning = counted_entities(unit.catalog.objects).union(ACTIVITIES)
+            self._concerning = (
+                counted_entities(unit.catalog.objects, unit.rules) | unit.rules.flushed_entities
+            )
         if not unit.has_only_made(self._concerning):
             settle(unit)
 
 
 def settle(unit: UnitOfWork) -> None:
-    """Bring other records up to date with what was written since the last time: roll-ups, copies, last activities."""
+    """Bring other records up to date with what was written since the last time: roll-ups, copies, last
+    activities.
+    """
     apply_roll_ups(unit)
-    apply_copies(unit)
-    apply_last_activity(unit)
+    for rule in unit.rules.flush:
+        rule(unit)
     unit.mark_settled()
 
 
@@ -156,7 +157,7 @@ class RecordService:
         has_notifications: bool,
     ) -> T:
         now_ms = self._clock.now_ms()
-        unit = UnitOfWork(tx, self.types.catalog, user_id, now_ms, self._row_rules)
+        unit = UnitOfWork(tx, self.types.catalog, user_id, now_ms, self.types.rules, self._row_rules)
         result = work(unit)
         self._settling.apply(unit)
         changes = unit.changes()

@@ -17,10 +17,10 @@ _ROW = "org_settings"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrgSettings:
     """`session_timeout_s` of 0 leaves the idle limit to the server; `trusted_ip_ranges` are CIDR blocks;
-    `cors_allowed_origins` are origins such as `https://app.example.org`, with `*` for one or more host labels.
-    After `lockout_attempts` failed logins (0: never) a user is locked out for `lockout_minutes` (0: until
-    unlocked). Without `api_enabled` nobody signs in to an API. `monitoring_events` are those of the server's own events
-    that the org wants raised, such as `LoginEventStream`.
+    `cors_allowed_origins` are origins such as `https://app.example.org`, with `*` for one or more host
+    labels. After `lockout_attempts` failed logins (0: never) a user is locked out for `lockout_minutes`
+    (0: until unlocked). Without `api_enabled` nobody signs in to an API. `monitoring_events` are those of
+    the server's own events that the org wants raised, such as `LoginEventStream`.
     """
 
     streaming_api: bool = True

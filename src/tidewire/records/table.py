@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from tidewire.errors import RecordDeleted, RecordNotFound
 from tidewire.events import Value
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import Field, ObjectType
@@ -78,6 +79,16 @@ def try_read_row(reader: Reader | Transaction, obj: ObjectType, record_id: str) 
     return _decode(*_stored_names(obj), rows[0])
 
 
+def read_living(reader: Reader | Transaction, obj: ObjectType, record_id: str) -> dict[str, Value]:
+    """Return the record with this id. Raises RecordNotFound, or RecordDeleted if it is in the recycle bin."""
+    row = try_read_row(reader, obj, record_id)
+    if row is None:
+        raise RecordNotFound("The requested resource does not exist", record_id=record_id)
+    if row.get("IsDeleted"):
+        raise RecordDeleted("entity is deleted", record_id=record_id)
+    return row
+
+
 def read_rows(
     reader: Reader | Transaction,
     obj: ObjectType,
@@ -86,8 +97,8 @@ def read_rows(
     *,
     with_deleted: bool = False,
 ) -> list[dict[str, Value]]:
-    """The records whose id or lookup field holds one of these values, oldest first; only living ones unless told
-    otherwise.
+    """The records whose id or lookup field holds one of these values, oldest first; only living ones unless
+    told otherwise.
     """
     wanted = list(values)
     if not wanted:
@@ -111,8 +122,8 @@ def read_columns(
     *,
     with_deleted: bool = False,
 ) -> list[tuple[Value, ...]]:
-    """Some fields of the records whose id or lookup is one of these ids, the oldest `most` of them first; only of
-    living ones unless told otherwise.
+    """Some fields of the records whose id or lookup is one of these ids, the oldest `most` of them first;
+    only of living ones unless told otherwise.
     """
     fields = [obj.by_name[name.lower()] for name in names]
     columns = ", ".join(f.column for f in fields)
@@ -205,7 +216,9 @@ def is_indexed(field: Field) -> bool:
 def _insert_sql(
     obj: ObjectType, names: tuple[str, ...]
 ) -> tuple[str, tuple[str, ...], tuple[tuple[str, bool], ...]]:
-    """The statement, the fields stored as they are, and the text fields, whose keys are or are not case-sensitive."""
+    """The statement, the fields stored as they are, and the text fields, whose keys are or are not
+    case-sensitive.
+    """
     wanted = set(names)
     fields = [f for f in obj.stored_fields if f.name in wanted]
     plain = [f for f in fields if not f.is_text]

@@ -1,9 +1,9 @@
 """Thin rows: records that a delete takes along, held by what decides over others and read again for the rest.
 
-A cascade may take a hundred thousand records. Nobody looks at most of their fields, and deleting a record changes few
-of them; so those, the lookups and what activities count by are kept, with equal values held once, and any other
-field is read from the record where it lies in the recycle bin. Before a record leaves that too, its thin row is made
-whole.
+A cascade may take a hundred thousand records. Nobody looks at most of their fields, and deleting a record
+changes few of them; so those, the lookups and what activities count by are kept, with equal values held once,
+and any other field is read from the record where it lies in the recycle bin. Before a record leaves that too,
+its thin row is made whole.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ThinRows:
         self._last: dict[str, Value] = {}
 
     def iter_referring(self, field: Field, ids: list[str], most: int | None = None) -> Iterator[ThinRow]:
-        """The living records whose lookup holds one of these ids, oldest first for each part of the ids, and at most
-        `most` for each part.
+        """The living records whose lookup holds one of these ids, oldest first for each part of the ids, and
+        at most `most` for each part.
         """
         held = self._held
         for start in range(0, len(ids), _CHUNK):
@@ -55,7 +55,8 @@ class ThinRows:
     def read(self, record_id: Value) -> Mapping[str, Value]:
         """The whole record as it is now; the last one is kept, for fields are asked for one after the other.
 
-        Raises InternalError for one that is gone for good: whoever purges has to make its thin row whole before.
+        Raises InternalError for one that is gone for good: whoever purges has to make its thin row whole
+        before.
         """
         if self._last.get("Id") != record_id:
             found = try_read_row(self._tx, self.obj, str(record_id))

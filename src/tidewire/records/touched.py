@@ -1,8 +1,9 @@
-"""The records that a unit of work has written, each as it was before and as it is now, in the order of the first write.
+"""The records that a unit of work has written, each as it was before and as it is now, in the order of the
+first write.
 
-A large unit does not fit in memory. Past some thousands of records all of them are set aside in a temporary table,
-and are read from there again a page at a time, or one by one when they are written once more. Of a record that is
-set aside only what differs from its stored row is kept: the row itself is where it always was.
+A large unit does not fit in memory. Past some thousands of records all of them are set aside in a temporary
+table, and are read from there again a page at a time, or one by one when they are written once more. Of a
+record that is set aside only what differs from its stored row is kept: the row itself is where it always was.
 """
 
 from __future__ import annotations

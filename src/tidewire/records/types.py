@@ -15,7 +15,7 @@ from typing import TypeVar
 from tidewire.eventlog.log import EventLog
 from tidewire.names import change_event_name
 from tidewire.records.numbers import take_record_id
-from tidewire.records.person_fields import lost_contact_fields, with_contact_fields
+from tidewire.records.object_rules import RecordRules
 from tidewire.records.settings import OrgSettings, read_settings, write_settings
 from tidewire.records.table import create_table
 from tidewire.schema.avro import change_event_schema, platform_event_schema, schema_id
@@ -36,7 +36,6 @@ from tidewire.schema.model import EventType, ObjectType
 from tidewire.schema.share_objects import share_name, with_shares
 from tidewire.schema.sharing_rules import SharingRule, parse_sharing_rule, render_sharing_rule
 from tidewire.schema.standard import STANDARD_OBJECTS
-from tidewire.schema.standard.people import PERSON_OBJECTS
 from tidewire.schema.type_json import (
     parse_event,
     parse_fields,
@@ -53,13 +52,15 @@ T = TypeVar("T", ObjectType, EventType)
 
 
 class Types:
-    """The current catalog of one org, and the schema of each kind of event in it, by topic. `limits` bound what
-    may be selected for capture.
+    """The current catalog and settings of one org, and its event schemas by topic.
+
+    `rules` are those of the org's objects. `limits` bound what may be selected for capture.
     """
 
-    def __init__(self, log: EventLog, limits: CaptureLimits = NO_LIMITS) -> None:
+    def __init__(self, log: EventLog, rules: RecordRules, limits: CaptureLimits = NO_LIMITS) -> None:
         self._log = log
         self._limits = limits
+        self.rules = rules
         self.catalog = Catalog(version=0, objects=with_shares(STANDARD_OBJECTS))
         self.schemas: dict[str, EventSchema] = {}
         self.settings = OrgSettings()
@@ -68,8 +69,8 @@ class Types:
         """Read what the org has added to the standard types."""
         self.settings = read_settings(reader)
         objects = {o.name: o for o in STANDARD_OBJECTS}
-        if self.settings.person_accounts:
-            objects |= {o.name: o for o in PERSON_OBJECTS}
+        if self.rules.types.enabled(self.settings):
+            objects |= {o.name: o for o in self.rules.types.optional_objects}
         events: list[EventType] = []
         selection = Selection()
         removed: list[tuple[str, str]] = []
@@ -122,18 +123,18 @@ class Types:
         base: Catalog | None = None,
     ) -> Catalog:
         """Add, replace or remove types, tables included. Returns the new catalog, which becomes current at
-        commit. An object that loses a field is among `objects`, without it. `captured` are the objects on the
-        standard channel, `selection` is all channels. `base` is what an earlier change of the same transaction
-        returned.
+        commit. An object that loses a field is among `objects`, without it. `captured` are the objects on
+        the standard channel, `selection` is all channels. `base` is what an earlier change of the same
+        transaction returned.
         """
         base = base or self.catalog
         removed_objects, removed_events = tuple(removed_objects), tuple(removed_events)
-        standard = {o.name: o for o in (*STANDARD_OBJECTS, *PERSON_OBJECTS)}
-        objects = with_contact_fields(
+        standard = {o.name: o for o in (*STANDARD_OBJECTS, *self.rules.types.optional_objects)}
+        objects = self.rules.types.with_dependents(
             tx, base, tuple(_with_field_ids(tx, o, base.try_object(o.name)) for o in objects)
         )
         events = [_with_field_ids(tx, event, base.try_event(event.name)) for event in events]
-        removed_fields = (*removed_fields, *lost_contact_fields(base, objects))
+        removed_fields = (*removed_fields, *self.rules.types.lost_fields(base, objects))
         for obj in objects:
             create_table(tx, obj)
             if obj.name in standard:
@@ -177,8 +178,8 @@ class Types:
     def rename_object(
         self, tx: Transaction, old: ObjectType, new: ObjectType, others: Iterable[ObjectType], base: Catalog
     ) -> Catalog:
-        """Give an object another name; its records stay where they are. `others` are the objects that refer to it,
-        as they do from now on. Returns the new catalog, like `change`.
+        """Give an object another name; its records stay where they are. `others` are the objects that refer
+        to it, as they do from now on. Returns the new catalog, like `change`.
         """
         for before, after in ((old.name, new.name), (share_name(old.name), share_name(new.name))):
             tx.execute("UPDATE recycle_bin SET entity = ? WHERE entity = ?", (after, before))
@@ -215,8 +216,8 @@ class Types:
         return self.schemas if catalog.version == self.catalog.version else _event_schemas(catalog)
 
     def try_schema(self, name: str) -> EventSchema | None:
-        """The newest schema of an event in any letter case, of change events also those that are not selected, or
-        None.
+        """The newest schema of an event in any letter case, of change events also those that are not
+        selected, or None.
         """
         for topic, schema in self.schemas.items():
             if topic.lower() == name.lower():

@@ -13,35 +13,35 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from tidewire.errors import (
     ExternalIdAmbiguous,
     FieldUnknown,
-    LeadConverted,
-    RecordDeleted,
     RecordNotFound,
     RequiredFieldMissing,
     UndeleteRefused,
 )
 from tidewire.events import Change, UntrackedChange, Value
-from tidewire.records import activities, invitees, persons
-from tidewire.records.activity_plan import ActivityPlan
 from tidewire.records.bin import append_steps, purge, remove_steps
 from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete, plan_undelete, try_plan_delete
 from tidewire.records.checks import KeyChecks, ReferenceWatch
-from tidewire.records.copies import copied_values
-from tidewire.records.derived import compute_derived, default_name
-from tidewire.records.families import make_person, plan_switch
+from tidewire.records.derived import compute_derived, default_name, fit_values
 from tidewire.records.given import (
     ID_NAMES,
     auto_numbers,
     defaults,
-    not_writeable,
     parse_given,
     required_names,
     stamp_names,
 )
 from tidewire.records.large_delete import LargeDelete
 from tidewire.records.numbers import auto_number_key, render_auto_number, take_number, take_record_id
+from tidewire.records.object_rules import RecordRules, WritePlan
 from tidewire.records.references import IsSeen
-from tidewire.records.rules import check_rules, ignored_fields, plan_rivals
-from tidewire.records.table import find_by_value, insert_row, try_read_row, update_row, update_rows
+from tidewire.records.table import (
+    find_by_value,
+    insert_row,
+    read_living,
+    try_read_row,
+    update_row,
+    update_rows,
+)
 from tidewire.records.touched import Touched, TouchedRecords, Written
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.field_types import FieldType
@@ -50,7 +50,9 @@ from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 
 RowRule = Callable[[Transaction, Catalog, Mapping[str, Value], Mapping[str, Value] | None], None]
-"""Raises unless a row, and the row before it if there was one, may stand; for what only a later stage can judge."""
+"""Raises unless a row, and the row before it if there was one, may stand; for what only a later stage can
+judge.
+"""
 
 
 class UnitOfWork:
@@ -62,9 +64,11 @@ class UnitOfWork:
         catalog: Catalog,
         user_id: str,
         now_ms: int,
+        rules: RecordRules,
         row_rules: Mapping[str, RowRule] | None = None,
     ) -> None:
         self.tx = tx
+        self.rules = rules
         self._row_rules = row_rules or {}
         self.catalog = catalog
         self.user_id = user_id
@@ -84,28 +88,20 @@ class UnitOfWork:
             )
         given = self._parse(obj, values, is_create=True)
         row = defaults(obj) | given
-        is_person = make_person(self.tx, self.catalog, obj, given, row)
+        rules = self.rules.rules_of(obj)
+        if rules.complete is not None:
+            rules.complete(self.tx, self.catalog, obj, given, row)
         missing = [name for name in required_names(obj) if row[name] is None]
         if missing:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(missing)}]", fields=missing)
         record_id = row["Id"] = take_record_id(self.tx, obj.key_prefix)
         self._keys.check(obj, given, record_id)
-        check_rules(self.tx, self.catalog, obj, row)
-        if obj.name in self._row_rules:
-            self._row_rules[obj.name](self.tx, self.catalog, row, None)
-        rivals = plan_rivals(self.tx, obj, row)
-        activity = activities.plan_create(self.tx, self.catalog, obj, row)
-        if activity is not None:
-            self._carry_out(activity)
-        elif not is_person:
-            self._insert(obj, row)
+        self._check(obj, row, None)
+        plan = None if rules.plan_create is None else rules.plan_create(self.tx, self.catalog, obj, row)
+        if plan is not None:
+            self._carry_out(plan)
         else:
-            contact = self.catalog.object("Contact")
-            row["PersonContactId"] = take_record_id(self.tx, contact.key_prefix)
             self._insert(obj, row)
-            self._insert(contact, defaults(contact) | persons.contact_values(self.catalog, row))
-        for edit in rivals:
-            self.store(edit.obj, edit.row, edit.values)
         return record_id
 
     def upsert(
@@ -161,44 +157,33 @@ class UnitOfWork:
     def update(self, obj: ObjectType, record_id: str, values: Mapping[str, object]) -> None:
         """Store new values of some fields of a living record."""
         before = self.read(obj, record_id)
-        if obj.name == "Lead" and before.get("IsConverted"):
-            raise LeadConverted("cannot reference converted lead", record_id=record_id)
+        rules = self.rules.rules_of(obj)
+        if rules.check_editable is not None:
+            rules.check_editable(before)
         fresh = self._parse(obj, values, is_create=False)
         nulled = [n for n, v in fresh.items() if v is None and obj.by_name[n.lower()].required]
         if nulled:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(nulled)}]", fields=nulled)
-        ignored = ignored_fields(obj, before)
+        ignored = frozenset() if rules.ignored_fields is None else rules.ignored_fields(before)
         changed = {n: v for n, v in fresh.items() if v != before.get(n) and n not in ignored}
         self._keys.check(obj, changed, str(before["Id"]))
-        check_rules(self.tx, self.catalog, obj, before | changed, before)
-        if obj.name in self._row_rules:
-            self._row_rules[obj.name](self.tx, self.catalog, before | changed, before)
-        rivals = plan_rivals(self.tx, obj, before | changed, before)
-        switch = plan_switch(self.tx, self.catalog, obj, before, changed)
-        if switch is not None:
-            self.store(obj, before, switch.account)
-            self._switch_contact(switch.contact)
-            return
-        if persons.is_person(obj, before):
-            self._update_person(obj, before, changed)
-            return
-        if persons.has_person_accounts(obj):
-            refused = persons.person_only_fields(obj, self.catalog.object("Contact"), changed)
-            if refused:
-                raise not_writeable(refused)
-        activity = activities.plan_update(self.tx, self.catalog, obj, before, changed, self.now_ms)
-        self.store(obj, before, changed | activity.values if activity is not None else changed)
-        for edit in rivals:
-            self.store(edit.obj, edit.row, edit.values)
-        if activity is not None:
-            self._carry_out(activity)
+        self._check(obj, before | changed, before)
+        plan = None
+        if rules.plan_update is not None:
+            plan = rules.plan_update(self.tx, self.catalog, obj, before, changed, self.now_ms)
+        self.store(obj, before, changed if plan is None else changed | plan.values)
+        if plan is not None:
+            self._carry_out(plan)
 
     def delete(self, obj: ObjectType, record_id: str) -> None:
         """Put a living record into the recycle bin, with what goes along. Raises DeleteRestricted."""
         before = self.read(obj, record_id)
-        if obj.name in activities.RELATIONS:
+        rules = self.rules.rules_of(obj)
+        if rules.check_delete is not None:
+            rules.check_delete(before)
+        if rules.extend_delete is not None:
             plan = plan_delete(self.tx, self.catalog, obj, before)
-            self.recycle(invitees.with_relations(self.tx, self.catalog, plan))
+            self.recycle(rules.extend_delete(self.tx, self.catalog, plan))
             return
         few = try_plan_delete(self.tx, self.catalog, obj, before, _MOST_PLANNED)
         if few is not None:
@@ -211,17 +196,24 @@ class UnitOfWork:
 
         Raises RecordNotFound, UndeleteRefused or, if a unique value was taken meanwhile, DuplicateValue.
         """
-        plan = plan_undelete(self.tx, self.catalog, obj, record_id, self.user_id)
+        plan = plan_undelete(
+            self.tx,
+            self.catalog,
+            obj,
+            record_id,
+            self.user_id,
+            lambda each: self.rules.rules_of(each).reset_on_undelete,
+        )
         has_relations = False
         for page in plan.iter_returned():
             self._touched.fetch([edit.record_id for edit in page])
             for edit in page:
                 self.store(edit.obj, edit.row, edit.values)
-                has_relations |= edit.obj.name in activities.RELATIONS
+                has_relations |= self.rules.rules_of(edit.obj).plan_relations is not None
         for edit in plan.iter_relinked():
             self.store(edit.obj, edit.row, edit.values)
         for page in plan.iter_rows() if has_relations else ():
-            self._regroup(page)
+            self._update_related(page)
         remove_steps(self.tx, record_id)
 
     def purge(self, obj: ObjectType, record_id: str) -> None:
@@ -234,8 +226,7 @@ class UnitOfWork:
 
     def read(self, obj: ObjectType, record_id: str) -> dict[str, Value]:
         """A living record. Raises RecordNotFound or RecordDeleted."""
-        row = try_read_row(self.tx, obj, record_id)
-        return living(row, record_id)
+        return read_living(self.tx, obj, record_id)
 
     def store(
         self,
@@ -256,9 +247,7 @@ class UnitOfWork:
             before = dict(before)
         after: dict[str, Value] = before | dict(values) | self._stamps(obj, is_edit=is_edit)
         if not after.get("IsDeleted"):
-            after |= default_name(obj, after)
-            after |= copied_values(self.tx, self.catalog, obj, after, before)
-            after |= compute_derived(obj, after, self.now_ms, before)
+            self._complete(obj, after, before)
         changed = {n: v for n, v in after.items() if v != before.get(n)}
         record_id = str(before["Id"])
         if changed:
@@ -292,7 +281,7 @@ class UnitOfWork:
             self.store(edit.obj, edit.row, edit.values)
         for edit in (*plan.gone[1:], *plan.cleared):
             self.single_out(edit.record_id)
-        self._regroup(plan.gone)
+        self._update_related(plan.gone)
         append_steps(self.tx, plan.gone[0].record_id, plan.steps(), self.now_ms)
 
     def _recycle_many(self, obj: ObjectType, record_id: str) -> None:
@@ -311,8 +300,8 @@ class UnitOfWork:
         for edit in delete.iter_cleared():
             self.store(edit.obj, edit.row, edit.values)
             self.single_out(edit.record_id)
-        for page in delete.iter_gone_of(activities.RELATIONS):
-            self._regroup(page)
+        for page in delete.iter_gone_of(self.rules.entities_with_relations()):
+            self._update_related(page)
         delete.close()
 
     def hush(self, record_id: str) -> None:
@@ -328,7 +317,8 @@ class UnitOfWork:
             touched.never_merge = True
 
     def watch_references(self, watch: ReferenceWatch | None, is_seen: IsSeen | None = None) -> None:
-        """Tell `watch`, if there is one, of every lookup that a create or update sets from now on; it may raise.
+        """Tell `watch`, if there is one, of every lookup that a create or update sets from now on; it may
+        raise.
 
         Lookups given by a key of their target find only records that `is_seen` says yes to.
         """
@@ -340,8 +330,8 @@ class UnitOfWork:
         return self._touched.changes()
 
     def touched(self, entities: Collection[str]) -> Iterator[Written]:
-        """The records of these entities that were written and are not settled yet: the entity, the row as it was
-        when all was settled, and now.
+        """The records of these entities that were written and are not settled yet: the entity, the row as it
+        was when all was settled, and now.
         """
         return self._touched.iter_unsettled(entities)
 
@@ -359,19 +349,41 @@ class UnitOfWork:
         self.watch_references(None)
         self._touched.close()
 
-    def _carry_out(self, plan: ActivityPlan) -> None:
-        for edit in (*plan.gone, *plan.cleared, *plan.edited):
+    def _check(self, obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None) -> None:
+        for check in (*self.rules.rules_of(obj).checks, *self.rules.checks):
+            check(self.tx, self.catalog, obj, row, before)
+        if obj.name in self._row_rules:
+            self._row_rules[obj.name](self.tx, self.catalog, row, before)
+
+    def _carry_out(self, plan: WritePlan) -> None:
+        for edit in (*plan.gone, *plan.cleared, *plan.cascaded):
             self.store(edit.obj, edit.row, edit.values)
             self.single_out(edit.record_id)
         if plan.gone:
-            append_steps(self.tx, plan.bin_root, plan.steps(), self.now_ms)
+            append_steps(self.tx, plan.bin_root, DeletePlan(plan.gone, plan.cleared).steps(), self.now_ms)
         for obj, row in plan.created:
             self._insert(obj, row)
-
-    def _regroup(self, edits: Sequence[RowEdit]) -> None:
-        for edit in activities.plan_regroup(self.tx, self.catalog, edits):
+        for edit in plan.edited:
             self.store(edit.obj, edit.row, edit.values)
-            self.single_out(edit.record_id)
+        for edit in plan.copied:
+            self.store_copies(edit.obj, edit.row, edit.values)
+
+    def _update_related(self, edits: Sequence[RowEdit]) -> None:
+        """Update the records that depend on relations which were deleted or undeleted."""
+        for entity in self.rules.entities_with_relations():
+            relations = [edit for edit in edits if edit.obj.name == entity]
+            plan = self.rules.objects[entity].plan_relations
+            for edit in plan(self.tx, self.catalog, relations) if plan is not None and relations else ():
+                self.store(edit.obj, edit.row, edit.values)
+                self.single_out(edit.record_id)
+
+    def _complete(self, obj: ObjectType, row: dict[str, Value], before: Mapping[str, Value] | None) -> None:
+        """Set the fields of a row that follow from its others and from other records."""
+        rules = self.rules.rules_of(obj)
+        row |= default_name(obj, row)
+        if rules.copied is not None:
+            row |= fit_values(obj, rules.copied(self.tx, self.catalog, obj, row, before))
+        row |= compute_derived(obj, row, self.now_ms, before, rules.derived)
 
     def _insert(self, obj: ObjectType, row: dict[str, Value]) -> None:
         if row.get("OwnerId") is None and "ownerid" in obj.by_name:
@@ -384,33 +396,10 @@ class UnitOfWork:
         for field in auto_numbers(obj):
             number = take_number(self.tx, auto_number_key(obj.name, field.name), field.start_number)
             row[field.name] = render_auto_number(field.display_format or "{0}", number, self.now_ms)
-        row |= default_name(obj, row)
-        row |= copied_values(self.tx, self.catalog, obj, row, None)
-        row |= compute_derived(obj, row, self.now_ms)
+        self._complete(obj, row, None)
         insert_row(self.tx, obj, row)
         record_id = str(row["Id"])
         self._note(obj, record_id, None, row)
-
-    def _update_person(self, obj: ObjectType, before: dict[str, Value], changed: dict[str, Value]) -> None:
-        refused = persons.fixed_fields(obj, changed)
-        if refused:
-            raise not_writeable(refused)
-        after = before | changed
-        if not after.get("LastName"):
-            raise RequiredFieldMissing("Required fields are missing: [LastName]", fields=["LastName"])
-        if obj.name == "Account":
-            changed["Name"] = persons.account_name(after)
-        twin, twin_id = persons.twin_of(self.catalog, obj, before)
-        twin_before = self.read(twin, twin_id)
-        self.store(obj, before, changed)
-        self.store(twin, twin_before, persons.twin_values(self.catalog, obj, after, changed))
-
-    def _switch_contact(self, edit: RowEdit) -> None:
-        """Let a contact join or leave its account. Alone that is told by the account's change."""
-        if len(edit.values) > 1 and any(edit.row.get(n) != v for n, v in edit.values.items() if n != _FLAG):
-            self.store(edit.obj, edit.row, edit.values)
-        else:
-            self.store_copies(edit.obj, edit.row, {_FLAG: edit.values[_FLAG]})
 
     def _rewrite(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> Touched | None:
         """Store values in a row as it stands; returns what is known of the record if it was written before."""
@@ -442,13 +431,3 @@ class UnitOfWork:
 
 _MAX_SHOWN_HOLDERS = 10
 _MOST_PLANNED = 2000  # records that a delete may concern to be planned in memory
-_FLAG = "IsPersonAccount"
-
-
-def living(row: dict[str, Value] | None, record_id: str) -> dict[str, Value]:
-    """The row, if it is there and not in the recycle bin."""
-    if row is None:
-        raise RecordNotFound("The requested resource does not exist", record_id=record_id)
-    if row.get("IsDeleted"):
-        raise RecordDeleted("entity is deleted", record_id=record_id)
-    return row

@@ -18,6 +18,7 @@ from tidewire.capture.stage import CaptureStage
 from tidewire.capture.topic_rules import topic_limit
 from tidewire.clock import Clock
 from tidewire.config import Settings
+from tidewire.crm.rules import RULES
 from tidewire.delivery.allocations import Allocations, find_allocation
 from tidewire.delivery.durable_clients import DurableClients
 from tidewire.delivery.managed_positions import ManagedPositions
@@ -248,7 +249,7 @@ def _open_store(settings: Settings, first_position: int) -> Store:
 async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | None, key_file: Path) -> Core:
     allocation = find_allocation(settings.edition)
     event_log = SqlEventLog()
-    types = Types(event_log, NO_LIMITS if allocation is None else EDITION_LIMITS)
+    types = Types(event_log, RULES, NO_LIMITS if allocation is None else EDITION_LIMITS)
     commits = CommitFeed(asyncio.get_running_loop())
     writer = GroupWriter(store, commits.on_commit)
     held_or_new = _held_or_new(await store.read(try_read_identity), new, settings)

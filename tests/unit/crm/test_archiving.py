@@ -8,7 +8,7 @@ import pytest
 
 from tests.orgs import TestOrg, open_org
 from tests.stores import OpenStore
-from tests.unit.records.activity_org import (
+from tests.unit.crm.activity_org import (
     find,
     make_event,
     make_guest,

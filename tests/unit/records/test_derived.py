@@ -127,61 +127,6 @@ def test_formula_over_a_volatile_one_is_volatile_too() -> None:
     assert refresh_volatile(made(number("A__c", "1")), {}, NOW_MS) == {}
 
 
-def test_opportunity_takes_from_its_stage_what_nobody_set() -> None:
-    opportunity = STANDARD.object("Opportunity")
-    row: dict[str, Value] = {"StageName": "Closed Won", "Amount": 10.0}
-    assert compute_derived(opportunity, row, NOW_MS) == {
-        "IsClosed": True,
-        "IsWon": True,
-        "Probability": 100.0,
-        "ForecastCategoryName": "Closed",
-        "ForecastCategory": "Closed",
-        "ExpectedRevenue": 10.0,
-    }
-    given = compute_derived(
-        opportunity, row | {"Probability": 5.0, "ForecastCategoryName": "Best Case"}, NOW_MS
-    )
-    assert (given["Probability"], given["ExpectedRevenue"]) == (5.0, 0.5)
-    assert given["ForecastCategory"] == "BestCase"
-
-
-def test_opportunity_with_a_new_stage_has_its_probability_unless_set_with_it() -> None:
-    opportunity = STANDARD.object("Opportunity")
-    before: dict[str, Value] = {
-        "StageName": "Prospecting",
-        "Probability": 10.0,
-        "ForecastCategoryName": "Pipeline",
-    }
-    moved = compute_derived(opportunity, before | {"StageName": "Closed Lost"}, NOW_MS, before)
-    assert (moved["Probability"], moved["IsClosed"], moved["IsWon"]) == (0.0, True, False)
-    assert moved["ForecastCategory"] == "Omitted"
-    both = compute_derived(
-        opportunity, before | {"StageName": "Closed Lost", "Probability": 7.0}, NOW_MS, before
-    )
-    assert both["Probability"] == 7.0
-    same = compute_derived(opportunity, before | {"Probability": 7.0}, NOW_MS, before)
-    assert same["Probability"] == 7.0
-    unknown = compute_derived(opportunity, {"StageName": "Ours"}, NOW_MS)
-    assert (unknown["Probability"], unknown["IsClosed"], unknown["ExpectedRevenue"]) == (None, False, None)
-
-
-def test_case_and_task_are_closed_by_their_status() -> None:
-    case, task = STANDARD.object("Case"), STANDARD.object("Task")
-    second_ms = NOW_MS - NOW_MS % 1000
-    assert compute_derived(case, {"Status": "Closed"}, NOW_MS) == {"IsClosed": True, "ClosedDate": second_ms}
-    kept = compute_derived(case, {"Status": "Closed", "ClosedDate": 5}, NOW_MS)
-    assert kept["ClosedDate"] == 5
-    reopened = compute_derived(case, {"Status": "New", "ClosedDate": 5}, NOW_MS)
-    assert reopened == {"IsClosed": False, "ClosedDate": None}
-    done = compute_derived(task, {"Status": "Completed", "Priority": "High"}, NOW_MS)
-    assert done == {"IsClosed": True, "CompletedDateTime": second_ms, "IsHighPriority": True}
-
-
-def test_contract_has_the_code_of_its_status() -> None:
-    contract = STANDARD.object("Contract")
-    assert compute_derived(contract, {"Status": "In Approval Process"}, NOW_MS)["StatusCode"] == "InApproval"
-
-
 def test_person_has_a_joined_name() -> None:
     contact = STANDARD.object("Contact")
     assert compute_derived(contact, {"FirstName": "Ada", "LastName": "L"}, NOW_MS)["Name"] == "Ada L"

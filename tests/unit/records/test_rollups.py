@@ -11,6 +11,7 @@ from tests.stores import OpenStore
 from tests.unit.records.small_org import Org, open_records
 from tidewire.errors import DefinitionInvalid
 from tidewire.events import ChangeType, Value
+from tidewire.records.object_rules import NO_RULES
 from tidewire.records.rollups import affected_parents, check_roll_ups, compute_roll_up
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
@@ -246,7 +247,7 @@ async def test_compute_roll_up_reads_only_this_parent(org: Org) -> None:
     field = ORDER.by_name["total__c"]
     catalog, obj = org.types.catalog, org.obj("Order__c")
     read = [
-        await org.store.read(lambda r, i=i: compute_roll_up(r, catalog, obj, field, i))  # type: ignore[misc]
+        await org.store.read(lambda r, i=i: compute_roll_up(r, catalog, obj, field, i, NO_RULES))  # type: ignore[misc]
         for i in (order, other)
     ]
     assert read == [5.0, 0.0]
@@ -254,12 +255,12 @@ async def test_compute_roll_up_reads_only_this_parent(org: Org) -> None:
 
 def test_affected_parents_are_the_old_and_the_new_master() -> None:
     before: dict[str, Value] = {"Order__c": "a", "Amount__c": 1.0}
-    found = affected_parents(CATALOG, [("Line__c", before, before | {"Order__c": "b"})])
+    found = affected_parents(CATALOG, [("Line__c", before, before | {"Order__c": "b"})], NO_RULES)
     assert list(found) == [("Order__c", "a"), ("Order__c", "b")]
-    amount_only = affected_parents(CATALOG, [("Line__c", before, before | {"Amount__c": 2.0})])
+    amount_only = affected_parents(CATALOG, [("Line__c", before, before | {"Amount__c": 2.0})], NO_RULES)
     assert [f.name for f in amount_only["Order__c", "a"]] == ["Total__c", "Largest__c", "Open__c"]
-    assert affected_parents(CATALOG, [("Line__c", before, before | {"Note__c": "x"})]) == {}
-    assert affected_parents(CATALOG, [("Line__c", None, before | {"IsDeleted": True})]) == {}
+    assert affected_parents(CATALOG, [("Line__c", before, before | {"Note__c": "x"})], NO_RULES) == {}
+    assert affected_parents(CATALOG, [("Line__c", None, before | {"IsDeleted": True})], NO_RULES) == {}
 
 
 @pytest.mark.parametrize(

@@ -39,15 +39,16 @@ def fill_derived(unit: UnitOfWork, entities: Iterable[str]) -> None:
 def _fill(unit: UnitOfWork, obj: ObjectType) -> bool:
     """Whether a record of the object changed."""
     has_changed = False
+    rule = unit.rules.rules_of(obj).derived
     roll_ups = [f for f in obj.fields if f.roll_up is not None]
     for record_id, _ in iter_values(unit.tx, obj, obj.by_name["id"]):
         row = try_read_row(unit.tx, obj, record_id)
         if row is None:
             continue
         values: dict[str, Value] = {
-            f.name: compute_roll_up(unit.tx, unit.catalog, obj, f, record_id) for f in roll_ups
+            f.name: compute_roll_up(unit.tx, unit.catalog, obj, f, record_id, unit.rules) for f in roll_ups
         }
-        values |= compute_derived(obj, row | values, unit.now_ms, row)
+        values |= compute_derived(obj, row | values, unit.now_ms, row, rule)
         changed = {name: value for name, value in values.items() if row.get(name) != value}
         if changed:
             update_row(unit.tx, obj, record_id, changed)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tidewire.crm import persons
 from tidewire.events import Value
 from tidewire.gate.definitions.custom_fields import value_name
 from tidewire.gate.definitions.document import refuse, text_list, text_map
 from tidewire.gate.definitions.plan import Step
-from tidewire.records import persons
 from tidewire.records.conversion import iter_values
 from tidewire.records.table import try_read_row, update_row
 from tidewire.records.work import UnitOfWork

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from tidewire.crm.person_fields import fill_contact_fields
 from tidewire.gate.definitions.custom_fields import (
     check_keys,
     mapping,
@@ -38,7 +39,6 @@ from tidewire.records.conversion import (
     next_column,
 )
 from tidewire.records.numbers import take_number
-from tidewire.records.person_fields import fill_contact_fields
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog

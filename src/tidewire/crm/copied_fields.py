@@ -1,0 +1,268 @@
+"""Fields that a record takes over from the records it refers to, and keeps in step with them.
+
+A campaign member shows its lead's or contact's name and address, a case its contact's telephone. Such a field
+is computed whenever its record is written, and again when the other record changes. It is no change of the
+record that shows it: nobody is told, and nobody has modified it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tidewire.events import Value
+from tidewire.records.conversion import iter_values
+from tidewire.records.derived import fit_values
+from tidewire.records.object_rules import CopiedRule, FlushUnit
+from tidewire.records.table import read_rows, try_read_row
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.model import ObjectType
+from tidewire.storage.store import Transaction
+
+Row = Mapping[str, Value]
+_LINES = ("OpportunityLineItem", "OrderItem", "QuoteLineItem", "ContractLineItem")
+_FISCAL_YEAR = ("FiscalYearStartMonth", "UsesStartDateAsFiscalYearName")
+_CHUNK = 500  # ids in one statement
+_SAME = (
+    "Salutation",
+    "FirstName",
+    "LastName",
+    "Name",
+    "Title",
+    "Email",
+    "Phone",
+    "Fax",
+    "MobilePhone",
+    "DoNotCall",
+    "HasOptedOutOfEmail",
+    "HasOptedOutOfFax",
+    "LeadSource",
+)
+_PLACE = ("Street", "City", "State", "PostalCode", "Country")
+_CASE = {
+    "ContactPhone": "Phone",
+    "ContactMobile": "MobilePhone",
+    "ContactEmail": "Email",
+    "ContactFax": "Fax",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """Whose copies depend on a record: records of `child` that hold its id in `lookup`."""
+
+    child: str
+    lookup: str
+    inputs: tuple[str, ...]
+
+
+def apply_copies(unit: FlushUnit) -> None:
+    """Bring all copies up to date with what a unit of work changed. Called once, after its last statement."""
+    _apply_fiscal_year(unit)
+    for entity, links in _LINKS.items():
+        changed: dict[_Link, list[str]] = {link: [] for link in links}
+        for _, before, after in unit.touched((entity,)):
+            if before is None or after is None:
+                continue
+            for link in links:
+                if any(before.get(n) != after.get(n) for n in link.inputs):
+                    changed[link].append(str(after["Id"]))
+        for link, ids in changed.items():
+            if ids:
+                _refresh(unit, unit.catalog.object(link.child), link.lookup, ids)
+
+
+def _apply_fiscal_year(unit: FlushUnit) -> None:
+    """Put all opportunities into the periods of another fiscal year, if the org has chosen one."""
+    for _, before, after in unit.touched(("Organization",)):
+        if before is None or after is None or all(before.get(n) == after.get(n) for n in _FISCAL_YEAR):
+            continue
+        deals = unit.catalog.object("Opportunity")
+        start = _fiscal_year_start(unit.tx, unit.catalog)
+        for deal_id, close_ms in iter_values(unit.tx, deals, deals.by_name["closedate"]):
+            unit.store_copies(deals, {"Id": deal_id}, _period(close_ms, start))
+
+
+def _refresh(unit: FlushUnit, child: ObjectType, lookup: str, ids: list[str]) -> None:
+    for row in _iter_rows(unit.tx, child, lookup, ids):
+        if child.name == "Contact":  # shows nothing itself, but its memberships show its account's name
+            members = unit.catalog.object("CampaignMember")
+            _refresh(unit, members, "ContactId", [str(row["Id"])])
+            continue
+        values = fit_values(child, COPIED[child.name](unit.tx, unit.catalog, child, row, row))
+        fresh = {name: value for name, value in values.items() if row.get(name) != value}
+        if fresh:
+            unit.store_copies(child, row, fresh)
+
+
+def _iter_rows(tx: Transaction, child: ObjectType, lookup: str, ids: list[str]) -> Iterator[dict[str, Value]]:
+    for start in range(0, len(ids), _CHUNK):
+        yield from read_rows(tx, child, lookup, ids[start : start + _CHUNK])
+
+
+def _read(tx: Transaction, catalog: Catalog, entity: str, record_id: Value) -> Row:
+    row = try_read_row(tx, catalog.object(entity), str(record_id)) if record_id is not None else None
+    return row or {}
+
+
+def _member(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
+) -> dict[str, Value]:
+    # A lead that was converted is shown as the contact that it became.
+    if row.get("ContactId") is not None:
+        person = _read(tx, catalog, "Contact", row["ContactId"])
+        company = _read(tx, catalog, "Account", person.get("AccountId")).get("Name")
+        kind, prefix = "Contact", "Mailing"
+    else:
+        person = _read(tx, catalog, "Lead", row.get("LeadId"))
+        company, kind, prefix = person.get("Company"), "Lead", ""
+    values = _picked(person, _SAME) | {name: person.get(prefix + name) for name in _PLACE}
+    return values | {
+        "CompanyOrAccount": company,
+        "Type": kind,
+        "LeadOrContactId": person.get("Id"),
+        "LeadOrContactOwnerId": person.get("OwnerId"),
+    }
+
+
+def _case(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
+) -> dict[str, Value]:
+    contact = _read(tx, catalog, "Contact", row.get("ContactId"))
+    values = {own: contact.get(other) for own, other in _CASE.items()}
+    if before is None and row.get("AccountId") is None:
+        values["AccountId"] = contact.get("AccountId")
+    return values
+
+
+def _product(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
+) -> dict[str, Value]:
+    product = _read(tx, catalog, "Product2", row.get("Product2Id"))
+    names = ("Name", "ProductCode") if obj.name == "PricebookEntry" else ("ProductCode",)
+    return _picked(product, names)
+
+
+def _quote(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
+) -> dict[str, Value]:
+    return _picked(_read(tx, catalog, "Opportunity", row.get("OpportunityId")), ("AccountId",))
+
+
+def _fiscal_period(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
+) -> dict[str, Value]:
+    close_ms = row.get("CloseDate")
+    if before is not None and before.get("CloseDate") == close_ms and row.get("Fiscal") is not None:
+        return {}
+    return _period(close_ms, _fiscal_year_start(tx, catalog))
+
+
+def _period(close_ms: Value, start: tuple[int, bool]) -> dict[str, Value]:
+    if not isinstance(close_ms, int):
+        return {"FiscalYear": None, "FiscalQuarter": None, "Fiscal": None}
+    year, quarter = fiscal_quarter(close_ms, *start)
+    return {"FiscalYear": year, "FiscalQuarter": quarter, "Fiscal": f"{year} {quarter}"}
+
+
+def fiscal_quarter(day_ms: int, start_month: int, is_named_by_start: bool) -> tuple[int, int]:
+    """The fiscal year and quarter of a day. A year that spans two is named by its end, unless told otherwise."""
+    day = datetime.fromtimestamp(day_ms / 1000, UTC)
+    year = day.year if day.month >= start_month else day.year - 1
+    if start_month > 1 and not is_named_by_start:
+        year += 1
+    return year, (day.month - start_month) % 12 // 3 + 1
+
+
+def _fiscal_year_start(tx: Transaction, catalog: Catalog) -> tuple[int, bool]:
+    organization = catalog.object("Organization")
+    month, by_start = (organization.by_name[name.lower()] for name in _FISCAL_YEAR)
+    # Names come from the catalog; an org has one such row. It waits for nothing, so nothing is hurried for it.
+    rows = tx.execute_past(
+        f"SELECT {month.column}, {by_start.column} FROM {organization.table} LIMIT 1"  # noqa: S608
+    )
+    if not rows or rows[0][0] is None or not 1 <= rows[0][0] <= 12:
+        return 1, False
+    return int(rows[0][0]), bool(rows[0][1])
+
+
+def _picked(row: Row, names: Iterable[str]) -> dict[str, Value]:
+    return {name: row.get(name) for name in names}
+
+
+def _line(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
+) -> dict[str, Value]:
+    """What follows for a line whose other fields are as in `row`; `before` is None for a new one."""
+    values: dict[str, Value] = {} if before is not None else _from_entry(tx, catalog, obj, row)
+    quantity = _number(row.get("Quantity")) or 0.0
+    kept_share = 1 - (_number(row.get("Discount")) or 0.0) / 100
+    price = _number(row.get("UnitPrice"))
+    if _is_priced_by_total(row, before) and quantity and kept_share:
+        price = (_number(row.get("TotalPrice")) or 0.0) / (quantity * kept_share)
+    elif price is None:
+        price = _number(values.get("ListPrice", row.get("ListPrice")))
+    values["UnitPrice"] = price
+    values["Subtotal"] = None if price is None else price * quantity
+    values["TotalPrice"] = None if price is None else price * quantity * kept_share
+    values["AvailableQuantity"] = row.get("Quantity")
+    return values
+
+
+def _is_priced_by_total(row: Row, before: Row | None) -> bool:
+    """Whether somebody set the total and left the price open: only opportunities allow that."""
+    if row.get("TotalPrice") is None:
+        return False
+    if before is None:
+        return row.get("UnitPrice") is None
+    named = ("UnitPrice", "Quantity", "Discount")
+    is_other = any(row.get(name) != before.get(name) for name in named)
+    return row.get("TotalPrice") != before.get("TotalPrice") and not is_other
+
+
+def _from_entry(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) -> dict[str, Value]:
+    entry_id = row.get("PricebookEntryId")
+    entry = try_read_row(tx, catalog.object("PricebookEntry"), str(entry_id)) if entry_id else None
+    if entry is None:
+        return {}
+    values: dict[str, Value] = {
+        "Product2Id": row.get("Product2Id") or entry.get("Product2Id"),
+        "ListPrice": entry.get("UnitPrice"),
+        "ProductCode": entry.get("ProductCode"),
+    }
+    if obj.name == "OpportunityLineItem":
+        deal = try_read_row(tx, catalog.object("Opportunity"), str(row["OpportunityId"])) or {}
+        names = (deal.get("Name"), entry.get("Name"))
+        values["Name"] = " ".join(str(name) for name in names if name) or None
+    return values
+
+
+def _number(value: Value) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+COPIED: dict[str, CopiedRule] = {
+    "CampaignMember": _member,
+    "Case": _case,
+    "PricebookEntry": _product,
+    "Asset": _product,
+    "Quote": _quote,
+    "Opportunity": _fiscal_period,
+    **dict.fromkeys(_LINES, _line),
+}
+_SHOWN_OF_LEAD = (*_SAME, *_PLACE, "Company", "OwnerId")
+_SHOWN_OF_CONTACT = (*_SAME, *("Mailing" + name for name in _PLACE), "AccountId", "OwnerId")
+_LINKS: dict[str, tuple[_Link, ...]] = {
+    "Lead": (_Link("CampaignMember", "LeadId", _SHOWN_OF_LEAD),),
+    "Contact": (
+        _Link("CampaignMember", "ContactId", _SHOWN_OF_CONTACT),
+        _Link("Case", "ContactId", tuple(_CASE.values())),
+    ),
+    "Account": (_Link("Contact", "AccountId", ("Name",)),),
+    "Opportunity": (_Link("Quote", "OpportunityId", ("AccountId",)),),
+    "Product2": (
+        _Link("PricebookEntry", "Product2Id", ("Name", "ProductCode")),
+        _Link("Asset", "Product2Id", ("ProductCode",)),
+    ),
+}

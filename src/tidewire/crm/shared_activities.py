@@ -1,0 +1,276 @@
+"""Shared Activities: an activity with several people, each a relation of their own. Plans only.
+
+Where an org has them on, every contact or lead of an activity, and the record it is about, has a TaskRelation
+or an EventRelation with IsParent. WhoId is the first of the people; if it goes, the next takes its place.
+Where it is off, WhoId and WhatId are all there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tidewire.crm.activity_accounts import find_account, find_account_of
+from tidewire.crm.activity_rows import Row, blank_row, group_by, read_by
+from tidewire.errors import DuplicateValue, FieldsInconsistent, NumberOutOfRange, ReferenceWrongType
+from tidewire.events import Value
+from tidewire.records.cascade import RowEdit
+from tidewire.records.numbers import take_record_id
+from tidewire.records.object_rules import NewRow
+from tidewire.records.settings import read_settings
+from tidewire.schema.catalog import Catalog
+from tidewire.schema.model import ObjectType
+from tidewire.schema.standard.activities import PEOPLE
+from tidewire.storage.store import Transaction
+
+MAX_PEOPLE = 50
+"""How many contacts an activity can have; of leads, only one and no contact beside it."""
+
+RELATION_OF = {"Task": "TaskRelation", "Event": "EventRelation"}
+LINK_OF = {"TaskRelation": "TaskId", "EventRelation": "EventId"}
+
+
+@dataclass(slots=True)
+class Relinked:
+    """What follows for relations from new values of WhoId and WhatId; `values` by the activity's id."""
+
+    values: dict[str, Row] = field(default_factory=dict)
+    gone: list[RowEdit] = field(default_factory=list)
+    edited: list[RowEdit] = field(default_factory=list)
+    created: list[NewRow] = field(default_factory=list)
+
+
+def is_shared(tx: Transaction) -> bool:
+    """Whether the org has Shared Activities on."""
+    # Settings are never among the rows that wait to be inserted, so the store is asked past them.
+    return read_settings(tx.stored).shared_activities
+
+
+def is_related(row: Mapping[str, Value]) -> bool:
+    """Whether an activity names somebody or something."""
+    return row.get("WhoId") is not None or row.get("WhatId") is not None
+
+
+def count_first(row: Mapping[str, Value]) -> Row:
+    """The counts of a new activity."""
+    return {
+        "WhoCount": int(row.get("WhoId") is not None),
+        "WhatCount": int(row.get("WhatId") is not None),
+    }
+
+
+def relate(tx: Transaction, catalog: Catalog, obj: ObjectType, activities: Iterable[Row]) -> list[NewRow]:
+    """The relations of new activities to the records in their WhoId and WhatId."""
+    return [
+        _relation(tx, catalog, obj, activity, str(activity[name]), is_what=name == "WhatId")
+        for activity in activities
+        for name in ("WhoId", "WhatId")
+        if activity.get(name) is not None
+    ]
+
+
+def copy_people(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, source: Row, activities: list[Row]
+) -> list[NewRow]:
+    """The relations of new activities to everybody that an older one, of which they are copies, is related
+    to.
+    """
+    held = [r for r in _read_relations(tx, catalog, obj, [str(source["Id"])]) if is_parent(r)]
+    ids = {str(r["RelationId"]): bool(r.get("IsWhat")) for r in held}
+    ids |= {
+        str(source[name]): name == "WhatId" for name in ("WhoId", "WhatId") if source.get(name) is not None
+    }
+    return [
+        _relation(tx, catalog, obj, activity, relation_id, is_what=is_what)
+        for activity in activities
+        for relation_id, is_what in ids.items()
+    ]
+
+
+def is_parent(relation: Mapping[str, Value]) -> bool:
+    """Whether a relation is to a person or record of the activity, and not only an invitation."""
+    return "TaskId" in relation or bool(relation.get("IsParent"))
+
+
+def relink(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, pairs: Collection[tuple[Row, Row]]
+) -> Relinked:
+    """What new values of WhoId and WhatId mean, each activity before and after.
+
+    A new person replaces the one in WhoId unless it is related already; WhoId set to null passes to the next.
+    """
+    result = Relinked()
+    pairs = [(b, a) for b, a in pairs if any(b.get(n) != a.get(n) for n in ("WhoId", "WhatId"))]
+    held = _read_relations(tx, catalog, obj, [str(before["Id"]) for before, _ in pairs])
+    by_activity = group_by(held, LINK_OF[RELATION_OF[obj.name]])
+    for before, after in pairs:
+        own = by_activity[before["Id"]]
+        values: Row = {}
+        for name, count in (("WhoId", "WhoCount"), ("WhatId", "WhatCount")):
+            is_what = name == "WhatId"
+            peers = [row for row in own if is_parent(row) and bool(row.get("IsWhat")) == is_what]
+            old, new = before.get(name), after.get(name)
+            if old != new and new not in [row["RelationId"] for row in peers]:
+                for row in [row for row in peers if row["RelationId"] == old]:
+                    _let_go(catalog, row, result)
+                    peers.remove(row)
+                if new is not None:
+                    _check_people(catalog, [*(str(row["RelationId"]) for row in peers), str(new)])
+                    _join(tx, catalog, obj, after, str(new), own, result, is_what=is_what)
+                elif peers:
+                    values[name] = peers[0]["RelationId"]
+                values[count] = len(peers) + (new is not None)
+            elif old != new:
+                values[count] = len(peers)
+        result.values[str(before["Id"])] = values
+    return result
+
+
+def plan_parent(
+    tx: Transaction, catalog: Catalog, relation: ObjectType, row: Row, activities: list[Row]
+) -> tuple[list[RowEdit], list[NewRow]]:
+    """What relating a person or record to the first of these activities means, the others being its
+    occurrences.
+
+    `row` is the new relation and completed. Raises FieldsInconsistent, NumberOutOfRange, DuplicateValue or
+    ReferenceWrongType.
+    """
+    relation_id = str(row["RelationId"])
+    is_what = _is_what(catalog, relation_id)
+    row |= {"IsWhat": is_what, "AccountId": find_account_of(tx, catalog, relation_id)}
+    obj = catalog.object("Task" if relation.name == "TaskRelation" else "Event")
+    if obj.name == "Event":
+        row["IsParent"] = True
+        if not row.get("IsInvitee"):
+            row["Status"] = None
+    held = _read_relations(tx, catalog, obj, [str(activity["Id"]) for activity in activities])
+    by_activity = group_by(held, LINK_OF[relation.name])
+    edits: list[RowEdit] = []
+    created: list[NewRow] = [(relation, row)]
+    for activity in activities:
+        own = by_activity[activity["Id"]]
+        same = [r for r in own if r["RelationId"] == relation_id]
+        if same and activity is activities[0]:
+            raise duplicate_relation(same[0])
+        peers = [str(r["RelationId"]) for r in own if is_parent(r) and bool(r.get("IsWhat")) == is_what]
+        name, count = ("WhatId", "WhatCount") if is_what else ("WhoId", "WhoCount")
+        first = activity.get(name)
+        others = list(dict.fromkeys([*peers, *([str(first)] if first is not None else [])]))
+        if activity is activities[0]:
+            _check_room(catalog, others, relation_id, is_what=is_what)
+        elif relation_id in others or (is_what and others):
+            continue
+        elif same:
+            edits.append(RowEdit(relation, same[0], {"IsParent": True}))
+        else:
+            created.append(_relation(tx, catalog, obj, activity, relation_id, is_what=is_what))
+        values: Row = {count: len({*others, relation_id})}
+        if first is None:
+            values[name] = relation_id
+        values["AccountId"] = find_account(tx, catalog, activity | values)
+        edits.append(RowEdit(obj, activity, values))
+    return edits, created
+
+
+def refresh(
+    tx: Transaction,
+    catalog: Catalog,
+    obj: ObjectType,
+    activity: Row,
+    held: list[Row],
+    lost: Collection[Value],
+) -> Row:
+    """What an activity has from its relations after some changed: `held` are those it has now, `lost` the
+    records that it is no longer related to.
+    """
+    values: Row = {}
+    for name, count in (("WhoId", "WhoCount"), ("WhatId", "WhatCount")):
+        peers = [
+            r["RelationId"] for r in held if is_parent(r) and bool(r.get("IsWhat")) == (name == "WhatId")
+        ]
+        first = activity.get(name)
+        if first is None or (first in lost and first not in peers):
+            first = peers[0] if peers else None
+        values[name] = first
+        values[count] = len({*peers, first} - {None})
+    if (values["WhoId"], values["WhatId"]) != (activity.get("WhoId"), activity.get("WhatId")):
+        values["AccountId"] = find_account(tx, catalog, activity | values)
+    return {name: value for name, value in values.items() if activity.get(name) != value}
+
+
+def duplicate_relation(held: Mapping[str, Value]) -> DuplicateValue:
+    """The refusal of a second relation between the same two records."""
+    return DuplicateValue(
+        f"duplicate value found: RelationId duplicates value on record with id: {str(held['Id'])[:15]}",
+        fields=["RelationId"],
+        record_id=held["Id"],
+    )
+
+
+def _read_relations(tx: Transaction, catalog: Catalog, obj: ObjectType, ids: list[str]) -> list[Row]:
+    relation = catalog.object(RELATION_OF[obj.name])
+    return read_by(tx, relation, LINK_OF[relation.name], ids)
+
+
+def _relation(
+    tx: Transaction, catalog: Catalog, obj: ObjectType, activity: Row, relation_id: str, *, is_what: bool
+) -> NewRow:
+    relation = catalog.object(RELATION_OF[obj.name])
+    row = blank_row(relation) | {
+        "Id": take_record_id(tx, relation.key_prefix),
+        LINK_OF[relation.name]: activity["Id"],
+        "RelationId": relation_id,
+        "IsWhat": is_what,
+        "AccountId": find_account_of(tx, catalog, relation_id),
+    }
+    return relation, row | ({"IsParent": True, "Status": None} if obj.name == "Event" else {})
+
+
+def _let_go(catalog: Catalog, row: Row, result: Relinked) -> None:
+    """End a relation; who is also invited stays so."""
+    relation = catalog.object("TaskRelation" if "TaskId" in row else "EventRelation")
+    if row.get("IsInvitee"):
+        result.edited.append(RowEdit(relation, row, {"IsParent": False}))
+    else:
+        result.gone.append(RowEdit(relation, row, {"IsDeleted": True}))
+
+
+def _join(
+    tx: Transaction,
+    catalog: Catalog,
+    obj: ObjectType,
+    activity: Row,
+    relation_id: str,
+    own: list[Row],
+    result: Relinked,
+    *,
+    is_what: bool,
+) -> None:
+    invited = [row for row in own if row["RelationId"] == relation_id]
+    if invited:
+        result.edited.append(RowEdit(catalog.object(RELATION_OF[obj.name]), invited[0], {"IsParent": True}))
+    else:
+        result.created.append(_relation(tx, catalog, obj, activity, relation_id, is_what=is_what))
+
+
+def _is_what(catalog: Catalog, relation_id: str) -> bool:
+    related = catalog.try_object_of_id(relation_id)
+    if related is None or related.name == "User":
+        raise ReferenceWrongType("a user can only be invited", fields=["RelationId"])
+    return related.name not in PEOPLE
+
+
+def _check_room(catalog: Catalog, others: list[str], relation_id: str, *, is_what: bool) -> None:
+    if is_what and others and others != [relation_id]:
+        raise FieldsInconsistent("an activity is about one record only", fields=["RelationId"])
+    if not is_what:
+        _check_people(catalog, [*others, relation_id])
+
+
+def _check_people(catalog: Catalog, people: list[str]) -> None:
+    different = set(people)
+    if len(different) > MAX_PEOPLE:
+        raise NumberOutOfRange(f"an activity has more than {MAX_PEOPLE} contacts", fields=["RelationId"])
+    lead = catalog.object("Lead").key_prefix
+    if len(different) > 1 and any(person.startswith(lead) for person in different):
+        raise FieldsInconsistent("an activity is with contacts or with one lead", fields=["RelationId"])

@@ -1,3 +1,0 @@
-"""Accounts and last days of activities, as on SQLite."""
-
-from tests.unit.records.test_activity_accounts import *  # noqa: F403  # the tests and their fixtures

@@ -1,3 +1,0 @@
-"""Shared Activities, as on SQLite."""
-
-from tests.unit.records.test_shared_activities import *  # noqa: F403  # the tests and their fixtures
