@@ -1,8 +1,8 @@
-"""Whom a user stands for when records are shared: themselves, the people below them, and groups of any kind.
+"""Sharing principals: the user, roles, groups and queues through which a user gains access to records.
 
-A record that is open to somebody is open to everybody above them in the hierarchy of roles too, so a user
-reaches what the people below do. Groups may hold groups; one of type Role, or RoleAndSubordinates, stands
-for the people of the role in RelatedId, and Organization for all.
+With the role hierarchy on, a record that is shared with somebody is shared with everybody above them, so a user also
+has the principals of the people below. Groups may contain groups. A group of type Role or RoleAndSubordinates stands
+for the people in the role that its RelatedId names, and one of type Organization for all users.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class RuleOwners:
-    """Owners: everybody with one of these roles, the members of these groups, and these queues themselves."""
+    """The owners whose records a rule shares: users with these roles, members of these groups, and these queues."""
 
     role_ids: tuple[str, ...] = ()
     group_ids: tuple[str, ...] = ()
@@ -33,16 +33,16 @@ class RuleOwners:
 
 @dataclass(frozen=True, slots=True)
 class AppliedRule:
-    """A sharing rule that opens records to the user; without `owners` it goes by its criteria."""
+    """A sharing rule and whom it applies to. Without `owners` its criteria select the records."""
 
     rule: SharingRule
     owners: RuleOwners | None
-    is_own: bool  # whether it opens them to the user and not only to people below
+    is_own: bool  # it applies to the user, not only to somebody below them
 
 
 @dataclass(frozen=True, slots=True)
 class SharingPrincipals:
-    """Whom one user stands for. The sets that end in `_below` include what only people below are in."""
+    """One user's principals. The tuples that end in `_below` add those of people below the user."""
 
     user_id: str = ""
     role_id: str = ""
@@ -53,11 +53,11 @@ class SharingPrincipals:
     queues_below: tuple[str, ...] = ()
     rules: tuple[AppliedRule, ...] = ()
     child_access: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By role and field, such as `CaseAccessForAccountOwner`: Read or Edit, what owning an account gives."""
+    """By role and field (`CaseAccessForAccountOwner`): Read or Edit, the access that owning an account gives."""
     every_rule: tuple[AppliedRule, ...] = ()
-    """The org's sharing rules in the order of their names, whomever they are for."""
+    """All sharing rules of the org in the order of their names, also those for other users."""
     every_child_access: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """`child_access` of all roles."""
+    """`child_access` for all roles."""
 
 
 NO_PRINCIPALS = SharingPrincipals()
@@ -66,13 +66,13 @@ NO_PRINCIPALS = SharingPrincipals()
 def read_sharing_principals(
     reader: Reader | Transaction, catalog: Catalog, user: Mapping[str, Value]
 ) -> SharingPrincipals:
-    """Whom the user stands for, as of this reader's commit."""
-    roles = _living(reader, catalog, "UserRole")
-    groups = {str(row["Id"]): row for row in _living(reader, catalog, "Group")}
+    """Read the user's principals, as of this reader's commit."""
+    roles = _read_undeleted(reader, catalog, "UserRole")
+    groups = {str(row["Id"]): row for row in _read_undeleted(reader, catalog, "Group")}
     role_id = str(user.get("UserRoleId") or "")
-    below = _below(roles, role_id)
+    below = _roles_below(roles, role_id)
     own = _groups_of(reader, catalog, groups, roles, str(user["Id"]), role_id)
-    above = own | _groups_of_people_below(reader, catalog, groups, roles, below)
+    above = own | _groups_of_subordinates(reader, catalog, groups, roles, below)
     queues = frozenset(g for g, row in groups.items() if row["Type"] == "Queue")
     every_rule = tuple(
         AppliedRule(
@@ -95,12 +95,12 @@ def read_sharing_principals(
     )
 
 
-def _living(reader: Reader | Transaction, catalog: Catalog, entity: str) -> list[dict[str, Value]]:
+def _read_undeleted(reader: Reader | Transaction, catalog: Catalog, entity: str) -> list[dict[str, Value]]:
     return [row for row in read_all_rows(reader, catalog.object(entity)) if not row["IsDeleted"]]
 
 
-def _below(roles: Iterable[Mapping[str, Value]], role_id: str) -> frozenset[str]:
-    """The roles under this one, however far."""
+def _roles_below(roles: Iterable[Mapping[str, Value]], role_id: str) -> frozenset[str]:
+    """Return all roles below this one."""
     children: dict[str, list[str]] = {}
     for row in roles:
         children.setdefault(str(row["ParentRoleId"] or ""), []).append(str(row["Id"]))
@@ -114,8 +114,8 @@ def _below(roles: Iterable[Mapping[str, Value]], role_id: str) -> frozenset[str]
     return frozenset(found)
 
 
-def _and_above(roles: Iterable[Mapping[str, Value]], role_ids: Iterable[str]) -> frozenset[str]:
-    """These roles and those over them."""
+def _with_roles_above(roles: Iterable[Mapping[str, Value]], role_ids: Iterable[str]) -> frozenset[str]:
+    """Return these roles and all roles above them."""
     parents = {str(row["Id"]): str(row["ParentRoleId"] or "") for row in roles}
     found: set[str] = set()
     for each in role_ids:
@@ -133,28 +133,29 @@ def _groups_of(
     user_id: str,
     role_id: str,
 ) -> frozenset[str]:
-    direct = _holding(reader, catalog, [user_id])
-    above = _and_above(roles, [role_id])
+    """Return the groups that the user belongs to, directly, through their role or through other groups."""
+    direct = _groups_with_member(reader, catalog, [user_id])
+    above = _with_roles_above(roles, [role_id])
     for group_id, row in groups.items():
         related = str(row["RelatedId"] or "")
         is_role = row["Type"] == "Role" and related == role_id
         is_under = row["Type"] == "RoleAndSubordinates" and related in above
         if row["Type"] == "Organization" or (role_id and (is_role or is_under)):
             direct.add(group_id)
-    return _enclosing(reader, catalog, direct & groups.keys(), groups)
+    return _with_enclosing_groups(reader, catalog, direct & groups.keys(), groups)
 
 
-def _groups_of_people_below(
+def _groups_of_subordinates(
     reader: Reader | Transaction,
     catalog: Catalog,
     groups: Mapping[str, Mapping[str, Value]],
     roles: list[dict[str, Value]],
     below: frozenset[str],
 ) -> frozenset[str]:
-    """Groups that somebody below is in, unless the group keeps to its members."""
+    """Return the groups of people below, except those that do not grant access to their members' managers."""
     if not below:
         return frozenset()
-    known = _and_above(roles, below)
+    known = _with_roles_above(roles, below)
     direct = {
         group_id
         for group_id, row in groups.items()
@@ -173,12 +174,12 @@ def _groups_of_people_below(
             f" AND u.{users.by_name['userroleid'].column} IN ({', '.join('?' * len(chunk))})"
         )
         direct |= {str(group_id) for (group_id,) in reader.execute(sql, chunk)}
-    enclosing = _enclosing(reader, catalog, direct & groups.keys(), groups)
+    enclosing = _with_enclosing_groups(reader, catalog, direct & groups.keys(), groups)
     return frozenset(g for g in enclosing if groups[g]["DoesIncludeBosses"])
 
 
-def _holding(reader: Reader | Transaction, catalog: Catalog, member_ids: list[str]) -> set[str]:
-    """The groups that one of these is a member of."""
+def _groups_with_member(reader: Reader | Transaction, catalog: Catalog, member_ids: list[str]) -> set[str]:
+    """Return the groups that have one of these as a direct member."""
     members = catalog.object("GroupMember")
     columns = members.by_name
     found: set[str] = set()
@@ -193,17 +194,17 @@ def _holding(reader: Reader | Transaction, catalog: Catalog, member_ids: list[st
     return found
 
 
-def _enclosing(
+def _with_enclosing_groups(
     reader: Reader | Transaction,
     catalog: Catalog,
     group_ids: Iterable[str],
     groups: Mapping[str, Mapping[str, Value]],
 ) -> frozenset[str]:
-    """These groups and all that hold them, however deep."""
+    """Return these groups and all groups that contain them, directly or not."""
     found = set(group_ids)
     pending = sorted(found)
     while pending:
-        fresh = (_holding(reader, catalog, pending) & groups.keys()) - found
+        fresh = (_groups_with_member(reader, catalog, pending) & groups.keys()) - found
         found |= fresh
         pending = sorted(fresh)
     return frozenset(found)
@@ -216,7 +217,7 @@ def _rule_owners(
     roles: list[dict[str, Value]],
     group_id: str,
 ) -> RuleOwners | None:
-    """The owners that a group stands for, groups inside it included."""
+    """Return the owners that a group stands for, nested groups included; None without a group."""
     if not group_id:
         return None
     inside: set[str] = set()
@@ -230,7 +231,7 @@ def _rule_owners(
     role_ids = {str(row["RelatedId"]) for row in of_roles.values()}
     for row in of_roles.values():
         if row["Type"] == "RoleAndSubordinates":
-            role_ids |= _below(roles, str(row["RelatedId"]))
+            role_ids |= _roles_below(roles, str(row["RelatedId"]))
     queue_ids = (group_id,) if group_id in inside and groups[group_id]["Type"] == "Queue" else ()
     return RuleOwners(
         role_ids=tuple(sorted(role_ids)),

@@ -1,6 +1,6 @@
-"""What every run of a batch needs: the batch itself, whose it is, and the ways to end it.
+"""The context of a batch in progress: its job, its owner, and the transitions of its state.
 
-Ending is one transaction, and only for a batch that is still being processed: a job that was aborted meanwhile stays
+Every transition is one transaction that first checks that the batch is still in progress, so an aborted job stays
 aborted.
 """
 
@@ -21,7 +21,7 @@ from tidewire.storage.store import Reader, Transaction
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """One batch that is being processed on behalf of its job's owner."""
+    """One batch that is processed as its job's owner."""
 
     gate: Gate
     clock: Clock
@@ -31,24 +31,24 @@ class BatchContext:
 
     @property
     def call(self) -> Call:
-        """The owner, as the gate knows callers. Bulk changes make no notifications."""
+        """The owner as a caller of the gate. Bulk changes send no push-topic notifications."""
         return Call(self.principal, self.job.request.origin, has_notifications=False)
 
     def check_owner(self, reader: Reader) -> None:
-        """Raise JobInvalid if the owner may no longer do anything."""
+        """Raise JobInvalid if the owner is no longer an active user."""
         user = try_read_row(reader, self.gate.catalog.object("User"), self.principal.user_id)
         if user is None or not user.get("IsActive"):
             raise JobInvalid("The user who made the job is no longer active", reason="InvalidUser")
 
     def require_running(self, tx: Reader) -> Batch:
-        """The batch as it stands. Raises JobStateInvalid if it is not to be processed any more."""
+        """Return the stored batch. Raises JobStateInvalid if it is no longer in progress."""
         batch = store.try_read_batch(tx, self.batch.batch_id)
         if batch is None or batch.state not in (BatchState.IN_PROGRESS, BatchState.UNSPLIT):
             raise JobStateInvalid("The job was ended", job_id=self.job.job_id)
         return batch
 
     async def begin(self) -> None:
-        """Mark the batch as being processed. Raises JobStateInvalid if it is not to be."""
+        """Mark the batch as in progress. Raises JobStateInvalid if it was aborted or has ended."""
 
         def work(tx: Transaction) -> None:
             batch = store.try_read_batch(tx, self.batch.batch_id)
@@ -62,11 +62,11 @@ class BatchContext:
         await self.gate.records.write_plain(work)
 
     async def finish(self) -> None:
-        """Mark the batch, and a job that has no other, as done."""
+        """Mark the batch as completed, and its job too unless clients may add more batches."""
         await self._end(BatchState.COMPLETED, JobState.JOB_COMPLETE, "")
 
     async def fail(self, message: str) -> None:
-        """Mark the batch, and a job that has no other, as failed. What is committed stays."""
+        """Mark the batch as failed, and its job likewise. Committed chunks stay."""
         await self._end(BatchState.FAILED, JobState.FAILED, message)
 
     async def _end(self, batch_state: BatchState, job_state: JobState, message: str) -> None:

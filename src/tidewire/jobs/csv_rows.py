@@ -1,7 +1,7 @@
-"""CSV as bulk jobs carry it: bytes in blocks to rows of text, and rows of text back. Pure.
+"""CSV of bulk jobs: parses blocks of bytes into rows of text, and renders rows. Pure.
 
-A file that cannot be read to its end is refused whole: where a quote is never closed nobody can tell rows apart. The
-size of what is held at once is bounded: fields by the csv module (131,072 characters), lines and rows here.
+A file that does not parse to its end is rejected whole, because after an unclosed quote the rows are unknown. Memory is
+bounded: fields by the csv module (131,072 characters), lines and rows here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_LINE_LENGTH = 4 * MAX_ROW_LENGTH
 
 
 def iter_csv(blocks: Iterable[bytes], delimiter: str, line_ending: str) -> Iterator[CsvRow]:
-    """The rows, the header first; empty lines are none. Without `line_ending` any will do. Raises JobInvalid."""
+    """Yield the rows, header first, without empty lines. An empty `line_ending` accepts any. Raises JobInvalid."""
     lines = _iter_lines(blocks)
     if line_ending:
         lines = _check_ending(lines, line_ending)
@@ -40,7 +40,7 @@ def iter_csv(blocks: Iterable[bytes], delimiter: str, line_ending: str) -> Itera
 
 
 def render_csv(rows: Iterable[Sequence[str]], delimiter: str, line_ending: str) -> bytes:
-    """Rows as CSV with every value quoted."""
+    """Render rows as CSV with every value quoted."""
     out = io.StringIO()
     writer = csv.writer(
         out,
@@ -53,7 +53,7 @@ def render_csv(rows: Iterable[Sequence[str]], delimiter: str, line_ending: str) 
 
 
 def _iter_lines(blocks: Iterable[bytes]) -> Iterator[str]:
-    """Lines with their ends, decoded without ever holding more than a block and a line."""
+    """Yield decoded lines with their endings, holding at most one block and one line."""
     decoder = getincrementaldecoder("utf-8-sig")()
     rest = ""
     try:
@@ -80,7 +80,7 @@ def _checked(line: str) -> str:
 
 
 def _check_ending(lines: Iterator[str], line_ending: str) -> Iterator[str]:
-    """The header shows which line ending the data really has."""
+    """Raise JobInvalid if the header has another line ending than the job declares."""
     first = next(lines, None)
     if first is None:
         return

@@ -1,9 +1,9 @@
-"""Runs a batch that writes: all of it is read once to see whether it makes sense, then written chunk by chunk.
+"""Runs a batch that writes records: validates the whole upload first, then writes it chunk by chunk.
 
-A chunk, at most 200 rows, is one transaction: its records, the events they cause, what became of each row, and how far
-the batch is. So a chunk happens once, whatever is killed when, and an abort takes effect before the next one. A row
-that fails leaves the others of its chunk alone; if the transaction as a whole is refused, its rows are tried one by
-one.
+A chunk (at most 200 rows) is one transaction: its records, the events they cause, the outcome of each row, and the
+batch's progress. So a chunk is written exactly once, whenever the server is killed, and an abort takes effect before
+the next chunk. A row that fails does not affect the others of its chunk; if the whole transaction is rejected, its rows
+are retried one by one.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from tidewire.schema.model import ObjectType
 from tidewire.storage.store import Reader
 
 CHUNK_ROWS = 200
-_SLICE_ROWS = 2_000  # parsed at once, and written before another batch has its turn
+_SLICE_ROWS = 2_000  # rows of one step, after which other batches have their turn
 _SCAN_ROWS = 20_000
 
 
 class IngestRun:
-    """One batch under way. `step` does a bounded piece of it."""
+    """One batch in progress. Each `step` writes a slice of it."""
 
     def __init__(self, context: BatchContext) -> None:
         self._context = context
@@ -60,7 +60,7 @@ class IngestRun:
         self._done = context.batch.rows_done
 
     async def step(self) -> bool:
-        """Do some more; returns whether the batch is done. Raises JobInvalid for a batch that makes no sense."""
+        """Process the next slice; return whether the batch is done. Raises JobInvalid for an invalid upload."""
         context = self._context
         if self._rows is None:
             self._rows = await self._open()
@@ -83,7 +83,7 @@ class IngestRun:
         return True
 
     async def _open(self) -> UploadReader:
-        """Look at the whole upload once, then go to the first row that is not done."""
+        """Validate the whole upload, then return a reader at the first row that is not written yet."""
         context = self._context
         await context.begin()
         obj, readable = await self._check_rights()
@@ -139,7 +139,7 @@ class IngestRun:
     def _checked(
         self, plans: Sequence[Write | Upsert | PlatformError]
     ) -> list[Write | Upsert | PlatformError]:
-        """The plans of a chunk, those refused whose key another one has too."""
+        """Replace upserts that repeat a key of the same chunk by their errors."""
         upserts = [plan for plan in plans if isinstance(plan, Upsert)]
         marked = iter(reject_duplicate_keys(self._context.gate.catalog, upserts))
         return [next(marked) if isinstance(plan, Upsert) else plan for plan in plans]
@@ -157,7 +157,7 @@ class IngestRun:
                 await self._write([plan])
 
     async def _commit(self, plans: Sequence[Write | Upsert | PlatformError]) -> None:
-        """One transaction for these rows."""
+        """Write these rows, their outcomes and the progress in one transaction."""
         gate, call = self._context.gate, self._context.call
         note = self._noting(plans)
         upserts = [plan for plan in plans if isinstance(plan, Upsert)]
@@ -209,10 +209,10 @@ class IngestRun:
 async def open_target(
     gate: Gate, principal: Principal, entity: str, operation: Operation
 ) -> tuple[ObjectType, frozenset[str]]:
-    """The object, with the names of its fields that the user may name. Of an event that is to be published it is an
-    object whose records would be the events.
+    """Return the object that a job writes to, and the names of the fields that the user may use.
 
-    Raises ObjectUnknown, AccessDenied, or OperationUnsupported for what cannot be done with an event.
+    A platform event is returned as an object whose records are the events to publish. Raises ObjectUnknown,
+    AccessDenied, or OperationUnsupported for an operation that events do not have.
     """
     if operation is Operation.INSERT and gate.catalog.try_any_event(entity) is not None:
         try:

@@ -1,6 +1,6 @@
-"""What a bulk job is: one order, with its data in batches. Plain values.
+"""Bulk jobs and their batches as plain values.
 
-A job of the newer API has one batch; one of the older API as many as its client adds.
+A job of Bulk API 2.0 has one batch; a job of the older API has as many as its client adds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_COLUMNS = 5_000
 MAX_ROW_LENGTH = 400_000
 
 NULL_MARK = "#N/A"
-"""What empties a field in CSV, where nothing at all leaves it as it is."""
+"""Clears a field in CSV, where an empty cell leaves it unchanged."""
 
 DELIMITERS = {"BACKQUOTE": "`", "CARET": "^", "COMMA": ",", "PIPE": "|", "SEMICOLON": ";", "TAB": "\t"}
 LINE_ENDINGS = {"LF": "\n", "CRLF": "\r\n"}
@@ -25,7 +25,7 @@ PARENT = "parent"
 
 
 class JobKind(StrEnum):
-    """Which API a job came by, in the words of the API."""
+    """The API that a job was made with, in that API's words."""
 
     INGEST = "V2Ingest"
     QUERY = "V2Query"
@@ -45,17 +45,17 @@ class Operation(StrEnum):
 
     @property
     def is_query(self) -> bool:
-        """Whether it reads."""
+        """Whether the job reads records."""
         return self in (Operation.QUERY, Operation.QUERY_ALL)
 
     @property
     def is_delete(self) -> bool:
-        """Whether rows are ids and nothing else."""
+        """Whether rows contain only ids."""
         return self in (Operation.DELETE, Operation.HARD_DELETE)
 
 
 class JobState(StrEnum):
-    """How far a job is. Closed is the older API's: no more batches, whatever their own states."""
+    """The state of a job. Closed is the older API's: no more batches are accepted."""
 
     OPEN = "Open"
     UPLOAD_COMPLETE = "UploadComplete"
@@ -67,9 +67,7 @@ class JobState(StrEnum):
 
 
 class BatchState(StrEnum):
-    """How far a batch is. The first two are of uploads that nobody has asked to process yet; Unsplit is that of a query
-    which is still to be cut into chunks.
-    """
+    """The state of a batch. The first two precede closing the job; Unsplit waits for PK chunking."""
 
     UPLOADING = "Uploading"
     UPLOADED = "Uploaded"
@@ -87,7 +85,7 @@ WAITING = (BatchState.UNSPLIT, BatchState.QUEUED, BatchState.IN_PROGRESS)
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What was asked for. `entity` has the catalog's spelling; `delimiter` and `line_ending` are words."""
+    """The parameters of a job. `entity` is spelled as in the catalog; `delimiter` and `line_ending` are names."""
 
     kind: JobKind
     operation: Operation
@@ -101,16 +99,16 @@ class JobRequest:
     query: str = ""
     concurrency: str = "Parallel"
     assignment_rule: str = ""
-    namespace: str = ""  # what the caller leaves out of names
-    chunk_rows: int = 0  # of PK chunking, 0 without
+    namespace: str = ""  # the prefix that the caller omits from names
+    chunk_rows: int = 0  # rows per range of PK chunking, 0 without it
     chunk_start: str = ""
     chunk_parent: str = ""
-    spec: tuple[tuple[str, str, str, str], ...] = ()  # how the columns of a file become fields
+    spec: tuple[tuple[str, str, str, str], ...] = ()  # lines of the transformation spec
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as stored. `error` says why it failed, empty if it did not."""
+    """A stored job. `error` is empty unless it failed."""
 
     job_id: str
     number: int
@@ -124,9 +122,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class ResultColumn:
-    """A column of a query's result: its dotted path, the type of its values, and the object that it is of.
+    """A column of a query's result: its dotted path, the type of its values, and the object of its field.
 
-    One of type PARENT is nobody's cell: its values are the type and id of the records that the path leads to.
+    A column of type PARENT has no field: its values are the type and id of the related records.
     """
 
     path: str
@@ -135,13 +133,13 @@ class ResultColumn:
 
     @property
     def is_parent(self) -> bool:
-        """Whether it says which record a relationship leads to."""
+        """Whether it names the related record instead of a field's value."""
         return self.type == PARENT
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch as stored. `rows_done` counts what is committed; `columns` are those of a query's result."""
+    """A stored batch. `rows_done` counts committed rows; `columns` are those of a query's result."""
 
     batch_id: str
     job_id: str
@@ -159,7 +157,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one row. `code` is that of an error of ours, empty if all went well."""
+    """The outcome of one row. `code` is an error code of `tidewire.errors`, empty on success."""
 
     record_id: str
     is_new: bool = False
@@ -169,7 +167,7 @@ class Outcome:
 
     @property
     def error_class(self) -> type[PlatformError]:
-        """The class of the error that `code` names."""
+        """The error class of `code`."""
         return _CLASSES[self.code]
 
 
@@ -177,7 +175,7 @@ _CLASSES = {leaf.code: leaf for leaf in leaf_errors()}
 
 
 def outcome_of(error: PlatformError, record_id: str = "") -> Outcome:
-    """The outcome of a row that failed."""
+    """Return the outcome of a failed row."""
     named = error.details.get("fields")
     fields = tuple(str(name) for name in named) if isinstance(named, list | tuple | set | frozenset) else ()
     return Outcome(record_id, False, error.code, error.message, fields)

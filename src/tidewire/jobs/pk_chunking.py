@@ -1,7 +1,7 @@
-"""PK chunking: a query of the older API is cut into many, each over a range of ids, and each a batch of its own.
+"""PK chunking: splits a query of the older API into many, each over a range of ids and each a batch.
 
-The batch that brought the query is never processed itself. Its ranges are queued, and it is marked, in one transaction,
-so that a server killed anywhere has either done both or will do both.
+The batch with the original query is not processed itself. Its ranges are queued and it is marked NotProcessed in one
+transaction, so a crash leaves either both or neither.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEY = "Id"
 
 
 class ChunkingRun:
-    """One batch to be cut. `step` does all of it."""
+    """One query batch to split. A single `step` does all of it."""
 
     def __init__(self, context: BatchContext, soql: str) -> None:
         self._context = context
@@ -61,7 +61,7 @@ class ChunkingRun:
         return True
 
     def _key(self, bound: BoundQuery, walked: BoundQuery) -> str:
-        """The field that the ranges are of: the id, or for shares what leads to the record that they open."""
+        """Return the field that ranges apply to: the id, or for a share object its lookup to the shared record."""
         if walked.entity.name == bound.entity.name:
             return _KEY
         parent = walked.entity.name
@@ -73,12 +73,13 @@ class ChunkingRun:
         return found
 
     def _iter_parts(self, query: Query, key: str, prefix: str, ids: RowIds) -> Iterator[Query]:
-        """The query over each range. The last one has no end, so that records made meanwhile are in it."""
+        """Yield the query for each range. The last range is open-ended, so that it includes new records."""
         request = self._context.job.request
         start = try_normalise_id(request.chunk_start or prefix + _FIRST_ID)
         if start is None or not start.startswith(prefix):
             raise JobInvalid(
-                f"startRow is no id of {prefix}: {request.chunk_start[:18]}", reason="InvalidBatch"
+                f"startRow must be an id that begins with {prefix}: {request.chunk_start[:18]}",
+                reason="InvalidBatch",
             )
         first = _count_before(ids, start)
         size = request.chunk_rows
@@ -112,7 +113,7 @@ def _compare(key: str, operator: Operator, record_id: str) -> Comparison:
 
 
 def _count_before(ids: RowIds, start: str) -> int:
-    """How many of the ids, which rise, are below this one."""
+    """Count the ids below `start`; they are sorted."""
     low, high = 0, len(ids)
     while low < high:
         middle = (low + high) // 2

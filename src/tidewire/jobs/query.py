@@ -1,7 +1,7 @@
-"""Runs a batch that reads: the ids of all records first, then their values page by page into the result.
+"""Runs a query batch: reads the ids of all records first, then their values page by page into the result.
 
-Each page is bound and read anew, by what the job's owner may see by then. A batch that was interrupted begins again.
-A cell is kept as the store has it; how it looks in CSV, JSON or XML is decided when it is fetched.
+The query is bound again for every page, so each page follows the owner's current rights. An interrupted batch starts
+over. Cells are kept as stored values; CSV, JSON or XML is rendered when a client fetches the result.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LONG_TYPES = frozenset(kind.name for kind in LONG_TEXT_TYPES)
 
 
 class QueryRun:
-    """One batch under way. `step` does a bounded piece of it."""
+    """One query batch in progress. Each `step` reads a page."""
 
     def __init__(self, context: BatchContext, soql: str) -> None:
         self._context = context
@@ -48,7 +48,7 @@ class QueryRun:
         self._read = 0
 
     async def step(self) -> bool:
-        """Do some more; returns whether the batch is done. Raises what binding a query raises, and JobInvalid."""
+        """Read the next page; return whether the batch is done. Raises what binding raises, and JobInvalid."""
         context = self._context
         if self._ids is None:
             await self._open()
@@ -97,7 +97,7 @@ class QueryRun:
         await records.write_plain(lambda tx: store.set_columns(tx, context.batch.batch_id, shown))
 
     def _shown(self, columns: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
-        """The columns under the names that the job's owner uses."""
+        """Return the columns under the names that the job's owner uses, without the namespace."""
         context = self._context
         namespace = try_namespace(context.gate.catalog, context.job.request.namespace)
         if namespace is None:
@@ -125,7 +125,7 @@ class QueryRun:
 
 
 def check_query(soql: str) -> None:
-    """Raise JobInvalid for a query of a kind that jobs do not run, SoqlSyntaxError for none."""
+    """Raise JobInvalid for a query that bulk jobs do not support, SoqlSyntaxError for an invalid one."""
     query = parse_query(soql)
     if query.offset is not None:
         raise _unsupported("OFFSET is not supported in Bulk Query")
@@ -134,14 +134,14 @@ def check_query(soql: str) -> None:
 
 
 def result_columns(bound: BoundQuery) -> tuple[ResultColumn, ...]:
-    """The columns of a query's result, those of parents last. Raises JobInvalid for what a flat row cannot hold."""
+    """Return the columns of a query's result, parents last. Raises JobInvalid if a flat row cannot hold it."""
     if bound.is_count or bound.aggregate is not None:
         raise _unsupported("Aggregate functions and GROUP BY are not supported in Bulk Query")
     return tuple(sorted(_iter_columns(bound.select, bound.entity, ""), key=lambda column: column.is_parent))
 
 
 def iter_cells(columns: Sequence[ResultColumn], bound: BoundQuery, row: Record) -> Iterator[Cell]:
-    """The record's id, then the values of the columns, null where a lookup leads nowhere."""
+    """Yield the record's id, then the values of the columns; null behind an empty lookup."""
     yield row.get("Id")
     for column in columns:
         yield _cell(bound.select, bound.entity, row, column.path.split("."))
@@ -171,7 +171,7 @@ def _iter_columns(select: Sequence[Selected], entity: ObjectType, prefix: str) -
 
 
 def _parent_columns(parent: SelectedParent, prefix: str) -> Iterator[ResultColumn]:
-    """What is read of a parent whatever its type: a queue has no user name, but a user in its place does."""
+    """Yield the columns of a parent of any of its types: an owner may be a user with an email, or a queue without."""
     seen: set[str] = set()
     for branch in sorted(parent.branches, key=lambda each: len(each.select), reverse=True):
         for column in _iter_columns(branch.select, branch.entity, prefix):

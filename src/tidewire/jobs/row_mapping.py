@@ -1,7 +1,7 @@
-"""From a row to a write: what the columns of a job are called, and what their values mean. Pure.
+"""Maps the rows of an upload to writes: binds column names to fields and converts cell texts. Pure.
 
-Nothing in a column leaves its field as it is; `#N/A` empties it. A column `Account.Number__c` names the record that
-a lookup points at by a key of its own, `Lead:Who.Number__c` says of which type it is.
+An empty cell leaves its field unchanged; `#N/A` clears it. A column `Account.Number__c` sets a lookup by an external id
+of the target; `Lead:Who.Number__c` also names the target's type.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLAGS = {"1": "true", "0": "false", "yes": "true", "no": "false"}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field, or with `key` a relationship whose target, perhaps of type `target`, is known by that field."""
+    """A field; or with `key` a relationship whose target (of type `target`, if given) is found by that field."""
 
     name: str
     field: Field
@@ -36,7 +36,7 @@ class Column:
     target: str = ""
 
     def put(self, values: Values, text: str) -> None:
-        """Add what the cell says to a record's values."""
+        """Add a cell to a record's values."""
         if not text:
             return
         if text == NULL_MARK:
@@ -51,7 +51,7 @@ class Column:
 def bind_columns(
     header: Sequence[str], obj: ObjectType, catalog: Catalog, readable: Collection[str]
 ) -> tuple[Column, ...]:
-    """The columns that a header names. Raises JobInvalid for one that the owner of the job cannot know."""
+    """Bind a CSV header. Raises JobInvalid for a field that does not exist or that the job's owner cannot read."""
     columns: list[Column] = []
     for raw in header:
         name = raw.strip()
@@ -65,7 +65,7 @@ def bind_columns(
 
 
 def check_names(rows: Iterable[Values], obj: ObjectType, readable: Collection[str]) -> None:
-    """Raise JobInvalid if a record of JSON or XML has a field that the owner of the job cannot know."""
+    """Raise JobInvalid if a JSON or XML record has a field that the job's owner cannot read."""
     known: set[str] = set()
     for row in rows:
         for name in row.keys() - known:
@@ -85,7 +85,7 @@ def check_operation(request: JobRequest, names: Sequence[str]) -> None:
 
 
 def values_of(columns: Sequence[Column], row: CsvRow) -> Values | PlatformError:
-    """A row's values by name."""
+    """Return a CSV row's values by field name, or the error of a row with the wrong number of cells."""
     if len(row) != len(columns):
         return BodyMalformed(f"The row has {len(row)} values for {len(columns)} columns")
     values: Values = {}
@@ -95,7 +95,7 @@ def values_of(columns: Sequence[Column], row: CsvRow) -> Values | PlatformError:
 
 
 def plan_write(request: JobRequest, values: Mapping[str, object]) -> Write | Upsert | PlatformError:
-    """What is to be done with one record."""
+    """Return the write for one record, or the error of a record without an id."""
     match request.operation:
         case Operation.INSERT:
             return Write(request.entity, None, values)
@@ -113,7 +113,7 @@ def plan_write(request: JobRequest, values: Mapping[str, object]) -> Write | Ups
 
 
 def typed(field: Field, text: str) -> str:
-    """A text in the form that its field takes: truths, dates and moments are spelled in more ways than one."""
+    """Normalise a cell's text for its field: checkboxes, dates and datetimes have several accepted spellings."""
     if field.type is FieldType.CHECKBOX:
         lowered = text.strip().lower()
         return _FLAGS.get(lowered, lowered)
@@ -128,7 +128,7 @@ def typed(field: Field, text: str) -> str:
 
 
 def typed_values(obj: ObjectType, values: Values) -> Values:
-    """A record of JSON or XML with its texts in the form that fields take."""
+    """Normalise the texts of a JSON or XML record for their fields."""
     out: Values = {}
     for name, raw in values.items():
         field = obj.try_field(name)

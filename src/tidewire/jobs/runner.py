@@ -1,8 +1,11 @@
-"""The one runner of an org's jobs: takes batches up as they queue and does a piece of each in turn.
+"""The job runner of an org: picks up queued batches and processes them round-robin, one step at a time.
 
-Between two pieces the loop is free, and every chunk is a transaction like any other, so calls of clients are not held
-up by a large job, and a small job not by a large one. Nothing here is durable: after a restart the runner finds what is
-queued or half done in the database.
+Fairness. A step is short, and between steps the loop is free. Every chunk is an ordinary transaction in the writer's
+queue, so client calls do not wait for a large job, and a small job does not wait for a large one.
+
+Durability. The runner keeps nothing of its own. A batch's state and progress are in the database and change in the same
+transactions as the records, so after a crash, or after any storage error, the runner drops what it holds in memory and
+reads again what is queued or in progress.
 """
 
 from __future__ import annotations
@@ -34,72 +37,82 @@ from tidewire.storage.store import Reader
 from tidewire.telemetry import counters
 
 log = logging.getLogger(__name__)
-_MAX_OPEN = 8
+_MAX_OPEN = 8  # batches in progress at once; each holds up to a slice of parsed rows in memory
 _RETRY_S = 1.0
-_MAX_ERROR_LENGTH = 2_000
+_MAX_ERROR_LENGTH = 2_000  # of a message in the job's `errorMessage`
 
 
 class _Run(Protocol):
     async def step(self) -> bool:
-        """Do some more; returns whether the batch is done."""
+        """Process the next piece; return whether the batch is done."""
 
 
 class JobRunner:
-    """Lives on the core's loop."""
+    """Processes one org's batches, on the core's loop."""
 
     def __init__(self, gate: Gate, clock: Clock, org_id: str) -> None:
         self._gate = gate
         self._clock = clock
         self._org_id = org_id
         self._runs: dict[str, tuple[BatchContext, _Run]] = {}
+        # Two events, because they answer different questions: is there a reason to look at the queue (set by `wake`),
+        # and has everything been processed (waited for by `wait_idle`).
         self._awake = asyncio.Event()
         self._idle = asyncio.Event()
 
     @property
     def is_busy(self) -> bool:
-        """Whether there may be something left to do."""
+        """Whether batches may be queued or in progress."""
         return not self._idle.is_set()
 
     async def wait_idle(self) -> None:
-        """Return once nothing is left to do."""
+        """Wait until no batch is queued or in progress."""
         await self._idle.wait()
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Look at the queue again. Called after the commit that queues a batch."""
+        # `_idle` first: a caller that queues a batch and then waits for idle must not see the old state.
         self._idle.clear()
         self._awake.set()
 
     async def run_forever(self) -> None:
-        """Process what is there and what comes, until cancelled or until the store takes no more writes."""
+        """Process batches as they are queued. Returns only if the store fails for good; ends by being cancelled."""
         try:
             while True:
                 try:
                     await self._run_pending()
                 except StorageError as error:
+                    # What the runs hold in memory may be ahead of the database now (a chunk whose commit failed). They
+                    # are dropped, and each batch is opened again at its stored position.
                     log.warning("jobs.run_interrupted", extra={"code": error.code})
                     self._runs.clear()
                     if not error.retryable:
-                        return
+                        return  # the writer has stopped; after a restart the batches continue
                     await asyncio.sleep(_RETRY_S)
                     continue
+                # No `await` between this test and `_idle.set()`, so no `wake` can get lost in between.
                 if not self._awake.is_set():
                     self._idle.set()
                     await self._awake.wait()
         finally:
-            self._idle.set()
+            self._idle.set()  # nobody may wait for a runner that has ended
 
     async def _run_pending(self) -> None:
         """Process everything that is queued, then return. Raises StorageError."""
         while True:
+            # Cleared before the queue is read: a batch that is queued during the read sets it again.
             self._awake.clear()
-            await self._take_up()
+            await self._open_waiting()
             if not self._runs:
                 return
+            # One step of each batch per round. The queue is read again after every round, so that a new job starts
+            # while older ones are in progress.
             for batch_id, (context, run) in tuple(self._runs.items()):
                 if await self._step(context, run):
                     del self._runs[batch_id]
 
-    async def _take_up(self) -> None:
+    async def _open_waiting(self) -> None:
+        """Open waiting batches, the oldest first, one per job, as far as there is room."""
         waiting = await self._gate.records.read(lambda reader: store.read_waiting(reader, _MAX_OPEN))
         for batch in waiting:
             if batch.batch_id not in self._runs and len(self._runs) < _MAX_OPEN:
@@ -107,6 +120,7 @@ class JobRunner:
                 self._runs[batch.batch_id] = started
 
     def _start(self, reader: Reader, batch: Batch) -> tuple[BatchContext, _Run]:
+        """Choose what processes a batch: rows to write, a query to split into chunks, or a query to run."""
         job = store.try_read_job(reader, batch.job_id)
         if job is None:
             raise InternalError(f"batch {batch.batch_id} has no job")
@@ -121,30 +135,33 @@ class JobRunner:
         return context, ChunkingRun(context, soql) if is_whole else QueryRun(context, soql)
 
     def _owner(self, reader: Reader, job: Job) -> Principal:
+        # A job runs with the rights of the user who made it, whoever closed it. There is no login session behind it.
         user = try_read_row(reader, self._gate.catalog.object("User"), job.user_id)
         username = "" if user is None else str(user.get("Username") or "")
         return Principal(self._org_id, job.user_id, username, "")
 
     async def _step(self, context: BatchContext, run: _Run) -> bool:
-        """One piece of a batch; returns whether it is over, however it ended."""
+        """Process one piece of a batch; return whether the batch is over, whether it succeeded or not."""
         try:
             return await run.step()
         except StorageError:
-            raise
+            raise  # not the batch's fault: it stays in progress and is opened again
         except JobStateInvalid:
-            return True
+            return True  # aborted or deleted meanwhile; its state in the database is final
         except JobInvalid as error:
             message = f"{error.details.get('reason', 'InvalidBatch')} : {error.message}"
         except RequestError as error:
             what = "Failed to process query: " if context.job.request.operation.is_query else ""
             message = f"InvalidBatch : {what}{error.message}"
         except Exception:
+            # A bug must fail one batch, not stop the jobs of the whole org.
             log.exception("jobs.batch_failed", extra={"batch": context.batch.batch_id})
             message = "InternalServerError : An unexpected error occurred"
         counters["jobs.batches_failed"] += 1
         try:
             await context.fail(message[:_MAX_ERROR_LENGTH])
         except JobStateInvalid:
+            # Aborted between the failure and this write: the abort wins.
             log.info("jobs.batch_ended_before", extra={"batch": context.batch.batch_id})
         return True
 

@@ -1,10 +1,11 @@
-"""Transformation specs: how the columns of a foreign CSV file become fields. Pure.
+"""Transformation specs: map the columns of a foreign CSV file to fields. Pure.
 
-A spec has a line for each field: the column it comes from, what stands in for an empty cell, and a hint. The hint is a
-Java date format for days and moments, and for checkboxes a pattern of what is true. Columns that no line names are
-left out. A person's whole name becomes first and last name.
+A spec has a line for each field: its source column, a default for empty cells, and a hint. The hint is a Java date
+format for dates and datetimes, and for checkboxes a pattern of the words that mean true. Columns without a line are
+omitted. A person's full name is split into first and last name.
 
-Patterns are the client's, so they are held to alternatives of plain words: others could be made to take for ever.
+Clients supply the patterns, so only alternatives of plain words are accepted: other regular expressions could take
+exponential time.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _LAST_SHORT_YEAR = 39  # of this century; `40` was 1940
 
 
 def parse_spec(rows: Iterable[CsvRow]) -> tuple[SpecLine, ...]:
-    """The lines of a spec. Raises JobInvalid."""
+    """Parse the lines of a spec. Raises JobInvalid."""
     lines: list[SpecLine] = []
     for place, row in enumerate(rows):
         cells = [cell.strip() for cell in row]
@@ -56,16 +57,18 @@ def parse_spec(rows: Iterable[CsvRow]) -> tuple[SpecLine, ...]:
             raise _invalid(f"line {place + 1} must name a field and have four columns")
         field, column, value, hint = cells
         if len(hint) > _MAX_HINT or len(lines) >= MAX_COLUMNS:
-            raise _invalid(f"line {place + 1} is more than a spec may hold")
+            raise _invalid(
+                f"line {place + 1} exceeds the limit of {_MAX_HINT} characters or {MAX_COLUMNS} fields"
+            )
         lines.append((field, column, value, hint))
     if not lines:
-        raise _invalid("It names no field")
+        raise _invalid("it has no field")
     return tuple(lines)
 
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """Where the cells of one line come from; no `place` is no column."""
+    """The source of one line's cells. A negative `place` means that no column is named."""
 
     place: int
     default: str
@@ -73,7 +76,7 @@ class _Taken:
 
 
 class Transform:
-    """Turns rows of a file into rows under `header`. Raises JobInvalid for a column that the file does not have."""
+    """Converts rows of a file to rows under `header`. Raises JobInvalid for a column that the file lacks."""
 
     def __init__(self, spec: Sequence[SpecLine], obj: ObjectType, given: Sequence[str]) -> None:
         places = {name.strip().lower(): place for place, name in enumerate(given)}
@@ -93,7 +96,7 @@ class Transform:
             self._taken.append(_Taken(place, default, _reader_of(kind, hint)))
 
     def row(self, cells: Sequence[str]) -> CsvRow:
-        """A row of the file as one under `header`; what cannot be read stays as it is, for whoever refuses it."""
+        """Convert a row. A cell that does not match its hint stays as it is, and fails when it is written."""
         out: CsvRow = []
         for taken in self._taken:
             text = cells[taken.place] if 0 <= taken.place < len(cells) else ""
@@ -141,7 +144,7 @@ def _date_reader(hint: str, *, is_day: bool) -> Callable[[str], list[str]]:
 
 
 def _render(parts: dict[str, str | None], *, is_day: bool) -> str:
-    """A day or a moment in the API's own form; empty if a part is missing or no month."""
+    """Render a date or datetime in the API's form; empty if a part is missing or the month is unknown."""
     year, month, day = parts.get("y"), parts.get("M"), parts.get("d")
     if year is None or month is None or day is None:
         return ""
@@ -164,7 +167,7 @@ def _render(parts: dict[str, str | None], *, is_day: bool) -> str:
 
 
 def _split_name(text: str) -> list[str]:
-    """Last and first name: `Cat, Tom` and `Tom Cat` are the same person."""
+    """Split a name into last and first: `Cat, Tom` and `Tom Cat` are the same person."""
     last, comma, first = text.partition(",")
     if not comma:
         first, _, last = text.strip().rpartition(" ")

@@ -1,6 +1,6 @@
-"""What was uploaded, row by row: CSV as rows of text under a header, JSON and XML as records. No I/O of its own.
+"""Reads uploads row by row: CSV as rows of text under a header, JSON and XML as records.
 
-JSON and XML come only in batches of the older API, which are small enough to be parsed at once.
+JSON and XML exist only in batches of the older API, which are small enough to parse at once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MAX_LENGTH = 4 << 20  # characters of the rows read at once; JSON and XML recor
 
 
 class UploadReader:
-    """Reads on whichever thread asks for rows; `take` is given the reader to use."""
+    """Reads the rows of a stored upload, a bounded number per read transaction, on the caller's thread."""
 
     def __init__(self, request: JobRequest, batch_id: str) -> None:
         self._reader: Reader | None = None
         self._rows: Iterator[InputRow] = iter_input(request, store.iter_parts(self._current, batch_id))
 
     def take(self, reader: Reader, count: int) -> list[InputRow]:
-        """The next rows, at most `count`, and fewer where they are long; none after the last. Raises JobInvalid."""
+        """Return the next rows, at most `count` and fewer if they are long; none at the end. Raises JobInvalid."""
         self._reader = reader
         taken: list[InputRow] = []
         length = 0
@@ -53,10 +53,7 @@ class UploadReader:
 
 
 def iter_input(request: JobRequest, blocks: Iterable[bytes]) -> Iterator[InputRow]:
-    """The rows of an upload; the first one of CSV is its header. Reads nothing before it is asked for a row.
-
-    Raises JobInvalid.
-    """
+    """Yield the rows of an upload, for CSV the header first. Reads nothing in advance. Raises JobInvalid."""
     rows: Iterable[InputRow]
     if request.content_type == "CSV":
         # The older API has no such setting: its clients send either ending.
@@ -72,7 +69,7 @@ def iter_input(request: JobRequest, blocks: Iterable[bytes]) -> Iterator[InputRo
 
 
 def parse_json_rows(data: bytes) -> list[Values]:
-    """The records of a JSON batch."""
+    """Parse the records of a JSON batch."""
     try:
         records = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -83,7 +80,7 @@ def parse_json_rows(data: bytes) -> list[Values]:
 
 
 def parse_xml_rows(data: bytes) -> list[Values]:
-    """The records of an XML batch: a nil element empties its field, an empty one says nothing."""
+    """Parse the records of an XML batch. A nil element clears its field, an empty one leaves it unchanged."""
     try:
         root = parse_tree(data, max_depth=_MAX_DEPTH, max_elements=_MAX_ELEMENTS)
     except (BodyMalformed, BodyTooLarge) as error:
