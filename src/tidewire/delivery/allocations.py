@@ -9,6 +9,7 @@ that no delivery waits for a disk.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from tidewire.delivery.usage_metrics import (
 )
 from tidewire.errors import ConfigInvalid, LimitExceeded
 from tidewire.events import CommittedBatch, Family
+from tidewire.gate.publish_quota import Charge
 from tidewire.names import parse_channel
 from tidewire.records.service import RecordService
 from tidewire.storage.store import Reader, Transaction
@@ -102,7 +104,7 @@ class _Client:
 
 
 class Allocations:
-    """One org's. All calls belong on the loop.
+    """One org's. All calls belong on the loop, except where they say otherwise.
 
     Whatever the edition, there are at most `max_sessions` Bayeux sessions, and `max_sessions_per_user` of one user.
     """
@@ -124,7 +126,10 @@ class Allocations:
         self._clients: dict[str, _Client] = {}
         self._by_hour: Counter[tuple[int, bool, int]] = Counter()
         self._unsaved: set[tuple[int, bool, int]] = set()
-        self._publishing = 0  # events that were admitted and are not yet counted
+        self._charging = (
+            threading.Lock()
+        )  # REST on the loop and shared transactions on the writer thread publish
+        self._charged: dict[int, int] = {}  # published events by hour, including those not committed yet
         self._told_hour = -1  # in which the metrics were brought up to date last
         self.delivered: Counter[Family] = Counter()  # since the org was opened
 
@@ -272,23 +277,24 @@ class Allocations:
         counts = [(at, kind, count) for (at, _, kind), count in self._by_hour.items()]
         return sum_hours(counts, self._hour())
 
-    def admit_published(self, wanted: int) -> int:
-        """How many of these events may be published now; call `settle_published` with the answer afterwards."""
-        limits = self.limits
-        if limits is not None:
-            room = limits.published_events - self.published_events() - self._publishing
-            wanted = max(0, min(wanted, room))
-        self._publishing += wanted
-        return wanted
+    def reserve(self, wanted: int) -> Charge:
+        """Charge up to `wanted` published events to the current hour. Safe on any thread."""
+        hour, limits = self._hour(), self.limits
+        with self._charging:
+            charged = self._charged.get(hour)
+            if charged is None:
+                # The first in this hour: go on from what was counted before a restart.
+                charged = self._by_hour.get((hour, True, PUBLISHED_EVENTS), 0)
+                self._charged = {h: n for h, n in self._charged.items() if h > hour - _DAY_HOURS}
+            if limits is not None:
+                wanted = max(0, min(wanted, limits.published_events - charged))
+            self._charged[hour] = charged + wanted
+        return Charge(hour, wanted)
 
-    def can_publish(self) -> bool:
-        """Whether one more event may be published now. May be asked from any thread."""
-        limits = self.limits
-        return limits is None or self.published_events() + self._publishing < limits.published_events
-
-    def settle_published(self, admitted: int) -> None:
-        """What was admitted is in the log, and counted, or will never be."""
-        self._publishing -= admitted
+    def release(self, charge: Charge) -> None:
+        """Give back events that were not published. Safe on any thread."""
+        with self._charging:
+            self._charged[charge.hour] -= charge.events
 
     def published_events(self) -> int:
         """How many platform events were published in the running hour."""

@@ -31,6 +31,7 @@ from tidewire.gate.definitions.plan import Applied
 from tidewire.gate.editable_fields import check_editable
 from tidewire.gate.merge_and_convert import conversion_work, merge_work
 from tidewire.gate.monitoring import Monitor
+from tidewire.gate.publish_quota import Reservation
 from tidewire.gate.publishing import Publisher, refuse_event
 from tidewire.gate.reads import bind_search, check_topic_query, read_record, readable_columns
 from tidewire.gate.recent_items import RecentItems
@@ -75,7 +76,7 @@ class Gate:
         self._views = Views(records, generation)
         self.usage = ApiUsage(clock)
         self.recent_items = RecentItems(clock)
-        self.publisher = Publisher(records, log, clock, self.grants, lambda: self.usage.can_publish())
+        self.publisher = Publisher(records, log, clock, self.grants, lambda: Reservation(self.usage.quota))
         self.monitor = Monitor(records, log, clock)
 
     @property

@@ -6,7 +6,8 @@ is published beside it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tidewire.access.grants import Grants
@@ -25,6 +26,7 @@ from tidewire.errors import (
 )
 from tidewire.eventlog.log import EventLog
 from tidewire.events import EventDraft, Family, Value
+from tidewire.gate.publish_quota import Reservation
 from tidewire.gate.requests import Call, OnResults
 from tidewire.ids import make_id, random_uuid
 from tidewire.names import change_event_name, entity_of_change_event
@@ -41,6 +43,7 @@ from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 
 EVENT_LIMIT_BYTES = 1 << 20
+_AVRO_QUOTA_TEXT = "LIMIT_EXCEEDED: the org's hourly allocation of published platform events is used up"
 MONITORING_PERMISSION = "ViewRealTimeEventMonitoringData"
 
 
@@ -77,13 +80,15 @@ class Publisher:
         log: EventLog,
         clock: Clock,
         grants: Callable[[Principal], Awaitable[Grants]],
-        can_publish: Callable[[], bool],
+        new_reservation: Callable[[], Reservation],
     ) -> None:
         self._records = records
         self._log = log
         self._clock = clock
         self._grants = grants
-        self._can_publish = can_publish
+        self._new_reservation = new_reservation
+        self.shared_reservation: Reservation | None = None
+        """Set inside a shared transaction, which gives its events back if it is rolled back."""
 
     async def publish(self, call: Call, event: str, values: Mapping[str, object]) -> Published:
         """Publish one event from JSON-decoded values; returns once it is durable.
@@ -93,11 +98,13 @@ class Publisher:
         types = self._records.types
         event_type = publishable_event(types, await self._grants(call.principal), event)
         now_ms = self._clock.now_ms()
-        draft = self._draft(event_type, values, call.principal, now_ms)
-        await self._records.write_plain(
-            lambda tx: self._append(tx, [draft], now_ms), outlives=event_type.publishes_immediately
-        )
-        return _published(event_type, draft)
+        schema, survives = types.schemas[event_type.name], event_type.publishes_immediately
+        draft = draft_from_values(event_type, schema, values, call.principal.user_id, now_ms)
+        with self._reservation() as reserved:
+            if event_type.is_high_volume and not reserved.reserve(1, survives_rollback=survives):
+                raise _over_quota()
+            await self._records.write_plain(lambda tx: self._append(tx, [draft], now_ms), outlives=survives)
+        return Published(event_id_of(event_type), draft.event_uuid, survives)
 
     async def publish_together(
         self, call: Call, event: str, rows: Sequence[Mapping[str, object]], note: OnResults[str]
@@ -109,19 +116,27 @@ class Publisher:
         now_ms = self._clock.now_ms()
         drafts: list[EventDraft] = []
         results: list[str | PlatformError] = []
+        schema, event_id = self._records.types.schemas[event_type.name], event_id_of(event_type)
         for values in rows:
             try:
-                drafts.append(self._draft(event_type, values, call.principal, now_ms))
+                drafts.append(draft_from_values(event_type, schema, values, call.principal.user_id, now_ms))
             except PlatformError as error:
                 results.append(error)
             else:
-                results.append(event_id_of(event_type))
+                results.append(event_id)
 
         def work(unit: UnitOfWork) -> None:
             self._append(unit.tx, drafts, now_ms)
             note(unit, results)
 
-        await self._records.write(work, user_id=call.principal.user_id, origin=call.origin)
+        with self._reservation() as reserved:
+            granted = reserved.reserve(len(drafts)) if event_type.is_high_volume else len(drafts)
+            if granted < len(drafts):
+                valid = [place for place, result in enumerate(results) if result is event_id]
+                for place in valid[granted:]:
+                    results[place] = _over_quota()
+                del drafts[granted:]
+            await self._records.write(work, user_id=call.principal.user_id, origin=call.origin)
 
     async def publish_avro(
         self, principal: Principal, event: str, submitted: Sequence[Submitted]
@@ -134,21 +149,24 @@ class Publisher:
             return Outcomes(_uuids(submitted), 0, dict.fromkeys(range(len(submitted)), error))
         now_ms = self._clock.now_ms()
         latest = types.schemas[event_type.name]
-        return await self._records.write_plain(
-            lambda tx: append_submitted(tx, self._log, event_type, submitted, latest, now_ms)
-        )
+        with self._reservation() as reserved:
 
-    def _draft(
-        self, event: EventType, values: Mapping[str, object], principal: Principal, now_ms: int
-    ) -> EventDraft:
-        if event.is_high_volume and not self._can_publish():
-            raise LimitExceeded(
-                "The org's hourly allocation of published platform events is used up",
-                limit="published_events",
-                status_code="LIMIT_EXCEEDED",
-            )
-        schema = self._records.types.schemas[event.name]
-        return draft_from_values(event, schema, values, principal.user_id, now_ms)
+            def work(tx: Transaction) -> Outcomes:
+                reserved.release()  # the writer runs this again if the group had to be rolled back
+                return append_submitted(
+                    tx, self._log, event_type, submitted, latest, now_ms, reserved.reserve
+                )
+
+            return await self._records.write_plain(work)
+
+    @contextmanager
+    def _reservation(self) -> Iterator[Reservation]:
+        """Reserve for this call alone or, inside a shared transaction, until that ends."""
+        if self.shared_reservation is not None:
+            yield self.shared_reservation
+            return
+        with self._new_reservation() as own:
+            yield own
 
     def _append(self, tx: Transaction, drafts: Sequence[EventDraft], now_ms: int) -> None:
         if drafts:
@@ -171,8 +189,12 @@ def event_object(event: EventType) -> ObjectType:
     )
 
 
-def _published(event: EventType, draft: EventDraft) -> Published:
-    return Published(event_id_of(event), draft.event_uuid, event.publishes_immediately)
+def _over_quota() -> LimitExceeded:
+    return LimitExceeded(
+        "The org's hourly allocation of published platform events is used up",
+        limit="published_events",
+        status_code="LIMIT_EXCEEDED",
+    )
 
 
 def can_see_event(grants: Grants, event: EventType) -> bool:
@@ -259,8 +281,9 @@ def append_submitted(
     submitted: Sequence[Submitted],
     latest: EventSchema,
     now_ms: int,
+    reserve: Callable[[int], int],
 ) -> Outcomes:
-    """Append the events that fit their schema, in order; the others fail alone.
+    """Append the events that fit their schema and the quota, in order; the others fail alone.
 
     All are stored by the newest schema: what was written by an older one is resolved to it by Avro's rules.
     """
@@ -281,6 +304,10 @@ def append_submitted(
             continue
         fitting.append((event_uuids[place], stored))
     first = 0
+    if fitting and (granted := reserve(len(fitting))) < len(fitting):
+        valid = [place for place in range(len(submitted)) if place not in refused]
+        refused |= dict.fromkeys(valid[granted:], LimitExceeded(_AVRO_QUOTA_TEXT))
+        del fitting[granted:]
     if fitting:
         first = log.append_uniform(tx, event.name, Family.PLATFORM, latest.schema_id, fitting, now_ms)
     return Outcomes(event_uuids, first, refused)

@@ -8,10 +8,12 @@ last inside the transaction. Later calls see what earlier ones wrote; nobody els
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 from tidewire.errors import InternalError, PlatformError, RequestError, WriteConflict
 from tidewire.gate.gate import Gate
+from tidewire.gate.publish_quota import Reservation
 from tidewire.gate.requests import Call
 from tidewire.records.conversion import ConversionNote
 from tidewire.records.service import Records, settle
@@ -95,12 +97,18 @@ async def run_in_transaction(gate: Gate, call: Call, calls: Calls[T], is_kept: C
     taken_back = WriteConflict("the transaction was taken back")
     results: list[T] = []
     outliving: list[Callable[[Transaction], object]] = []
+    # Inside another shared transaction, that one decides what becomes of the events.
+    outer = gate.publisher.shared_reservation
+    reservation = outer or Reservation(gate.usage.quota)
 
     def work(unit: UnitOfWork) -> None:
-        results.clear()  # what has to run again runs this again
+        results.clear()  # the writer runs this again if the group had to be rolled back
         outliving.clear()
+        if outer is None:
+            reservation.release()
         records = TransactionRecords(unit, gate.records)
         inner = gate.with_records(records, unit.tx.progress.access_generation, known)
+        inner.publisher.shared_reservation = reservation
         try:
             results.append(_drive(calls(inner)))
         finally:
@@ -108,22 +116,25 @@ async def run_in_transaction(gate: Gate, call: Call, calls: Calls[T], is_kept: C
         if records.has_failed or not is_kept(results[0]):
             raise taken_back
 
-    try:
-        await gate.records.write(
-            work,
-            user_id=call.principal.user_id,
-            origin=call.origin,
-            has_notifications=call.has_notifications,
-            solo=True,
-        )
-    except (RequestError, WriteConflict) as error:
-        if isinstance(error, WriteConflict) and error is not taken_back:
-            raise
-        if not isinstance(gate.records, TransactionRecords):  # else whatever it is a part of knows of them
-            for each in outliving:
-                await gate.records.write_plain(each)
-        if error is not taken_back:
-            raise
+    with nullcontext() if outer is not None else reservation:
+        try:
+            await gate.records.write(
+                work,
+                user_id=call.principal.user_id,
+                origin=call.origin,
+                has_notifications=call.has_notifications,
+                solo=True,
+            )
+        except (RequestError, WriteConflict) as error:
+            if isinstance(error, WriteConflict) and error is not taken_back:
+                raise
+            if outer is None:  # otherwise the outer transaction repeats what survives
+                reservation.release_rolled_back()
+                for each in outliving:
+                    await gate.records.write_plain(each)
+                reservation.keep()
+            if error is not taken_back:
+                raise
     return results[0]
 
 

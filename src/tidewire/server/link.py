@@ -22,13 +22,11 @@ from tidewire.errors import (
     ChannelForbidden,
     ChannelInvalid,
     ChannelUnknown,
-    LimitExceeded,
     TopicUnknown,
 )
 from tidewire.eventlog.log import LogBounds, LogPage
 from tidewire.events import CommittedBatch, Family
 from tidewire.gate.metadata.registry import managed_id
-from tidewire.ids import random_uuid
 from tidewire.matching.channels import ChannelView, channel_filters, view_channel, view_push_topic
 from tidewire.matching.generic import FIRST_VERSION
 from tidewire.names import ALL_CHANGES, ChannelKind, ChannelName, parse_channel
@@ -37,8 +35,6 @@ from tidewire.schema.codec import EventSchema, compiled_schema
 from tidewire.server.core import Core
 from tidewire.storage.store import Reader
 from tidewire.transport.http import HttpRequest, HttpResponse
-
-_PUBLISH_LIMIT = "LIMIT_EXCEEDED: the org's hourly allocation of published platform events is used up"
 
 
 class LocalLink:
@@ -301,21 +297,12 @@ class LocalLink:
         name = _topic_name(topic)
         if name.kind is not ChannelKind.PLATFORM_EVENT:
             raise AccessDenied(f"{topic} cannot be published to", topic=topic)
-        allocations = self._core.allocations
-        admitted = allocations.admit_published(len(drafts))
-        try:
-            publisher = self._core.gate.publisher
-            outcomes = await publisher.publish_avro(principal, name.name, drafts[:admitted])
-        finally:
-            allocations.settle_published(admitted)
+        outcomes = await self._core.gate.publisher.publish_avro(principal, name.name, drafts)
         event = self._core.gate.catalog.try_any_event(name.name)
         schema = None if event is None else self._core.records.types.schemas.get(event.name)
         schema_id = "" if schema is None else schema.schema_id
-        refused = [(place, Rejection(e.code, e.message)) for place, e in outcomes.refused.items()]
-        beyond = tuple(draft.event_uuid or random_uuid() for draft in drafts[admitted:])
-        limit = Rejection(LimitExceeded.code, _PUBLISH_LIMIT)
-        refused += [(place, limit) for place in range(admitted, len(drafts))]
-        return PublishOutcomes(outcomes.event_uuids + beyond, outcomes.first, tuple(refused), schema_id)
+        refused = tuple((place, Rejection(e.code, e.message)) for place, e in outcomes.refused.items())
+        return PublishOutcomes(outcomes.event_uuids, outcomes.first, refused, schema_id)
 
     def watch_commits(self, deliver: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         return self._core.commits.watch(deliver)

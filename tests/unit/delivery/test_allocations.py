@@ -196,22 +196,6 @@ async def test_without_an_edition_nothing_is_refused_but_everything_counted(org:
     assert counted.used_bus_events() == 60_000
 
 
-@pytest.mark.parametrize("edition, hourly", [("enterprise", 250_000), ("developer", 50_000)])
-async def test_publishing_beyond_the_hourly_allocation_is_not_admitted(
-    org: TestOrg, edition: str, hourly: int
-) -> None:
-    allocations = Allocations(org.core.records, org.clock, edition)
-    assert allocations.admit_published(hourly - 1) == hourly - 1
-    assert [allocations.admit_published(2) for _ in range(2)] == [1, 0]
-    allocations.settle_published(hourly)
-    assert allocations.admit_published(5) == 5
-
-
-async def test_publishing_without_an_edition_is_always_admitted(org: TestOrg) -> None:
-    allocations = Allocations(org.core.records, org.clock)
-    assert allocations.admit_published(10_000_000) == 10_000_000
-
-
 async def test_event_beyond_the_hourly_allocation_fails_alone(org: TestOrg) -> None:
     await org.apply(events={"Few__e": {"label": "Few", "fields": {"A__c": {"type": "Text"}}}})
     schema = org.gate.latest_schema("Few__e")
