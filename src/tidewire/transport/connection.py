@@ -1,8 +1,13 @@
-"""One HTTP/1.1 connection: requests to their routes, responses out in order.
+"""One HTTP/1.1 connection: hands requests to their routes and sends the responses in order.
 
-Invariants: at most one exchange is open; complete requests behind it wait in the reader; a refusal is sent
-only after every complete request before it has been answered. `deadline_s` always says when the sweep may
-close us.
+Theory of operation. Reads go to a `RequestReader`, which collects complete requests in `ready`. `_pump`
+starts them one at a time: HTTP/1.1 responses carry no id, so they must leave in the order of the requests.
+Each gets an exchange, which its handler answers at once or much later.
+
+Invariants: at most one exchange is open. A framing error is sent only after every complete request before it
+has been answered, and is the last response. `deadline_s` is always set: the listener's sweep calls `expire`
+once it has passed. Back-pressure: reading pauses while the peer does not read its responses, too many
+requests wait, or an upload awaits admission.
 """
 
 from __future__ import annotations
@@ -30,12 +35,12 @@ if TYPE_CHECKING:
 
 _NEVER = math.inf
 _PAUSE_AT_READY = 8  # complete requests waiting behind the open one before we stop reading
-_DISCARD_LIMIT_BYTES = 64 * 1024
+_DISCARD_LIMIT_BYTES = 64 * 1024  # input read and thrown away after the last response
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs from its listener."""
+    """The listener, as its connections see it."""
 
     router: Router
     limits: HttpLimits
@@ -46,10 +51,10 @@ class ConnectionOwner(Protocol):
     date_line: bytes
 
     def forget(self, connection: Connection) -> None:
-        """Drop a lost connection."""
+        """Remove a lost connection."""
 
     def run(self, handle: AsyncHandler, request: HttpRequest, exchange: Exchange) -> None:
-        """Answer a request in a task of its own."""
+        """Answer a request in a new task."""
 
 
 class ConnectionExchange:
@@ -58,7 +63,7 @@ class ConnectionExchange:
     __slots__ = ("_connection", "_is_head", "_tail", "on_close")
 
     def __init__(self, connection: Connection, is_head: bool, tail: bytes) -> None:
-        self._connection: Connection | None = connection
+        self._connection: Connection | None = connection  # None once answered or lost: answers nothing twice
         self._is_head = is_head
         self._tail = tail
         self.on_close: Callable[[Exchange], None] | None = None
@@ -83,7 +88,7 @@ class ConnectionExchange:
         return self.respond(response.status, response.body, render_header_lines(response))
 
     async def stream_with(self, response: HttpResponse) -> None:
-        """Send a response in pieces; see `Exchange`."""
+        """Send a response in chunks; see `Exchange`."""
         connection = self._connection
         if connection is None or response.pieces is None:
             return
@@ -92,19 +97,19 @@ class ConnectionExchange:
         if not self._is_head:
             try:
                 async for piece in response.pieces:
-                    await connection.drained()
+                    await connection.drained()  # a slow reader must not fill our memory
                     if self._connection is None:
                         return
                     connection.send_piece(piece, self._tail)
             except BaseException:
-                connection.abort()  # what the peer has got so far must not pass for the whole
+                connection.abort()  # a clean end would make the part that was sent look complete
                 raise
         if self._connection is not None:
             self._connection = None
             connection.end_stream(self._tail, self._is_head)
 
     def drop(self) -> None:
-        """The peer is gone. Called by the connection."""
+        """Called by the connection when the peer is gone."""
         self._connection = None
         on_close, self.on_close = self.on_close, None
         if on_close is not None:
@@ -112,7 +117,7 @@ class ConnectionExchange:
 
 
 class Admission:
-    """The `Exchange` of an upload whose head is there: 100 lets its body come, anything else is the answer."""
+    """The `Exchange` of an upload's head: status 100 admits the body, any other response replaces it."""
 
     __slots__ = ("_connection", "on_close")
 
@@ -122,11 +127,11 @@ class Admission:
 
     @property
     def is_open(self) -> bool:
-        """Whether the question is still unanswered."""
+        """Whether the upload awaits a decision."""
         return self._connection is not None
 
     def respond(self, status: int, body: bytes, headers: bytes = JSON_HEADERS) -> bool:
-        """Answer the question."""
+        """Admit the upload with status 100, or answer it."""
         connection, self._connection = self._connection, None
         if connection is None:
             return False
@@ -134,11 +139,11 @@ class Admission:
         return True
 
     def respond_with(self, response: HttpResponse) -> bool:
-        """Answer the question with a response value."""
+        """Like `respond`, from a response value."""
         return self.respond(response.status, response.body, render_header_lines(response))
 
     async def stream_with(self, response: HttpResponse) -> None:
-        """A refusal is never so long that it comes in pieces."""
+        """Fail: no error response is long enough to be streamed."""
         self.respond(500, b"")
 
 
@@ -146,15 +151,15 @@ class Connection(asyncio.Protocol):
     """The protocol object of one socket."""
 
     __slots__ = (
+        "_awaits_admission",
         "_denial",
         "_discarded_bytes",
+        "_discards_input",
         "_drain_waiter",
         "_exchange",
-        "_is_asking",
-        "_is_deaf",
+        "_is_draining",
         "_is_pumping",
         "_is_reading_paused",
-        "_is_winding_down",
         "_is_write_paused",
         "_owner",
         "_reader",
@@ -165,39 +170,44 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | None = (
+            None  # None before the connection is made and after it is lost
+        )
         self._reader = RequestReader(owner.router, owner.limits, owner.scheme, "")
         self._exchange: ConnectionExchange | None = None
-        self._denial: tuple[int, bytes, bytes] | None = None  # of an upload: status, header lines, body
-        self._is_asking = False  # whether the upload being read may come
-        self._is_deaf = False  # whatever else arrives is thrown away
-        self._is_pumping = False
+        # The response to an upload that was not admitted: status, header lines, body. Sent after those before it.
+        self._denial: tuple[int, bytes, bytes] | None = None
+        self._awaits_admission = False  # a handler decides on the upload being read
+        self._discards_input = False  # no further request can be answered; input is read and thrown away
+        self._is_pumping = False  # guards `_pump`, which handlers re-enter by responding at once
         self._is_reading_paused = False
         self._is_write_paused = False
-        self._is_winding_down = False
+        self._is_draining = False  # close after the open exchange
         self._discarded_bytes = 0
-        self._drain_waiter: asyncio.Future[None] | None = None  # of the stream that waits for the peer
-        self._websocket: WebSocket | None = None  # what the connection has become, if anything
+        self._drain_waiter: asyncio.Future[None] | None = (
+            None  # a streamed response waits for the peer to read
+        )
+        self._websocket: WebSocket | None = None  # set after an upgrade; then it gets all input
         self.deadline_s = _NEVER
 
     # called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer has connected."""
+        """Start the deadline of the first request."""
         self._transport = cast("asyncio.Transport", transport)
         owner = self._owner
         peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple):
+        if isinstance(peer, tuple):  # not so for Unix sockets
             self._reader = RequestReader(owner.router, owner.limits, owner.scheme, str(peer[0]))
         owner.connections.add(self)
         self.deadline_s = owner.now_s + owner.limits.head_timeout_s
-        if owner.is_stopping:
+        if owner.is_stopping:  # accepted by the kernel before the listener closed
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone, by whoever's doing."""
+        """Free everything and tell the open exchange that its peer is gone."""
         self._transport = None
-        self._is_deaf = True
+        self._discards_input = True
         self._reader.drop()
         self._owner.forget(self)
         self._wake_stream()
@@ -208,59 +218,65 @@ class Connection(asyncio.Protocol):
             self._websocket.drop()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came and start what is complete."""
-        if self._is_deaf:
+        """Parse one read and start the complete requests."""
+        if self._discards_input:
             self._discard(len(data))
             return
         if self._websocket is not None:
-            # Before it is fed: what it says may end the connection, or wait for a slow peer, for its own time.
+            # Before feeding: the messages may close the connection or block on a slow peer, which set other deadlines.
             self._restart_deadline()
             self._websocket.feed(data)
             return
         reader = self._reader
         reader.feed(data, self._owner.now_s)
-        if reader.refusal is not None or reader.is_last:
-            self._is_deaf = True
+        if reader.error is not None or reader.is_last:
+            self._discards_input = (
+                True  # see `RequestReader.error`; after `Connection: close` nothing may follow
+            )
+        # Only a peer that we wait for can be late: while an exchange is open, the next request may take its time.
         if reader.is_reading and self._exchange is None and not reader.ready:
             self.deadline_s = reader.deadline_s()
-        if reader.awaits is not None and reader.refusal is None:
-            self._ask(*reader.awaits)
-        if reader.ready or reader.owes_continue or reader.refusal is not None:
+        if reader.admission is not None and reader.error is None:
+            self._ask_admission(*reader.admission)
+        if reader.ready or reader.owes_continue or reader.error is not None:
             self._pump()
 
     def eof_received(self) -> bool:
-        """The peer has shut its side: it has left a held poll, but may still read an answer under way."""
+        """Handle a half-closed connection: the peer left a held poll, but may still read a response under
+        way.
+        """
         reader = self._reader
-        is_cut = reader.is_reading and not self._is_deaf and self._websocket is None
-        self._is_deaf = True
-        self._is_winding_down = True
-        if is_cut and self._exchange is None and self._owner.scheme == "http" and reader.refusal is None:
-            reader.refusal = (400, "The request ended before all of it was there")
+        is_cut = reader.is_reading and not self._discards_input and self._websocket is None
+        self._discards_input = True
+        self._is_draining = True
+        if is_cut and self._exchange is None and self._owner.scheme == "http" and reader.error is None:
+            reader.error = (400, "The request is incomplete")
             self._pump()
             return True
         exchange = self._exchange
-        # Under TLS a half-closed stream does not exist, and asyncio warns of the attempt to keep one.
+        # Keep our side open for a response under way. `on_close` marks a held poll: its handler wants to know now. TLS
+        # has no half-closed state, and asyncio warns about the attempt to keep one.
         return exchange is not None and exchange.on_close is None and self._owner.scheme == "http"
 
     def pause_writing(self) -> None:
-        """The peer reads slower than we write: start no further request until it catches up."""
+        """Called when the send buffer is full: start no request until the peer has caught up."""
         self._is_write_paused = True
         self.deadline_s = self._owner.now_s + self._owner.limits.write_timeout_s
         self._pace_reading()
 
     def resume_writing(self) -> None:
-        """The peer caught up."""
+        """Called when the send buffer has drained."""
         self._is_write_paused = False
-        if not self._is_deaf or self._exchange is not None:
+        if not self._discards_input or self._exchange is not None:  # otherwise the linger deadline stands
             self._restart_deadline()
         self._wake_stream()
         self._pump()
 
     # called by the listener
 
-    def wind_down(self) -> None:
-        """Close as soon as the request under way, if any, has been answered."""
-        self._is_winding_down = True
+    def drain(self) -> None:
+        """Close once the requests under way have been answered."""
+        self._is_draining = True
         if self._websocket is not None:
             self._websocket.close()
         reader = self._reader
@@ -273,38 +289,41 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def expire(self) -> None:
-        """The deadline has passed: tell a slow sender, close when idle, cut a peer that does not read."""
+        """Called after the deadline: answer 408 to a slow sender, close an idle peer, cut off one that does
+        not read.
+        """
         transport = self._transport
         if transport is None:
             return
-        if self._is_deaf or self._is_write_paused or transport.is_closing():
+        if self._discards_input or self._is_write_paused or transport.is_closing():
             transport.abort()
         elif self._websocket is not None:
             self._websocket.close()
         elif self._reader.is_reading:
-            self._reader.refusal = (408, "Request took too long")
+            self._reader.error = (408, "The request took too long to arrive")
             self._pump()
         else:
+            # `close` flushes first; should the peer not read, the next sweep aborts.
             self.deadline_s = self._owner.now_s + self._owner.limits.linger_s
             transport.close()
 
     def abort(self) -> None:
-        """Cut the connection, finished or not."""
+        """Cut the connection without flushing."""
         if self._transport is not None:
             self._transport.abort()
 
     # called by the WebSocket
 
     def write(self, data: bytes) -> None:
-        """Send what the WebSocket has to say."""
+        """Send bytes of the WebSocket."""
         if self._transport is not None:
-            if not self._is_write_paused:
+            if not self._is_write_paused:  # the write deadline of a slow peer must not be extended
                 self._restart_deadline()
             self._transport.write(data)
 
     def finish(self) -> None:
-        """The WebSocket has said its last."""
-        self._is_deaf = True
+        """Close after the WebSocket's close frame."""
+        self._discards_input = True
         self.deadline_s = self._owner.now_s + self._owner.limits.linger_s
         if self._transport is not None:
             self._transport.close()
@@ -312,36 +331,37 @@ class Connection(asyncio.Protocol):
     # called by the exchange
 
     def admit(self, denial: tuple[int, bytes, bytes] | None) -> None:
-        """Read on, or answer the upload being read without the rest of it."""
-        self._is_asking = False
-        if self._transport is None or self._is_deaf:
+        """Read the body of an upload, or answer it with `denial` and discard the rest."""
+        self._awaits_admission = False
+        if self._transport is None or self._discards_input:
             return
         reader = self._reader
         if denial is None:
             if self._exchange is None:
-                self._restart_deadline()
+                self._restart_deadline()  # the time taken to decide was ours
         else:
-            self._is_deaf = True
+            # The body is on its way and cannot be told from a next request, so the connection ends with the answer.
+            self._discards_input = True
             self._denial = denial
-            reader.give_up()
+            reader.abandon_request()
         self._pace_reading()
         self._pump()
 
     def send(self, status: int, body: bytes, headers: bytes, tail: bytes, is_head: bool) -> None:
-        """Write the open exchange's response and go on with the next request."""
+        """Write the response of the open exchange and start the next request."""
         self._exchange = None
         transport = self._transport
         if transport is None:
             return
-        if self._is_winding_down:
+        if self._is_draining:
             tail = CLOSE_LINE
-        # Before the write, which may call `pause_writing` and with it set a deadline of its own.
+        # Before the write, which may call `pause_writing`, and that sets the write deadline.
         self._restart_deadline()
         transport.write(render_response(status, body, headers, self._owner.date_line, tail, is_head))
-        self._go_on(transport, tail)
+        self._continue(transport, tail)
 
     def begin_stream(self, status: int, headers: bytes, tail: bytes) -> None:
-        """Write the head of a response in pieces. A peer of HTTP/1.0 is told its end by closing."""
+        """Write the head of a streamed response. HTTP/1.0 has no chunks: there, closing marks the end."""
         if self._transport is not None:
             shown_tail = tail if tail == b"" else CLOSE_LINE
             is_chunked = tail == b""
@@ -351,12 +371,12 @@ class Connection(asyncio.Protocol):
             )
 
     def send_piece(self, piece: bytes, tail: bytes) -> None:
-        """Write one piece of the body."""
+        """Write one piece of the body. An empty one would be the last chunk, so it is skipped."""
         if self._transport is not None and piece:
             self._transport.write(render_chunk(piece) if tail == b"" else piece)
 
     def end_stream(self, tail: bytes, is_head: bool) -> None:
-        """End the open exchange's response and go on with the next request."""
+        """End the streamed response of the open exchange and start the next request."""
         self._exchange = None
         transport = self._transport
         if transport is None:
@@ -364,10 +384,10 @@ class Connection(asyncio.Protocol):
         self._restart_deadline()
         if tail == b"" and not is_head:
             transport.write(render_chunk(b""))
-        self._go_on(transport, CLOSE_LINE if tail or self._is_winding_down else b"")
+        self._continue(transport, CLOSE_LINE if tail or self._is_draining else b"")
 
     async def drained(self) -> None:
-        """Return once the peer takes more, or has gone."""
+        """Return once the send buffer has room or the peer is gone."""
         while self._is_write_paused and self._transport is not None:
             self._drain_waiter = asyncio.get_running_loop().create_future()
             await self._drain_waiter
@@ -377,27 +397,29 @@ class Connection(asyncio.Protocol):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _go_on(self, transport: asyncio.Transport, tail: bytes) -> None:
-        """After a response: close if it was the last one, or start what waits."""
+    def _continue(self, transport: asyncio.Transport, tail: bytes) -> None:
+        """After a response: close if it was the last one, else start what is waiting."""
         reader = self._reader
         if tail is CLOSE_LINE:
-            self._is_deaf = True
+            self._discards_input = True
+            # RFC 9112 9.6: after `Connection: close`, further requests must not be processed.
             reader.ready.clear()
-            reader.refusal = None
+            reader.error = None
             self.deadline_s = self._owner.now_s + self._owner.limits.write_timeout_s
             transport.close()
-        elif reader.ready or reader.owes_continue or reader.refusal is not None or self._denial is not None:
+        elif reader.ready or reader.owes_continue or reader.error is not None or self._denial is not None:
             self._pump()
 
-    def _ask(self, handle: AsyncHandler, head: HttpRequest) -> None:
-        """Stop reading until somebody has looked at the head."""
-        self._reader.awaits = None
-        self._is_asking = True
+    def _ask_admission(self, handle: AsyncHandler, head: HttpRequest) -> None:
+        """Stop reading until a handler has decided on the head of an upload."""
+        self._reader.admission = None
+        self._awaits_admission = True
         self._pace_reading()
         self._owner.run(handle, head, Admission(self))
 
     def _pump(self) -> None:
-        """Start waiting requests until one stays open; what responds at once comes back to this loop."""
+        """Start waiting requests until one stays open; then send whatever must follow them."""
+        # A handler that responds at once calls `send`, which calls us: the loop below goes on, without deep recursion.
         if self._is_pumping:
             return
         reader = self._reader
@@ -413,30 +435,31 @@ class Connection(asyncio.Protocol):
                 if route.websocket is not None and self._upgrade(route, request):
                     return
                 exchange = self._exchange = ConnectionExchange(self, request.method == "HEAD", tail)
-                self.deadline_s = _NEVER
+                self.deadline_s = _NEVER  # it is our turn: the peer cannot be late
                 if route.park is not None:
                     route.park(request, exchange)
                 elif route.handle is not None:
                     self._owner.run(route.handle, request, exchange)
         finally:
             self._is_pumping = False
+        # Everything before it has been answered: now an error, or a 100 Continue, is next in order.
         if self._exchange is None and not reader.ready and self._transport is not None:
             if self._denial is not None:
                 self._send_last(*self._denial)
-            elif reader.refusal is not None:
-                self._send_refusal(*reader.refusal)
-            elif reader.owes_continue and not self._is_asking:
+            elif reader.error is not None:
+                self._send_error(*reader.error)
+            elif reader.owes_continue and not self._awaits_admission:
                 reader.owes_continue = False
                 self._transport.write(_CONTINUE)
         if reader.ready or self._is_reading_paused:
             self._pace_reading()
 
     def _upgrade(self, route: Route, request: HttpRequest) -> bool:
-        """Become a WebSocket; says whether that was asked for and possible.
+        """Switch to a WebSocket; returns False if the request does not ask for it properly.
 
-        If not, the request's handler answers.
+        The request's handler answers it then.
         """
-        # Servers that offer none, which is usual, start sooner without it.
+        # Imported late: most servers offer no WebSocket, and start faster without it.
         from tidewire.transport.websocket import WebSocket, is_upgrade, try_render_upgrade
 
         answer = try_render_upgrade(request) if is_upgrade(request) else None
@@ -447,22 +470,22 @@ class Connection(asyncio.Protocol):
         self.write(answer)
         return True
 
-    def _send_refusal(self, status: int, text: str) -> None:
-        if status == 414:  # clients know the words of the original's page
+    def _send_error(self, status: int, text: str) -> None:
+        if status == 414:  # the original service answers with this page
             page = b"<h1>Bad Message 414</h1><pre>reason: URI Too Long</pre>"
             self._send_last(status, HTML_HEADERS, page)
             return
-        response = self._owner.router.render_error(self._reader.refused_request(), status, text)
+        response = self._owner.router.render_error(self._reader.rejected_request(), status, text)
         self._send_last(response.status, render_header_lines(response), response.body)
 
     def _send_last(self, status: int, headers: bytes, body: bytes) -> None:
-        """Answer what was not read to its end; the peer gets a while to read that."""
+        """Send a final response to a request that was not read completely, and half-close."""
         transport = self._transport
         reader = self._reader
         self._denial = None
-        reader.refusal = None
+        reader.error = None
         reader.is_reading = False
-        self._is_deaf = True
+        self._discards_input = True
         if transport is None or transport.is_closing():
             return
         self.deadline_s = self._owner.now_s + self._owner.limits.linger_s
@@ -470,6 +493,8 @@ class Connection(asyncio.Protocol):
         transport.write(
             render_response(status, body, headers, date_line, CLOSE_LINE, reader.is_head_request())
         )
+        # Not `close`: with unread input the kernel would send a reset, and the peer could lose the response. It has
+        # `linger_s` to read it.
         if transport.can_write_eof():
             transport.write_eof()
 
@@ -479,20 +504,21 @@ class Connection(asyncio.Protocol):
         if self._exchange is not None or (self._websocket is not None and self._websocket.is_busy):
             self.deadline_s = _NEVER
         elif reader.is_reading:
-            reader.begun_s = now_s
+            reader.begun_s = now_s  # it arrived while we were busy: its time starts now
             self.deadline_s = reader.deadline_s()
         else:
             self.deadline_s = now_s + self._owner.limits.idle_timeout_s
 
     def _discard(self, size_bytes: int) -> None:
         self._discarded_bytes += size_bytes
+        # A while, so that the peer gets to read our response; then the kernel's buffers may fill.
         if self._discarded_bytes > _DISCARD_LIMIT_BYTES:
             self._pace_reading()
 
     def _pace_reading(self) -> None:
         should_pause = (
             self._is_write_paused
-            or self._is_asking
+            or self._awaits_admission
             or len(self._reader.ready) >= _PAUSE_AT_READY
             or self._discarded_bytes > _DISCARD_LIMIT_BYTES
         )

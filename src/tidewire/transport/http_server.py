@@ -6,7 +6,7 @@ one gets the `Exchange` and answers whenever it likes with ready bytes, so that 
 task, future or timer. One sweep per listener, each second, refreshes the Date line and closes what is late; a
 connection only stores its deadline.
 
-What is refused closes the connection: after bad framing the next byte could belong to anything. The refusal
+What is refused closes the connection: after bad framing the next byte could belong to anything. The error
 is written, our side is shut, and a little more input is thrown away so that the peer can read the answer
 before a reset reaches it.
 """
@@ -105,7 +105,7 @@ class HttpListener:
         if self._server is not None:
             self._server.close()
         for connection in tuple(self.connections):
-            connection.wind_down()
+            connection.drain()
         if self.connections:
             self._all_gone.clear()
             try:

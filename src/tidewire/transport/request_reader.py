@@ -1,13 +1,14 @@
-"""Bytes to requests, without I/O: framing, limits and refusals of HTTP/1.1.
+"""HTTP/1.1 request parsing without I/O: framing, limits and errors.
 
-A long poller sends the same head again and again, with a body of the same length. The reader keeps the last
-head as raw bytes; when a read is exactly that head and such a body, the parser, which waits at the start of a
-request, is passed by and the parsed head is used again. Equal bytes parse alike, so this changes the cost
-only. While such a poller waits for its answer there is no parser: it would be most of what an idle connection
-costs.
+Theory of operation. The connection feeds every read to `feed`; complete requests come out in `ready`, in
+order. httptools calls the `on_*` methods while it parses. A callback rejects a request by setting `error` and
+raising, which stops the parser. Once `error` is set, the framing is lost (the next byte could belong to
+anything), so nothing more may be fed.
 
-The connection feeds what it reads; complete requests come out in `ready`, in order. Once `refusal` is set the
-input makes no more sense (the next byte could belong to anything) and nothing further may be fed.
+Fast path. A long poller sends the same head again and again, with a body of the same length. The reader keeps
+the last head as raw bytes. A read that is exactly this head plus a body of this length bypasses the parser
+and reuses the parsed head. Equal bytes parse alike, so only the cost changes. While such a poller waits for
+its response the parser is freed, because it is most of the memory of an idle connection.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from tidewire.transport.uploads import Upload
 
 log = logging.getLogger(__name__)
 
-_READY_LIMIT = 256  # one read can hold many tiny requests; a peer that sends more of them gets no further
-_CHUNK_OVERHEAD_BYTES = 64 * 1024
-_KEPT_HEAD_BYTES = 2048
-# Heads with one of these have more to them than their bytes and the length of the body.
+_READY_LIMIT = 256  # one read can hold many tiny pipelined requests; more than this are rejected
+_CHUNK_OVERHEAD_BYTES = 64 * 1024  # chunk framing beyond 8 bytes per body byte, see `_bound_framing`
+_KEPT_HEAD_BYTES = 2048  # every idle connection keeps one head: larger ones are not worth their memory
+# Requests with one of these headers need the parser each time: their body length or meaning is not in the head alone.
 _NEVER_KEPT = frozenset({"transfer-encoding", "expect", "content-encoding", "upgrade"})
+# Two values of these would let two hops read one request differently, which is how requests are smuggled.
 _ONE_LINE_ONLY = frozenset({"host", "content-length", "transfer-encoding", "authorization", "content-type"})
 
-# Values of these are alike for many clients, of which each keeps its last head. No secret is among them:
-# what is interned may stay for as long as the process.
-_ALIKE = frozenset(
+# Values of these headers are the same for many clients, and each connection keeps its last head: interning them
+# saves memory. No header here may carry a secret, because interned strings can live as long as the process.
+_SHARED_VALUES = frozenset(
     {
         "accept",
         "accept-encoding",
@@ -49,7 +51,7 @@ _ALIKE = frozenset(
         "user-agent",
     }
 )
-_ALIKE_BYTES = 100
+_SHARED_VALUES_BYTES = 100
 
 _COMMON_NAMES = (
     "accept",
@@ -68,7 +70,7 @@ _COMMON_NAMES = (
     "upgrade",
     "user-agent",
 )
-# Spellings that clients really send, so that most names cost one lookup instead of a decode and a fold.
+# Spellings that clients really send: most names then cost one lookup instead of a decode and a case fold.
 _NAMES: dict[bytes, str] = {
     spelling.encode(): name for name in _COMMON_NAMES for spelling in (name, name.title())
 }
@@ -76,12 +78,12 @@ _NAMES: dict[bytes, str] = {
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bounds that protect the listener from its peers.
+    """Limits that protect the listener from its peers.
 
-    A request's head must be complete `head_timeout_s` after its first byte (or after the connection was
-    opened); its body may then take `body_timeout_s` plus a second for each `body_rate_bytes` received. An
-    idle connection is closed after `idle_timeout_s`; one whose peer stops reading, after `write_timeout_s`; a
-    refused one, `linger_s` after the refusal. Times are as coarse as `sweep_s`.
+    A request's head must be complete `head_timeout_s` after its first byte, or after the connection was
+    opened. Its body may then take `body_timeout_s` plus one second for each `body_rate_bytes` received. A
+    connection is closed after `idle_timeout_s` without a request, `write_timeout_s` after its peer stops
+    reading, and `linger_s` after an error response. Deadlines are checked every `sweep_s`.
     """
 
     head_bytes: int = 32 * 1024
@@ -95,12 +97,15 @@ class HttpLimits:
     sweep_s: float = 1.0
 
 
-class _Refused(Exception):
-    """Stops the parser; never leaves this module. The cause stands in `RequestReader.refusal`."""
+class _Rejected(Exception):
+    """Raised in a callback to stop the parser; never leaves this module.
+
+    The reason is in `RequestReader.error`.
+    """
 
 
 class RequestReader:
-    """The reading half of one connection."""
+    """The reading half of one connection. Every method is synchronous and belongs on the loop."""
 
     __slots__ = (
         "_body",
@@ -110,7 +115,6 @@ class RequestReader:
         "_has_body",
         "_head_bytes",
         "_headers",
-        "_is_resumed",
         "_is_small",
         "_kept_body_bytes",
         "_kept_head",
@@ -120,6 +124,7 @@ class RequestReader:
         "_parser",
         "_peer",
         "_raw_bytes",
+        "_resumes_body",
         "_route",
         "_router",
         "_scheme",
@@ -127,15 +132,15 @@ class RequestReader:
         "_target",
         "_upload",
         "_upload_rule",
-        "awaits",
+        "admission",
         "begun_s",
+        "error",
         "has_head",
         "is_last",
         "is_reading",
         "now_s",
         "owes_continue",
         "ready",
-        "refusal",
     )
 
     def __init__(self, router: Router, limits: HttpLimits, scheme: str, peer: str) -> None:
@@ -145,31 +150,32 @@ class RequestReader:
         self._scheme = scheme
         self._peer = peer
         self._parser: httptools.HttpRequestParser | None = None
-        self._feed_bytes = 0
-        self._is_small = (
-            False  # all of this read is below the limit for heads, so nothing in it needs counting
-        )
-        self._completed = 0  # requests that this read completed
+        self._feed_bytes = 0  # size of the current read
+        self._is_small = False  # the current read cannot pass the head limit, so its headers need no counting
+        self._completed = 0  # requests completed by the current read
+        # The fast path's head as bytes and as parsed, and the length of the body that must follow it.
         self._kept_head = b""
         self._kept_request: HttpRequest | None = None
         self._kept_body_bytes = 0
         self.ready: list[tuple[Route, HttpRequest, bytes]] = []
-        self.refusal: tuple[int, str] | None = None
-        self.is_last = False  # the peer announced that it sends no further request
+        self.error: tuple[int, str] | None = None
+        self.is_last = False  # the last request asked for `Connection: close`
         self.now_s = 0.0
         # per request being read
         self.is_reading = False
         self.has_head = False
-        self.owes_continue = False
-        self.awaits: tuple[AsyncHandler, HttpRequest] | None = None  # whoever admits an upload, and its head
+        self.owes_continue = False  # the peer waits for `100 Continue` before it sends the body
+        self.admission: tuple[AsyncHandler, HttpRequest] | None = (
+            None  # handler to ask about an upload, and its head
+        )
         self.begun_s = 0.0
-        self._is_resumed = False  # its head was read by an earlier parser
+        self._resumes_body = False  # the head was read by an earlier parser, see `_resume_after_upgrade`
         self._has_body = False
         self._method = ""
         self._target = b""
         self._headers: dict[str, str] = {}
         self._head_bytes = 0
-        self._raw_bytes = 0
+        self._raw_bytes = 0  # as received, with framing: the parser buffers bytes that no callback has seen
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._route: Route | None = None
@@ -178,49 +184,50 @@ class RequestReader:
         self._tail = b""
 
     def feed(self, data: bytes, now_s: float) -> None:
-        """Parse what came. Never raises: what cannot be understood becomes `refusal`."""
+        """Parse one read. Never raises: malformed input sets `error`."""
         size_bytes = len(data)
         kept = self._kept_request
-        if kept is not None and not self.is_reading:
+        if kept is not None and not self.is_reading:  # mid-request, the same bytes would be part of a body
             head_bytes = size_bytes - self._kept_body_bytes
             if head_bytes == len(self._kept_head) and data.startswith(self._kept_head):
                 self._repeat(kept, data[head_bytes:])
                 return
         self.now_s = now_s
-        starts_afresh = not self.is_reading
+        starts_request = not self.is_reading
         self._is_small = self._raw_bytes + size_bytes <= self._limits.head_bytes
         self._feed(data)
         if self.is_reading:
-            if self.refusal is None:
+            if self.error is None:
+                # Only after parsing is it known how many of these bytes belong to the unfinished request.
                 self._raw_bytes += size_bytes
                 self._bound_framing()
-        elif starts_afresh:
+        elif starts_request:
             self._keep_head(data)
 
     def deadline_s(self) -> float:
-        """When the request being read is too late."""
+        """Return when the request being read times out."""
         limits = self._limits
         deadline_s = self.begun_s + limits.head_timeout_s
         if self.has_head:
             deadline_s += limits.body_timeout_s + self._body_bytes / limits.body_rate_bytes
         return deadline_s
 
-    def refused_request(self) -> HttpRequest:
-        """What is known of the request that `refusal` is about."""
+    def rejected_request(self) -> HttpRequest:
+        """Return as much as is known of the request that caused `error`."""
         target = self._target.decode("latin-1") if self.is_reading or self._completed else ""
         method = self._method if self.has_head else ""
         return HttpRequest(method, target, self._headers, b"", self._scheme, self._peer)
 
     def is_head_request(self) -> bool:
-        """Whether the request being read, if its head is known, is a HEAD."""
+        """Whether the request being read is a HEAD; False while its head is incomplete."""
         return self.has_head and self._method == "HEAD"
 
     # called by the parser
 
     def on_message_begin(self) -> None:
-        """A request begins."""
-        if self._is_resumed:
-            return
+        """Reset the state of the previous request."""
+        if self._resumes_body:
+            return  # the made-up head of `_resume_after_upgrade`, not a new request
         self.is_reading = True
         self.has_head = False
         self.begun_s = self.now_s
@@ -233,51 +240,55 @@ class RequestReader:
         self._body_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the request target."""
-        if self._is_resumed:
+        """Take a piece of the request target; a long one arrives in several."""
+        if self._resumes_body:
             return
         self._target += url
         if len(self._target) > self._limits.target_bytes:
-            self._refuse(414, "URI Too Long")
+            self._reject(414, "URI Too Long")
         self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header line, or a trailer line, which nobody reads."""
+        """Take one header line. Trailer lines after a chunked body are ignored."""
         if self.has_head:
             return
         if not self._is_small:
             self._count_head(len(name) + len(value) + 4)
         key = _NAMES.get(name) or name.decode("latin-1").lower()
         text = value.decode("latin-1")
-        if key in _ALIKE and len(value) <= _ALIKE_BYTES:
+        if key in _SHARED_VALUES and len(value) <= _SHARED_VALUES_BYTES:
             text = intern(text)
         headers = self._headers
         if key in headers:
             if key in _ONE_LINE_ONLY:
-                self._refuse(400, f"Repeated header {key}")
+                self._reject(400, f"Repeated header {key}")
+            # RFC 9110 5.3: repeated fields join with a comma; RFC 9113 8.2.3 joins cookies with a semicolon.
             headers[key] = f"{headers[key]}{'; ' if key == 'cookie' else ', '}{text}"
         else:
             headers[key] = text
 
     def on_headers_complete(self) -> None:
-        """The head is complete: decide whether the body may come."""
-        if self._is_resumed:
+        """Check the complete head and find its route, before any of the body is read."""
+        if self._resumes_body:
             return
         self.has_head = True
-        parser = self._parsing()
+        parser = self._ensure_parser()
         version = parser.get_http_version()
         if version != "1.1" and version != "1.0":
-            self._refuse(505, "HTTP version not supported")
+            self._reject(505, "HTTP version not supported")
+        # RFC 9112 3.2: a server must answer 400 to an HTTP/1.1 request without a Host header.
         if version == "1.1" and "host" not in self._headers:
-            self._refuse(400, "Missing Host header")
+            self._reject(400, "Missing Host header")
         self._method = parser.get_method().decode("ascii")
         if self._method == "CONNECT":
-            self._refuse(405, "Method not allowed")
+            self._reject(405, "Method not allowed")
+        # The Connection line of the response: none for HTTP/1.1, where keep-alive is the default.
         if not parser.should_keep_alive():
             self._tail = CLOSE_LINE
         else:
             self._tail = b"" if version == "1.1" else KEEP_LINE
         path = self._normalise_target()
+        # The route decides how large the body may be, and whether it goes to a file.
         self._route = route = self._router.find(path)
         self._upload_rule = rule = route.try_upload(self._method, path)
         self._upload = None if rule is None else Upload(rule.directory)
@@ -285,21 +296,23 @@ class RequestReader:
         expectation = self._headers.get("expect")
         if expectation is not None and version == "1.1":
             if expectation.lower() != "100-continue":
-                self._refuse(417, "Expectation failed")
+                self._reject(417, "Expectation failed")
             self.owes_continue = self._has_body
+        # Large uploads are authorised by their head, so that nobody can fill the disk without credentials.
         if rule is not None and rule.admit is not None and self._has_body:
             target = self._target.decode("ascii")
             headers = {**self._headers, HEAD_ONLY: ""}
             head = HttpRequest(self._method, target, headers, b"", self._scheme, self._peer)
-            self.awaits = (rule.admit, head)
+            self.admission = (rule.admit, head)
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body, without its chunk framing."""
-        self.owes_continue = False
+        """Take a piece of the body, without its chunk framing."""
+        self.owes_continue = False  # the peer did not wait for it
         self._body_bytes += len(body)
         route = self._route
+        # A declared length was checked with the head; a chunked body can only be checked as it grows.
         if route is not None and self._body_bytes > self._body_limit(route):
-            self._refuse(413, route.too_large_text)
+            self._reject(413, route.too_large_text)
         if self._upload is None:
             self._body.append(body)
             return
@@ -307,12 +320,12 @@ class RequestReader:
             self._upload.append(body)
         except OSError:
             log.exception("transport.upload_failed")
-            self._refuse(503, "The upload cannot be stored now")
+            self._reject(503, "The upload cannot be stored at the moment; retry later")
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
-        if self._has_body and not self._is_resumed and self._parsing().should_upgrade():
-            return  # the parser skips the body of an upgrade; `_go_on_without_upgrade` reads it after all
+        """Move the complete request to `ready`."""
+        if self._has_body and not self._resumes_body and self._ensure_parser().should_upgrade():
+            return  # the parser skips the body of an upgrade request; `_resume_after_upgrade` reads it
         pieces = self._body
         if pieces:
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -322,12 +335,13 @@ class RequestReader:
         self._completed += 1
         self.is_reading = False
         self.owes_continue = False
-        self.awaits = None  # all of it came at once: its handler asks the same
-        self._is_resumed = False
-        self._raw_bytes = -self._feed_bytes  # what else this read holds belongs to the next request
+        self.admission = None  # the whole upload came in one read: its handler checks the same credentials
+        self._resumes_body = False
+        # `feed` adds the whole read later; from here on only the next request's part of it must remain.
+        self._raw_bytes = -self._feed_bytes
         route = self._route
         if route is None or len(self.ready) >= _READY_LIMIT:
-            self._refuse(429, "Too many requests in one go")
+            self._reject(429, "Too many pipelined requests")
         headers = self._headers
         upload, self._upload = self._upload, None
         if upload is not None:
@@ -341,21 +355,22 @@ class RequestReader:
             self.is_last = True
 
     def _repeat(self, request: HttpRequest, body: bytes) -> None:
+        # Not inside the parser, so the error is set without raising.
         route = self._route
         if route is None or len(self.ready) >= _READY_LIMIT:
-            self.refusal = (429, "Too many requests in one go")
+            self.error = (429, "Too many pipelined requests")
             return
         self.ready.append((route, request.repeated(body), b""))
 
     def _keep_head(self, data: bytes) -> None:
-        """Remember the head of a request that came alone in one read and left nothing open."""
+        """Keep the head for the fast path, if the request came alone and whole in one read."""
         body_bytes = self._body_bytes
         head_bytes = len(data) - body_bytes
         if (
             head_bytes <= _KEPT_HEAD_BYTES
             and self._completed == 1
-            and self.refusal is None
-            and not self._tail
+            and self.error is None
+            and not self._tail  # HTTP/1.0 or `Connection: close`
             and self._upload_rule is None
             and _NEVER_KEPT.isdisjoint(self._headers)
         ):
@@ -363,9 +378,9 @@ class RequestReader:
             self._kept_request = replace(self.ready[-1][1], body=b"")
             self._kept_body_bytes = body_bytes
             if self._route is not None and self._route.park is not None:
-                self._parser = None
+                self._parser = None  # a long poll is held for minutes
 
-    def _parsing(self) -> httptools.HttpRequestParser:
+    def _ensure_parser(self) -> httptools.HttpRequestParser:
         parser = self._parser
         if parser is None:
             parser = self._parser = httptools.HttpRequestParser(self)
@@ -374,46 +389,47 @@ class RequestReader:
     def _count_head(self, size_bytes: int) -> None:
         self._head_bytes += size_bytes
         if self._head_bytes > self._limits.head_bytes:
-            self._refuse(431, "Request header fields too large")
+            self._reject(431, "Request header fields too large")
 
     def _feed(self, data: bytes) -> None:
         self._feed_bytes = len(data)
         self._completed = 0
         offset = -1
         try:
-            self._parsing().feed_data(data)
+            self._ensure_parser().feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            offset = upgrade.args[0]
+            offset = upgrade.args[0]  # where the parser stopped, just after the head
         except httptools.HttpParserError as error:
-            self._note_parse_error(error)
+            self._reject_parse_error(error)
         if offset >= 0 and not self.is_last:
-            self._go_on_without_upgrade(data[offset:])
+            self._resume_after_upgrade(data[offset:])
 
-    def _note_parse_error(self, error: httptools.HttpParserError) -> None:
-        if self.refusal is not None or self.is_last:
-            return
-        if isinstance(error, httptools.HttpParserCallbackError):
+    def _reject_parse_error(self, error: httptools.HttpParserError) -> None:
+        if self.error is not None or self.is_last:
+            return  # our own rejection, or garbage after the last request, which is ignored
+        if isinstance(error, httptools.HttpParserCallbackError):  # a bug in a callback
             log.error("transport.parse_failed", exc_info=error)
-            self.refusal = (500, "Internal error")
+            self.error = (500, "Internal error")
         else:
-            self.refusal = (400, "Bad request")
+            self.error = (400, "Bad request")
 
-    def _go_on_without_upgrade(self, rest: bytes) -> None:
-        # Java's client offers h2c on every plain request, body included. We decline by ignoring the offer,
-        # but the parser has stopped at the head, so a new one takes over from a head that makes no offer.
+    def _resume_after_upgrade(self, rest: bytes) -> None:
+        # Java's HTTP client offers an upgrade to h2c with every plain request, bodies included. RFC 9110 7.8 lets a
+        # server ignore the offer, but httptools has stopped after the head. A new parser reads the body after a made-up
+        # head with the same framing and no offer; the callbacks ignore that head.
         self._parser = None
         if self.is_reading:
-            self._is_resumed = True
+            self._resumes_body = True
             if "transfer-encoding" in self._headers:
                 framing = b"Transfer-Encoding: chunked"
             else:
                 framing = b"Content-Length: " + self._headers["content-length"].encode("ascii")
-            self._parsing().feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n\r\n")
+            self._ensure_parser().feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n\r\n")
         if rest:
             self._feed(rest)
 
     def drop(self) -> None:
-        """Let go of what waits or is being read: nobody will handle it."""
+        """Discard all unhandled requests and their upload files."""
         for _, request, _ in self.ready:
             if request.upload is not None:
                 request.upload.close()
@@ -422,34 +438,35 @@ class RequestReader:
         if upload is not None:
             upload.close()
 
-    def give_up(self) -> None:
-        """Let go of the request being read: the rest of its body will not be."""
+    def abandon_request(self) -> None:
+        """Discard the request being read; the rest of its body is ignored."""
         self.is_reading = False
         self.owes_continue = False
         upload, self._upload = self._upload, None
         if upload is not None:
             upload.close()
 
-    def _refuse(self, status: int, text: str) -> NoReturn:
+    def _reject(self, status: int, text: str) -> NoReturn:
         upload, self._upload = self._upload, None
         if upload is not None:
-            upload.close()
-        self.refusal = (status, text)
-        raise _Refused
+            upload.close()  # now, not when the connection ends: its file takes space
+        self.error = (status, text)
+        raise _Rejected
 
     def _normalise_target(self) -> str:
         target = self._target
         if not target.startswith(b"/"):
+            # RFC 9112 3.2.2: a server must accept the absolute form, as proxies send it. `*` is for OPTIONS.
             scheme, mark, rest = target.partition(b"://")
             if mark and scheme.lower() in (b"http", b"https"):
                 _, slash, path = rest.partition(b"/")
                 target = slash + path if slash else b"/"
             elif target != b"*":
-                self._refuse(400, "Bad request target")
-        if target.startswith(b"//"):  # as from clients that keep a base address with its slash
+                self._reject(400, "Bad request target")
+        if target.startswith(b"//"):  # clients that join a base address with its slash to a path
             target = b"/" + target.lstrip(b"/")
         if b"#" in target:
-            self._refuse(400, "Bad request target")
+            self._reject(400, "Bad request target")
         self._target = target
         return target.split(b"?", 1)[0].decode("ascii")
 
@@ -457,16 +474,16 @@ class RequestReader:
         encoding = self._headers.get("transfer-encoding")
         length = self._headers.get("content-length")
         if encoding is not None:
-            # One hop that goes by the length and another by the chunks is how requests are smuggled.
+            # RFC 9112 6.1: length and chunks together are an attempt at request smuggling.
             if length is not None or version == "1.0" or encoding.lower() != "chunked":
-                self._refuse(400, "Ambiguous request framing")
+                self._reject(400, "Ambiguous request framing")
             return True
         if length is None:
             return False
         if not (length.isascii() and length.isdigit()):
-            self._refuse(400, "Malformed Content-Length")
+            self._reject(400, "Malformed Content-Length")
         if len(length) > 18 or int(length) > self._body_limit(route):
-            self._refuse(413, route.too_large_text)
+            self._reject(413, route.too_large_text)
         return int(length) > 0
 
     def _body_limit(self, route: Route) -> int:
@@ -476,7 +493,7 @@ class RequestReader:
     def _is_packed(self, encoding: str) -> bool:
         coding = encoding.strip().lower()
         if coding not in ("identity", "gzip", "x-gzip"):
-            self._refuse(415, "Content-Encoding not supported")
+            self._reject(415, "Content-Encoding not supported")
         return coding != "identity"
 
     def _decode(self, body: bytes, encoding: str, route: Route) -> bytes:
@@ -485,14 +502,15 @@ class RequestReader:
         try:
             return decompress_body(body, route.body_limit_bytes)
         except BodyTooLarge:
-            self._refuse(413, route.too_large_text)
+            self._reject(413, route.too_large_text)
         except BodyMalformed as error:
-            self._refuse(400, error.message)
+            self._reject(400, error.message)
 
     def _bound_framing(self) -> None:
-        # Header lines and chunk framing pile up inside the parser before any callback sees them.
+        # The parser buffers an unfinished header line, and counts no chunk extensions: a peer could send either without
+        # end while no callback is called. So the raw bytes are bounded too.
         if not self.has_head:
             if self._raw_bytes > self._limits.head_bytes:
-                self.refusal = (431, "Request header fields too large")
+                self.error = (431, "Request header fields too large")
         elif self._raw_bytes - self._head_bytes > 8 * self._body_bytes + _CHUNK_OVERHEAD_BYTES:
-            self.refusal = (400, "Too much chunk framing")
+            self.error = (400, "Too much chunk framing")

@@ -28,12 +28,12 @@ def make_reader(body_limit_bytes: int = 1000) -> RequestReader:
 
 
 def read(*pieces: bytes, body_limit_bytes: int = 1000) -> tuple[list[HttpRequest], int]:
-    """The requests in the pieces and the status of the refusal that ended them, or 0."""
+    """The requests in the pieces and the status of the error that ended them, or 0."""
     reader = make_reader(body_limit_bytes)
     for piece in pieces:
-        if reader.refusal is None and not reader.is_last:
+        if reader.error is None and not reader.is_last:
             reader.feed(piece, 0.0)
-    return [request for _, request, _ in reader.ready], reader.refusal[0] if reader.refusal else 0
+    return [request for _, request, _ in reader.ready], reader.error[0] if reader.error else 0
 
 
 def post(body: bytes, *lines: bytes, path: bytes = b"/a") -> bytes:
