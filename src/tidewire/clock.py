@@ -1,4 +1,4 @@
-"""Time, injected. Nothing else in the package calls `time.*` or `datetime.now`."""
+"""Injected clocks. Nothing else in the package calls `time.*` or `datetime.now`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a stage may ask about time."""
+    """The time, as every stage reads it."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since 1970 UTC. May step; never use it for timeouts."""
+        """Return the wall clock in milliseconds since 1970 UTC. It may step: never use it for timeouts."""
 
     def monotonic_s(self) -> float:
-        """Seconds on a clock that never steps back."""
+        """Return seconds on a clock that never steps back."""
 
 
 class SystemClock:
@@ -27,7 +27,7 @@ class SystemClock:
 
 
 class AdjustableClock:
-    """The machine's clock, whose wall clock a test may move or stop. Timeouts go on as they would."""
+    """The machine's clock, with a wall clock that tests can move or stop. Timeouts are not affected."""
 
     def __init__(self) -> None:
         self._machine = SystemClock()
@@ -53,7 +53,7 @@ class AdjustableClock:
         self._stopped_ms = self.now_ms() if at_ms is None else at_ms
 
     def unfreeze(self) -> None:
-        """Let the wall clock go on from where it stands."""
+        """Restart the wall clock from its current time."""
         if self._stopped_ms is not None:
             self._ahead_ms = self._stopped_ms - self._machine.now_ms()
             self._stopped_ms = None
@@ -65,7 +65,7 @@ class AdjustableClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to."""
+    """A clock that moves only when a test advances it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

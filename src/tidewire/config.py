@@ -34,55 +34,55 @@ class _ServerSettings:
     data: str = setting("data/server", "directory of the org's records, events and certificates")
     store: str = setting(
         "sqlite",
-        "where records and events are kept: sqlite (in the data directory) or"
+        "where records and events are stored: sqlite (in the data directory) or"
         " postgresql://USER@HOST/DATABASE?schema=NAME",
     )
     http: str = setting(
-        "127.0.0.1:8080", "address for HTTP: REST, SOAP, Bayeux and the page; port 0 picks one"
+        "127.0.0.1:8080", "address for HTTP: REST, SOAP, Bayeux and the console; port 0 picks a free port"
     )
-    https: str = setting("127.0.0.1:8443", "address for the same over TLS")
+    https: str = setting("127.0.0.1:8443", "address for HTTPS, with the same content as HTTP")
     dev: bool = setting(
-        False, "make the well-known development login; never where others can reach the server"
+        False, "create the well-known development login; never use it where others can reach the server"
     )
-    tls_host: str = setting("", "further host names for the server certificate, comma-separated")
+    tls_host: str = setting("", "additional host names for the server certificate, comma-separated")
     first_replay_id: int = setting(
-        0, "where the event log of a new data directory begins; 0 derives it from the clock"
+        0, "first replay ID in the event log of a new data directory; 0 derives it from the clock"
     )
     session_timeout_s: int = setting(7200, "idle seconds after which a login session ends")
     jwt_audience: str = setting(
         "",
-        "whom a JWT assertion must be meant for, comma-separated; empty accepts the host that the client used and"
+        "accepted audiences of JWT assertions, comma-separated; empty accepts the host that the client used and"
         " the original service's",
     )
     edition: str = setting(
         "",
-        "whose streaming allocations are enforced: developer, professional, enterprise, unlimited, performance,"
-        " free or databasecom-24; without one there are none",
+        "edition whose streaming allocations are enforced: developer, professional, enterprise, unlimited,"
+        " performance, free or databasecom-24; without one there are no allocations",
     )
     push_topic_pilot: bool = setting(
-        False, "let push topics watch the six objects that the original keeps for its pilot program"
+        False, "allow push topics on the six objects that the original service reserves for its pilot program"
     )
     retain_push_h: float = setting(
-        24.0, "hours that push-topic and generic events are kept; 0 keeps them for ever"
+        24.0, "hours that push-topic and generic events are retained; 0 retains them forever"
     )
     retain_bus_h: float = setting(
-        72.0, "hours that platform and change events are kept; 0 keeps them for ever"
+        72.0, "hours that platform and change events are retained; 0 retains them forever"
     )
     org_idle_s: float = setting(
         900.0, "seconds without use after which an org other than the first is closed until it is used again"
     )
     pipeline_dir: str = setting(
-        "", "directory of the lake that a pipeline keeps of the first org; the console shows how it stands"
+        "", "directory of the lake that a pipeline keeps of the first org; the console shows its status"
     )
     edges: int = setting(
         0,
-        "processes that take clients' connections beside the one that writes; 0 does everything in one process",
+        "edge processes, which serve clients' connections for the process that writes; 0 runs all in one process",
     )
     metrics_token: str = setting(
-        "", "bearer token that /metrics asks for; without one everybody who reaches the server may read it"
+        "", "bearer token that /metrics requires; without one everybody who can reach the server can read it"
     )
-    log_level: str = setting("INFO", "DEBUG, INFO, WARNING or ERROR")
-    log_format: str = setting("json", "form of log lines: json, or text for people")
+    log_level: str = setting("INFO", "lowest level of log lines: DEBUG, INFO, WARNING or ERROR")
+    log_format: str = setting("json", "format of log lines: json, or text for people")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Settings(PubSubOptions, BayeuxOptions, _ServerSettings):
 def load_settings(
     flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, directory: Path | None = None
 ) -> Settings:
-    """The settings in force. Raises ConfigInvalid, naming the setting that cannot be used."""
+    """Load the effective settings. Raises ConfigInvalid, naming the setting that is invalid."""
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
     known = {f.name: f for f in fields(Settings)}
@@ -114,7 +114,7 @@ def load_settings(
 
 
 def parse_address(text: str, setting: str) -> tuple[str, int]:
-    """`HOST:PORT` taken apart; an IPv6 host stands in brackets."""
+    """Parse `HOST:PORT`; an IPv6 host is in brackets."""
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdigit() or int(port) > 65535 or not host:
         raise ConfigInvalid(f"{setting} must be HOST:PORT, not {text!r}", setting=setting)
@@ -140,5 +140,5 @@ def _convert(name: str, kind: object, value: Any) -> Any:
         if kind == "float":
             return float(value)
     except (ValueError, KeyError) as error:
-        raise ConfigInvalid(f"{name} cannot be {value!r}", setting=name) from error
+        raise ConfigInvalid(f"{name} has an invalid value: {value!r}", setting=name) from error
     return str(value)

@@ -1,9 +1,9 @@
-"""Named points at which a test can make the process die or fail, exactly where it hurts.
+"""Named points at which a test can make the process die or fail.
 
-`TIDEWIRE_CRASH_AT=name:n` makes the n-th pass through `crash_point(name)` send SIGKILL to the own process: no
-handler, no flush, no goodbye. `TIDEWIRE_FAIL_AT=name@subject=code;...` makes every pass through
-`fail_point(name, subject)` raise the error with that code; `code/word` also gives it the protocol's word for
-it. Without the variables a pass costs one comparison. The names stand in docs/configuration.md.
+`TIDEWIRE_CRASH_AT=name:n` makes the n-th call of `crash_point(name)` kill the process with SIGKILL: no
+handler, no flush. `TIDEWIRE_FAIL_AT=name@subject=code;...` makes every call of `fail_point(name, subject)`
+raise the error with that code; `code/word` also sets the error code on the wire. Without the variables a call
+costs one comparison. The names are listed in docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _failures: dict[str, str] = {
 
 
 def crash_point(name: str) -> None:
-    """Die here if the environment says so."""
+    """Kill the process here if the environment asks for it."""
     if name != _target:
         return
     global _left
@@ -33,11 +33,11 @@ def crash_point(name: str) -> None:
 
 
 def fail_point(name: str, subject: str) -> None:
-    """Raise here if the environment says so. `subject` is what the caller works on, such as a topic."""
+    """Raise here if the environment asks for it. `subject` is what the caller works on, such as a topic."""
     if not _failures:
         return
     code, _, wire_code = _failures.get(f"{name}@{subject}", "").partition("/")
     if code:
         leaf = next((each for each in leaf_errors() if each.code == code), InternalError)
         details = {"wire_code": wire_code} if wire_code else {}
-        raise leaf("a fault that a test asked for", **details)
+        raise leaf("a fault requested by a test", **details)

@@ -21,18 +21,18 @@ _UPPER_MARKS = str.maketrans({c: "1" if c.isupper() else "0" for c in ALPHABET})
 _PAIR_MARKS = [pair[0].isupper() << 3 | pair[1].isupper() << 4 for pair in _PAIRS]
 
 POD = "TW"
-EMPTY_ID = "000000000000000AAA"  # what overflow events carry in place of record ids
+EMPTY_ID = "000000000000000AAA"  # the record id of overflow events
 
 
 def case_suffix(id15: str) -> str:
-    """The three characters that turn a 15-character id into its 18-character form."""
+    """Return the checksum that turns a 15-character id into its 18-character form."""
     marks = id15.translate(_UPPER_MARKS)
     # The first character of a group is its lowest bit, so each group is read backwards.
     return _SUFFIX[int(marks[4::-1], 2)] + _SUFFIX[int(marks[9:4:-1], 2)] + _SUFFIX[int(marks[14:9:-1], 2)]
 
 
 def make_id(prefix: str, number: int) -> str:
-    """The 18-character id of record `number` of the object with this key prefix."""
+    """Return the 18-character id of record `number` of the object with this key prefix."""
     high, pair = divmod(number, 62 * 62)
     stem, suffix, marks = _stem(prefix, high)
     return stem + _PAIRS[pair] + suffix + _SUFFIX[marks | _PAIR_MARKS[pair]]
@@ -40,8 +40,9 @@ def make_id(prefix: str, number: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _stem(prefix: str, high: int) -> tuple[str, str, int]:
-    """What thousands of ids in a row share: all but their last two digits, the first two characters of the
-    suffix, and the third as far as it is known.
+    """Return the part that 3,844 consecutive ids share, with the first two characters of their suffix.
+
+    The last value holds the bits of the third suffix character that the last two digits do not decide.
     """
     digits = ""
     rest = high
@@ -56,7 +57,7 @@ def _stem(prefix: str, high: int) -> tuple[str, str, int]:
 
 
 def key_prefix(number: int, lead: str) -> str:
-    """The key prefix of the n-th custom object (`lead` "a") or platform event (`lead` "e")."""
+    """Return the key prefix of the n-th custom object (`lead` "a") or platform event (`lead` "e")."""
     high, low = divmod(number, 62)
     if high >= 62:
         raise OverflowError(f"no key prefix left after {number} objects")
@@ -64,7 +65,7 @@ def key_prefix(number: int, lead: str) -> str:
 
 
 def try_normalise_id(text: str) -> str | None:
-    """The 18-character form of a 15- or 18-character id, or None if `text` is not one.
+    """Return the 18-character form of a 15- or 18-character id, None if `text` is not an id.
 
     An 18-character id whose letters lost their case is repaired from its suffix.
     """
@@ -99,14 +100,14 @@ def normalise_id(text: str) -> str:
 
 
 def short_id(id18: str) -> str:
-    """The 15-character form."""
+    """Return the 15-character form of an id."""
     return id18[:15]
 
 
 def random_uuid() -> str:
-    """A random uuid, version 4.
+    """Return a random UUID, version 4.
 
-    Random bytes are fetched for many at a time: each call for them costs more than the rest.
+    Random bytes are fetched for many at a time, because the system call costs more than everything else.
     """
     try:
         return _uuids.pop()
@@ -114,7 +115,7 @@ def random_uuid() -> str:
         digits = os.urandom(16 * _UUIDS_AT_ONCE).hex()
         fresh = [_uuid_of(digits[start : start + 32]) for start in range(0, len(digits), 32)]
         own = fresh.pop()
-        _uuids.extend(fresh)  # in one step: several threads may be here
+        _uuids.extend(fresh)  # atomic: several threads may be here
         return own
 
 
@@ -125,5 +126,5 @@ def _uuid_of(digits: str) -> str:
 
 _UUIDS_AT_ONCE = 64
 _uuids: list[str] = []
-# A forked process must not give out the same ones.
+# A forked process must not return the same ones.
 os.register_at_fork(after_in_child=_uuids.clear)

@@ -1,6 +1,4 @@
-"""Names that users type: API names of objects, addresses of resources, and channels that clients subscribe
-to.
-"""
+"""Names that users type: API names, URLs of resources and channel names."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ _API_NAME = re.compile(rf"{_WORD}(?:{_SUFFIX})?|{_PREFIX}{_WORD}{_SUFFIX}")
 
 
 class ChannelKind(Enum):
-    """What family of events a channel name stands for."""
+    """The family of events that a channel delivers."""
 
     PUSH_TOPIC = "topic"
     GENERIC = "u"
@@ -34,7 +32,7 @@ _KINDS = {kind.value: kind for kind in ChannelKind}
 
 @dataclass(frozen=True, slots=True)
 class ChannelName:
-    """A channel as a client names it, taken apart. `filter_text` is what follows `?`, if anything."""
+    """A parsed channel name. `filter_text` is the part after `?`."""
 
     kind: ChannelKind
     name: str
@@ -42,12 +40,12 @@ class ChannelName:
 
     @property
     def path(self) -> str:
-        """The name without the filter: the key of replay maps."""
+        """The name without the filter, which is the key of replay maps."""
         return f"/{self.kind.value}/{self.name}"
 
 
 def parse_channel(text: str) -> ChannelName:
-    """Take a channel name apart. Raises ChannelInvalid for a form that no channel can have."""
+    """Parse a channel name. Raises ChannelInvalid."""
     if not text:
         raise ChannelInvalid("Channel name not specified")
     if not text.startswith("/"):
@@ -62,27 +60,29 @@ def parse_channel(text: str) -> ChannelName:
 
 
 def is_generic_channel(text: str) -> bool:
-    """Whether a streaming channel may have this name, which begins with `/u/`."""
+    """Whether a name that begins with `/u/` is a valid streaming channel."""
     return len(text) <= _MAX_GENERIC_CHANNEL and _GENERIC_CHANNEL.fullmatch(text) is not None
 
 
 def is_api_name(text: str) -> bool:
-    """Whether `text` could name an object, a field or an event."""
+    """Whether `text` is a valid name of an object, a field or an event."""
     return len(text) <= 80 and _API_NAME.fullmatch(text) is not None
 
 
 def data_url(version: int, *segments: str) -> str:
-    """A root-relative URL under the data API: `data_url(59, "query")` -> `/services/data/v59.0/query`."""
+    """Render a root-relative URL of the data API: `data_url(59, "query")` -> `/services/data/v59.0/query`."""
     return "/".join((f"/services/data/v{version}.0", *segments))
 
 
 def change_event_name(entity: str) -> str:
-    """The change event type of an object: `Account` -> `AccountChangeEvent`, `X__c` -> `X__ChangeEvent`."""
+    """Return the change event type of an object: `Account` -> `AccountChangeEvent`, `X__c` ->
+    `X__ChangeEvent`.
+    """
     return entity[:-1] + "ChangeEvent" if entity.endswith("__c") else entity + "ChangeEvent"
 
 
 def entity_of_change_event(event_name: str) -> str | None:
-    """The object that a change event type speaks of, or None if the name is not of that form."""
+    """Return the object of a change event type, None if the name is not of that form."""
     if event_name.endswith("__ChangeEvent"):
         return event_name[: -len("ChangeEvent")] + "c"
     if event_name.endswith("ChangeEvent") and event_name != "ChangeEvent":

@@ -1,4 +1,4 @@
-"""Counters, histograms of time taken, and structured logs. Keys are `stage.noun_verb`.
+"""Counters, latency histograms and structured logs. Keys are `stage.noun_verb`.
 
 Log lines go to stderr, one JSON object or one line of text each.
 """
@@ -18,17 +18,17 @@ from tidewire.clock import SystemClock
 _RESERVED = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 counters: Counter[str] = Counter()
-"""Process-wide counts since start. Adding is one dict operation; docs/glossary.md says how they are named."""
+"""Process-wide counts since start. Adding is one dict operation; docs/glossary.md explains the names."""
 
 timer_s = SystemClock().monotonic_s
-"""Seconds for measuring how long something took; never what anything is decided by."""
+"""Seconds for measuring durations only; decisions use an injected clock."""
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""The upper bounds of every histogram's buckets, in seconds; one more holds what took longer."""
+"""Upper bounds of the buckets of every histogram, in seconds; one more bucket holds all longer durations."""
 
 
 def render_labels(labels: Mapping[str, str]) -> str:
-    """Labels of a metric as Prometheus reads them."""
+    """Render the labels of a metric in Prometheus's format."""
     if not labels:
         return ""
     escaped = (
@@ -39,10 +39,7 @@ def render_labels(labels: Mapping[str, str]) -> str:
 
 
 class Histogram:
-    """How long something took, by buckets.
-
-    Without a lock: threads that observe at one instant may lose one count.
-    """
+    """Durations by buckets. Without a lock: threads that observe at the same instant may lose a count."""
 
     __slots__ = ("buckets", "total_s")
 
@@ -51,12 +48,12 @@ class Histogram:
         self.total_s = 0.0
 
     def observe(self, seconds: float, count: int = 1) -> None:
-        """Add `count` observations of the same length."""
+        """Add `count` observations of the same duration."""
         self.buckets[bisect_left(BOUNDS_S, seconds)] += count
         self.total_s += seconds * count
 
     def add(self, buckets: list[int], total_s: float) -> None:
-        """Add what another histogram has seen."""
+        """Add the observations of another histogram."""
         self.buckets = [own + other for own, other in zip(self.buckets, buckets, strict=True)]
         self.total_s += total_s
 
@@ -65,11 +62,11 @@ TIMINGS: defaultdict[str, Histogram] = defaultdict(Histogram)
 """Process-wide histograms since start. Names come from the code only, so their number is bounded."""
 
 Snapshot = tuple[dict[str, int], dict[str, tuple[list[int], float]]]
-"""Counters, and buckets and sum of each histogram, as they travel from an edge to its core."""
+"""Counters, and buckets and sum of each histogram, as an edge sends them to the core."""
 
 
 def take_snapshot() -> Snapshot:
-    """Everything that this process has counted."""
+    """Return all counts of this process."""
     return dict(counters), {name: (list(each.buckets), each.total_s) for name, each in TIMINGS.items()}
 
 

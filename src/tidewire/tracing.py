@@ -1,9 +1,10 @@
-"""Traces of a change's way, request to commit to delivery, in OpenTelemetry's form.
+"""OpenTelemetry traces of a change, from request to commit to delivery.
 
-Off, and free, unless the environment names a collector: OTEL_EXPORTER_OTLP_ENDPOINT, or
-OTEL_EXPORTER_OTLP_TRACES_ENDPOINT with the whole address. Spans are sent as OTLP over HTTP in JSON by a
-thread of its own; a collector that is slow or away costs spans, never a request. A caller's `traceparent` is
-taken up. Names and attributes hold no values of records, tokens or query texts.
+Off unless the environment names a collector: OTEL_EXPORTER_OTLP_ENDPOINT, or
+OTEL_EXPORTER_OTLP_TRACES_ENDPOINT with the whole URL. A thread sends the spans as OTLP/HTTP in JSON; a
+collector that is slow or down costs spans, never a request. A caller's `traceparent` is continued. Names and
+attributes contain no record values, tokens or query texts. docs/dependencies.md explains why this is not
+OpenTelemetry's own SDK.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from tidewire.telemetry import counters
 log = logging.getLogger(__name__)
 
 SERVER, INTERNAL, PRODUCER = 2, 1, 4
-"""What kind of work a span is, in the protocol's numbers."""
+"""Span kinds, by their numbers in the protocol."""
 
 _PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-_MAX_WAITING = 10_000
+_MAX_QUEUED = 10_000
 _MAX_SENT = 500
 _EVERY_S = 1.0
 _TIMEOUT_S = 5.0
@@ -40,7 +41,7 @@ Attributes = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Where a span stands: what is begun under it names it as its parent."""
+    """The identity of a span, which its children name as their parent."""
 
     trace_id: str
     span_id: str
@@ -51,7 +52,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something under way. Times are of the clock that never steps."""
+    """A span under way. Times are of the monotonic clock."""
 
     trace: Trace
     parent_id: str
@@ -63,8 +64,8 @@ _exporter: Exporter | None = None
 
 
 def configure_tracing(environment: Mapping[str, str], part: str = "core") -> None:
-    """Begin to trace, if the environment asks for it. Called once in each process."""
-    global _exporter  # like logging: one for the process, and a call costs nothing while it is off
+    """Start tracing if the environment asks for it. Called once in each process."""
+    global _exporter  # one for the process, like logging; a call costs nothing while it is off
     address = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
     if not address and environment.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
         address = environment["OTEL_EXPORTER_OTLP_ENDPOINT"].rstrip("/") + "/v1/traces"
@@ -81,7 +82,7 @@ def configure_tracing(environment: Mapping[str, str], part: str = "core") -> Non
 
 
 def end_tracing() -> None:
-    """Send what is left, and stop. Blocks for some seconds at most."""
+    """Flush the remaining spans and stop. Blocks for some seconds at most."""
     global _exporter  # as above
     if _exporter is not None:
         _exporter.close()
@@ -89,12 +90,12 @@ def end_tracing() -> None:
 
 
 def begin_request(traceparent: str) -> Span | None:
-    """A request has come; whatever its task does from now on is part of it. None while nothing is traced."""
+    """Start the span of a request, current for the rest of its task. None while tracing is off."""
     if _exporter is None:
         return None
     given = _PARENT.fullmatch(traceparent.strip().lower()) if traceparent else None
     if given is not None and given[3] == "00":
-        return None  # the caller has chosen not to record this one
+        return None  # the caller does not sample this trace
     trace_id = given[1] if given is not None else secrets.token_hex(16)
     trace = Trace(trace_id, secrets.token_hex(8))
     _current.set(trace)
@@ -102,30 +103,27 @@ def begin_request(traceparent: str) -> Span | None:
 
 
 def end_request(span: Span, name: str, attributes: Attributes, *, is_error: bool) -> None:
-    """The request is answered."""
+    """End the span of a request."""
     if _exporter is not None:
         _exporter.add(span.trace, span.parent_id, name, SERVER, span.begun_s, attributes, is_error=is_error)
 
 
 def follow_trace(parent: str) -> None:
-    """What the running task does from now on is part of a span of another process, given as text."""
+    """Make a span of another process, given as text, the current one of this task."""
     given = _PARENT.fullmatch(parent)
     if _exporter is not None and given is not None:
         _current.set(Trace(given[1], given[2]))
 
 
 def current_trace() -> Trace | None:
-    """The trace of the request that the running task works for."""
+    """Return the current span of this task."""
     return None if _exporter is None else _current.get()
 
 
 def add_span(
     parent: Trace | str, name: str, kind: int, begun_s: float, attributes: Attributes
 ) -> Trace | None:
-    """Something that began at `begun_s` has just ended.
-
-    `parent` may have come as text from another process.
-    """
+    """Record a span that began at `begun_s` and ends now; `parent` is text if it comes from another process."""
     exporter = _exporter
     if exporter is None:
         return None
@@ -140,13 +138,13 @@ def add_span(
 
 
 class Exporter:
-    """Collects spans from any thread and sends them every second."""
+    """Queues spans of any thread and sends them every second."""
 
     def __init__(self, address: str, headers: Mapping[str, str], resource: Attributes) -> None:
         self._address = address
         self._headers = {"Content-Type": "application/json", **headers}
         self._resource = {"attributes": _render_attributes(resource)}
-        self._waiting: queue.Queue[dict[str, object] | None] = queue.Queue(_MAX_WAITING)
+        self._queue: queue.Queue[dict[str, object] | None] = queue.Queue(_MAX_QUEUED)
         self._has_failed = False
         self.clock = SystemClock()
         self._epoch_ns = self.clock.now_ms() * 1_000_000 - round(self.clock.monotonic_s() * 1e9)
@@ -164,7 +162,7 @@ class Exporter:
         *,
         is_error: bool = False,
     ) -> None:
-        """Note a span that ends now. Never waits: what finds no room is dropped and counted."""
+        """Queue a span that ends now. Never blocks: if the queue is full, the span is dropped and counted."""
         span = {
             "traceId": trace.trace_id,
             "spanId": trace.span_id,
@@ -177,14 +175,14 @@ class Exporter:
             "status": {"code": _ERROR_STATUS} if is_error else {},
         }
         try:
-            self._waiting.put_nowait(span)
+            self._queue.put_nowait(span)
         except queue.Full:
             counters["tracing.spans_dropped"] += 1
 
     def close(self) -> None:
-        """Send what is left."""
+        """Flush the queue and stop the thread."""
         try:
-            self._waiting.put(None, timeout=_TIMEOUT_S)
+            self._queue.put(None, timeout=_TIMEOUT_S)
         except queue.Full:
             return
         self._thread.join(2 * _TIMEOUT_S)
@@ -193,12 +191,12 @@ class Exporter:
         is_ending = False
         pause = threading.Event()
         while not is_ending:
-            spans = [self._waiting.get()]
+            spans = [self._queue.get()]
             if spans[0] is not None:
-                pause.wait(_EVERY_S if self._waiting.empty() else 0)
+                pause.wait(_EVERY_S if self._queue.empty() else 0)
             while len(spans) < _MAX_SENT and spans[-1] is not None:
                 try:
-                    spans.append(self._waiting.get_nowait())
+                    spans.append(self._queue.get_nowait())
                 except queue.Empty:
                     break
             is_ending = spans[-1] is None
@@ -215,7 +213,7 @@ class Exporter:
                 pass
         except (OSError, ValueError) as error:
             counters["tracing.spans_dropped"] += len(spans)
-            if not self._has_failed:  # once, or a collector that is away for a night would fill the log
+            if not self._has_failed:  # only once: a collector that is down for a night would fill the log
                 log.warning("tracing.export_failed", extra={"reason": str(error)[:200]})
             self._has_failed = True
         else:

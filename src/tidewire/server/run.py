@@ -25,7 +25,7 @@ from tidewire.server.routing import OrgRouter
 from tidewire.telemetry import Snapshot
 from tidewire.tracing import configure_tracing, end_tracing
 from tidewire.transport.http_server import HttpListener, Route, Router, UploadRule, serve_http
-from tidewire.transport.tls import TlsFiles, ensure_certificates_apart, server_ssl_context
+from tidewire.transport.tls import TlsFiles, ensure_certificates_in_subprocess, server_ssl_context
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,9 @@ class Server:
     async def _ensure_certificates(self) -> TlsFiles:
         hosts = [h.strip() for h in self._settings.tls_host.split(",") if h.strip()]
         directory = Path(self._settings.data) / "tls"
-        return await asyncio.to_thread(ensure_certificates_apart, directory, hosts, self._clock.now_ms())
+        return await asyncio.to_thread(
+            ensure_certificates_in_subprocess, directory, hosts, self._clock.now_ms()
+        )
 
     async def _listen_here(self, org_router: OrgRouter, files: TlsFiles) -> dict[str, tuple[str, int]]:
         """Open the listeners in this process; returns their addresses by setting."""

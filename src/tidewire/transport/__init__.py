@@ -1,6 +1,6 @@
-"""Sockets, TLS and the HTTP that travels on them.
+"""Sockets, TLS and HTTP.
 
-Reads from: listening sockets. Feeds: whoever stands behind a route, with whole requests as plain values.
-Guarantee: what is handed on is well-formed and within its limits; what is not has been refused. Never does:
-know of records, events or users.
+Reads from: listening sockets. Feeds: the handlers behind routes, with whole requests as plain values.
+Guarantee: every request that reaches a handler is well-formed and within its limits; all others have been
+rejected. Never does: know records, events or users.
 """

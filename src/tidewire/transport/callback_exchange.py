@@ -1,6 +1,4 @@
-"""The exchange of a request that did not come by a connection of its own: its answer goes to whoever passed
-it on.
-"""
+"""An exchange whose response goes to a callback, for requests that do not own a connection."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from tidewire.transport.responses import JSON_HEADERS, render_header_lines
 from tidewire.transport.routes import Exchange
 
 Answer = Callable[["CallbackExchange", int, bytes, bytes], None]
-"""Takes the exchange, status, body and header lines of the one answer."""
+"""Gets the exchange, and the status, body and header lines of its one response."""
 
 
 class CallbackExchange:
@@ -25,11 +23,11 @@ class CallbackExchange:
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer can still be sent."""
+        """Whether a response can still be sent."""
         return self._answer is not None
 
     def respond(self, status: int, body: bytes, headers: bytes = JSON_HEADERS) -> bool:
-        """Send the answer; see `Exchange`."""
+        """Send the response; see `Exchange`."""
         answer, self._answer = self._answer, None
         self.on_close = None
         if answer is None:
@@ -42,12 +40,12 @@ class CallbackExchange:
         return self.respond(response.status, response.body, render_header_lines(response))
 
     async def stream_with(self, response: HttpResponse) -> None:
-        """Send an answer that comes in pieces, as one: those that are passed on are small."""
+        """Collect a streamed response and send it whole: responses on these paths are small."""
         pieces = [] if response.pieces is None else [piece async for piece in response.pieces]
         self.respond(response.status, b"".join(pieces), render_header_lines(response))
 
     def drop(self) -> None:
-        """The peer is gone."""
+        """Tell the handler that the peer is gone."""
         self._answer = None
         on_close, self.on_close = self.on_close, None
         if on_close is not None:

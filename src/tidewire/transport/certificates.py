@@ -1,8 +1,8 @@
-"""A private certificate authority and a server certificate, made on first start and renewed in time.
+"""A private certificate authority and a server certificate, created on first start and renewed in time.
 
     python -m tidewire.transport.certificates DIRECTORY NOW_MS [HOST ...]
 
-Keys are readable by the owner only. A certificate that is still good is reused, so that clients need to trust
+Keys are readable by the owner only. A valid certificate is reused, so that clients need to trust
 the authority once.
 """
 
@@ -32,9 +32,9 @@ _BACKDATE = timedelta(hours=1)  # for clients whose clock is a little behind
 
 
 def ensure_certificates(directory: Path, hosts: Iterable[str], now_ms: int) -> TlsFiles:
-    """Make or renew what is missing, soon to expire, or does not name all `hosts`.
+    """Create the files that are missing, renew those that expire soon or do not name all `hosts`.
 
-    Raises ConfigInvalid for text that cannot be a host name.
+    Raises ConfigInvalid for an invalid host name.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = tls_files(directory)
@@ -60,7 +60,7 @@ def _parse_name(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host.encode("idna").decode("ascii") if not host.isascii() else host.lower())
     except ValueError as error:
-        raise ConfigInvalid(f"{host!r} is not a host name", setting="hosts") from error
+        raise ConfigInvalid(f"not a valid host name: {host!r}", setting="hosts") from error
 
 
 def _try_load_authority(
@@ -73,7 +73,7 @@ def _try_load_authority(
         return None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         return None
-    # It must outlive any server certificate it signs today.
+    # It must not expire before a server certificate that it signs today.
     if certificate.not_valid_after_utc < now + _SERVER_LIFE:
         return None
     return certificate, key
@@ -102,7 +102,7 @@ def _make_authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePr
     name = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Tidewire"),
-            # Two authorities of one name confuse trust stores that look up by name.
+            # Two authorities with the same name confuse trust stores, which look up by name.
             x509.NameAttribute(NameOID.COMMON_NAME, f"Tidewire private CA {os.urandom(4).hex()}"),
         ]
     )
@@ -174,7 +174,7 @@ def _render_certificate(certificate: x509.Certificate) -> bytes:
 
 
 def _write_file(path: Path, content: bytes, mode: int) -> None:
-    # Renamed into place: a crash leaves either the old file or the new one.
+    # Renamed into place, so that a crash leaves either the old file or the new one.
     scratch = path.with_suffix(".new")
     scratch.unlink(missing_ok=True)
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -186,14 +186,14 @@ def _write_file(path: Path, content: bytes, mode: int) -> None:
 
 
 def main() -> None:
-    """Do what the command line says. Ends with status 1, and a line that says why, if that cannot be."""
+    """Run the command line. Exits with status 1 and the reason on failure."""
     directory, now_ms, *hosts = sys.argv[1:]
     try:
         ensure_certificates(Path(directory), hosts, int(now_ms))
     except ConfigInvalid as error:
         sys.exit(error.message)
     except OSError as error:
-        sys.exit(f"cannot keep certificates in {directory}: {error.strerror}")
+        sys.exit(f"cannot write certificates to {directory}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An HTTP request and its response as plain values, the same on both sides of the seam between edge and core."""
+"""HTTP requests and responses as plain values, the same in edges and in the core."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from tidewire.transport.uploads import Upload
 T = TypeVar("T")
 
 HEAD_ONLY = "Head-Only"
-"""The header of a request whose body has not been read.
-
-No peer can send it: names of theirs are lower-case.
-"""
+"""Marks a request whose body has not been read. Peers cannot send it: their header names become lower case."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +36,12 @@ class HttpRequest:
     head_cache: dict[Callable[[HttpRequest], Any], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """What the functions made by `cached_by_head` have found; requests of one head share it."""
+    """Results of the functions made by `cached_by_head`, shared by all requests with the same head."""
 
     def repeated(self, body: bytes) -> HttpRequest:
-        """A request with this head and another body."""
+        """Return a request with this head and another body."""
         again = object.__new__(HttpRequest)
-        # These are worked out once, here, for all requests of the head.
+        # Computed here once, for all requests with this head.
         again.__dict__.update(
             self.__dict__, body=body, raw_path=self.raw_path, query=self.query, media_type=self.media_type
         )
@@ -70,12 +67,12 @@ class HttpRequest:
 
     @property
     def is_head_only(self) -> bool:
-        """Whether this only asks if the body may come, which 100 grants."""
+        """Whether this asks to admit an upload, by its head alone; see `UploadRule`."""
         return HEAD_ONLY in self.headers
 
     @property
     def base_url(self) -> str:
-        """Scheme and host as the client named them, for URLs that send it back here."""
+        """Scheme and host as the client sees them, for URLs that lead back to this server."""
         return f"{self.scheme}://{self.headers.get('host', 'localhost')}"
 
     @cached_property
@@ -85,10 +82,10 @@ class HttpRequest:
 
 
 def cached_by_head(read: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], T]:
-    """Make a function of all but the body ask once for requests that repeat a head, as those of a connection
-    do.
+    """Cache a function of the request head.
 
-    What it returns is shared and must not be changed. What it raises is raised anew each time.
+    Requests that repeat a head, as those of one connection do, share the result, which must not be changed.
+    Exceptions are not cached.
     """
 
     @wraps(read)

@@ -1,14 +1,14 @@
 """The HTTP/1.1 listener.
 
-Theory of operation. One `Connection` per socket parses with httptools and holds requests in arrival order;
-one is answered at a time, the rest wait. A request belongs to a route: an async one gets a task, a parking
-one gets the `Exchange` and answers whenever it likes with ready bytes, so that a held long poll costs no
-task, future or timer. One sweep per listener, each second, refreshes the Date line and closes what is late; a
+Theory of operation. One `Connection` per socket parses with httptools and queues requests in arrival order;
+they are answered one at a time. Each request belongs to a route. An async route gets a task. A parking route
+gets the `Exchange` and answers it whenever it wants with ready bytes, so a held long poll costs no task,
+future or timer. One sweep per listener and second refreshes the Date line and closes late connections; a
 connection only stores its deadline.
 
-What is refused closes the connection: after bad framing the next byte could belong to anything. The error
-is written, our side is shut, and a little more input is thrown away so that the peer can read the answer
-before a reset reaches it.
+A rejected request closes its connection, because after bad framing the next byte could belong to anything.
+The error is written, our side is shut, and a little more input is discarded, so that the peer can read the
+response before a reset reaches it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import ssl as ssl_module
 import zlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 from tidewire.clock import Clock
 from tidewire.transport.connection import Connection
@@ -45,7 +46,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-_INLINE_GZIP_BYTES = 64 * 1024  # about a millisecond; more is compressed on a thread
+_INLINE_GZIP_BYTES = 64 * 1024  # takes about a millisecond; larger bodies are compressed on a thread
 _GZIP_HEADERS = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
 
 
@@ -63,44 +64,33 @@ class HttpListener:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_gone = asyncio.Event()
-        # refreshed by every sweep: reading the clock per request would cost more than the precision is worth
+        # Refreshed by every sweep: reading the clock for each request would cost more than the precision is worth.
         self.now_s = clock.monotonic_s()
         self.date_line = render_date_line(clock.now_ms())
         self._sweep_timer = self.loop.call_later(limits.sweep_s, self._sweep)
 
     @property
     def port(self) -> int:
-        """The port that is listened on, also when 0 was asked for."""
+        """The port in use, also if port 0 was requested."""
         return int(self._sockets()[0].getsockname()[1])
 
     @property
     def host(self) -> str:
-        """The address that is listened on."""
+        """The address in use."""
         return str(self._sockets()[0].getsockname()[0])
 
-    async def start(self, host: str, port: int, ssl: ssl_module.SSLContext | None) -> None:
-        """Begin to listen. Raises OSError if the address cannot be had."""
+    async def start(self, ssl: ssl_module.SSLContext | None, **where: Any) -> None:
+        """Listen on `host` and `port`, or on a listening socket `sock`. Raises OSError."""
         self._server = await self.loop.create_server(
             lambda: Connection(self),
-            host,
-            port,
             ssl=ssl,
             backlog=1024,
             ssl_handshake_timeout=self.limits.head_timeout_s if ssl is not None else None,
-        )
-
-    async def start_on(self, listening: socket.socket, ssl: ssl_module.SSLContext | None) -> None:
-        """Like `start`, on a socket that somebody else has opened and may share."""
-        self._server = await self.loop.create_server(
-            lambda: Connection(self),
-            sock=listening,
-            ssl=ssl,
-            backlog=1024,
-            ssl_handshake_timeout=self.limits.head_timeout_s if ssl is not None else None,
+            **where,
         )
 
     async def close(self, drain_s: float = 5.0) -> None:
-        """Stop accepting, let requests under way finish for up to `drain_s`, cut the rest. Idempotent."""
+        """Stop accepting, let requests under way finish for up to `drain_s`, cut off the rest. Idempotent."""
         self.is_stopping = True
         if self._server is not None:
             self._server.close()
@@ -122,13 +112,13 @@ class HttpListener:
     # called by connections
 
     def forget(self, connection: Connection) -> None:
-        """Drop a lost connection."""
+        """Remove a lost connection."""
         self.connections.discard(connection)
         if not self.connections:
             self._all_gone.set()
 
     def run(self, handle: AsyncHandler, request: HttpRequest, exchange: Exchange) -> None:
-        """Answer a request in a task of its own, which outlives the connection: a write begun is finished."""
+        """Answer a request in a new task, which survives the connection: a write that began is finished."""
         self._tasks.add(self.loop.create_task(self._answer(handle, request, exchange)))
 
     async def _answer(self, handle: AsyncHandler, request: HttpRequest, exchange: Exchange) -> None:
@@ -196,16 +186,16 @@ async def serve_http(
     ssl: ssl_module.SSLContext | None = None,
     limits: HttpLimits | None = None,
 ) -> HttpListener:
-    """Listen on an address (port 0 picks one) and answer by `router` until `close`."""
+    """Listen on an address and answer by `router` until `close`. Port 0 picks a free one."""
     listener = HttpListener(router, clock, limits or HttpLimits(), "https" if ssl is not None else "http")
-    await listener.start(host, port, ssl)
+    await listener.start(ssl, host=host, port=port)
     return listener
 
 
 async def serve_http_on(
     router: Router, listening: socket.socket, *, clock: Clock, ssl: ssl_module.SSLContext | None = None
 ) -> HttpListener:
-    """Like `serve_http`, on a socket that is listened on already."""
+    """Like `serve_http`, on a listening socket, which other processes may share."""
     listener = HttpListener(router, clock, HttpLimits(), "https" if ssl is not None else "http")
-    await listener.start_on(listening, ssl)
+    await listener.start(ssl, sock=listening)
     return listener

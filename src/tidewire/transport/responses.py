@@ -1,4 +1,4 @@
-"""Response heads as bytes, and the compression of bodies both ways. Pure."""
+"""Render responses as bytes; compress and decompress bodies. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT_HEADERS = b"Content-Type: text/plain;charset=UTF-8\r\n" + _SAFE
 CLOSE_LINE = b"Connection: close\r\n"
 KEEP_LINE = b"Connection: keep-alive\r\n"
 
-GZIP_WORTHWHILE_BYTES = 1400  # below one packet nothing is gained
+GZIP_WORTHWHILE_BYTES = 1400  # a smaller body fits one packet anyway
 _COMPRESSIBLE = ("text/", "application/json", "application/xml", "application/javascript", "image/svg+xml")
 _BODILESS = frozenset({204, 304})
 
@@ -27,20 +27,22 @@ STATUS_LINES: dict[int, bytes] = {
 
 
 def render_date_line(now_ms: int) -> bytes:
-    """The Date header of a moment, ready to send."""
+    """Render the Date header line of a time."""
     return _date_line(now_ms // 1000)
 
 
 @lru_cache(maxsize=2)
 def _date_line(now_s: int) -> bytes:
-    """Asked for several times a second."""
     return f"Date: {formatdate(now_s, usegmt=True)}\r\n".encode()
 
 
 def render_response(
     status: int, body: bytes, headers: bytes, date_line: bytes, tail: bytes, is_head: bool
 ) -> bytes:
-    """One whole response. `headers` and `tail` are ready lines; a HEAD gets the length without the body."""
+    """Render one whole response.
+
+    `headers` and `tail` are ready lines; a HEAD gets the length without the body.
+    """
     line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
     if status in _BODILESS:
         return b"%b%b%b%b\r\n" % (line, date_line, headers, tail)
@@ -51,27 +53,25 @@ def render_response(
 def render_stream_head(
     status: int, headers: bytes, date_line: bytes, tail: bytes, *, is_chunked: bool
 ) -> bytes:
-    """The head of a response whose length is not known yet: it ends with its last chunk, or with the
-    connection.
-    """
+    """Render the head of a response of unknown length, which ends with its last chunk or with the connection."""
     line = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
     framing = b"Transfer-Encoding: chunked\r\n" if is_chunked else b""
     return b"".join((line, date_line, headers, tail, framing, b"\r\n"))
 
 
 def render_chunk(piece: bytes) -> bytes:
-    """A piece of a chunked body; an empty one ends it."""
+    """Render a piece of a chunked body; an empty one ends the body."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
 def render_header_lines(response: HttpResponse) -> bytes:
-    """The header lines of a response value. Raises InternalError if a value would split the response."""
+    """Render the header lines of a response. Raises InternalError if a value contains a line break."""
     pairs = [("Content-Type", response.content_type)] if response.content_type else []
     pairs.extend(response.headers)
     lines = "".join([f"{name}: {value}\r\n" for name, value in pairs])
     if lines.count("\r") != len(pairs) or lines.count("\n") != len(pairs) or "\0" in lines:
         names = ", ".join(name.strip()[:40] for name, _ in pairs)
-        raise InternalError(f"one of the response headers {names!r} holds a control character")
+        raise InternalError(f"one of the response headers {names!r} contains a control character")
     return lines.encode("latin-1", "replace")
 
 
@@ -90,13 +90,13 @@ def wants_gzip(request: HttpRequest, response: HttpResponse) -> bool:
 
 
 def compress_body(body: bytes) -> bytes:
-    """Gzip at the cheapest level: on a local network time matters more than the last tenth of size."""
+    """Gzip at the cheapest level: on a local network, time matters more than the last tenth of the size."""
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
     return packer.compress(body) + packer.flush()
 
 
 def decompress_body(body: bytes, limit_bytes: int) -> bytes:
-    """Undo gzip without ever holding more than the limit. Raises BodyTooLarge or BodyMalformed."""
+    """Gunzip without ever holding more than the limit. Raises BodyTooLarge or BodyMalformed."""
     unpacker = zlib.decompressobj(31)
     try:
         plain = unpacker.decompress(body, limit_bytes + 1)

@@ -1,4 +1,4 @@
-"""Which handler answers a path, and what it may be sent."""
+"""Routes: the handler and the limits of each path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAFE = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
 
 class Exchange(Protocol):
-    """One request that waits for its one response, as its handler sees it.
+    """A request that waits for its one response, as its handler sees it.
 
     All calls belong on the listener's loop. `on_close`, if set, is called once with the exchange itself when
     the peer goes away before `respond`; it is never called after `respond`.
@@ -39,26 +39,24 @@ class Exchange(Protocol):
         """Like `respond`, from a response value."""
 
     async def stream_with(self, response: HttpResponse) -> None:
-        """Send a response whose body comes in pieces; returns once the last one is written or the peer has
-        gone.
-        """
+        """Send a response whose body comes in pieces; returns after the last one, or when the peer is gone."""
 
 
 AsyncHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
-"""Answers in a task of its own. It must not raise: a raise is logged and becomes a bare 500."""
+"""Answers in a task. It must not raise: an exception is logged and becomes a bare 500."""
 ParkingHandler = Callable[[HttpRequest, Exchange], None]
 """Called on the loop, must return at once; answers through the exchange when it is ready."""
 
 
 ErrorForm = Callable[[HttpRequest, int, str], HttpResponse]
-"""Gives a refusal of the listener's own the form that the clients of its path can read.
+"""Renders an error that the listener itself finds, in the form that clients of the path expect.
 
-The request is what was read of it, perhaps no more than a part of its head. Must not raise.
+The request is what was read of it, perhaps only part of its head. Must not raise.
 """
 
 
 def render_plain_error(request: HttpRequest, status: int, text: str) -> HttpResponse:
-    """A refusal as a line of text."""
+    """Render an error as a line of text."""
     return HttpResponse(status, text.encode() + b"\n", _TEXT_TYPE, _SAFE)
 
 
@@ -66,9 +64,9 @@ def render_plain_error(request: HttpRequest, status: int, text: str) -> HttpResp
 class UploadRule:
     """Bodies of PUT requests to these paths go to files in `directory` instead of into memory.
 
-    `limit_bytes` bounds them as sent; what they are once unpacked is for whoever reads them to bound. `admit`
-    is asked with the head alone (`HttpRequest.is_head_only`) before the body is read on: an answer other than
-    100 is sent instead of it.
+    `limit_bytes` limits the body as sent; the handler limits its decompressed size. `admit` is called with
+    the head alone (`HttpRequest.is_head_only`) before more of the body is read: a response other than 100
+    ends the upload.
     """
 
     paths: re.Pattern[str]
@@ -79,12 +77,12 @@ class UploadRule:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What stands behind a path prefix. Exactly one of `handle` and `park` is set.
+    """The handler of a path prefix. Exactly one of `handle` and `park` is set.
 
     A prefix covers itself and everything under it: `/cometd` covers `/cometd/61.0` but not `/cometdx`.
-    `body_limit_bytes` bounds the request body, both as sent and after decompression. With `websocket` the
-    parking handler may also be reached through WebSockets: it finds in a message what stands for its
-    Authorization header, if anything.
+    `body_limit_bytes` limits the request body, both as sent and after decompression. With `websocket` the
+    parking handler is also reached through WebSockets: it returns the credentials in a message, as an
+    Authorization header has them, or "".
     """
 
     prefix: str
@@ -96,7 +94,7 @@ class Route:
     websocket: Callable[[bytes], str] | None = None
 
     def try_upload(self, method: str, raw_path: str) -> UploadRule | None:
-        """The rule for the body of this request, or None if it is an ordinary one."""
+        """Return the upload rule for a request, None if its body stays in memory."""
         rule = self.uploads
         return rule if rule is not None and method == "PUT" and rule.paths.fullmatch(raw_path) else None
 
@@ -110,7 +108,7 @@ class Route:
 class Router:
     """Finds the route with the longest matching prefix. One route must have the prefix `/`.
 
-    `render_error` is for requests that no route gets to see.
+    `render_error` renders errors of requests that reach no handler.
     """
 
     __slots__ = ("_fallback", "_routes", "render_error")
@@ -124,7 +122,7 @@ class Router:
         self._routes = [(r.prefix, r.prefix.rstrip("/") + "/", r) for r in ordered[:-1]]
 
     def find(self, raw_path: str) -> Route:
-        """The route for a still percent-encoded path."""
+        """Return the route of a path, which is still percent-encoded."""
         for prefix, folder, route in self._routes:
             if raw_path.startswith(folder) or raw_path == prefix:
                 return route

@@ -1,7 +1,7 @@
-"""TLS of the listeners: where certificates and keys lie, and how they are used.
+"""TLS settings of the listeners, and the files of certificates and keys.
 
 Files in the directory: `ca.pem` (give it to clients), `ca-key.pem`, `server.pem` (server certificate, then
-the CA's), `server-key.pem`. `certificates` makes them.
+the CA's), `server-key.pem`. `certificates` creates them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PACKAGES = str(Path(__file__).resolve().parents[2])
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Where the certificates and keys lie."""
+    """Paths of the certificates and keys."""
 
     ca: Path
     ca_key: Path
@@ -30,17 +30,19 @@ class TlsFiles:
 
 
 def tls_files(directory: Path) -> TlsFiles:
-    """The files of a directory, whether or not they are there."""
+    """Return the paths in a directory, whether or not the files exist."""
     return TlsFiles(
         directory / "ca.pem", directory / "ca-key.pem", directory / "server.pem", directory / "server-key.pem"
     )
 
 
-def ensure_certificates_apart(directory: Path, hosts: Iterable[str], now_ms: int) -> TlsFiles:
-    """Do what `certificates.ensure_certificates` does, in a process of its own: what makes certificates takes
-    ten megabytes that a server would keep for as long as it runs. Blocks. Raises ConfigInvalid.
+def ensure_certificates_in_subprocess(directory: Path, hosts: Iterable[str], now_ms: int) -> TlsFiles:
+    """Run `certificates.ensure_certificates` in another process. Blocks. Raises ConfigInvalid.
+
+    The library that makes certificates takes ten megabytes, which the server would keep for as long as it
+    runs.
     """
-    # This very package, installed or not, and nothing that happens to lie in the working directory.
+    # The same copy of the package, installed or not, and nothing from the working directory (`-P`).
     path = os.pathsep.join([_PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])])
     program = [sys.executable, "-P", "-m", "tidewire.transport.certificates"]
     made = subprocess.run(
@@ -53,12 +55,14 @@ def ensure_certificates_apart(directory: Path, hosts: Iterable[str], now_ms: int
     )
     if made.returncode:
         lines = made.stderr.strip().splitlines()
-        raise ConfigInvalid(lines[-1] if lines else "certificates could not be made", setting="tls_host")
+        raise ConfigInvalid(
+            lines[-1] if lines else "the certificates could not be created", setting="tls_host"
+        )
     return tls_files(directory)
 
 
 def server_ssl_context(files: TlsFiles) -> ssl.SSLContext:
-    """The listener's TLS settings: 1.2 and up, HTTP/1.1 only."""
+    """Return the TLS settings of a listener: version 1.2 and up, HTTP/1.1 only."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(files.server, files.server_key)

@@ -1,4 +1,4 @@
-"""Request bodies that are too large for memory: kept in a file without a name, gone when nobody holds it."""
+"""Request bodies that are too large for memory, kept in an anonymous temporary file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _READ_BYTES = 256 << 10
 
 
 class Upload:
-    """One body, complete once its request is handed out. `is_packed` says that it is gzip."""
+    """One body, complete once its request reaches a handler. `is_packed` means gzip."""
 
     __slots__ = ("_file", "is_packed", "size_bytes")
 
@@ -24,12 +24,12 @@ class Upload:
         self.is_packed = False
 
     def append(self, piece: bytes) -> None:
-        """Take the next piece. Raises OSError."""
+        """Write the next piece. Raises OSError."""
         self._file.write(piece)
         self.size_bytes += len(piece)
 
     def iter_blocks(self, limit_bytes: int) -> Iterator[bytes]:
-        """The body in blocks, unpacked. Reads the file: not for the loop's thread.
+        """Yield the body in blocks, decompressed. Reads the file: not for the loop's thread.
 
         Raises BodyTooLarge or BodyMalformed, perhaps after some blocks.
         """
@@ -48,13 +48,13 @@ class Upload:
             raise BodyMalformed("the request body is not one whole gzip member")
 
     def iter_raw(self) -> Iterator[bytes]:
-        """The body in blocks, as it came. Reads the file: not for the loop's thread."""
+        """Yield the body in blocks, as received. Reads the file: not for the loop's thread."""
         self._file.seek(0)
         while raw := self._file.read(_READ_BYTES):
             yield raw
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file, which deletes it."""
         self._file.close()
 
 

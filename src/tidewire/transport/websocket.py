@@ -1,9 +1,9 @@
-"""WebSockets: every text message is a request to the route behind the path, every response a message.
+"""WebSockets: every text message is a request to the route of the path, every response a message.
 
-Theory of operation. A connection that upgrades keeps its place in its listener; what it reads comes here. A
-message becomes a POST with the headers of the upgrade, so whoever answers needs not know how it came; answers
-may overtake each other. Credentials that a browser cannot put into the upgrade are found in a message by the
-route's rule, and hold for the socket from then on; so does the cookie that an answer sets.
+Theory of operation. A connection that upgrades stays with its listener; its input comes here. A message
+becomes a POST with the headers of the upgrade, so the handler need not know how it arrived. Responses may
+overtake each other. A browser cannot put credentials into an upgrade, so the route's `websocket` function
+finds them in a message; from then on they hold for the socket. So does a cookie that a response sets.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from tidewire.transport.callback_exchange import CallbackExchange
 from tidewire.transport.http import HttpRequest
 from tidewire.transport.routes import Route
 
-_MAX_OPEN = 32  # messages of one socket that wait for their answers
-_MAX_EMPTY = 1_000  # pieces of one message that bring nothing and are not its last
-_OVERTAKEN = 408  # what an exchange is told of that nobody waits for any more
+_MAX_OPEN = 32  # messages of one socket that await their response
+_MAX_EMPTY = 1_000  # empty fragments of one message: they cost the peer nothing and would never end
+_SUPERSEDED = 408  # status of a held request that a newer one of the same client replaced
 _SET_COOKIE = b"Set-Cookie: "
-# Of the upgrade, what says nothing about the messages.
+# Headers of the upgrade that do not apply to the messages.
 _OWN_HEADERS = frozenset({"connection", "upgrade", "content-length", "transfer-encoding"})
 
 
 class Carrier(Protocol):
-    """The connection below."""
+    """The connection below the WebSocket."""
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
 
     def finish(self) -> None:
-        """Hang up once everything is sent."""
+        """Close after everything is sent."""
 
 
 class WebSocket:
@@ -59,11 +59,11 @@ class WebSocket:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a message waits for its answer."""
+        """Whether a message awaits its response."""
         return bool(self._open)
 
     def feed(self, data: bytes) -> None:
-        """Take in what was read."""
+        """Take one read."""
         try:
             self._framing.receive_data(data)
             for event in self._framing.events():
@@ -83,28 +83,28 @@ class WebSocket:
         except RemoteProtocolError:
             self.close(CloseReason.PROTOCOL_ERROR)
         except LocalProtocolError:
-            return  # both sides have said goodbye; what follows is nothing
+            return  # both sides have sent a close frame; further input is ignored
 
     def close(self, reason: CloseReason = CloseReason.GOING_AWAY) -> None:
-        """Say why, and hang up. Idempotent."""
+        """Send a close frame with a reason, and close. Idempotent."""
         if self._is_closing:
             return
         self._is_closing = True
-        with suppress(LocalProtocolError):  # the peer has said goodbye already
+        with suppress(LocalProtocolError):  # the peer has sent its close frame already
             self._carrier.write(self._framing.send(CloseConnection(code=int(reason))))
         self._carrier.finish()
 
     def drop(self) -> None:
-        """The peer is gone: whoever holds an exchange is told."""
+        """Tell the handlers of open exchanges that the peer is gone."""
         self._is_closing = True
         held, self._open = self._open, set()
         for exchange in held:
             exchange.drop()
 
     def answer(self, exchange: CallbackExchange, status: int, body: bytes, headers: bytes) -> None:
-        """Send what an exchange was answered with. What is no message of the protocol ends the socket."""
+        """Send a response as a message. One with an error status closes the socket instead."""
         self._open.discard(exchange)
-        if self._is_closing or status == _OVERTAKEN:
+        if self._is_closing or status == _SUPERSEDED:
             return
         if status != 200:
             self.close(CloseReason.TRY_AGAIN_LATER if status == 503 else CloseReason.INTERNAL_ERROR)
@@ -132,7 +132,7 @@ class WebSocket:
         find = self._route.websocket
         found = find(body) if find is not None else ""
         if found:
-            # A new mapping: requests under way keep theirs.
+            # A new mapping, because requests under way share the old one.
             self._headers = {**self._headers, "authorization": found}
         exchange = CallbackExchange(self.answer)
         self._open.add(exchange)
@@ -150,7 +150,7 @@ class WebSocket:
 
 
 def is_upgrade(request: HttpRequest) -> bool:
-    """Whether a request asks for a WebSocket."""
+    """Whether a request asks to become a WebSocket."""
     headers = request.headers
     return (
         request.method == "GET"
@@ -160,7 +160,7 @@ def is_upgrade(request: HttpRequest) -> bool:
 
 
 def try_render_upgrade(request: HttpRequest) -> bytes | None:
-    """The answer that opens a WebSocket, or None if the request is not a proper one."""
+    """Render the response that opens a WebSocket, None if the request is malformed."""
     headers = request.headers
     key = headers.get("sec-websocket-key", "").strip()
     try:

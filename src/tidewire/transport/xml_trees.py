@@ -1,4 +1,4 @@
-"""XML from strangers as a tree: UTF-8, without a document type or entities, neither deep nor large. Pure."""
+"""Parse untrusted XML: UTF-8 only, no DTD, no entities, limited depth and size. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidewire.errors import BodyMalformed, BodyTooLarge
 
 XSI_NS = "http://www.w3.org/2001/XMLSchema-instance"
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that no XML 1.0 text may hold, not even escaped."""
+"""Characters that XML 1.0 forbids, even escaped."""
 _DECLARED_ENCODING = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([^"']*)["']""")
 _ENCODINGS = frozenset({b"utf-8", b"utf8", b"us-ascii", b"ascii"})
 _UTF_8_MARK = b"\xef\xbb\xbf"
@@ -20,7 +20,7 @@ _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class _BoundedTree(TreeBuilder):
-    """Builds a tree, and gives up on one that is too deep or too large."""
+    """Builds a tree and raises if it becomes too deep or too large."""
 
     def __init__(self, max_depth: int, max_elements: int) -> None:
         super().__init__()
@@ -44,9 +44,9 @@ class _BoundedTree(TreeBuilder):
 
 
 def parse_tree(body: bytes, *, max_depth: int = 32, max_elements: int = 100_000) -> Element:
-    """The outermost element of a document. Raises BodyMalformed, or BodyTooLarge for too many elements."""
+    """Return the root element of a document. Raises BodyMalformed, or BodyTooLarge for too many elements."""
     declared = _DECLARED_ENCODING.match(body.removeprefix(_UTF_8_MARK))
-    # The parser would take a byte order mark, or zeros between letters, for UTF-16 whatever it is told.
+    # The parser switches to UTF-16 on a byte order mark or zero bytes, whatever encoding it is given.
     is_odd = body.startswith(_UTF_16_MARKS) or b"\0" in body
     if is_odd or (declared is not None and declared[1].lower() not in _ENCODINGS):
         raise BodyMalformed("The request must be UTF-8")
@@ -63,10 +63,10 @@ def parse_tree(body: bytes, *, max_depth: int = 32, max_elements: int = 100_000)
 
 
 def local_name(element: Element) -> str:
-    """An element's name without its namespace."""
+    """Return the name of an element without its namespace."""
     return element.tag.rpartition("}")[2]
 
 
 def is_nil(element: Element) -> bool:
-    """Whether an element says that it has no value."""
+    """Whether an element is marked as xsi:nil."""
     return element.get(f"{{{XSI_NS}}}nil") in ("true", "1")

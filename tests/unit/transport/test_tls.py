@@ -17,7 +17,7 @@ from tidewire.errors import ConfigInvalid
 from tidewire.transport.certificates import ensure_certificates
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.http_server import Route, Router, serve_http
-from tidewire.transport.tls import ensure_certificates_apart, server_ssl_context
+from tidewire.transport.tls import ensure_certificates_in_subprocess, server_ssl_context
 
 DAY_MS = 86_400_000
 NOW_MS = 1_794_700_000_000
@@ -82,7 +82,7 @@ def test_impossible_host_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_certificates_made_by_a_process_of_their_own_are_found_good_here(tmp_path: Path) -> None:
-    made = ensure_certificates_apart(tmp_path, ["wire.example"], NOW_MS)
+    made = ensure_certificates_in_subprocess(tmp_path, ["wire.example"], NOW_MS)
     before = made.server.read_bytes()
     assert ensure_certificates(tmp_path, ["wire.example"], NOW_MS) == made
     assert made.server.read_bytes() == before
@@ -94,7 +94,7 @@ def test_certificates_are_made_whatever_lies_in_the_working_directory(
     (tmp_path / "tidewire").mkdir()
     (tmp_path / "tidewire" / "__init__.py").write_text("raise SystemExit('another tidewire')")
     monkeypatch.chdir(tmp_path)
-    assert ensure_certificates_apart(tmp_path / "tls", [], NOW_MS).server.exists()
+    assert ensure_certificates_in_subprocess(tmp_path / "tls", [], NOW_MS).server.exists()
 
 
 def test_certificates_are_made_by_the_very_package_that_asks_for_them(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_certificates_are_made_by_the_very_package_that_asks_for_them(tmp_path: 
     )
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'other')!r})\n"
-        "from pathlib import Path; from tidewire.transport.tls import ensure_certificates_apart\n"
-        f"ensure_certificates_apart(Path({str(tmp_path / 'tls')!r}), [], {NOW_MS})"
+        "from pathlib import Path; from tidewire.transport.tls import ensure_certificates_in_subprocess\n"
+        f"ensure_certificates_in_subprocess(Path({str(tmp_path / 'tls')!r}), [], {NOW_MS})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.endswith("ConfigInvalid: other\n")
@@ -117,8 +117,8 @@ def test_certificates_are_made_by_the_very_package_that_asks_for_them(tmp_path: 
 
 def test_impossible_host_name_is_refused_by_a_process_of_its_own_in_the_same_words(tmp_path: Path) -> None:
     host = "bücher" + "ü" * 80
-    with pytest.raises(ConfigInvalid, match="is not a host name"):
-        ensure_certificates_apart(tmp_path, [host], NOW_MS)
+    with pytest.raises(ConfigInvalid, match="not a valid host name"):
+        ensure_certificates_in_subprocess(tmp_path, [host], NOW_MS)
 
 
 def test_server_does_not_load_what_makes_certificates() -> None:
