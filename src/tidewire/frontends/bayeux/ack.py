@@ -1,8 +1,8 @@
-"""The acknowledgement extension: a client says which reply it has got, and is sent again what it has not.
+"""The Bayeux acknowledgement extension: events of a reply that was not acknowledged are sent again.
 
-It is in use for clients that ask for it in their handshake. Every connect reply has a number; the next
-connect names the last one that came through. The events of one reply are kept until then, and no further
-ones are taken meanwhile, so a client that does not answer costs one reply's worth of memory.
+A client asks for it in its handshake. Every connect reply has a batch number, and the next connect acknowledges the
+last one received. The events of one reply are buffered until then and no further ones are taken, so a client that never
+acknowledges costs the memory of one reply.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MAX_BATCH = 1 << 53
 
 
 class Acknowledgements:
-    """What one session's client has yet to acknowledge."""
+    """The unacknowledged events of one session."""
 
     __slots__ = ("_unconfirmed", "batch")
 
@@ -24,30 +24,30 @@ class Acknowledgements:
         self._unconfirmed: list[bytes] = []
 
     def take_in(self, message: Message) -> bool:
-        """Read the acknowledgement that a connect carries; says whether everything sent has come through."""
+        """Read a connect's acknowledgement; return whether everything sent was received."""
         ext = message.get("ext")
         number = ext.get("ack") if isinstance(ext, dict) else None
         if isinstance(number, int) and not isinstance(number, bool) and number < self.batch:
             return not self._unconfirmed
         if isinstance(number, int) and number < _MAX_BATCH:
-            # After a restart a client may be ahead of what was stored of it.
+            # After a restart a client may be ahead of the stored batch number.
             self.batch = max(self.batch, number)
         self._unconfirmed = []
         return True
 
     def collect(self, take: Callable[[], list[bytes]]) -> list[bytes]:
-        """The events of the next reply: those that did not come through, or what `take` gives."""
+        """Return the events of the next reply: the unacknowledged ones, otherwise what `take` returns."""
         if not self._unconfirmed:
             self._unconfirmed = take()
         return list(self._unconfirmed)
 
     def next_batch(self) -> int:
-        """The number of the reply that is being sent."""
+        """Return the number of the reply being sent."""
         self.batch += 1
         return self.batch
 
 
 def wants_acknowledgements(message: Message) -> bool:
-    """Whether a handshake asks for the extension."""
+    """Return whether a handshake asks for the extension."""
     ext = message.get("ext")
     return isinstance(ext, dict) and ext.get("ack") is True

@@ -1,8 +1,8 @@
-"""Bodies of change events that hold the same fields as others before them.
+"""Body shapes: which fields of a change event's body are set, as a regular expression over its Avro bytes.
 
-Records are mostly made and updated in the same few ways, and then the bytes of their events differ in the values only:
-so many nulls, a text, so many nulls, a moment. One match of such a shape finds all values at once (see `stencils`).
-Only short texts that need no escape in JSON are looked for; a body with any other value is read field by field.
+Applications create and update records in a few ways, so the bytes of their events differ only in the values: some
+nulls, a text, some nulls, a timestamp. One match of a shape finds every value at once (see `json_templates`). A shape
+covers short texts that need no JSON escape, doubles and timestamps; any other body is read field by field.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ import orjson
 from tidewire.schema.compiler import Reader
 
 TEXT, DOUBLE, MOMENT, COMPOUND, OTHER = range(5)
-"""How a field is read: as a text, a double, a moment that is told as such, by its parts, or by the schema's reader."""
+"""How a field is read: text, double, timestamp, compound (by its parts), or by the schema's own reader."""
 
 _VALUES = {
-    TEXT: rb"([\x00-\x7e][ !#-\[\]-~]*)",  # its length, then what stands in a JSON string as it is
+    TEXT: rb"([\x00-\x7e][ !#-\[\]-~]*)",  # length prefix, then characters that JSON does not escape
     DOUBLE: rb"(.{8})",
-    MOMENT: rb"([\x80-\xff]{5}[\x00-\x7f])",  # of our time: six bytes
+    MOMENT: rb"([\x80-\xff]{5}[\x00-\x7f])",  # zigzag milliseconds of this era take six bytes
     COMPOUND: rb"",
 }
 count_nulls = re.compile(rb"\0*").match
 
 
 class BodyField(NamedTuple):
-    """A field of a body, or a part of a compound: how it is read, its name unless it is hidden, its reader, how its
-    number is told, its parts, and the names of those that are not hidden.
+    """A field of a body, or a part of a compound.
+
+    `name` is None if the field is hidden from the receiver; `convert` renders its number; `seen` names the visible
+    parts of a compound.
     """
 
     kind: int
@@ -43,8 +45,10 @@ class BodyField(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BodyShape:
-    """Bodies that hold values where another one did: a pattern that has a group for each value and ends with the
-    payload; for each value its kind and what stands before it in JSON, if it is told; and what stands behind the last.
+    """Bodies with values in the same fields.
+
+    `pattern` has one group per value and matches to the end of the payload. `labels` holds, per value, its kind and the
+    JSON before it (empty if the value is hidden). `tail` is the JSON after the last value.
     """
 
     pattern: bytes
@@ -55,13 +59,14 @@ class BodyShape:
 def try_shape(
     fields: Sequence[BodyField], payload: bytes, p: int, changed: Iterable[str]
 ) -> BodyShape | None:
-    """The shape of the body at `p`, of whose visible fields those `changed` are told even if they are null; None for
-    one with values that no shape is made of.
+    """Return the shape of the body at `p`, or None if it has a value that shapes do not cover.
+
+    Visible fields in `changed` are rendered as null if the body does not set them.
     """
     draft = _Draft()
-    if not draft.add(fields, payload, p, b",", is_told=True):
+    if not draft.add(fields, payload, p, b",", is_rendered=True):
         return None
-    nulled = b"".join(b",%b:null" % orjson.dumps(name) for name in changed if name not in draft.told)
+    nulled = b"".join(b",%b:null" % orjson.dumps(name) for name in changed if name not in draft.rendered)
     nulls = [rb"\x00{%d}" % gap for gap in (*draft.gaps, draft.nulls)]
     values = [rb"\x02" + _VALUES[kind] for kind in draft.kinds]
     pattern = b"".join(gap + value for gap, value in zip(nulls, [*values, rb"\Z"], strict=True))
@@ -69,23 +74,24 @@ def try_shape(
 
 
 class _Draft:
-    """A shape on its way: the nulls before each value, their kinds, and labels, each of which ends the value before
-    its own.
+    """Collects a shape: the nulls before each value, the kinds, and the labels.
+
+    A label closes the value before it, because only then is it known that another one follows.
     """
 
     def __init__(self) -> None:
         self.gaps: list[int] = []
         self.kinds: list[int] = []
         self.labels: list[tuple[int, bytes]] = []
-        self.told: set[str] = set()
+        self.rendered: set[str] = set()
         self.nulls = 0
         self.closing = b""
         self._end = 0
 
     def add(
-        self, fields: Sequence[BodyField], payload: bytes, p: int, comma: bytes, *, is_told: bool
+        self, fields: Sequence[BodyField], payload: bytes, p: int, comma: bytes, *, is_rendered: bool
     ) -> bool:
-        """Take in the fields at `p`; False if one of them is of no use."""
+        """Add the fields at `p`; return False if a shape cannot cover one of them."""
         for kind, name, read, _, parts, _ in fields:
             if payload[p] == 0:
                 self.nulls += 1
@@ -96,17 +102,19 @@ class _Draft:
             self.gaps.append(self.nulls)
             self.kinds.append(kind)
             self.nulls = 0
-            is_shown = is_told and name is not None
+            is_shown = is_rendered and name is not None
             label = b"%b%b%b:" % (self.closing, comma, orjson.dumps(name)) if is_shown else b""
             if kind == COMPOUND:
                 before, closing = len(self.labels), self.closing
                 if is_shown:
                     self.closing = label + b"{"
-                if not self.add(parts, payload, p + 1, b"", is_told=is_shown):
+                if not self.add(parts, payload, p + 1, b"", is_rendered=is_shown):
                     return False
                 p = self._end
                 if is_shown and not any(text for _, text in self.labels[before:]):
-                    return False  # nothing of it is to be seen
+                    return (
+                        False  # every set part is hidden; the slow path decides whether the compound appears
+                    )
                 self.closing = self.closing + b"}" if is_shown else closing
             else:
                 opening = b"" if kind == DOUBLE else b'"'
@@ -116,6 +124,6 @@ class _Draft:
                 _, p = read(payload, p)
             if is_shown:
                 comma = b","
-                self.told.add(str(name))
+                self.rendered.add(str(name))
         self._end = p
         return True

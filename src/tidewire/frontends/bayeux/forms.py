@@ -1,4 +1,4 @@
-"""How the Streaming API spells an event: one JSON message per event, as its API version knows it."""
+"""The Streaming API's wire forms: one JSON message per event, in the form of each API version."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SINCE_REPLAY = 37.0
 _SINCE_CHANGED_FIELDS = 47.0
 _SINCE_EVENT_UUID = 52.0
 
-_WRITERS_KEPT = 128  # per form
-_CHANGE = Family.CHANGE  # looked up once: it is asked for with every event
+_MAX_WRITERS = 128  # per form
+_CHANGE = Family.CHANGE  # looked up once; compared for every event
 
 
 class BayeuxForm:
-    """The `WireForm` of one range of API versions; use `bayeux_form` to share them."""
+    """The `WireForm` of a range of API versions. Use `bayeux_form` to share instances."""
 
     def __init__(self, *, deletes: bool, replay: bool, changed_fields: bool, event_uuid: bool) -> None:
         self.name = f"bayeux-{deletes:d}{replay:d}{changed_fields:d}{event_uuid:d}"
@@ -33,7 +33,7 @@ class BayeuxForm:
         self._writers: dict[tuple[EventSchema, str, frozenset[str]], ChangeWriter] = {}
 
     def encode(self, event: Event, channel: str, hidden: frozenset[str], schema: EventSchema | None) -> bytes:
-        """The whole Bayeux message of an event; see `WireForm`."""
+        """Return the Bayeux message of an event; see `WireForm`."""
         if event.family is _CHANGE:
             if schema is None:
                 return b""
@@ -56,7 +56,7 @@ class BayeuxForm:
         sobject = stored["sobject"]
         if hidden:
             sobject = {
-                name: _parts_seen(name, value, hidden) if isinstance(value, dict) else value
+                name: _visible_parts(name, value, hidden) if isinstance(value, dict) else value
                 for name, value in sobject.items()
                 if name not in hidden
             }
@@ -86,7 +86,7 @@ class BayeuxForm:
         return {"schema": event.schema_id, "payload": payload, "event": head}
 
     def _add_writer(self, schema: EventSchema, channel: str, hidden: frozenset[str]) -> ChangeWriter:
-        if len(self._writers) >= _WRITERS_KEPT:
+        if len(self._writers) >= _MAX_WRITERS:
             self._writers.clear()
         writer = ChangeWriter(schema, channel, hidden, names_changed=self._has_changed_fields)
         self._writers[schema, channel, hidden] = writer
@@ -95,9 +95,9 @@ class BayeuxForm:
     def _conversions_of(self, schema: EventSchema) -> dict[str, Convert]:
         found = self._conversions.get(schema)
         if found is None:
-            told = {field.name: conversion_of(field.doc) for field in schema.field_readers}
-            found = {name: convert for name, convert in told.items() if convert is not None}
-            if len(self._conversions) >= _WRITERS_KEPT:
+            converts = {field.name: conversion_of(field.doc) for field in schema.field_readers}
+            found = {name: convert for name, convert in converts.items() if convert is not None}
+            if len(self._conversions) >= _MAX_WRITERS:
                 self._conversions.clear()
             self._conversions[schema] = found
         return found
@@ -107,7 +107,7 @@ _FORMS: dict[tuple[bool, bool, bool, bool], BayeuxForm] = {}
 
 
 def bayeux_form(api_version: float) -> BayeuxForm:
-    """The form of an API version; versions that spell events alike share one."""
+    """Return the form of an API version; versions with the same JSON share one."""
     traits = (
         api_version >= _SINCE_DELETES,
         api_version >= _SINCE_REPLAY,
@@ -124,8 +124,8 @@ def bayeux_form(api_version: float) -> BayeuxForm:
     return form
 
 
-def _parts_seen(compound: str, parts: dict[str, Any], hidden: frozenset[str]) -> dict[str, Any]:
-    """A notification's address or place, whose parts begin with small letters, cut to what may be seen."""
+def _visible_parts(compound: str, parts: dict[str, Any], hidden: frozenset[str]) -> dict[str, Any]:
+    """Redact an address or geolocation of a notification, whose part names start in lower case."""
     return {
         name: value
         for name, value in parts.items()

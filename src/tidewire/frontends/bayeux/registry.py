@@ -1,4 +1,4 @@
-"""The living sessions, found by client id, by the login they came with and by their user."""
+"""The open sessions of an edge, by client id, login and user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidewire.delivery.link_values import StreamState
 from tidewire.frontends.bayeux.session import Session
 
 _SHOWN = 200
-_SHOWN_OF_ID = 8  # who has the whole of it can speak for the client
+_SHOWN_OF_ID = 8  # the whole id would let its reader impersonate the client
 
 
 class SessionRegistry:
@@ -20,7 +20,7 @@ class SessionRegistry:
     __slots__ = ("_by_client", "_by_login", "_by_user", "removed")
 
     def __init__(self) -> None:
-        self.removed: Callable[[Session], None] = _nobody  # told of each session that goes
+        self.removed: Callable[[Session], None] = _ignore  # called for each removed session
         self._by_client: dict[str, Session] = {}
         self._by_login: dict[str, set[Session]] = {}
         self._by_user: dict[tuple[str, str], dict[Session, None]] = {}  # in order of their handshakes
@@ -29,29 +29,29 @@ class SessionRegistry:
         return len(self._by_client)
 
     def add(self, session: Session) -> None:
-        """List a new session."""
+        """Add a new session."""
         self._by_client[session.client_id] = session
         self._by_login.setdefault(session.principal.session_id, set()).add(session)
         self._by_user.setdefault(_user_of(session.principal), {})[session] = None
 
     def try_find(self, client_id: str) -> Session | None:
-        """The session of a client, if it lives."""
+        """Return the open session of a client, or None."""
         return self._by_client.get(client_id)
 
     def all(self) -> list[Session]:
-        """Every session."""
+        """Return every session."""
         return list(self._by_client.values())
 
     def of_login(self, login_id: str) -> list[Session]:
-        """The sessions that came with one login."""
+        """Return the sessions of one login."""
         return list(self._by_login.get(login_id, ()))
 
-    def late(self, now_s: float) -> list[Session]:
-        """The sessions whose hold or reconnect window, or whose time as a whole, is over."""
+    def overdue(self, now_s: float) -> list[Session]:
+        """Return the sessions whose hold, reconnect window or lifetime is over."""
         return [s for s in self._by_client.values() if s.deadline_s <= now_s or s.ends_s <= now_s]
 
-    def furthest_behind(self) -> tuple[StreamState, ...]:
-        """How far the subscriptions have come that lay furthest back when they last took events; not all of many."""
+    def most_lagging(self) -> tuple[StreamState, ...]:
+        """Return the positions of the subscriptions that lag most, at most 200."""
         found = heapq.nsmallest(
             _SHOWN,
             ((s, channel) for s in self._by_client.values() for channel in s.sources),
@@ -71,11 +71,11 @@ class SessionRegistry:
         )
 
     def count_of(self, principal: Principal) -> int:
-        """How many sessions a user has."""
+        """Return how many sessions a user has."""
         return len(self._by_user.get(_user_of(principal), ()))
 
-    def crowded_out(self, principal: Principal, surplus: int) -> list[Session]:
-        """Up to `surplus` sessions of a user that must go before another one fits: the oldest, but held ones last."""
+    def to_evict(self, principal: Principal, surplus: int) -> list[Session]:
+        """Return up to `surplus` sessions of a user to evict: the oldest first, those with a held connect last."""
         if surplus <= 0:
             return []
         own = self._by_user.get(_user_of(principal), {})
@@ -83,7 +83,7 @@ class SessionRegistry:
         return away + list(islice((s for s in own if s.exchange is not None), surplus - len(away)))
 
     def move(self, session: Session, principal: Principal) -> None:
-        """The session's user goes on under another login."""
+        """Move a session to another login of its user."""
         self._unlist_login(session)
         session.principal = principal
         self._by_login.setdefault(principal.session_id, set()).add(session)
@@ -115,5 +115,5 @@ def _user_of(principal: Principal) -> tuple[str, str]:
     return principal.org_id, principal.user_id
 
 
-def _nobody(session: Session) -> None:
+def _ignore(session: Session) -> None:
     return None

@@ -1,7 +1,7 @@
-"""The Bayeux front end on the loop: requests in, each with one response.
+"""The Bayeux front end: takes each request and answers it once.
 
-Theory of operation. A connect that comes alone, from a client verified a moment ago, is handled without a
-task: parse, look for events, hold. Everything else takes a task, because it may have to ask core.
+Theory of operation. A connect that comes alone from a recently verified client is handled without a task: parse, look
+for events, hold. That is the hot path. Everything else runs in a task because it may have to call the core.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from tidewire.delivery.hub import Hub
 from tidewire.delivery.link import CoreLink
 from tidewire.errors import BodyMalformed, PlatformError, ResourceUnknown, VersionUnsupported
 from tidewire.frontends.bayeux import wire
-from tidewire.frontends.bayeux.callers import Caller, Refusal, SessionGuard, render_refusal
-from tidewire.frontends.bayeux.handshaking import Handshakes
-from tidewire.frontends.bayeux.keeping import SessionKeeper
-from tidewire.frontends.bayeux.polling import Polls
+from tidewire.frontends.bayeux.durable_sessions import DurableSessions
+from tidewire.frontends.bayeux.handshakes import Handshakes
+from tidewire.frontends.bayeux.polls import Polls
 from tidewire.frontends.bayeux.registry import SessionRegistry
 from tidewire.frontends.bayeux.session import Session
+from tidewire.frontends.bayeux.session_guard import Caller, Rejection, SessionGuard, render_rejection
 from tidewire.frontends.bayeux.settings import BayeuxOptions, BayeuxSettings
-from tidewire.frontends.bayeux.subscribing import subscribe, unsubscribe
-from tidewire.frontends.bayeux.websocket import find_credentials
+from tidewire.frontends.bayeux.subscribe import subscribe, unsubscribe
 from tidewire.frontends.bayeux.wire import Endpoint, Message
 from tidewire.frontends.bayeux.wire_errors import CHANNEL_UNKNOWN, PUBLISH_DENIED, WireError, wire_error
 from tidewire.telemetry import counters
@@ -33,7 +32,7 @@ from tidewire.transport.routes import Exchange, ParkingHandler, Route
 log = logging.getLogger(__name__)
 
 BODY_LIMIT_BYTES = 32_768
-_ENDPOINTS_KEPT = 200
+_MAX_ENDPOINTS = 200
 
 
 def make_routes(options: BayeuxOptions, park: ParkingHandler) -> list[Route]:
@@ -44,13 +43,13 @@ def make_routes(options: BayeuxOptions, park: ParkingHandler) -> list[Route]:
             park=park,
             body_limit_bytes=BODY_LIMIT_BYTES,
             too_large_text="Maximum Request Size Exceeded",
-            websocket=find_credentials if options.bayeux_websocket else None,
+            websocket=wire.parse_frame_credentials if options.bayeux_websocket else None,
         )
     ]
 
 
 class BayeuxApp:
-    """One per org and edge. All calls belong on the loop."""
+    """The Bayeux endpoint of one org on one edge. Use only on the event loop."""
 
     def __init__(
         self,
@@ -68,19 +67,19 @@ class BayeuxApp:
         self._sessions = SessionRegistry()
         self._guard = SessionGuard(link, hub, clock, settings, self._sessions)
         self._polls = Polls(clock, settings, self._sessions)
-        self._keeper: SessionKeeper | None = None
-        if settings.keeps_sessions:
-            self._keeper = SessionKeeper(link, hub, clock, settings, self._sessions, self._polls)
-            self._guard.try_restore = self._keeper.try_restore
+        self._durable: DurableSessions | None = None
+        if settings.has_durable_sessions:
+            self._durable = DurableSessions(link, hub, clock, settings, self._sessions, self._polls)
+            self._guard.try_restore = self._durable.try_restore
         self._handshakes = Handshakes(
-            clock, settings, self._sessions, self._polls, hub.usage, self._keeper, home
+            clock, settings, self._sessions, self._polls, hub.usage, self._durable, home
         )
         self._endpoints: dict[str, Endpoint] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
         self._sessions.removed = self._release
         hub.usage.clients = lambda: [s.client_id for s in self._sessions.all()]
-        hub.usage.client_states = self._sessions.furthest_behind
+        hub.usage.client_states = self._sessions.most_lagging
         self._polls.delivered = lambda clients: hub.usage.commit_latency.observe_delivery(
             "bayeux", hub.head, clients
         )
@@ -89,11 +88,11 @@ class BayeuxApp:
 
     @property
     def session_count(self) -> int:
-        """How many clients have a session."""
+        """Return the number of open sessions."""
         return len(self._sessions)
 
     def handle(self, request: HttpRequest, exchange: Exchange) -> None:
-        """Take a request; the exchange is answered now or later. Never raises."""
+        """Handle a request and answer its exchange now or later. Never raises."""
         try:
             self._handle(request, exchange)
         except Exception:
@@ -101,7 +100,7 @@ class BayeuxApp:
             exchange.respond(500, b"[]")
 
     async def close(self) -> None:
-        """Answer held connects so that their clients come back, and end every session."""
+        """End every session; held connects are answered so that their clients retry."""
         self._is_closing = True
         self._polls.close()
         if self._tasks:
@@ -140,7 +139,7 @@ class BayeuxApp:
             return error
         except ResourceUnknown:
             return None
-        if len(self._endpoints) < _ENDPOINTS_KEPT:
+        if len(self._endpoints) < _MAX_ENDPOINTS:
             self._endpoints[request.target] = endpoint
         return endpoint
 
@@ -168,8 +167,8 @@ class BayeuxApp:
     async def _connect(self, caller: Caller, exchange: Exchange, message: Message) -> None:
         try:
             session = await self._guard.session_of(message, caller)
-        except Refusal as refusal:
-            exchange.respond(200, wire.render_body([render_refusal(message, refusal)]))
+        except Rejection as rejection:
+            exchange.respond(200, wire.render_body([render_rejection(message, rejection)]))
             return
         self._polls.connect(session, message, exchange)
 
@@ -186,17 +185,17 @@ class BayeuxApp:
                 else:
                     await self._perform(session, message)
                     replies.append(wire.render_reply(message, session.client_id))
-            except Refusal as refusal:
-                replies.append(render_refusal(message, refusal))
+            except Rejection as rejection:
+                replies.append(render_rejection(message, rejection))
         events: list[bytes] = []
-        # Taken last, when nothing can come between the events and the socket any more.
+        # Taken last: an await between taking events and writing them could lose the events.
         if connected is not None and not connected.is_closed and exchange.is_open:
             events = self._polls.collect(connected)
             counters["bayeux.events_delivered"] += len(events)
         exchange.respond(200, wire.render_body(events + replies))
 
     async def _perform(self, session: Session, message: Message) -> None:
-        """Do what a message other than handshake and connect asks. Raises Refusal."""
+        """Handle a message other than handshake and connect. Raises Rejection."""
         failure: WireError | None = None
         match message["channel"]:
             case wire.SUBSCRIBE:
@@ -211,18 +210,18 @@ class BayeuxApp:
             case str(channel) if channel.startswith("/meta/"):
                 failure = WireError(CHANNEL_UNKNOWN)
             case _:
-                # Events are published over REST and Pub/Sub; here the attempt is refused rather than ignored.
+                # Publishing goes over REST and Pub/Sub. Reject the attempt rather than ignore it.
                 failure = WireError(PUBLISH_DENIED)
         if failure is not None:
-            raise Refusal(failure)
-        if self._keeper is not None and not session.is_closed:
+            raise Rejection(failure)
+        if self._durable is not None and not session.is_closed:
             try:
-                await self._keeper.store(session)
+                await self._durable.store(session)
             except PlatformError as error:
-                raise Refusal(wire_error(error)) from error
+                raise Rejection(wire_error(error)) from error
 
     def _release(self, session: Session) -> None:
-        """A session has gone; when the server stops, kept ones are left to come back."""
+        """Release a removed session. Durable ones stay stored when the server stops."""
         self._hub.usage.release_client(session.client_id)
-        if self._keeper is not None and not self._is_closing:
-            self._keeper.forget(session)
+        if self._durable is not None and not self._is_closing:
+            self._durable.forget(session)

@@ -1,4 +1,4 @@
-"""One client's Bayeux state: what it subscribed to, the connect it has outstanding, and when its time is up.
+"""One client's Bayeux state: its subscriptions, its outstanding connect and its deadlines.
 
 States. A session is *fresh* after the handshake: its first connect is answered at once, with advice, because
 clients wait for it. Afterwards it is *held* while a connect waits and *away* between a reply and the next
@@ -37,16 +37,16 @@ _LONGEST_SLEEP_S = 3600.0
 
 
 class EventSource(Protocol):
-    """A subscription, as far as a session uses it."""
+    """The part of a subscription that a session uses."""
 
     error: PlatformError | None
     position: int
 
     def take(self, max_events: int, max_bytes: int) -> list[bytes]:
-        """The next ready events."""
+        """Return the next ready events."""
 
     def reached(self) -> int:
-        """The position up to which nothing is left for this subscriber."""
+        """Return the position up to which nothing is pending."""
 
     def close(self) -> None:
         """Stop."""
@@ -54,7 +54,7 @@ class EventSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SessionTimes:
-    """How long things may take."""
+    """Timeouts of a session."""
 
     hold_s: float
     window_s: float
@@ -62,12 +62,12 @@ class SessionTimes:
 
     @property
     def hold_ms(self) -> int:
-        """The hold as advice tells it."""
+        """Return the hold in milliseconds, as advice carries it."""
         return round(self.hold_s * 1000)
 
 
 class Session:
-    """Made by a handshake. Not safe for use off the loop."""
+    """Created by a handshake. Use only on the event loop."""
 
     __slots__ = (
         "_next_source",
@@ -113,11 +113,11 @@ class Session:
         self.sources: dict[str, EventSource] = {}
         self.is_closed = False
         self.is_due = False  # listed for delivery on the next turn of the loop
-        self.wake: Callable[[], None] = _nobody
+        self.wake: Callable[[], None] = _ignore
         self.lost: Callable[[Exchange], None] | None = None
         self.acks: Acknowledgements | None = None
-        self.confirmed: dict[str, int] = {}  # where each channel goes on if the server has to start again
-        self.moved: Callable[[], None] | None = None  # told of new ones, if the session is kept
+        self.confirmed: dict[str, int] = {}  # position per channel to resume from after a restart
+        self.moved: Callable[[], None] | None = None  # called when they change, if the session is durable
         self.has_websocket = False
         self.credentials = ""
         self.verified_s = now_s
@@ -134,12 +134,12 @@ class Session:
         self._sleep_s = 0.0
 
     def restart(self, now_s: float) -> None:
-        """A handshake or a subscribe: sessions of old versions, which end after a while, begin anew."""
+        """Restart the lifetime of a session of an old API version. Called at handshake and subscribe."""
         if self.endpoint.api_version <= LAST_TIMED_VERSION:
             self.ends_s = now_s + self._times.old_session_s
 
     def begin_connect(self, message: Message) -> WireError | None:
-        """Take in a connect request; says what is wrong with it, if anything."""
+        """Start a connect request; return its error, if any."""
         kind = message.get("connectionType", LONG_POLLING)
         if kind != LONG_POLLING and not (kind == WEBSOCKET and self.has_websocket):
             return invalid_connection_type(kind if isinstance(kind, str) else "")
@@ -157,23 +157,22 @@ class Session:
         return None
 
     def hold_for_s(self, message: Message) -> float:
-        """How long the connect just taken in may wait for events; zero means that it must not."""
+        """Return how long the current connect may be held; 0 means answer at once."""
         if self.is_fresh:
             return 0.0
         wish_ms = advice_ms(message, "timeout")
         return self._times.hold_s if wish_ms is None else min(self._times.hold_s, wish_ms / 1000)
 
     def hold(self, exchange: Exchange, now_s: float, hold_s: float) -> None:
-        """Keep the connect until `end_connect`."""
+        """Hold the connect until `end_connect`."""
         self.exchange = exchange
         exchange.on_close = self.lost
         self.deadline_s = now_s + hold_s
 
     def collect(self, max_events: int, max_bytes: int) -> list[bytes]:
-        """Events that are ready, within the caps; what is left waits for the next connect.
+        """Return ready events within the limits; the rest waits for the next connect.
 
-        A subscription that has ended is dropped here, and its end told as an unsolicited failure of its
-        subscribe.
+        A subscription that has ended is dropped, and its error is sent as an unsolicited failure of its subscribe.
         """
         if self.acks is not None:
             return self.acks.collect(lambda: self._take(max_events, max_bytes))
@@ -202,7 +201,7 @@ class Session:
         return out
 
     def end_connect(self, now_s: float, reconnect: Reconnect | None = None) -> bytes:
-        """The reply to the connect taken in last, perhaps with advice; the reconnect window opens."""
+        """Render the reply to the current connect, with advice if due, and open the reconnect window."""
         self.exchange = None
         self.is_fresh = False
         self.deadline_s = now_s + self._times.window_s + self._sleep_s
@@ -222,30 +221,30 @@ class Session:
         )
 
     def fail_connect(self, error: WireError) -> bytes:
-        """The reply to the connect taken in last when the session ends for a cause."""
+        """Render the failure of the current connect when the session ends with an error."""
         self.exchange = None
         message: Message = {"channel": CONNECT}
         if self.connect_id:
             message["id"] = orjson.loads(self.connect_id.removeprefix(b',"id":'))
-        # Whoever is told that their client is unknown is not told its id.
+        # `403::Unknown client` carries no client id.
         shown = "" if error.reconnect is Reconnect.HANDSHAKE else self.client_id
         return render_failure(message, error, shown)
 
     def lose_exchange(self, exchange: Exchange, now_s: float) -> None:
-        """The peer of the held connect is gone; it has the reconnect window to come back."""
+        """Note that the held connect's connection was lost, and open the reconnect window."""
         if self.exchange is exchange:
             self.exchange = None
             self.deadline_s = now_s + self._times.window_s
 
     def confirm_new(self) -> None:
-        """Note where new subscriptions begin, and forget those that ended."""
+        """Record the start positions of new subscriptions and drop those of ended ones."""
         known = self.confirmed
         self.confirmed = {
             channel: known.get(channel, source.position) for channel, source in self.sources.items()
         }
 
     def touch(self, now_s: float) -> None:
-        """Any message shows that the client lives."""
+        """Extend the reconnect window: any message shows that the client is alive."""
         if self.exchange is None:
             self.deadline_s = max(self.deadline_s, now_s + self._times.window_s)
 
@@ -257,5 +256,5 @@ class Session:
         self.sources.clear()
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     return None

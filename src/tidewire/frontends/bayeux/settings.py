@@ -37,13 +37,12 @@ class BayeuxOptions:
 
 @dataclass(frozen=True, slots=True)
 class BayeuxSettings:
-    """Times, caps and checks.
+    """Timeouts, limits and checks.
 
-    `requires_cookie` refuses clients that do not return the BAYEUX_BROWSER cookie, as the original service
-    does; off by default because some clients keep no cookies for bare addresses. Sessions of versions up to 24.0 end
-    `old_session_s` after their last subscribe, whatever else they do. `verify_s` is how long a
-    checked token is trusted without asking core again; a login that core reports as ended is dropped at once
-    all the same.
+    `requires_cookie` rejects clients that do not return the BAYEUX_BROWSER cookie, as the original service does. It is
+    off by default because some clients keep no cookies for bare addresses. Sessions of versions up to 24.0 end
+    `old_session_s` after their last subscribe. A verified token is trusted for `verify_s` without asking the core
+    again; a login that the core reports as ended is dropped at once all the same.
     """
 
     hold_s: float = 110.0
@@ -58,7 +57,7 @@ class BayeuxSettings:
     verify_s: float = 5.0
     sweep_s: float = 0.5
     has_websocket: bool = False
-    keeps_sessions: bool = False
+    has_durable_sessions: bool = False
 
     @classmethod
     def from_options(cls, options: BayeuxOptions) -> Self:
@@ -68,7 +67,7 @@ class BayeuxSettings:
             reconnect_window_s=options.bayeux_reconnect_s,
             requires_cookie=options.bayeux_require_cookie,
             has_websocket=options.bayeux_websocket,
-            keeps_sessions=options.bayeux_durable_sessions,
+            has_durable_sessions=options.bayeux_durable_sessions,
             old_session_s=options.bayeux_session_s,
             max_sessions=options.bayeux_clients,
             max_sessions_per_user=options.bayeux_clients_per_user,

@@ -1,4 +1,4 @@
-"""Bayeux messages: bytes to plain values and back. Pure."""
+"""Parse and render Bayeux messages. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidewire.frontends.bayeux.wire_errors import (
 )
 
 Message = dict[str, Any]
-"""One Bayeux message as it came: nothing in it has been checked but that it is an object."""
+"""A Bayeux message as received: a JSON object, otherwise unchecked."""
 
 HANDSHAKE = "/meta/handshake"
 CONNECT = "/meta/connect"
@@ -35,10 +35,10 @@ COOKIE_NAME = "BAYEUX_BROWSER"
 EXPANDED = "EXPANDED"
 
 FIRST_VERSION = 23.0
-LAST_TIMED_VERSION = 24.0  # whose sessions end after a while, however lively
+LAST_TIMED_VERSION = 24.0  # the last version whose sessions have a fixed lifetime
 FIRST_DURABLE_VERSION = 37.0
 NEWEST_VERSION = 67.0
-MAX_MESSAGES = 256  # a request is at most 32 KiB; more messages than this are not a client's doing
+MAX_MESSAGES = 256  # a request is at most 32 KiB, and no client sends more
 
 REPLAY_NEW = -1
 REPLAY_ALL = -2
@@ -51,6 +51,8 @@ _PATH = re.compile(
     r"/cometd(?P<replay>/replay)?(?:/(?P<version>[^/]+))?"
     r"(?:/(?:handshake|connect|subscribe|unsubscribe|disconnect|publish)?)?"
 )
+_AUTHORIZATION_KEY = b'"authorization"'
+_MAX_CREDENTIALS = 8192
 _REPLAY_ID = re.compile(r"-?[0-9]{1,17}")
 _VERSION = re.compile(r"[0-9]{1,3}\.0")
 _COOKIE = re.compile(rf"(?:^|;)\s*{COOKIE_NAME}=\"?([A-Za-z0-9]{{8,64}})\"?\s*(?:;|$)")
@@ -58,18 +60,18 @@ _COOKIE = re.compile(rf"(?:^|;)\s*{COOKIE_NAME}=\"?([A-Za-z0-9]{{8,64}})\"?\s*(?
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What the URI says: the API version, and whether sessions there may replay."""
+    """The API version in the URI, and whether its sessions may replay."""
 
     api_version: float
     is_durable: bool
 
     def replays(self, channel: str) -> bool:
-        """Whether events of this channel have replay ids here: below 37.0, only generic ones at the replay endpoint."""
+        """Return whether a channel's events have replay ids: below 37.0 only generic ones at the replay endpoint."""
         return self.is_durable and (self.api_version >= FIRST_DURABLE_VERSION or channel.startswith("/u/"))
 
 
 def parse_endpoint(path: str) -> Endpoint:
-    """Read the API version from a path. Raises VersionUnsupported, or ResourceUnknown for other paths."""
+    """Parse the API version in a path. Raises VersionUnsupported, or ResourceUnknown for other paths."""
     match = _PATH.fullmatch(path)
     if match is None:
         raise ResourceUnknown("no such path")
@@ -83,7 +85,7 @@ def parse_endpoint(path: str) -> Endpoint:
 
 
 def parse_messages(body: bytes, content_type: str) -> list[Message]:
-    """The messages of a request body, in order. Raises BodyMalformed."""
+    """Parse the messages of a request body, in order. Raises BodyMalformed."""
     if content_type in _JSON_TYPES:
         try:
             return _checked(_as_list(orjson.loads(body)))
@@ -104,7 +106,7 @@ def parse_messages(body: bytes, content_type: str) -> list[Message]:
 
 
 def parse_token(header: str | None) -> str:
-    """The token of an Authorization header: `OAuth x`, `Bearer x` or just `x`. Raises AuthHeaderInvalid."""
+    """Parse the token in an Authorization header: `OAuth x`, `Bearer x` or `x`. Raises AuthHeaderInvalid."""
     words = header.split() if header else []
     if len(words) == 1 and words[0].lower() not in ("oauth", "bearer"):
         return words[0]
@@ -114,13 +116,13 @@ def parse_token(header: str | None) -> str:
 
 
 def parse_browser(cookies: str | None) -> str:
-    """The browser id in a Cookie header, or nothing."""
+    """Parse the browser id in a Cookie header; empty if there is none."""
     match = _COOKIE.search(cookies) if cookies else None
     return match[1] if match else ""
 
 
 def parse_replay(message: Message, path: str) -> int | WireError:
-    """Where a subscribe asks to start: -1, -2 or a replay id. `path` is the channel without its filter."""
+    """Parse where a subscribe starts: -1, -2 or a replay id. `path` is the channel without its filter."""
     ext = message.get("ext")
     replay_map = ext.get("replay") if isinstance(ext, dict) else None
     if replay_map is None or isinstance(replay_map, bool):
@@ -138,7 +140,7 @@ def parse_replay(message: Message, path: str) -> int | WireError:
 
 
 def check_format(message: Message, path: str) -> WireError | None:
-    """What is wrong with the payload format that a subscribe asks for. The only one there is is JSON, EXPANDED."""
+    """Return the error of a subscribe's payload format; only EXPANDED is supported."""
     ext = message.get("ext")
     formats = ext.get("payload.format") if isinstance(ext, dict) else None
     wanted = formats.get(path) if isinstance(formats, dict) else None
@@ -148,20 +150,20 @@ def check_format(message: Message, path: str) -> WireError | None:
 
 
 def parse_channels(message: Message) -> list[str] | None:
-    """The channels that a subscribe or unsubscribe names, or None if it names none in a legal way."""
+    """Return the channels of a subscribe or unsubscribe, or None if they are missing or malformed."""
     names = _as_list(message.get("subscription"))
     channels = [name for name in names if isinstance(name, str) and name]
     return channels if channels and len(channels) == len(names) else None
 
 
 def client_id_of(message: Message) -> str:
-    """The client id a message carries, or nothing."""
+    """Return the client id of a message; empty if there is none."""
     value = message.get("clientId")
     return value if isinstance(value, str) else ""
 
 
 def advice_ms(message: Message, name: str) -> int | None:
-    """A time from the client's advice, or None."""
+    """Return a time in the client's advice, or None."""
     advice = message.get("advice")
     value = advice.get(name) if isinstance(advice, dict) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
@@ -170,7 +172,7 @@ def advice_ms(message: Message, name: str) -> int | None:
 
 
 def render_reply(message: Message, client_id: str) -> bytes:
-    """A successful reply to a meta message."""
+    """Render a successful reply to a meta message."""
     reply: dict[str, object] = {"clientId": client_id, "channel": message["channel"]}
     if "id" in message:
         reply["id"] = message["id"]
@@ -181,7 +183,7 @@ def render_reply(message: Message, client_id: str) -> bytes:
 
 
 def render_failure(message: Message, error: WireError, client_id: str = "") -> bytes:
-    """An unsuccessful reply to any message."""
+    """Render an unsuccessful reply to any message."""
     reply: dict[str, object] = {}
     if client_id:
         reply["clientId"] = client_id
@@ -209,7 +211,7 @@ def render_handshake(
     has_ack: bool = False,
     has_websocket: bool = False,
 ) -> bytes:
-    """The reply that opens a session."""
+    """Render the reply of a successful handshake."""
     reply: dict[str, object] = {}
     ext = {"replay": True, "payload.format": True} if endpoint.is_durable else {}
     if has_ack:
@@ -224,13 +226,13 @@ def render_handshake(
         reply["id"] = message["id"]
     reply["version"] = "1.0"
     reply["successful"] = True
-    # Clients that were once told to shake hands, and keep that advice, would do so for ever.
+    # Clients keep the last advice: without this, one that was told `handshake` would repeat it forever.
     reply["advice"] = {"reconnect": Reconnect.RETRY.value, "interval": 0, "timeout": hold_ms}
     return orjson.dumps(reply)
 
 
-def render_handshake_refusal(message: Message, reason: str, reconnect: Reconnect, is_durable: bool) -> bytes:
-    """The reply that opens no session; the cause rides in `ext`."""
+def render_handshake_failure(message: Message, reason: str, reconnect: Reconnect, is_durable: bool) -> bytes:
+    """Render the reply of a failed handshake; the cause goes into `ext`."""
     ext: dict[str, object] = {"sfdc": {"failureReason": reason}}
     if is_durable:
         ext |= {"replay": True, "payload.format": True}
@@ -247,8 +249,28 @@ def render_handshake_refusal(message: Message, reason: str, reconnect: Reconnect
 
 
 def render_body(messages: list[bytes]) -> bytes:
-    """A response body from ready messages."""
+    """Join rendered messages into a response body."""
     return b"[" + b",".join(messages) + b"]"
+
+
+def parse_frame_credentials(body: bytes) -> str:
+    """Parse `ext.authorization` in a WebSocket frame; empty if there is none.
+
+    A page in a browser cannot set headers on the request that opens its socket, so it sends its token in any message's
+    `ext` as `{"authorization": "Bearer ..."}`. It holds for the socket from then on.
+    """
+    if _AUTHORIZATION_KEY not in body:
+        return ""
+    try:
+        messages = _as_list(orjson.loads(body))
+    except ValueError:
+        return ""
+    for message in messages:
+        ext = message.get("ext") if isinstance(message, dict) else None
+        text = ext.get("authorization") if isinstance(ext, dict) else None
+        if isinstance(text, str) and len(text) <= _MAX_CREDENTIALS:
+            return text
+    return ""
 
 
 def _charset(parameters: str) -> str:
@@ -273,7 +295,7 @@ def _as_list(value: object) -> list[Any]:
 
 
 def _java_text(value: object) -> str:
-    """A JSON value as Java's toString shows it, which is what clients were told to look for."""
+    """Render a JSON value as Java's toString does, as the original service does in its error texts."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}={_java_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What each error of the platform is called in Bayeux, and what the client is advised to do about it."""
+"""Platform errors as Bayeux errors: their texts and the reconnect advice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INTERNAL = "500::Internal server error"
 
 
 class Reconnect(Enum):
-    """What a client shall do next; the values are the wire's words."""
+    """The `reconnect` advice, by its wire values."""
 
     RETRY = "retry"
     HANDSHAKE = "handshake"
@@ -45,7 +45,7 @@ class Reconnect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WireError:
-    """One failure in Bayeux words. `reason`, if any, belongs in `ext.sfdc.failureReason`."""
+    """A Bayeux failure. `reason`, if any, goes into `ext.sfdc.failureReason`."""
 
     text: str
     reconnect: Reconnect | None = None
@@ -53,23 +53,23 @@ class WireError:
 
 
 def no_cookie(client_id: str) -> WireError:
-    """A client that has a session but did not send its cookie back."""
+    """Return the error for a client that did not return its cookie."""
     text = f"400::Client {client_id} has established a session, but no BAYEUX_BROWSER cookie present"
     return WireError(text, Reconnect.HANDSHAKE)
 
 
 def invalid_connection_type(name: object) -> WireError:
-    """A transport other than long polling."""
+    """Return the error for a transport other than long polling."""
     return WireError(f"400::Invalid connection type {{{name}}}", Reconnect.NONE)
 
 
 def unknown_channel(channel: str) -> str:
-    """A channel that does not exist for this user."""
+    """Return the text for a channel that does not exist for this user."""
     return f"400::The channel you requested to subscribe to does not exist {{{channel}}}"
 
 
 def invalid_replay_id(replay_id: object) -> str:
-    """A replay id that is expired, from the future, or no id at all."""
+    """Return the text for an expired, future or malformed replay id."""
     return (
         f"400::The replayId {{{replay_id}}} you provided was invalid. Please provide a valid ID, "
         "-2 to replay all events, or -1 to replay only new events."
@@ -77,7 +77,7 @@ def invalid_replay_id(replay_id: object) -> str:
 
 
 def replay_id_not_found(channel: str, shown_map: str) -> str:
-    """A replay map that lacks the channel."""
+    """Return the text for a replay map that lacks the channel."""
     return (
         f"400::The replayId for channel {{{channel}}} wasn't found using the provided replay ID map "
         f"{{{shown_map}}}. Ensure that the channel name you provided in the replay map is valid and matches "
@@ -86,7 +86,7 @@ def replay_id_not_found(channel: str, shown_map: str) -> str:
 
 
 def unknown_format(channel: str, shown_format: str) -> str:
-    """A payload format that events cannot be sent in."""
+    """Return the text for an unsupported payload format."""
     return (
         f"400::The payload format {{{shown_format}}} isn't supported for channel {{{channel}}}. Use EXPANDED."
     )
@@ -108,7 +108,7 @@ _FIXED: dict[type[PlatformError], WireError] = {
 
 
 def wire_error(error: PlatformError, channel: str = "") -> WireError:
-    """The Bayeux failure of a platform error, on the channel it concerns."""
+    """Return the Bayeux failure of a platform error on a channel."""
     if isinstance(error, errors.AccessDenied) and error.details.get("permission") == "ApiEnabled":
         return WireError(f"403::{error.message}", Reconnect.NONE)
     fixed = _FIXED.get(type(error))
@@ -125,7 +125,7 @@ def wire_error(error: PlatformError, channel: str = "") -> WireError:
         case errors.ChannelUnknown() | errors.TopicUnknown():
             return WireError(unknown_channel(channel))
         case errors.ChannelForbidden():
-            # Which right is missing only core knows; its words are those of the protocol.
+            # Only the core knows which right is missing; its message is the protocol's text.
             return WireError(f"403::{error.message}" if error.message else RESTRICTED_CHANNEL)
         case errors.ChannelInvalid():
             if not channel:

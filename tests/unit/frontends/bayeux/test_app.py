@@ -194,7 +194,7 @@ async def test_nothing_is_left_of_sessions_however_they_end(stage: Stage) -> Non
     last = await stage.client()
     held = await last.hold()
     stage.org.clock.advance(111)
-    await held.messages()  # by the sweep that finds the other one late
+    await held.messages()  # by the sweep that finds the other one overdue
     assert (stage.app.session_count, stage.hub.subscription_count) == (1, 0)
     await last.ask("/meta/disconnect")
     registry = stage.app._sessions  # noqa: SLF001 - what must not grow is nobody else's business

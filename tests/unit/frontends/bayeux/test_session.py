@@ -213,8 +213,8 @@ def test_registry_finds_by_client_and_login_until_removed() -> None:
     registry.move(session, Principal("00D", "005", "a@b.c", "login-2"))
     assert registry.of_login("login-1") == []
     assert registry.of_login("login-2") == [session]
-    assert registry.late(39.9) == []
-    assert registry.late(40.0) == [session]
+    assert registry.overdue(39.9) == []
+    assert registry.overdue(40.0) == [session]
     registry.remove(session)
     registry.remove(session)
     assert registry.try_find("client") is None

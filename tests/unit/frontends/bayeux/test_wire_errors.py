@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tidewire import errors
-from tidewire.frontends.bayeux.callers import Refusal, render_refusal
+from tidewire.frontends.bayeux.session_guard import Rejection, render_rejection
 from tidewire.frontends.bayeux.wire_errors import Reconnect, wire_error
 
 FORM = re.compile(r"[0-9]{3}:[a-z_,]*:.+")
@@ -62,9 +62,9 @@ def test_error_has_the_protocol_words(error: errors.PlatformError, channel: str,
 
 def test_busy_server_is_told_as_a_subscribes_cause_and_as_any_other_ones_error() -> None:
     busy = "503::Server is too busy. Please try your request again later."
-    refusal = Refusal(wire_error(errors.WriteConflict("later"), "/topic/A"))
-    subscribe = json.loads(render_refusal({"channel": "/meta/subscribe", "clientId": "c"}, refusal))
+    rejection = Rejection(wire_error(errors.WriteConflict("later"), "/topic/A"))
+    subscribe = json.loads(render_rejection({"channel": "/meta/subscribe", "clientId": "c"}, rejection))
     assert subscribe["error"] == "403:denied_by_security_policy:subscribe_denied"
     assert subscribe["ext"]["sfdc"]["failureReason"] == busy
-    connect = json.loads(render_refusal({"channel": "/meta/connect", "clientId": "c"}, refusal))
+    connect = json.loads(render_rejection({"channel": "/meta/connect", "clientId": "c"}, rejection))
     assert (connect["error"], "ext" in connect, connect["advice"]["reconnect"]) == (busy, False, "retry")

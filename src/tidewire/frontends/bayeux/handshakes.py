@@ -1,4 +1,4 @@
-"""Handshakes: who may open a session, and what a new one is told."""
+"""Handshakes: open sessions and render their replies."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidewire.delivery.usage import EdgeUsage
 from tidewire.errors import PlatformError
 from tidewire.frontends.bayeux import wire
 from tidewire.frontends.bayeux.ack import Acknowledgements, wants_acknowledgements
-from tidewire.frontends.bayeux.callers import Caller, Refusal
-from tidewire.frontends.bayeux.keeping import SessionKeeper
-from tidewire.frontends.bayeux.polling import Polls
+from tidewire.frontends.bayeux.durable_sessions import DurableSessions
+from tidewire.frontends.bayeux.polls import Polls
 from tidewire.frontends.bayeux.registry import SessionRegistry
 from tidewire.frontends.bayeux.session import Session, SessionTimes
+from tidewire.frontends.bayeux.session_guard import Caller, Rejection
 from tidewire.frontends.bayeux.settings import BayeuxSettings
 from tidewire.frontends.bayeux.wire import Endpoint, Message
 from tidewire.frontends.bayeux.wire_errors import (
@@ -33,9 +33,9 @@ _ALPHANUMERIC = string.ascii_lowercase + string.digits
 
 
 class Handshakes:
-    """Opens sessions. `home` is what client ids begin with, if they must tell one edge from another."""
+    """Opens sessions. Client ids start with `home`, which names the edge."""
 
-    __slots__ = ("_clock", "_home", "_keeper", "_polls", "_sessions", "_settings", "_times", "_usage")
+    __slots__ = ("_clock", "_durable", "_home", "_polls", "_sessions", "_settings", "_times", "_usage")
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class Handshakes:
         sessions: SessionRegistry,
         polls: Polls,
         usage: EdgeUsage,
-        keeper: SessionKeeper | None,
+        durable: DurableSessions | None,
         home: str,
     ) -> None:
         self._usage = usage
-        self._keeper = keeper
+        self._durable = durable
         self._clock = clock
         self._settings = settings
         self._sessions = sessions
@@ -57,13 +57,13 @@ class Handshakes:
         self._times = SessionTimes(settings.hold_s, settings.reconnect_window_s, settings.old_session_s)
 
     async def answer(self, caller: Caller, exchange: Exchange, message: Message) -> None:
-        """Open a session for a caller, or say why not."""
+        """Open a session for a caller, or reply with the reason why not."""
         try:
             endpoint, principal = caller.check()
             self._check(message)
             session = await self._open(caller, endpoint, principal, message)
-        except Refusal as refusal:
-            exchange.respond(200, wire.render_body([_render_denial(caller, message, refusal.error)]))
+        except Rejection as rejection:
+            exchange.respond(200, wire.render_body([_render_failure(caller, message, rejection.error)]))
             return
         headers = JSON_HEADERS
         if not caller.browser:
@@ -83,13 +83,13 @@ class Handshakes:
     async def _open(
         self, caller: Caller, endpoint: Endpoint, principal: Principal, message: Message
     ) -> Session:
-        """A new session, counted and, if sessions are kept, stored. Raises Refusal."""
+        """Return a new session, counted and, if sessions are durable, stored. Raises Rejection."""
         now_s = self._clock.monotonic_s()
         browser = caller.browser or _random_text(28)
         session = Session(self._home + _random_text(32), endpoint, principal, browser, self._times, now_s)
         session.credentials = caller.credentials
         session.has_websocket = self._settings.has_websocket
-        self._polls.attend(session)
+        self._polls.watch(session)
         if wants_acknowledgements(message):
             session.acks = Acknowledgements()
         try:
@@ -97,13 +97,13 @@ class Handshakes:
                 session.client_id, is_durable=endpoint.is_durable, user_id=principal.user_id
             )
             self._make_room(principal, surplus)
-            if self._keeper is not None:
-                await self._keeper.store(session)
-        except (PlatformError, Refusal) as error:
+            if self._durable is not None:
+                await self._durable.store(session)
+        except (PlatformError, Rejection) as error:
             self._usage.release_client(session.client_id)
-            if isinstance(error, Refusal):
+            if isinstance(error, Rejection):
                 raise
-            raise Refusal(wire_error(error)) from error
+            raise Rejection(wire_error(error)) from error
         session.touch(self._clock.monotonic_s())
         self._sessions.add(session)
         counters["bayeux.sessions_opened"] += 1
@@ -111,15 +111,13 @@ class Handshakes:
         return session
 
     def _make_room(self, principal: Principal, surplus: int) -> None:
-        """End as many sessions of a user, or what is too many for this process; those that other edges have cannot be
-        reached from here. Raises Refusal.
-        """
+        """Evict surplus sessions of a user. Sessions on other edges cannot be evicted from here. Raises Rejection."""
         surplus = max(surplus, self._sessions.count_of(principal) + 1 - self._settings.max_sessions_per_user)
-        crowded = self._sessions.crowded_out(principal, surplus)
-        if len(crowded) < surplus:
-            raise Refusal(WireError(TOO_MANY_CONNECTIONS))
-        for session in crowded:
-            self._polls.expel(session)
+        evicted = self._sessions.to_evict(principal, surplus)
+        if len(evicted) < surplus:
+            raise Rejection(WireError(TOO_MANY_CONNECTIONS))
+        for session in evicted:
+            self._polls.evict(session)
 
     def _check(self, message: Message) -> None:
         kinds = message.get("supportedConnectionTypes")
@@ -129,15 +127,15 @@ class Handshakes:
             and kinds
             and not any(kind in known for kind in kinds if isinstance(kind, str))
         ):
-            raise Refusal(invalid_connection_type(", ".join(str(kind)[:40] for kind in kinds[:10])))
+            raise Rejection(invalid_connection_type(", ".join(str(kind)[:40] for kind in kinds[:10])))
         if len(self._sessions) >= self._settings.max_sessions:
-            raise Refusal(WireError(TOO_MANY_CONNECTIONS))
+            raise Rejection(WireError(TOO_MANY_CONNECTIONS))
 
 
-def _render_denial(caller: Caller, message: Message, error: WireError) -> bytes:
+def _render_failure(caller: Caller, message: Message, error: WireError) -> bytes:
     reconnect = Reconnect.HANDSHAKE if error.reconnect is Reconnect.RETRY else Reconnect.NONE
     is_durable = isinstance(caller.endpoint, Endpoint) and caller.endpoint.is_durable
-    return wire.render_handshake_refusal(message, error.reason or error.text, reconnect, is_durable)
+    return wire.render_handshake_failure(message, error.reason or error.text, reconnect, is_durable)
 
 
 def _random_text(length: int) -> str:

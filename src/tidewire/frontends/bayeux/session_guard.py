@@ -1,4 +1,4 @@
-"""Who sends a request, and whether the session it names is theirs."""
+"""Authenticate requests, and check that the session a message names belongs to its sender."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidewire.frontends.bayeux import wire
 from tidewire.frontends.bayeux.registry import SessionRegistry
 from tidewire.frontends.bayeux.session import Session
 from tidewire.frontends.bayeux.settings import BayeuxSettings
-from tidewire.frontends.bayeux.subscribing import reopen
+from tidewire.frontends.bayeux.subscribe import reopen
 from tidewire.frontends.bayeux.wire import Endpoint, Message
 from tidewire.frontends.bayeux.wire_errors import (
     CHANNEL_MISSING,
@@ -29,8 +29,8 @@ from tidewire.frontends.bayeux.wire_errors import (
 from tidewire.transport.http import HttpRequest
 
 
-class Refusal(Exception):
-    """Carries a failure from the handling of one message to its reply; never leaves this front end."""
+class Rejection(Exception):
+    """A failure on its way to the reply of one message. Never leaves this front end."""
 
     def __init__(self, error: WireError, *, shows_client: bool = True) -> None:
         super().__init__(error.text)
@@ -39,7 +39,7 @@ class Refusal(Exception):
 
 
 class Caller:
-    """One request and who sent it, asked once for all its messages."""
+    """A request and its sender, authenticated once for all its messages."""
 
     __slots__ = ("endpoint", "identity", "request")
 
@@ -54,26 +54,26 @@ class Caller:
         self.identity = identity
 
     def check(self) -> tuple[Endpoint, Principal]:
-        """The endpoint and the user, if both are good. Raises Refusal."""
+        """Return the endpoint and the user. Raises Rejection."""
         if isinstance(self.endpoint, VersionUnsupported):
-            raise Refusal(wire_error(self.endpoint))
+            raise Rejection(wire_error(self.endpoint))
         if isinstance(self.identity, PlatformError):
-            raise Refusal(wire_error(self.identity))
+            raise Rejection(wire_error(self.identity))
         return self.endpoint, self.identity
 
     @property
     def credentials(self) -> str:
-        """The Authorization header as sent."""
+        """Return the Authorization header as sent."""
         return self.request.headers.get("authorization", "")
 
     @property
     def browser(self) -> str:
-        """The browser id that the request's cookie tells, if any."""
+        """Return the browser id from the cookie, or an empty text."""
         return wire.parse_browser(self.request.headers.get("cookie"))
 
 
 class SessionGuard:
-    """Lets a message at a session only if its sender is the session's user."""
+    """Finds the session of a message and checks that the sender is its user."""
 
     __slots__ = ("_clock", "_hub", "_link", "_sessions", "_settings", "try_restore")
 
@@ -88,14 +88,14 @@ class SessionGuard:
         self._sessions = sessions
 
     async def identify(self, request: HttpRequest) -> Principal | PlatformError:
-        """The user whose token a request carries, or why there is none."""
+        """Return the user of the request's token, or why there is none."""
         try:
             return await self._link.authenticate(wire.parse_token(request.headers.get("authorization")))
         except PlatformError as error:
             return error
 
     def is_verified(self, session: Session, request: HttpRequest) -> bool:
-        """Whether a request shows the credentials with which core knew its session's user a moment ago."""
+        """Return whether a request repeats credentials that the core verified within `verify_s`."""
         settings = self._settings
         if settings.requires_cookie or self._clock.monotonic_s() - session.verified_s > settings.verify_s:
             return False
@@ -103,31 +103,31 @@ class SessionGuard:
         if given is session.credentials:
             return True
         if hmac.compare_digest(given.encode(), session.credentials.encode()):
-            # A connection that repeats its head repeats this very object, which is quicker to compare.
+            # A connection that repeats its head passes this very object again, and comparing identity is cheaper.
             session.credentials = given
             return True
         return False
 
     async def session_of(self, message: Message, caller: Caller) -> Session:
-        """The session a message belongs to, checked against who sent it. Raises Refusal."""
+        """Return the session of a message after checking its sender. Raises Rejection."""
         if not isinstance(message.get("channel"), str) or not message["channel"].startswith("/"):
-            raise Refusal(WireError(CHANNEL_MISSING))
+            raise Rejection(WireError(CHANNEL_MISSING))
         _, principal = caller.check()
         client_id = wire.client_id_of(message)
         if not client_id:
-            raise Refusal(WireError(NO_HANDSHAKE, Reconnect.HANDSHAKE))
+            raise Rejection(WireError(NO_HANDSHAKE, Reconnect.HANDSHAKE))
         session = self._sessions.try_find(client_id)
         if session is None and self.try_restore is not None:
             try:
                 session = await self.try_restore(client_id, principal)
             except PlatformError as error:
-                raise Refusal(wire_error(error)) from error
+                raise Rejection(wire_error(error)) from error
         if session is None:
             raise unknown_client()
         if (session.principal.org_id, session.principal.user_id) != (principal.org_id, principal.user_id):
-            raise Refusal(WireError(OTHER_USER, Reconnect.NONE))
+            raise Rejection(WireError(OTHER_USER, Reconnect.NONE))
         if self._settings.requires_cookie and caller.browser != session.browser:
-            raise unknown_client() if caller.browser else Refusal(no_cookie(client_id))
+            raise unknown_client() if caller.browser else Rejection(no_cookie(client_id))
         now_s = self._clock.monotonic_s()
         session.touch(now_s)
         session.credentials = caller.credentials
@@ -138,17 +138,16 @@ class SessionGuard:
         return session
 
 
-def unknown_client() -> Refusal:
-    """No session has the client id that a message carries."""
-    return Refusal(wire_error(ClientUnknown("no such client")), shows_client=False)
+def unknown_client() -> Rejection:
+    """Return the rejection of a client id that has no session."""
+    return Rejection(wire_error(ClientUnknown("no such client")), shows_client=False)
 
 
-def render_refusal(message: Message, refusal: Refusal) -> bytes:
-    """The reply to a message that was refused."""
-    client_id = wire.client_id_of(message) if refusal.shows_client else ""
-    error = refusal.error
+def render_rejection(message: Message, rejection: Rejection) -> bytes:
+    """Render the reply to a rejected message."""
+    client_id = wire.client_id_of(message) if rejection.shows_client else ""
+    error = rejection.error
     if error.reason and message.get("channel") != wire.SUBSCRIBE:
-        error = replace(
-            error, text=error.reason, reason=""
-        )  # only a subscribe's cause is looked for in `ext`
+        # Clients look for the cause in `ext` only after a subscribe.
+        error = replace(error, text=error.reason, reason="")
     return wire.render_failure(message, error, client_id)

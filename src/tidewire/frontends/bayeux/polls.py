@@ -1,8 +1,8 @@
-"""Connects: answered with what is ready, or held until something is, or until their time is up.
+"""Long polls: answer connects with ready events, or hold them until there are some or the hold times out.
 
-Theory of operation. When a subscription wakes its session the session is listed once; on the next turn of the loop
-all listed sessions are answered, so that several channels share one reply. One sweep answers holds that are over
-and drops sessions that did not come back.
+Theory of operation. A subscription that has events wakes its session, which is queued once. On the next turn of the
+loop every queued session is answered, so events of several channels share one reply. A periodic sweep answers holds
+that timed out and drops sessions whose client did not come back within the reconnect window.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from types import MethodType
 from tidewire.clock import Clock
 from tidewire.errors import ClientUnknown, SessionInvalid
 from tidewire.frontends.bayeux import wire
-from tidewire.frontends.bayeux.callers import Refusal, render_refusal, unknown_client
 from tidewire.frontends.bayeux.registry import SessionRegistry
 from tidewire.frontends.bayeux.session import Session
+from tidewire.frontends.bayeux.session_guard import Rejection, render_rejection, unknown_client
 from tidewire.frontends.bayeux.settings import BayeuxSettings
 from tidewire.frontends.bayeux.wire import Message
 from tidewire.frontends.bayeux.wire_errors import Reconnect, wire_error
@@ -27,7 +27,7 @@ from tidewire.transport.routes import Exchange
 log = logging.getLogger(__name__)
 
 
-def _nobody(clients: int) -> None:
+def _ignore(clients: int) -> None:
     pass
 
 
@@ -42,21 +42,21 @@ class Polls:
         self._sessions = sessions
         self._due: list[Session] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
-        self.delivered: Callable[[int], object] = _nobody
+        self.delivered: Callable[[int], object] = _ignore
         self._wake, self._lose = self.wake, self.lose
 
-    def attend(self, session: Session) -> None:
-        """Have a session tell here when it has events, and when the peer of its held connect has gone."""
-        # Two for each session there is: a partial takes four times the memory.
+    def watch(self, session: Session) -> None:
+        """Route a session's wake-ups and lost connections here."""
+        # Bound methods, two per session: a partial takes four times the memory.
         session.wake = MethodType(self._wake, session)
         session.lost = MethodType(self._lose, session)
 
     def connect(self, session: Session, message: Message, exchange: Exchange) -> None:
-        """A connect that came alone: answer it with events, or hold it."""
+        """Answer a connect that came alone with events, or hold it."""
         try:
             self.begin_connect(session, message)
-        except Refusal as refusal:
-            exchange.respond(200, wire.render_body([render_refusal(message, refusal)]))
+        except Rejection as rejection:
+            exchange.respond(200, wire.render_body([render_rejection(message, rejection)]))
             return
         if not exchange.is_open:
             return
@@ -72,25 +72,25 @@ class Polls:
         exchange.respond(200, wire.render_body(events))
 
     def begin_connect(self, session: Session, message: Message) -> None:
-        """Take in a connect; an older one of the same client ends. Raises Refusal."""
+        """Start a connect; an older one of the same client is ended. Raises Rejection."""
         if session.is_closed:
             raise unknown_client()
         previous = session.exchange
         error = session.begin_connect(message)
         if error is not None:
-            raise Refusal(error)
+            raise Rejection(error)
         if previous is not None:
-            # One connect per client, and the newer one counts. The older gets no Bayeux reply: a client would
-            # take it for a finished poll and answer it with yet another connect.
+            # Bayeux allows one outstanding connect per client, and the newer one wins. The older gets no Bayeux reply:
+            # the client would take it for a finished poll and send yet another connect.
             session.lose_exchange(previous, self._clock.monotonic_s())
             previous.respond(408, b"[]")
 
     def collect(self, session: Session) -> list[bytes]:
-        """What is ready for a session, as much as one reply may carry."""
+        """Return the ready events of a session, up to the size of one reply."""
         return session.collect(self._settings.max_reply_events, self._settings.max_reply_bytes)
 
     def disconnect(self, session: Session) -> None:
-        """End a session as its client asked; its held connect is answered."""
+        """End a session at its client's request and answer its held connect."""
         exchange = session.exchange
         self._sessions.remove(session)
         if exchange is not None:
@@ -98,7 +98,7 @@ class Polls:
             exchange.respond(200, wire.render_body([reply]))
 
     def wake(self, session: Session) -> None:
-        """Something may be ready for a session. Called by its subscriptions."""
+        """Queue a session for delivery on the next turn. Called by its subscriptions."""
         if session.exchange is None or session.is_due:
             return
         session.is_due = True
@@ -107,11 +107,11 @@ class Polls:
         self._due.append(session)
 
     def lose(self, session: Session, exchange: Exchange) -> None:
-        """The peer of a held connect has gone."""
+        """Note that the connection of a held connect was lost."""
         session.lose_exchange(exchange, self._clock.monotonic_s())
 
-    def expel(self, session: Session) -> None:
-        """End a session for good; a client that waits is told that it is unknown now."""
+    def evict(self, session: Session) -> None:
+        """End a session; a held connect is answered with `403::Unknown client`."""
         exchange = session.exchange
         self._sessions.remove(session)
         counters["bayeux.sessions_expelled"] += 1
@@ -120,7 +120,7 @@ class Polls:
             exchange.respond(200, wire.render_body([reply]))
 
     def end_login(self, login_id: str) -> None:
-        """A login ended: its clients are told at once, not at their next connect."""
+        """End the sessions of an ended login now rather than at their next connect."""
         for session in self._sessions.of_login(login_id):
             exchange = session.exchange
             self._sessions.remove(session)
@@ -129,12 +129,12 @@ class Polls:
                 exchange.respond(200, wire.render_body([reply]))
 
     def start_sweeping(self) -> None:
-        """Watch over the times of sessions from now on. Idempotent."""
+        """Start the periodic sweep. Idempotent."""
         if self._sweep_timer is None:
             self._sweep()
 
     def close(self) -> None:
-        """Answer held connects so that their clients come back, and end every session."""
+        """End every session; held connects are answered so that their clients retry."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         now_s = self._clock.monotonic_s()
@@ -142,7 +142,7 @@ class Polls:
             exchange = session.exchange
             self._sessions.remove(session)
             if exchange is not None:
-                # Not `handshake`: on a connect that succeeded the JavaScript client throws at that advice.
+                # Not `handshake`: the JavaScript client throws at that advice on a successful connect.
                 exchange.respond(200, wire.render_body([session.end_connect(now_s, Reconnect.RETRY)]))
 
     def _deliver(self) -> None:
@@ -158,7 +158,7 @@ class Polls:
             try:
                 events = session.collect(max_events, max_bytes)
             except Exception:
-                # One client's trouble must not cost the others their events.
+                # One client's failure must not cost the others their events.
                 log.exception("bayeux.delivery_failed")
                 exchange.respond(500, b"[]")
                 self._sessions.remove(session)
@@ -176,10 +176,10 @@ class Polls:
         loop = asyncio.get_running_loop()
         self._sweep_timer = loop.call_later(self._settings.sweep_s, self._sweep)
         now_s = self._clock.monotonic_s()
-        for session in self._sessions.late(now_s):
+        for session in self._sessions.overdue(now_s):
             exchange = session.exchange
             if session.ends_s <= now_s:
-                self.expel(session)
+                self.evict(session)
             elif exchange is not None:
                 exchange.respond(200, wire.render_body([session.end_connect(now_s)]))
             else:

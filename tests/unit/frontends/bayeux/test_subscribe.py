@@ -9,7 +9,7 @@ from tidewire.delivery.hub import LATEST, Hub
 from tidewire.eventlog.log import LogBounds
 from tidewire.events import Family
 from tidewire.frontends.bayeux.session import EventSource, Session, SessionTimes
-from tidewire.frontends.bayeux.subscribing import open_source, reopen
+from tidewire.frontends.bayeux.subscribe import open_source, reopen
 from tidewire.frontends.bayeux.wire import Endpoint
 from tidewire.server.link import LocalLink
 

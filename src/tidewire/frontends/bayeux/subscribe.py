@@ -1,4 +1,4 @@
-"""Subscribe and unsubscribe: from channel names and replay maps to subscriptions of the hub."""
+"""Subscribe and unsubscribe: turn channel names and replay maps into hub subscriptions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 async def subscribe(hub: Hub, session: Session, message: Message, max_subscriptions: int) -> WireError | None:
-    """Do what a subscribe asks, for all its channels or for none; says what stood against it."""
+    """Subscribe to all channels of a message or to none; return the error, if any."""
     channels = wire.parse_channels(message)
     if channels is None:
         return WireError(NO_CHANNEL_NAME)
@@ -39,7 +39,7 @@ async def subscribe(hub: Hub, session: Session, message: Message, max_subscripti
             break
         held = session.sources.get(channel)
         if start is LATEST and held is not None and held.error is None:
-            # Clients repeat subscribes; starting anew at the tip would lose what has not been sent yet.
+            # Clients repeat subscribes. Restarting at the tip would lose events that were not sent yet.
             continue
         try:
             opened[channel] = await open_source(hub, session, channel, start)
@@ -62,7 +62,7 @@ async def subscribe(hub: Hub, session: Session, message: Message, max_subscripti
 
 
 def unsubscribe(session: Session, message: Message) -> WireError | None:
-    """Do what an unsubscribe asks. A channel that was never subscribed to is no error."""
+    """Unsubscribe from the channels of a message. A channel without a subscription is not an error."""
     channels = wire.parse_channels(message)
     if channels is None:
         return WireError(NO_CHANNEL_NAME)
@@ -74,14 +74,14 @@ def unsubscribe(session: Session, message: Message) -> WireError | None:
 
 
 async def reopen(hub: Hub, session: Session) -> None:
-    """Go on with every subscription under the session's new login, so that none dies with the old one."""
+    """Reopen every subscription under the session's new login, so that none ends with the old one."""
     for channel, source in tuple(session.sources.items()):
         try:
             fresh = await open_source(hub, session, channel, after(source.position))
         except PlatformError as error:
             log.info("bayeux.subscription_dropped", extra={"channel": channel, "code": error.code})
             continue
-        # While core was asked the client may have left, or a reply may have moved the old one on.
+        # During the call the client may have left, or a reply may have advanced the old subscription.
         if session.is_closed or session.sources.get(channel) is not source:
             fresh.close()
         else:
@@ -111,7 +111,7 @@ def _start_of(session: Session, message: Message, channel: str) -> Replay | Wire
 
 
 async def open_source(hub: Hub, session: Session, channel: str, start: Replay) -> EventSource:
-    """A session's subscription to one channel. Raises PlatformError."""
+    """Open a session's subscription to one channel. Raises PlatformError."""
     version = session.endpoint.api_version
     # Generic events have replay ids at the replay endpoint of 36.0 already.
     form = bayeux_form(

@@ -1,9 +1,8 @@
-"""Sessions that outlive the server: stored before their client is told of them, made again when it returns.
+"""Durable sessions: Bayeux sessions that survive a restart of the server.
 
-A session is stored at its handshake and whenever its subscriptions change. How far it has come is noted with
-every connect, which shows that the reply before it arrived. A client that connects with an id that is not
-known here gets its session back, with every subscription going on after the position noted last: nothing is
-left out, and what was sent in the moment before a crash may come again.
+A session is stored before its handshake is answered and whenever its subscriptions change. Each connect confirms that
+the reply before it arrived, so its positions are stored then. A client that connects with an id that is not in memory
+gets its session back, with every subscription resuming after its stored position: at least once, never a gap.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from tidewire.delivery.link import CoreLink
 from tidewire.delivery.link_values import DurableClient
 from tidewire.errors import PlatformError
 from tidewire.frontends.bayeux.ack import Acknowledgements
-from tidewire.frontends.bayeux.polling import Polls
+from tidewire.frontends.bayeux.polls import Polls
 from tidewire.frontends.bayeux.registry import SessionRegistry
 from tidewire.frontends.bayeux.session import EventSource, Session, SessionTimes
 from tidewire.frontends.bayeux.settings import BayeuxSettings
-from tidewire.frontends.bayeux.subscribing import open_source
+from tidewire.frontends.bayeux.subscribe import open_source
 from tidewire.frontends.bayeux.wire import Endpoint
 
 log = logging.getLogger(__name__)
 
 
 class _Ended:
-    """Stands for a subscription that could not be opened again: its error is told with the next reply."""
+    """A subscription that could not be reopened; its error goes out with the next reply."""
 
     def __init__(self, error: PlatformError, position: int) -> None:
         self.error: PlatformError | None = error
@@ -47,8 +46,8 @@ class _Ended:
         return None
 
 
-class SessionKeeper:
-    """One per edge, if sessions are to be kept."""
+class DurableSessions:
+    """Stores and restores the sessions of one edge."""
 
     def __init__(
         self,
@@ -68,17 +67,17 @@ class SessionKeeper:
         self._restoring: dict[str, asyncio.Task[Session | None]] = {}
 
     async def store(self, session: Session) -> None:
-        """Store a session as it is; returns when that is durable. Raises PlatformError."""
+        """Store a session; returns once it is durable. Raises PlatformError."""
         session.confirm_new()
-        session.moved = partial(self._note, session)
-        await self._link.store_client(_kept(session))
+        session.moved = partial(self._store_positions, session)
+        await self._link.store_client(_snapshot(session))
 
     def forget(self, session: Session) -> None:
-        """A session has ended for good."""
+        """Delete a session that has ended."""
         self._link.forget_client(session.client_id)
 
     async def try_restore(self, client_id: str, principal: Principal) -> Session | None:
-        """The session of a client that was stored by a user, alive again. Raises PlatformError."""
+        """Restore a client's session if this user stored one. Raises PlatformError."""
         restoring = self._restoring.get(client_id)
         if restoring is None:
             restoring = self._restoring[client_id] = asyncio.create_task(self._restore(client_id, principal))
@@ -86,36 +85,36 @@ class SessionKeeper:
         return await asyncio.shield(restoring)
 
     async def _restore(self, client_id: str, principal: Principal) -> Session | None:
-        kept = await self._link.find_client(client_id)
-        if kept is None or kept.user_id != principal.user_id:
+        stored = await self._link.find_client(client_id)
+        if stored is None or stored.user_id != principal.user_id:
             return None
-        await self._hub.usage.admit_client(client_id, is_durable=kept.is_durable, user_id=kept.user_id)
+        await self._hub.usage.admit_client(client_id, is_durable=stored.is_durable, user_id=stored.user_id)
         settings = self._settings
         session = Session(
             client_id,
-            Endpoint(kept.api_version, kept.is_durable),
+            Endpoint(stored.api_version, stored.is_durable),
             principal,
-            kept.browser,
+            stored.browser,
             SessionTimes(settings.hold_s, settings.reconnect_window_s),
             self._clock.monotonic_s(),
         )
-        # Whoever connects first shows who they are: no credentials of theirs are known yet.
+        # Force the first connect to authenticate: no credentials were stored.
         session.verified_s = -math.inf
         session.is_fresh = False
         session.has_websocket = settings.has_websocket
-        self._polls.attend(session)
-        if kept.batch >= 0:
-            session.acks = Acknowledgements(kept.batch)
+        self._polls.watch(session)
+        if stored.batch >= 0:
+            session.acks = Acknowledgements(stored.batch)
         try:
-            for channel, position in kept.channels:
+            for channel, position in stored.channels:
                 session.sources[channel] = await self._reopen(session, channel, position)
         except BaseException:
             session.close()
             self._hub.usage.release_client(client_id)
             raise
         session.confirm_new()
-        session.moved = partial(self._note, session)
-        # The time it took is not the client's.
+        session.moved = partial(self._store_positions, session)
+        # Restoring took time that must not count against the client's reconnect window.
         session.touch(self._clock.monotonic_s())
         self._sessions.add(session)
         self._polls.start_sweeping()
@@ -131,11 +130,11 @@ class SessionKeeper:
             log.info("bayeux.subscription_dropped", extra={"channel": channel, "code": error.code})
             return _Ended(error, position)
 
-    def _note(self, session: Session) -> None:
-        self._link.store_positions((_kept(session),))
+    def _store_positions(self, session: Session) -> None:
+        self._link.store_positions((_snapshot(session),))
 
 
-def _kept(session: Session) -> DurableClient:
+def _snapshot(session: Session) -> DurableClient:
     return DurableClient(
         session.client_id,
         session.principal.user_id,

@@ -59,7 +59,7 @@ async def serving(org: TestOrg) -> AsyncIterator[BayeuxApp]:
     """A front end that keeps its sessions."""
     hub = Hub(org.link)
     await hub.start()
-    app = BayeuxApp(org.link, hub, org.clock, BayeuxSettings(keeps_sessions=True))
+    app = BayeuxApp(org.link, hub, org.clock, BayeuxSettings(has_durable_sessions=True))
     yield app
     await app.close()
     await hub.close()
@@ -87,9 +87,9 @@ async def test_restored_session_lets_nobody_in_without_credentials(
 ) -> None:
     client_id = await keep_client(org, owner)
     async with serving(org) as app:
-        keeper = app._keeper  # noqa: SLF001 - the moment before its client's own connect is let in
-        assert keeper is not None
-        assert await keeper.try_restore(client_id, org.admin) is not None
+        durable = app._durable  # noqa: SLF001 - the moment before its client's own connect is let in
+        assert durable is not None
+        assert await durable.try_restore(client_id, org.admin) is not None
         advice = {"timeout": 0}
         connect = {"clientId": client_id, "connectionType": "long-polling", "advice": advice}
         stranger = await ask(app, {}, "/meta/connect", **connect)
