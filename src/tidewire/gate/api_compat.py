@@ -1,7 +1,7 @@
-"""What clients of older API versions call things that have other fields today.
+"""Compatibility with older API versions: translate fields that have other names today.
 
-Up to 28.0 a push topic says by NotifyForOperations which operations it is told of; since 29.0 each of them has a
-field of its own, and NotifyForOperations only follows from two of these.
+Up to API version 28.0 the field NotifyForOperations of a push topic selects its operations. Since 29.0 each operation
+has its own field, and NotifyForOperations is derived from two of them.
 """
 
 from __future__ import annotations
@@ -11,29 +11,37 @@ from dataclasses import replace
 
 from tidewire.gate.requests import Write
 
-_LAST_OF_OPERATIONS = 28
+_LAST_WITH_OPERATIONS = 28
 _OPERATIONS = "notifyforoperations"
-_TOLD = {"All": (True, True), "Create": (True, False), "Update": (False, True), "Extended": (False, False)}
-"""Whether creates and updates are told."""
+_NOTIFIES = {
+    "All": (True, True),
+    "Create": (True, False),
+    "Update": (False, True),
+    "Extended": (False, False),
+}
+"""Whether creates and updates are notified, by the value of NotifyForOperations."""
 
 
 def upgrade_write(write: Write, api_version: int | None) -> Write:
-    """The write with today's fields in place of those that the caller's version has instead."""
-    is_old = api_version is not None and api_version <= _LAST_OF_OPERATIONS
+    """Return the write with today's fields in place of those of the caller's API version."""
+    is_old = api_version is not None and api_version <= _LAST_WITH_OPERATIONS
     if not is_old or write.values is None or write.entity.lower() != "pushtopic":
         return write
     return replace(write, values=_push_topic(write.values, is_create=write.record_id is None))
 
 
 def _push_topic(values: Mapping[str, object], *, is_create: bool) -> Mapping[str, object]:
-    given = next((name for name in values if name.lower() == _OPERATIONS), None)
-    word = "All" if given is None else values[given]
-    told = _TOLD.get(word) if isinstance(word, str) else None
-    if told is None or (given is None and not is_create):
+    old_name = next((name for name in values if name.lower() == _OPERATIONS), None)
+    word = "All" if old_name is None else values[old_name]
+    notifies = _NOTIFIES.get(word) if isinstance(word, str) else None
+    if notifies is None or (old_name is None and not is_create):
         return values
-    own: dict[str, object] = {"NotifyForOperationCreate": told[0], "NotifyForOperationUpdate": told[1]}
+    new: dict[str, object] = {
+        "NotifyForOperationCreate": notifies[0],
+        "NotifyForOperationUpdate": notifies[1],
+    }
     if is_create:
-        # These versions know of no other operations, but for a topic that is told of nothing else.
+        # These versions know no deletes and undeletes, except in topics that notify of nothing else.
         is_extended = word == "Extended"
-        own |= {"NotifyForOperationDelete": is_extended, "NotifyForOperationUndelete": is_extended}
-    return {**{name: value for name, value in values.items() if name != given}, **own}
+        new |= {"NotifyForOperationDelete": is_extended, "NotifyForOperationUndelete": is_extended}
+    return {**{name: value for name, value in values.items() if name != old_name}, **new}

@@ -1,8 +1,8 @@
-"""Which records of an object were changed, or deleted, in a time window: for clients that keep a copy.
+"""Which records of an object changed or were deleted in a time window, for clients that keep a copy.
 
-Records carry whole seconds, and a transaction becomes visible a little after the second it is stamped with. The
-answer therefore holds everything that can be seen up to the window's end, but calls the window covered only up to a
-minute ago: whoever goes on from there sees some ids twice and misses none.
+Timestamps have whole seconds, and a transaction becomes visible a little after its timestamp. A result therefore holds
+everything visible up to the end of the window, but reports the window as covered only up to a minute ago: a client
+that continues from there sees some ids twice and misses none.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tidewire.schema.values import parse_value, render_datetime
 MAX_IDS = 600_000
 _MINUTE_MS = 60_000
 _OLDEST_MS = 30 * 86_400_000
-_MOMENT = Field(name="moment", label="moment", type=FieldType.DATETIME)
+_TIME = Field(name="time", label="time", type=FieldType.DATETIME)
 
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """Ids of records that were made or changed and are still there."""
+    """Ids of records that were created or changed and still exist."""
 
     ids: tuple[str, ...]
     latest_covered_ms: int
@@ -34,7 +34,7 @@ class Updated:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """Ids and moments of deletes whose records are in the recycle bin, or were purged but would be there still."""
+    """Ids and times of deletes within the retention of the recycle bin, purged or not."""
 
     records: tuple[tuple[str, int], ...]
     earliest_available_ms: int
@@ -42,9 +42,9 @@ class Deleted:
 
 
 def parse_window_time(name: str, text: str) -> int:
-    """One end of a window. Raises WindowInvalid, with the name by which the caller knows it."""
+    """Parse one end of a window; `name` is the parameter named in WindowInvalid."""
     try:
-        parsed = parse_value(_MOMENT, text)
+        parsed = parse_value(_TIME, text)
     except PlatformError:
         parsed = None
     if not isinstance(parsed, int):
@@ -55,7 +55,7 @@ def parse_window_time(name: str, text: str) -> int:
 async def read_updated(
     gate: Gate, principal: Principal, entity: str, start_ms: int, end_ms: int, now_ms: int
 ) -> Updated:
-    """The records changed from `start_ms` on and before `end_ms`. Raises WindowInvalid, TooManyRecords."""
+    """Read the records changed at or after `start_ms` and before `end_ms`. Raises WindowInvalid, TooManyRecords."""
     obj = await _replicated(gate, principal, entity)
     _check_window(start_ms, end_ms, now_ms)
     rows = await _read(gate, principal, obj, start_ms, end_ms, is_deleted=False)
@@ -65,14 +65,14 @@ async def read_updated(
 async def read_deleted(
     gate: Gate, principal: Principal, entity: str, start_ms: int, end_ms: int, now_ms: int
 ) -> Deleted:
-    """The records deleted from `start_ms` on and before `end_ms`. Raises WindowInvalid, TooManyRecords."""
+    """Read the records deleted at or after `start_ms` and before `end_ms`. Raises WindowInvalid, TooManyRecords."""
     obj = await _replicated(gate, principal, entity)
     _check_window(start_ms, end_ms, now_ms)
     records: tuple[tuple[str, int], ...] = ()
     if obj.try_field("IsDeleted") is not None:
         rows = await _read(gate, principal, obj, start_ms, end_ms, is_deleted=True)
-        kept = [(str(row["Id"]), int(str(row["SystemModstamp"]))) for row in rows.rows]
-        records = (*kept, *await _read_purged(gate, principal, obj, start_ms, end_ms))
+        deleted = [(str(row["Id"]), int(str(row["SystemModstamp"]))) for row in rows.rows]
+        records = (*deleted, *await _read_purged(gate, principal, obj, start_ms, end_ms))
         _check_count(len(records))
     return Deleted(records, now_ms - BIN_RETENTION_MS, _covered(start_ms, end_ms, now_ms))
 
@@ -104,7 +104,7 @@ async def _read(
     condition = f"SystemModstamp >= {start} AND SystemModstamp < {end}"
     if is_deleted:
         condition += " AND IsDeleted = true"
-    # SOQL of the catalog's names and moments that we rendered ourselves.
+    # Only catalog names and times that we rendered.
     soql = f"SELECT Id, SystemModstamp FROM {obj.name} WHERE {condition} LIMIT {MAX_IDS + 1}"  # noqa: S608
     rows = await gate.query(principal, soql, include_deleted=is_deleted)
     _check_count(len(rows.rows))
@@ -114,7 +114,7 @@ async def _read(
 async def _read_purged(
     gate: Gate, principal: Principal, obj: ObjectType, start_ms: int, end_ms: int
 ) -> list[tuple[str, int]]:
-    # Whom a record was open to went with it: where not everybody sees every record, only its owner is told.
+    # The shares of a purged record are gone: unless everybody sees every record, only its owner gets it.
     owner_id = None if await gate.sees_all_records(principal, obj.name) else principal.user_id
     start_ms -= start_ms % 1000
     return await gate.records.read(
@@ -124,4 +124,4 @@ async def _read_purged(
 
 def _check_count(count: int) -> None:
     if count > MAX_IDS:
-        raise TooManyRecords(f"more than {MAX_IDS} records in this time: ask for less", limit=MAX_IDS)
+        raise TooManyRecords(f"more than {MAX_IDS} records in this window; use a shorter one", limit=MAX_IDS)

@@ -1,7 +1,7 @@
-"""Work on records below the API, as a cleanup in the database would do it: subscribers learn of it by gap events.
+"""Database jobs: changes to records below the API, which subscribers see as gap events.
 
-It needs Modify All Data, and Customize Application because no field is closed to it. A job is one transaction that
-the database has an id of its own for; rules and cascades hold as for any write. Push topics stay silent.
+They need Modify All Data, and Customize Application because field security does not apply. A job is one transaction
+with a database transaction key; validation and cascades work as for any write. Push topics send no notifications.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tidewire.crm.archiving import archive_activities
-from tidewire.errors import AccessDenied, DefinitionInvalid
+from tidewire.errors import DefinitionInvalid
 from tidewire.events import ChangeType, UntrackedChange
 from tidewire.gate.gate import Gate
 from tidewire.gate.requests import Call
@@ -20,14 +20,15 @@ from tidewire.records.work import UnitOfWork
 
 T = TypeVar("T")
 MAX_RECORDS = 2_000
-"""How many records one job may work on."""
+"""Records per job."""
 _TRANSACTION_PREFIX = "0Mc"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to do to records of one object: give each of `ids` the same values, delete or undelete them, or store
-    `records` as new ones.
+    """One operation on records of an object.
+
+    An update sets `values` on each of `ids`, a delete or undelete takes `ids`, a create stores `records`.
     """
 
     operation: ChangeType
@@ -38,16 +39,18 @@ class Job:
 
 
 async def run_job(gate: Gate, call: Call, job: Job) -> list[str]:
-    """Carry out a job; returns the ids of its records. Raises what the writes raise, with nothing done."""
+    """Run a job in one transaction; returns the ids of its records. Raises what the writes raise."""
     await _check(gate, call)
     if max(len(job.ids), len(job.records)) > MAX_RECORDS:
-        raise DefinitionInvalid(f"a job works on {MAX_RECORDS} records at most", path="ids")
+        raise DefinitionInvalid(f"at most {MAX_RECORDS} records per job", path="ids")
     obj = gate.catalog.object(job.entity)
     if obj.is_setup:
-        raise DefinitionInvalid(f"{obj.name} is no object for jobs", path="entity")
+        raise DefinitionInvalid(f"{obj.name} is a setup object; jobs cannot change it", path="entity")
     allowed = {ChangeType.CREATE: obj.createable, ChangeType.UPDATE: obj.updateable}
     if not allowed.get(job.operation, obj.deletable):
-        raise DefinitionInvalid(f"no job can {job.operation.name.lower()} {obj.name} records", path="entity")
+        raise DefinitionInvalid(
+            f"{obj.name} records do not support {job.operation.name.lower()}", path="entity"
+        )
 
     def work(unit: UnitOfWork) -> list[str]:
         unit.database_key = take_record_id(unit.tx, _TRANSACTION_PREFIX)
@@ -69,7 +72,7 @@ async def run_job(gate: Gate, call: Call, job: Job) -> list[str]:
 
 
 async def archive(gate: Gate, call: Call, before_ms: int) -> dict[str, int]:
-    """Archive every activity from before a moment, so many in one transaction; returns how many of each object."""
+    """Archive all activities older than a time, in batches; returns the count by object."""
     await _check(gate, call)
     totals = {"Task": 0, "Event": 0}
     while archived := await _write(gate, call, lambda unit: _archive_some(unit, before_ms)):
@@ -90,9 +93,8 @@ def _archive_some(unit: UnitOfWork, before_ms: int) -> dict[str, int]:
 
 
 async def _check(gate: Gate, call: Call) -> None:
-    grants = await gate.grants(call.principal)
-    if not (grants.has("ModifyAllData") and grants.has("CustomizeApplication")):
-        raise AccessDenied("work in the database needs Modify All Data and Customize Application")
+    message = "database jobs need the permissions Modify All Data and Customize Application"
+    await gate.require(call.principal, "ModifyAllData", "CustomizeApplication", message=message)
 
 
 async def _write(gate: Gate, call: Call, work: Callable[[UnitOfWork], T]) -> T:

@@ -1,8 +1,7 @@
-"""What an object is like: the global list's entries and the full description, with every key clients look
-for. Pure.
+"""Describe of objects and events: entries of the global list and full descriptions, with every key. Pure.
 
-A flag that says yes must be true of this server: sortable means ORDER BY works, createable that the caller
-may set the field. Links are listed only to resources that answer.
+A flag that is true must hold for this server: sortable means ORDER BY works, createable that the caller may set the
+field. URLs are listed only for resources that exist.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from tidewire.schema.values import render_value
 from tidewire.soql.typing_rules import is_groupable, is_sortable
 
 FIELD_KINDS = tuple(sorted({each.row.word for each in FieldType} | {"combobox", "complexvalue"}))
-"""Every value that `type` of a described field may have."""
+"""Every possible `type` of a described field."""
 SOAP_TYPES = tuple(sorted({each.row.soap_type for each in FieldType} | {"urn:ChangeEventHeader"}))
-"""Every value that `soapType` of a described field may have."""
+"""Every possible `soapType` of a described field."""
 _NEVER_GROUPED = frozenset({"NotifyForFields", "NotifyForOperations"})
 _LONGEST_GROUPED = 255
-# Status objects share one prefix on the platform, so their descriptions name none.
+# Status objects share one prefix on the platform, so their describe has none.
 _WITHOUT_PREFIX = frozenset(status_rows())
 NAMED_LAYOUTS = {"User": ("UserAlt",)}
-"""Layouts that have a name, by object."""
+"""Named layouts by object."""
 _DATETIME_SUFFIX = "+0000"
 _ID_LENGTH = 18
 _AUTO_NUMBER_LENGTH = 30
@@ -45,7 +44,7 @@ class ChildLink:
 
 
 def render_global_entry(entity: ObjectType, version: int) -> dict[str, object]:
-    """An object as the global list shows it."""
+    """Render an object as an entry of the global describe."""
     is_data = not entity.is_setup
     return _entry(
         entity,
@@ -64,9 +63,7 @@ def render_global_entry(entity: ObjectType, version: int) -> dict[str, object]:
 
 
 def render_event_entry(event: EventType, version: int) -> dict[str, object]:
-    """A platform event as the global list shows it: it can be created, unless it is the server's own, and nothing
-    else.
-    """
+    """Render a platform event as an entry of the global describe: at most createable, if it is a custom one."""
     urls = _urls(event.name, version)
     urls["eventSchema"] = urls["sobject"] + "/eventSchema"
     return _entry(
@@ -90,7 +87,7 @@ def _urls(name: str, version: int) -> dict[str, str]:
 
 
 def _page_urls(name: str, version: int) -> dict[str, str]:
-    """Where to ask for what an object looks like on a page."""
+    """URLs of layouts, list views and actions."""
     sobject = data_url(version, "sobjects", name)
     described = {
         kind: f"{sobject}/describe/{kind}" for kind in ("layouts", "compactLayouts", "approvalLayouts")
@@ -132,7 +129,7 @@ def _entry(
         "labelPlural": described.label_plural,
         "layoutable": layoutable,
         "mergeable": described.name in MERGEABLE,
-        "mruEnabled": searchable,  # records that have a name to be listed by
+        "mruEnabled": searchable,  # recent items are listed by name
         "name": described.name,
         "queryable": queryable,
         "replicateable": replicateable,
@@ -153,7 +150,7 @@ def render_describe(
     version: int,
     record_types: Sequence[RecordType] = (MASTER,),
 ) -> dict[str, object]:
-    """The full description of an object, limited to the fields its reader may see."""
+    """Render the describe of an object, limited to the fields that its reader may see."""
     masters = [f for f in entity.fields if f.is_master_detail]
     fields = [
         render_field(
@@ -185,7 +182,7 @@ def render_describe(
 
 
 def render_record_type(record_type: RecordType, layouts_url: str) -> dict[str, object]:
-    """A record type in a description. Who has none of its own gives new records the master."""
+    """Render a record type; the master is the default for new records."""
     record_type_id = record_type.record_type_id
     return {
         "active": record_type.is_active,
@@ -200,7 +197,7 @@ def render_record_type(record_type: RecordType, layouts_url: str) -> dict[str, o
 
 
 def render_event_describe(event: EventType, version: int) -> dict[str, object]:
-    """The full description of a platform event, its four standard fields included."""
+    """Render the describe of a platform event, including its four standard fields."""
     standard = (
         Field(name="ReplayId", label="Replay ID", type=FieldType.TEXT, length=1000, createable=False),
         Field(name="EventUuid", label="Event UUID", type=FieldType.TEXT, length=36, createable=False),
@@ -256,8 +253,9 @@ def render_field(
     is_key: bool = False,
     relationship_order: int | None = None,
 ) -> dict[str, object]:
-    """One field with every key of a description, in alphabetical order. `relationship_order` counts the
-    masters of a detail from 0.
+    """Render one field with every key, in alphabetical order.
+
+    `relationship_order` is the place of a master-detail field among those of its object, from 0.
     """
     row = field.type.row
     kind, soap_type = row.word, row.soap_type
@@ -270,7 +268,7 @@ def render_field(
     # GROUP BY takes a time of day, but the platform's descriptions do not say so.
     is_ungrouped = field.type is FieldType.TIME or field.name in _NEVER_GROUPED or is_long
     can_group = is_groupable(field) and not is_ungrouped
-    # A record without a name that may be left out goes by its id.
+    # A record whose optional name is omitted gets its id as name.
     has_default = _has_default(field) or (is_name and field.type is FieldType.TEXT and not field.required)
     is_required = field.required or field.is_system or row.is_never_null
     return {
@@ -344,7 +342,7 @@ def render_field(
 
 
 def soap_type_of(field: Field) -> str:
-    """The XML type of a field's values, such as `xsd:string`."""
+    """Return the XML type of a field's values, such as `xsd:string`."""
     return field.type.row.soap_type
 
 
@@ -371,7 +369,7 @@ def _has_default(field: Field) -> bool:
         field.is_system
         or field.default is not None
         or field.type.row.is_never_null
-        or field.name == "OwnerId"  # the creator owns what has no other owner
+        or field.name == "OwnerId"  # defaults to the creator
         or any(choice.is_default for choice in field.picklist)
     )
 

@@ -1,4 +1,4 @@
-"""What a change event is like, for who describes it as an object: only the fields that the caller may see. Pure."""
+"""Describe of change events as objects, limited to the fields that the caller may see. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _READ_ONLY = {
     "aggregatable": False,
 }
 _COMPLEX = {"type": "complexvalue", "soapType": "urn:ChangeEventHeader", "length": 0, "byteLength": 0}
-_OF_THE_PLATFORM = {"createable": False, "custom": False, "keyPrefix": None}
+_STANDARD = {"createable": False, "custom": False, "keyPrefix": None}
 
 
 def try_change_event_entity(catalog: Catalog, name: str) -> str | None:
-    """The object whose change event has this name in any letter case, or None."""
+    """Return the object whose change event has this name in any letter case, or None."""
     wanted = name.lower()
     if not wanted.endswith("changeevent"):
         return None
@@ -38,19 +38,19 @@ def try_change_event_entity(catalog: Catalog, name: str) -> str | None:
 
 
 def render_change_event_entry(obj: ObjectType, version: int) -> dict[str, object]:
-    """An object's change event as the global list shows it."""
-    return render_event_entry(_event_type(obj), version) | _OF_THE_PLATFORM
+    """Render a change event as an entry of the global describe."""
+    return render_event_entry(_event_type(obj), version) | _STANDARD
 
 
 def render_change_event_entries(objects: Iterable[ObjectType], version: int) -> list[dict[str, object]]:
-    """The entries of the change events of those objects that can have them, selected or not."""
+    """Render the change events of all objects that can be captured, selected or not."""
     return [render_change_event_entry(obj, version) for obj in objects if can_capture(obj)]
 
 
 def render_change_event_describe(
     obj: ObjectType, readable: frozenset[str], version: int
 ) -> dict[str, object]:
-    """The full description of an object's change event; `readable` are the object's fields that the caller sees."""
+    """Render the describe of a change event; `readable` are the fields of the object that the caller may see."""
     carried = [f for f in obj.fields if f.in_change_events and not f.compound and f.name in readable]
     fields = [
         render_field(f, can_edit=False) | _READ_ONLY
@@ -60,7 +60,7 @@ def render_change_event_describe(
         if entry["name"] == _HEADER.name:
             entry.update(_COMPLEX)
     body = render_event_describe(_event_type(obj), version)
-    return body | _OF_THE_PLATFORM | {"fields": fields}
+    return body | _STANDARD | {"fields": fields}
 
 
 def _event_type(obj: ObjectType) -> EventType:

@@ -1,4 +1,4 @@
-"""Upserts of one request that name the same external id: which of them should win nobody can say, so none is tried."""
+"""Upserts of one request that share an external id: it is ambiguous which should win, so all of them fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidewire.schema.model import Field
 
 
 def reject_duplicate_keys(catalog: Catalog, upserts: Sequence[Upsert]) -> list[Upsert]:
-    """The upserts, with a refusal for each whose key another one has too. Rows without a key fail by that."""
+    """Return the upserts, with a rejection for each whose key occurs twice; rows without a key fail later."""
     places: dict[Hashable, list[int]] = defaultdict(list)
     names: dict[int, str] = {}
     for place, upsert in enumerate(upserts):
@@ -36,7 +36,7 @@ def reject_duplicate_keys(catalog: Catalog, upserts: Sequence[Upsert]) -> list[U
 
 
 def _compared(field: Field, value: object) -> Hashable:
-    """A key as the store compares it, near enough to tell equal ones."""
+    """Normalise a key about as the store compares it."""
     text = str(value).strip()
     if field.type is FieldType.ID:
         return try_normalise_id(text) or text

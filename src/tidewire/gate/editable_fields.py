@@ -1,7 +1,7 @@
-"""Which values of a write the user may set: the fields themselves, and lookups named by their target's key.
+"""Field security for writes: which submitted values the user may set.
 
-A lookup may be given as `{"Account": {"Number__c": "7"}}` instead of an id. What that says about records must not
-reach somebody who may not read them, so both the object and the key field have to be readable.
+A lookup may be submitted as `{"Account": {"Number__c": "7"}}` instead of an id. Success or failure tells something
+about that account, so the user must be able to read both the target object and the key field.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tidewire.schema.model import ObjectType
 
 
 def check_editable(catalog: Catalog, obj: ObjectType, grants: Grants, values: Mapping[str, object]) -> None:
-    """Raise FieldUnknown for what the user may not see, FieldNotWriteable for what they may not set.
+    """Raise FieldUnknown for fields that the user may not see, FieldNotWriteable for those they may not set.
 
-    A name that the object does not have is left to the store, which refuses it in the same words.
+    Names that the object lacks are left to the store, which rejects them with the same message.
     """
-    refused = []
+    rejected = []
     for name, raw in values.items():
         field = obj.try_field(name) or try_lookup(obj, name)
         if field is None:
@@ -29,16 +29,16 @@ def check_editable(catalog: Catalog, obj: ObjectType, grants: Grants, values: Ma
         if not grants.can_read_field(obj, field):
             raise unknown_column(name, obj)
         if not grants.can_edit_field(obj, field):
-            refused.append(field.name)
+            rejected.append(field.name)
         elif obj.try_field(name) is None and raw is not None:
             reference = parse_reference(catalog, field, name, raw)
             target = reference.target
             if not grants.can_read(target.name) or not grants.can_read_field(target, reference.key):
                 raise unknown_column(reference.key.name, target)
-    if refused:
-        raise not_writeable(refused)
+    if rejected:
+        raise not_writeable(rejected)
 
 
 def unknown_column(name: str, obj: ObjectType) -> FieldUnknown:
-    """The refusal of a field that the object does not have, or that the user may not see."""
+    """Return the error for a field that the object lacks or the user may not see."""
     return FieldUnknown(f"No such column '{name}' on sobject of type {obj.name}", field=name, entity=obj.name)

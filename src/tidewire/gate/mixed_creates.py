@@ -1,8 +1,7 @@
-"""Records made and platform events published by one call, in the order in which the caller names them.
+"""Creates of records and platform events in one call.
 
-Records are one transaction, and events of a type that publishes after the commit are a part of it: if it is taken back
-nobody hears of them. Where there are no records, all or none means nothing: an event that is refused leaves the others
-alone.
+Records are one transaction. Events that publish after the commit are part of it and vanish if it is rolled back;
+events that publish immediately stay. Without any record, all-or-none does not apply: each event fails alone.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from tidewire.gate.requests import Call, Write
 from tidewire.gate.shared_transaction import run_in_transaction
 
 Created = str | Published | PlatformError
-"""A record's id, a published event, or why there is neither."""
+"""The id of a record, a published event, or the error."""
 
 
 async def create_mixed(
     gate: Gate, call: Call, writes: Sequence[Write], *, all_or_none: bool
 ) -> tuple[list[Created], bool]:
-    """Carry out creates; for each what became of it, and whether the transaction was taken back.
+    """Run creates; returns the result of each in order, and whether the transaction was rolled back.
 
-    What a taken back one made is told as if it were there; of it only events that were published immediately are.
+    After a rollback, successful results describe what would have been created.
     """
     is_event = [gate.catalog.try_any_event(write.entity) is not None for write in writes]
     if not any(is_event):

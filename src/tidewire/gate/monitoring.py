@@ -1,8 +1,8 @@
-"""Real-time monitoring: the events by which the server tells who signs in and out, and what is read.
+"""Real-time monitoring: events that the server itself publishes about logins, logouts and reads.
 
-An org hears of nothing until its settings name the events it wants: without them, asking costs one look into a tuple.
-An event of a login or logout is durable together with it, one of a read before the read is answered. None ever holds a
-password or a token; keys that tie the events of one session together are digests of its id.
+An org gets only the events that its settings name; where there are none, the test costs one lookup in a tuple. The
+event of a login or logout commits together with it, that of a read before the response is sent. No event holds a
+password or a token; keys that tie the events of a session together are digests of the session id.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KEY_BYTES = 12
 _MAX_AGENT = 1000
 _MAX_NAMES = 1000
 _MAX_NAME = 255
-# How a session of each kind came about: the API, and the login type.
+# The API and the login type by kind of session.
 _LOGIN_KINDS = {
     "SOAP": ("SOAP", "Other Apex API"),
     "OAuth": ("REST API", "Remote Access 2.0"),
@@ -51,7 +51,7 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class ApiReader:
-    """Who reads, and by which way in: `peer` is an address, `client` the name that a program gives itself."""
+    """Who reads, and through which API: `peer` is an address, `client` the name that a program gives itself."""
 
     principal: Principal
     api_type: str
@@ -63,7 +63,7 @@ class ApiReader:
 
 @dataclass(frozen=True, slots=True)
 class QueryRead:
-    """One page that a query was answered with."""
+    """One page of query results."""
 
     operation: str
     query: str
@@ -88,7 +88,7 @@ class ListRead:
 
 
 class Monitor:
-    """Raises the server's own events, in an org whose settings name them."""
+    """Publishes monitoring events, if the settings of the org enable them."""
 
     def __init__(self, records: Records, log: EventLog, clock: Clock) -> None:
         self._records = records
@@ -96,13 +96,13 @@ class Monitor:
         self._clock = clock
 
     def is_enabled(self, event: str) -> bool:
-        """Whether the org wants to be told."""
+        """Return whether the org's settings enable the event."""
         return event in self._records.types.settings.monitoring_events
 
     def note_login(
         self, tx: Transaction, principal: Principal, origin: Origin, refusal: PlatformError | None
     ) -> None:
-        """Tell of a login, or of one that was refused to a user whom the org has, as part of its transaction."""
+        """Publish a login, or a rejected login of a known user, as part of its transaction."""
         if not principal.user_id or not self.is_enabled(LOGIN):
             return
         api_type, login_type = _LOGIN_KINDS.get(origin.kind, ("N/A", origin.kind))
@@ -124,17 +124,17 @@ class Monitor:
         )
 
     def note_logout(self, tx: Transaction, principal: Principal, peer: str) -> None:
-        """Tell that a user has signed out, as part of the transaction that ends the session."""
+        """Publish a logout, as part of the transaction that ends the session."""
         if self.is_enabled(LOGOUT):
             self._append(tx, LOGOUT, principal.user_id, _keys(principal, peer))
 
     async def publish_query(self, reader: ApiReader, read: QueryRead) -> None:
-        """Tell of a page that is about to be answered; returns once that is durable."""
+        """Publish a page of results before it is sent; returns once the event is durable."""
         if self.is_enabled(API):
             await self._records.write_plain(lambda tx: self.append_query(tx, reader, read), outlives=True)
 
     def append_query(self, tx: Transaction, reader: ApiReader, read: QueryRead) -> None:
-        """Tell of a page as part of a transaction."""
+        """Publish a page of results as part of a transaction."""
         if not self.is_enabled(API):
             return
         values = _keys(reader.principal, reader.peer) | {
@@ -153,7 +153,7 @@ class Monitor:
         self._append(tx, API, reader.principal.user_id, values)
 
     async def publish_list_view(self, reader: ApiReader, read: ListRead) -> None:
-        """Tell that a list view is about to be shown; returns once that is durable."""
+        """Publish a read of a list view before it is sent; returns once the event is durable."""
         if not self.is_enabled(LIST_VIEW):
             return
         values = _keys(reader.principal, reader.peer) | {
@@ -210,7 +210,7 @@ def _keys(principal: Principal, peer: str) -> dict[str, Value]:
 
 
 def _digest(purpose: str, session_id: str) -> str | None:
-    """A key that leads back to nothing: whoever has it can neither use nor end the session."""
+    """Derive a key that cannot be used as the session id."""
     if not session_id:
         return None
     digest = hashlib.sha256(f"{purpose}:{session_id}".encode()).digest()
@@ -220,12 +220,12 @@ def _digest(purpose: str, session_id: str) -> str | None:
 def _status(refusal: PlatformError | None) -> str:
     if refusal is None:
         return "Success"
-    told = _STATUSES.get(str(refusal.details.get("exception_code")))
-    return told or str(refusal.details.get("login_status", "Login refused"))
+    status = _STATUSES.get(str(refusal.details.get("exception_code")))
+    return status or str(refusal.details.get("login_status", "Login refused"))
 
 
 def _entities(entity: str, rows: Iterable[Record]) -> list[str]:
-    """The objects that rows come from, the query's own first."""
+    """Return the objects that rows come from, the object of the query first."""
     found = {entity: None}
     for row in rows:
         for cell in row.values():
@@ -237,7 +237,7 @@ def _entities(entity: str, rows: Iterable[Record]) -> list[str]:
 
 
 def _records_text(entity: str, rows: Sequence[Record]) -> str | None:
-    """Which records were read, as JSON; none of their values but the ids, and no more than the field holds."""
+    """Render the ids of the records that were read as JSON, no more than the field holds."""
     ids = [_id(row.get("Id")) for row in rows]
     listed = [{"attributes": {"type": entity}, "Id": record_id} for record_id in ids if record_id]
     if not listed:

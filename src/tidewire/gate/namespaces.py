@@ -1,7 +1,7 @@
-"""The namespace that a caller leaves out: names without a prefix stand for those that have it.
+"""Namespaces: let a caller omit the namespace prefix of names.
 
-Requests get the prefix before anything else looks at them, answers lose it last. Nothing between the two knows of it,
-so a name means the same to permissions, queries and events whoever wrote it, and how.
+Requests get the prefix before anything else reads them, and responses lose it at the very end. Nothing in between
+knows about it, so a name means the same to permissions, queries and events whoever wrote it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _FOUND = re.compile(r"\s*FIND\s*(?:\{(?:[^{}\\]|\\.)*\}|'(?:[^'\\]|\\.)*')", re.
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A developer's prefix, underscores included, and the org's names in it, all in lower case."""
+    """A namespace prefix with its underscores, and the org's names that have it, in lower case."""
 
     prefix: str
     names: frozenset[str]
 
     def qualify(self, text: str) -> str:
-        """A name as the org has it: with the prefix, if there is such a name."""
+        """Add the prefix to a name if the org has that name."""
         return self.prefix + text if self.prefix + text.lower() in self.names else text
 
     def qualify_path(self, text: str) -> str:
-        """A dotted path of names."""
+        """Add the prefix to the names of a dotted path."""
         return ".".join(self.qualify(part) for part in text.split("."))
 
     def qualify_query(self, soql: str) -> str:
-        """A query; one that cannot be read stays as it is, for whoever refuses it."""
+        """Add the prefix to the names in a query; an invalid query is returned unchanged."""
         try:
             tokens = parse_tokens(soql)
         except SoqlSyntaxError:
@@ -50,17 +50,17 @@ class Namespace:
         return "".join((*pieces, soql[end:]))
 
     def qualify_search(self, sosl: str) -> str:
-        """A search; what it looks for is no name, whatever it looks like."""
+        """Add the prefix to the names in a SOSL search, but not to its search text."""
         found = _FOUND.match(sosl)
         return sosl if found is None else found[0] + self.qualify_query(sosl[found.end() :])
 
     def qualify_column(self, text: str) -> str:
-        """The header of a column of CSV, which may say of which type the target of a lookup is."""
+        """Add the prefix to a CSV column header, which may start with the type of a lookup target."""
         target, colon, path = text.strip().rpartition(":")
         return self.qualify(target) + colon + self.qualify_path(path)
 
     def qualify_record(self, values: Mapping[str, object]) -> dict[str, object]:
-        """A record, and the records inside it, with whole names."""
+        """Add the prefix to the field names of a record and of the records nested in it."""
         return {self.qualify(name): self._qualify_value(name, value) for name, value in values.items()}
 
     def _qualify_value(self, name: str, value: object) -> object:
@@ -72,25 +72,25 @@ class Namespace:
         return {**value, "type": self.qualify(kind)} if isinstance(kind, str) else value
 
     def unqualify(self, name: str) -> str:
-        """A name as the caller writes it."""
+        """Remove the prefix from a name."""
         return name[len(self.prefix) :] if name.lower() in self.names else name
 
     def unqualify_path(self, text: str) -> str:
-        """A dotted path as the caller writes it."""
+        """Remove the prefix from the names of a dotted path."""
         return ".".join(self.unqualify(part) for part in text.split("."))
 
 
-def try_namespace(catalog: Catalog, given: str) -> Namespace | None:
-    """The namespace of a call, or None if it names none that this org has anything in."""
-    if len(given) > _MAX_PREFIX or _PREFIX.fullmatch(given) is None:
+def try_namespace(catalog: Catalog, namespace: str) -> Namespace | None:
+    """Return the namespace of a call, or None if the org has no names in it."""
+    if len(namespace) > _MAX_PREFIX or _PREFIX.fullmatch(namespace) is None:
         return None
-    prefix = given.lower() + "__"
+    prefix = namespace.lower() + "__"
     names = frozenset(name for name in _iter_names(catalog) if name.startswith(prefix))
     return Namespace(prefix, names) if names else None
 
 
 def _iter_names(catalog: Catalog) -> Iterator[str]:
-    """Every name of the org's own in lower case."""
+    """Yield every name that may have a prefix, in lower case."""
     types: list[ObjectType | EventType] = [*catalog.objects, *catalog.events]
     for each in types:
         yield each.name.lower()

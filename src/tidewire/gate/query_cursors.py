@@ -1,9 +1,9 @@
-"""Query cursors: what is kept of a large answer until its reader has fetched it page by page.
+"""Query cursors: the state of large results while their readers fetch them page by page.
 
-A cursor belongs to the login session that made it and dies with the process. Bounds hold memory down: queries
-of one session, cursors of one query, cursors in all, and rows in all; the cursor unused for longest goes
-first. A page may be fetched again, so that a client can repeat a request whose answer it lost. What a cursor
-keeps of its rows, and how pages come from it, is `paging.py`'s.
+A cursor belongs to the login session that opened it and ends with the process. Limits bound the memory: queries per
+session, cursors per query, cursors in total and rows in total; the least recently used cursor goes first. A page may
+be fetched again, so that a client can retry a request whose response was lost. `query_pages.py` defines what a cursor
+keeps and how pages are read from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidewire.clock import Clock
 from tidewire.ids import make_id, try_normalise_id
 
 Answer = TypeVar("Answer")
-"""What a query answered, kept whole; the cursors only need to know how many rows it has."""
+"""The state of a result; the cursors only need to know how many rows it has."""
 
 CURSOR_PREFIX = "01g"
 _LOCATOR = re.compile(r"(01g[0-9A-Za-z]{12,15})-([0-9]{1,9})")
@@ -26,10 +26,10 @@ _LOCATOR = re.compile(r"(01g[0-9A-Za-z]{12,15})-([0-9]{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class CursorLimits:
-    """How much the cursors of one server may hold."""
+    """Limits on the cursors of one org."""
 
     per_session: int = 10
-    per_query: int = 100  # its own, and those of children that did not fit into their page
+    per_query: int = 100  # including those of child rows that did not fit into their page
     in_all: int = 1_000
     rows_in_all: int = 2_000_000
     idle_s: float = 15 * 60
@@ -46,10 +46,10 @@ class _Cursor(Generic[Answer]):
 
 
 class QueryCursors(Generic[Answer]):
-    """Open cursors by id, the one unused for longest first.
+    """Open cursors by id, least recently used first.
 
-    It lives on the core's loop, but a query inside a transaction opens its cursor on the writer thread; the lock
-    is held for moments and together with no other.
+    Used on the core's loop and, by queries in a shared transaction, on the writer thread; hence the lock. No other
+    lock is taken while it is held.
     """
 
     def __init__(self, clock: Clock, limits: CursorLimits | None = None) -> None:
@@ -57,7 +57,7 @@ class QueryCursors(Generic[Answer]):
         self._limits = limits or CursorLimits()
         self._cursors: OrderedDict[str, _Cursor[Answer]] = OrderedDict()
         self._next_number = 1
-        self._rows_kept = 0
+        self._total_rows = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -66,10 +66,10 @@ class QueryCursors(Generic[Answer]):
     def open(
         self, session_id: str, answer: Answer, row_count: int, weight: int = 0, *, beside: str = ""
     ) -> str:
-        """Keep this answer for the session; returns the cursor's id.
+        """Open a cursor for the session; returns its id.
 
-        `weight` is how many rows it holds if that is more than its own, because rows hold others. `beside` is
-        a cursor of the same query, with which it counts as one among those of the session.
+        `weight` counts its rows if that is more than `row_count`, because rows hold child rows. `beside` is another
+        cursor of the same query; both count as one query of the session.
         """
         with self._lock:
             self._expire()
@@ -81,23 +81,23 @@ class QueryCursors(Generic[Answer]):
             self._cursors[cursor_id] = _Cursor(
                 session_id, query_id, answer, row_count, max(row_count, weight), self._clock.monotonic_s()
             )
-            self._rows_kept += max(row_count, weight)
-            # The newest stays even if it alone is over the bound: its rows are already in memory.
+            self._total_rows += max(row_count, weight)
+            # The newest stays even if it exceeds the limit alone: its rows are in memory already.
             while len(self._cursors) > 1 and (
-                len(self._cursors) > self._limits.in_all or self._rows_kept > self._limits.rows_in_all
+                len(self._cursors) > self._limits.in_all or self._total_rows > self._limits.rows_in_all
             ):
                 self._drop(next(iter(self._cursors)))
             return cursor_id
 
     def _make_room(self, session_id: str, query_id: str) -> None:
-        """Drop what a session has too much of before it opens one more cursor of this query."""
+        """Drop cursors of the session that exceed a limit before it opens one more for this query."""
         own = [
             (key, cursor.query_id) for key, cursor in self._cursors.items() if cursor.session_id == session_id
         ]
         same = [key for key, query in own if query == query_id]
         for key in same[: max(0, len(same) - self._limits.per_query + 1)]:
             self._drop(key)
-        # A query is as old as the last use of any of its cursors, so the latest of them places it.
+        # A query is as old as the last use of any of its cursors, so its newest cursor decides.
         others = list(dict.fromkeys(query for _, query in reversed(own) if query != query_id))[::-1]
         oldest = set(others[: max(0, len(others) - self._limits.per_session + 1)])
         for key, query in own:
@@ -105,9 +105,9 @@ class QueryCursors(Generic[Answer]):
                 self._drop(key)
 
     def try_find(self, session_id: str, locator: str) -> tuple[str, Answer, int] | None:
-        """The cursor's id, its answer and the offset that a locator such as `01gTW0000000001AAA-2000` names.
+        """Return the id, state and offset of a locator such as `01gTW0000000001AAA-2000`.
 
-        None if there is no such cursor, it belongs to another session, or the offset lies outside it.
+        None if there is no such cursor, it belongs to another session, or the offset is out of range.
         """
         found = _LOCATOR.fullmatch(locator)
         cursor_id = try_normalise_id(found[1]) if found else None
@@ -124,7 +124,7 @@ class QueryCursors(Generic[Answer]):
             return cursor_id, cursor.answer, offset
 
     def drop_session(self, session_id: str) -> None:
-        """Forget the cursors of a login session that has ended."""
+        """Drop the cursors of a login session that has ended."""
         with self._lock:
             for key in [key for key, cursor in self._cursors.items() if cursor.session_id == session_id]:
                 self._drop(key)
@@ -138,4 +138,4 @@ class QueryCursors(Generic[Answer]):
             self._drop(key)
 
     def _drop(self, key: str) -> None:
-        self._rows_kept -= self._cursors.pop(key).weight
+        self._total_rows -= self._cursors.pop(key).weight

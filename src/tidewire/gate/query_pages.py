@@ -1,9 +1,8 @@
-"""Query answers page by page, for every front end that hands out locators.
+"""Query results page by page, for every front end that hands out locators.
 
-A cursor keeps the text of its query and the ids of its rows, 18 bytes each, and no values. Every later page
-is bound anew by what the caller may see by then and read anew by those ids, so it shows no field, and no
-record, that was taken from the caller since; a field that is gone fails the page as it would fail the query.
-Relative dates stay those of the first page.
+A cursor keeps the text of its query and the ids of its rows, 18 bytes each, and no values. Every later page is bound
+to the caller's current grants and read by those ids, so it shows no field or record that the caller has lost since;
+a field that no longer exists fails the page as it would fail the query. Relative dates stay those of the first page.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from tidewire.clock import Clock
 from tidewire.errors import LocatorInvalid
 from tidewire.gate.gate import Gate
 from tidewire.gate.query_cursors import QueryCursors
+from tidewire.gate.reads import rows_of
 from tidewire.gate.requests import Rows
 from tidewire.records.explain import Plan, explain_query
 from tidewire.records.query import Children, QueryRunner, Record, RowIds, run_query
@@ -27,7 +27,7 @@ from tidewire.storage.store import Reader
 
 @dataclass(frozen=True, slots=True)
 class CursorState:
-    """What a cursor keeps of an answer. `path` leads from the query to the subquery whose rows these are."""
+    """What a cursor keeps of a result. `path` leads from the query to the subquery whose rows these are."""
 
     soql: str
     include_deleted: bool
@@ -38,9 +38,9 @@ class CursorState:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPage:
-    """Some rows of an answer to `soql` with `total` rows; `locator` is where the next page is, empty on the last one.
+    """One page of a result with `total` rows; `locator` names the next page and is empty on the last one.
 
-    Children that did not fit whole have a locator of their own.
+    Child rows that did not fit have their own locator.
     """
 
     rows: Rows
@@ -50,7 +50,7 @@ class AnswerPage:
 
 
 class QueryPages:
-    """Opens queries and reads their pages. A locator is good in any front end, for its own session."""
+    """Opens queries and reads their pages. A locator works in every front end, for its own session."""
 
     def __init__(self, gate: Gate, cursors: QueryCursors[CursorState], clock: Clock) -> None:
         self._gate = gate
@@ -60,9 +60,9 @@ class QueryPages:
     async def open(
         self, principal: Principal, soql: str, size: int, *, version: int, include_deleted: bool = False
     ) -> AnswerPage:
-        """The first page of a query, of about `size` records with those inside others.
+        """Read the first page of a query: about `size` records, counting child records.
 
-        Counts and groups come whole. Raises what binding a query raises.
+        Counts and groups are not paged. Raises what binding a query raises.
         """
         now_ms = self._clock.now_ms()
         bound = await self._gate.bind(principal, soql, now_ms)
@@ -71,7 +71,7 @@ class QueryPages:
         def work(reader: Reader) -> QueryPage | Rows:
             if bound.is_count or bound.aggregate is not None:
                 found = run_query(reader, bound, now_ms, include_deleted=include_deleted)
-                return _rows_of(bound, found.rows, found.count)
+                return rows_of(bound, found.rows, found.count, 0)
             runner = QueryRunner(reader, include_deleted, now_ms)
             return read_first_page(runner, bound, size)
 
@@ -80,11 +80,11 @@ class QueryPages:
             total = len(answer.rows) if answer.count is None else answer.count
             return AnswerPage(replace(answer, position=position), total, soql=soql)
         self._gate.recent_items.add_query_results(principal, soql, bound.entity.name, answer.rows)
-        kept = CursorState(soql, include_deleted, now_ms, answer.ids or RowIds(b""))
-        return self._page(principal, bound, answer, kept, position, "")
+        state = CursorState(soql, include_deleted, now_ms, answer.ids or RowIds(b""))
+        return self._page(principal, bound, answer, state, position, "")
 
     async def bind(self, principal: Principal, soql: str, *, version: int) -> BoundQuery:
-        """What a query would read, without reading it. Raises what binding a query raises."""
+        """Bind a query without running it. Raises what binding a query raises."""
         bound = await self._gate.bind(principal, soql, self._clock.now_ms())
         _check_version(soql, version)
         return bound
@@ -92,7 +92,7 @@ class QueryPages:
     async def explain(
         self, principal: Principal, soql: str, *, version: int, include_deleted: bool = False
     ) -> list[Plan]:
-        """How the query could be answered, the cheapest way first. Raises what binding a query raises."""
+        """Return the plans for a query, cheapest first. Raises what binding a query raises."""
         bound = await self.bind(principal, soql, version=version)
         plans, _ = await self._gate.read_snapshot(
             lambda reader: explain_query(reader, bound, include_deleted=include_deleted)
@@ -100,45 +100,45 @@ class QueryPages:
         return plans
 
     async def read_next(self, principal: Principal, locator: str, size: int) -> AnswerPage:
-        """The page that a locator names. Raises LocatorInvalid, or what binding a query raises."""
+        """Read the page that a locator names. Raises LocatorInvalid, or what binding a query raises."""
         found = self._cursors.try_find(principal.session_id, locator)
         if found is None:
             raise LocatorInvalid("invalid query locator")
-        cursor_id, kept, first = found
-        bound = child_query(await self._gate.bind(principal, kept.soql, kept.now_ms), kept.path)
+        cursor_id, state, first = found
+        bound = child_query(await self._gate.bind(principal, state.soql, state.now_ms), state.path)
 
         def work(reader: Reader) -> QueryPage:
-            runner = QueryRunner(reader, kept.include_deleted, kept.now_ms)
-            return read_page(runner, bound, kept.ids, first, size)
+            runner = QueryRunner(reader, state.include_deleted, state.now_ms)
+            return read_page(runner, bound, state.ids, first, size)
 
         page, position = await self._gate.read_snapshot(work)
-        return self._page(principal, bound, page, kept, position, cursor_id)
+        return self._page(principal, bound, page, state, position, cursor_id)
 
     def _page(
         self,
         principal: Principal,
         bound: BoundQuery,
         page: QueryPage,
-        kept: CursorState,
+        state: CursorState,
         position: int,
         cursor_id: str,
     ) -> AnswerPage:
         if not page.is_last and not cursor_id:
-            cursor_id = self._cursors.open(principal.session_id, kept, len(kept.ids))
-        self._keep_children(principal, page.rows, kept, cursor_id)
+            cursor_id = self._cursors.open(principal.session_id, state, len(state.ids))
+        self._keep_children(principal, page.rows, state, cursor_id)
         locator = "" if page.is_last else f"{cursor_id}-{page.end}"
-        rows = replace(_rows_of(bound, page.rows, None), position=position)
-        return AnswerPage(rows, page.total, locator, kept.soql)
+        rows = rows_of(bound, page.rows, None, position)
+        return AnswerPage(rows, page.total, locator, state.soql)
 
     def _keep_children(
-        self, principal: Principal, rows: list[Record], kept: CursorState, cursor_id: str
+        self, principal: Principal, rows: list[Record], state: CursorState, cursor_id: str
     ) -> str:
-        """Give children that are not all there a cursor; returns a cursor of the query, if it has any yet."""
+        """Open cursors for incomplete child rows; returns a cursor of the query, or an empty text."""
         for row in rows:
             for name, cell in row.items():
                 if not isinstance(cell, Children):
                     continue
-                inner = replace(kept, path=(*kept.path, name), ids=cell.ids or RowIds(b""))
+                inner = replace(state, path=(*state.path, name), ids=cell.ids or RowIds(b""))
                 cursor_id = self._keep_children(principal, cell.rows, inner, cursor_id)
                 if cell.ids is not None:
                     opened = self._cursors.open(principal.session_id, inner, len(cell.ids), beside=cursor_id)
@@ -148,13 +148,6 @@ class QueryPages:
 
 
 def _check_version(soql: str, version: int) -> None:
-    # What the newest version allows was checked by binding.
+    # Binding has checked the rules of the newest version.
     if version < NESTED_CHILDREN_VERSION:
         check_child_levels(parse_query(soql), version)
-
-
-def _rows_of(bound: BoundQuery, rows: list[Record], count: int | None) -> Rows:
-    if bound.aggregate is None:
-        return Rows(bound.entity, bound.columns, rows, count, 0, bound.select)
-    columns = tuple(replace(field, name=name) for name, field in bound.aggregate.select)
-    return Rows(bound.entity, columns, rows, None, 0, is_aggregate=True)

@@ -1,4 +1,4 @@
-"""The record types of an object, as descriptions and layouts name them."""
+"""The record types of an object, for describe and layouts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MASTER_ID = "012000000000000AAA"
 
 @dataclass(frozen=True, slots=True)
 class RecordType:
-    """One record type. The master is what a record without one has, and every object has it."""
+    """One record type. Every object has the master, which applies to records without a record type."""
 
     record_type_id: str
     developer_name: str
@@ -22,7 +22,7 @@ class RecordType:
 
     @property
     def is_master(self) -> bool:
-        """Whether it is the one that stands for none."""
+        """Whether it is the master."""
         return self.record_type_id == MASTER_ID
 
 
@@ -30,7 +30,7 @@ MASTER = RecordType(MASTER_ID, "Master", "Master")
 
 
 async def read_record_types(gate: Gate, entity: ObjectType) -> tuple[RecordType, ...]:
-    """The record types of an object by their names, the master last."""
+    """Read the record types of an object, sorted by name, the master last."""
     if "recordtypeid" not in entity.by_name:
         return (MASTER,)
     table = gate.catalog.object("RecordType")

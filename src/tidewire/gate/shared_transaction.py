@@ -1,8 +1,8 @@
-"""Several calls of one user in one transaction.
+"""Shared transactions: several calls of one user that commit or roll back together.
 
-A call is a coroutine over the gate that waits for nothing but reads and writes. Given a gate to one unit of work,
-whose reads and writes happen at once, it never waits at all: the writer thread runs it from its first line to its
-last inside the transaction. Later calls see what earlier ones wrote; nobody else does before the commit.
+A call is a coroutine that awaits only reads and writes of a gate. With a gate to one unit of work, whose reads and
+writes complete immediately, it never suspends: the writer thread runs it from start to end inside the transaction.
+Later calls see what earlier ones wrote; nobody else does before the commit.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tidewire.storage.store import Reader, Transaction
 
 T = TypeVar("T")
 Calls = Callable[[Gate], Coroutine[Any, Any, T]]
-"""Makes calls through the gate that it is given, and waits for nothing else."""
+"""Makes calls through the given gate, and awaits nothing else."""
 
 
 class TransactionRecords:
     """An org's records as one unit of work sees them.
 
-    A write that fails may leave rows of its own behind, so after one the unit must not be committed.
+    A failed write may leave some of its rows behind, so the unit must not commit once `has_failed` is set.
     """
 
     def __init__(self, unit: UnitOfWork, records: Records) -> None:
@@ -43,7 +43,7 @@ class TransactionRecords:
 
     @property
     def catalog(self) -> Catalog:
-        """The types as the unit has left them."""
+        """The types, including changes made in the unit."""
         return self._unit.catalog
 
     async def write(
@@ -55,7 +55,7 @@ class TransactionRecords:
         has_notifications: bool = True,
         solo: bool = False,
     ) -> T:
-        """Run `work` as a part of the unit, whose user and origin it shares."""
+        """Run `work` as part of the unit, with the user and origin of the unit."""
         try:
             result = work(self._unit)
             settle(self._unit)
@@ -78,23 +78,23 @@ class TransactionRecords:
         return result
 
     async def read(self, work: Callable[[Reader], T], *, is_brief: bool = False) -> T:
-        """Run `work` over what is committed and what the unit has written."""
+        """Run `work` on committed data plus what the unit has written."""
         return work(self._unit.tx)
 
     def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
-        """Tell whom it concerns of a converted field."""
+        """Report a converted field."""
         self._records.on_conversion(unit, note)
 
 
 async def run_in_transaction(gate: Gate, call: Call, calls: Calls[T], is_kept: Callable[[T], bool]) -> T:
-    """Run calls of one user in one transaction; returns their result once it is durable, or taken back.
+    """Run calls of one user in one transaction; returns their result once it is durable or rolled back.
 
-    It is taken back, but for what outlives it, unless `is_kept` says so of the result, or if any write has failed. It
-    is a group of its own, for it may be large, and may change what the rest of a group would have to know. Raises
-    what the commit raises.
+    Rolls back if any write failed or `is_kept` rejects the result; writes that survive a rollback are then repeated
+    in their own transactions. The transaction is a commit group by itself: it may be large, and may change types
+    or grants that other members of a group depend on. Raises what the commit raises.
     """
     known = {call.principal.user_id: await gate.current_grants(call.principal)}
-    taken_back = WriteConflict("the transaction was taken back")
+    rolled_back = WriteConflict("the transaction was rolled back")
     results: list[T] = []
     outliving: list[Callable[[Transaction], object]] = []
     # Inside another shared transaction, that one decides what becomes of the events.
@@ -114,7 +114,7 @@ async def run_in_transaction(gate: Gate, call: Call, calls: Calls[T], is_kept: C
         finally:
             outliving.extend(records.outliving)
         if records.has_failed or not is_kept(results[0]):
-            raise taken_back
+            raise rolled_back
 
     with nullcontext() if outer is not None else reservation:
         try:
@@ -126,24 +126,24 @@ async def run_in_transaction(gate: Gate, call: Call, calls: Calls[T], is_kept: C
                 solo=True,
             )
         except (RequestError, WriteConflict) as error:
-            if isinstance(error, WriteConflict) and error is not taken_back:
+            if isinstance(error, WriteConflict) and error is not rolled_back:
                 raise
             if outer is None:  # otherwise the outer transaction repeats what survives
                 reservation.release_rolled_back()
                 for each in outliving:
                     await gate.records.write_plain(each)
                 reservation.keep()
-            if error is not taken_back:
+            if error is not rolled_back:
                 raise
     return results[0]
 
 
 def _drive(calls: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never waits to its end."""
+    """Run a coroutine that never suspends."""
     try:
         calls.send(None)
     except StopIteration as end:
         result: T = end.value
         return result
     calls.close()
-    raise InternalError("a call inside a transaction waited for something outside of it")
+    raise InternalError("a call in a shared transaction awaited something other than its gate")

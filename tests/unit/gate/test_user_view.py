@@ -6,15 +6,15 @@ import pytest
 
 from tests.orgs import TestOrg
 from tidewire.errors import FieldUnknown
-from tidewire.gate.user_view import View
+from tidewire.gate.user_view import UserView
 
 pytestmark = pytest.mark.anyio
 
 DAY_S = 86_400.0
 
 
-async def view_of(org: TestOrg) -> View:
-    return View(await org.gate.grants(org.admin), org.gate.catalog)
+async def view_of(org: TestOrg) -> UserView:
+    return UserView(await org.gate.grants(org.admin), org.gate.catalog)
 
 
 async def test_query_asked_twice_is_bound_once(org: TestOrg) -> None:
