@@ -13,12 +13,14 @@ from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import LocatorInvalid
 from tidewire.gate.gate import Gate
+from tidewire.gate.monitoring import ApiReader, QueryRead
 from tidewire.gate.query_cursors import QueryCursors
 from tidewire.gate.reads import rows_of
 from tidewire.gate.requests import Rows
 from tidewire.records.explain import Plan, explain_query
 from tidewire.records.query import Children, QueryRunner, Record, RowIds, run_query
 from tidewire.records.query_page import QueryPage, child_query, read_first_page, read_page
+from tidewire.schema.standard.monitoring import API
 from tidewire.soql.bound import BoundQuery
 from tidewire.soql.parser import parse_query
 from tidewire.soql.select_binder import NESTED_CHILDREN_VERSION, check_child_levels
@@ -56,6 +58,16 @@ class QueryPages:
         self._gate = gate
         self._cursors = cursors
         self._clock = clock
+
+    async def note_read(self, reader: ApiReader, page: AnswerPage, operation: str, begun_s: float) -> None:
+        """Append the monitoring event of a page that is about to be answered, if the org wants those events."""
+        monitor = self._gate.monitor
+        if not monitor.is_enabled(API):
+            return
+        rows = page.rows
+        elapsed_ms = round((self._clock.monotonic_s() - begun_s) * 1000)
+        read = QueryRead(operation, page.soql, rows.entity.name, rows.rows, page.total, elapsed_ms)
+        await monitor.publish_query(reader, read)
 
     async def open(
         self, principal: Principal, soql: str, size: int, *, version: int, include_deleted: bool = False

@@ -1,10 +1,11 @@
-"""One request to the data API and the routes that lead to its handlers, apart from the handlers themselves."""
+"""A signed-in REST call, the routes that lead to handlers, and what handlers need to answer."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -12,7 +13,7 @@ from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.delivery.allocations import Allocations
 from tidewire.errors import ObjectUnknown, ResourceUnknown
-from tidewire.frontends.rest.wire import NO_STORE, client_name, render_json, render_origin
+from tidewire.frontends.rest.wire import NO_STORE, client_name, method_not_allowed, render_json, render_origin
 from tidewire.gate.gate import Gate
 from tidewire.gate.monitoring import ApiReader
 from tidewire.gate.query_pages import QueryPages
@@ -24,8 +25,9 @@ ApiT = TypeVar("ApiT")
 
 
 class ApiCall(NamedTuple):
-    """One signed-in request to the data API; `arguments` are the path segments that the route leaves open. A tuple,
-    because one is made for every request.
+    """One signed-in request; `arguments` are the path segments that the route leaves open.
+
+    A tuple, because one is made for every request.
     """
 
     request: HttpRequest
@@ -35,34 +37,34 @@ class ApiCall(NamedTuple):
 
     @property
     def context(self) -> Call:
-        """Who calls, and what change events will say about it."""
+        """The caller, and the origin that change events name."""
         return Call(self.principal, render_origin(self.request, self.version), api_version=self.version)
 
     @property
     def reader(self) -> ApiReader:
-        """Who reads, as monitoring tells of it."""
+        """The caller as monitoring events describe it."""
         request = self.request
         agent = request.headers.get("user-agent", "")
         return ApiReader(self.principal, "REST", self.version, request.peer, agent, client_name(request))
 
 
 class Changes(Protocol):
-    """Since when something has been in its state."""
+    """Remembers when resources changed."""
 
     def changed_ms(self, key: Hashable, etag: str) -> int:
-        """When what `key` names came to be in the state that `etag` names."""
+        """Return when the resource `key` got the state that `etag` names."""
 
 
 class Api(Protocol):
-    """What a handler needs of the data API if it is more than one call to the gate."""
+    """What handlers of the data API use besides the call."""
 
     @property
     def gate(self) -> Gate:
-        """The org's records as users may use them."""
+        """The org's records, checked by the caller's rights."""
 
     @property
     def clock(self) -> Clock:
-        """What time it is."""
+        """The server's clock."""
 
     @property
     def pages(self) -> QueryPages:
@@ -70,38 +72,40 @@ class Api(Protocol):
 
     @property
     def generic(self) -> GenericStreaming:
-        """Channels that users push events to."""
+        """Generic streaming channels."""
 
     @property
     def allocations(self) -> Allocations:
-        """What the org may use of streaming."""
+        """The org's streaming limits and usage."""
 
     @property
     def changes(self) -> Changes:
-        """Since when descriptions have been as they are."""
+        """When descriptions changed."""
 
-    def resource_names(self) -> frozenset[str]:
-        """The first segments of all paths."""
+    def resource_versions(self) -> dict[str, int]:
+        """Return the top-level resources, each with the first API version that has it."""
 
     async def run(
         self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
     ) -> HttpResponse:
-        """The answer to a request that is a part of another one; raises PlatformError."""
+        """Answer a subrequest. Raises PlatformError."""
 
     def view_for(self, gate: Gate) -> Api:
-        """The same resources over another gate."""
+        """Return the same resources with another gate, such as that of an open transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route(Generic[ApiT]):
-    """A resource: its path, `*` for an open segment, and what each method does."""
+    """A resource: its path, with `*` for an open segment, and the handler of each method."""
 
     path: tuple[str, ...]
     methods: dict[str, Callable[[ApiT, ApiCall], Awaitable[HttpResponse]]]
-    xml_root: str = "Result"  # what an answer's outermost element is called
+    since: int = 0  # the first API version that has the resource
+    xml_root: str = "Result"  # the outermost element of an XML answer
+    is_listed: bool = True  # whether a top-level resource is in the list of the version's resources
 
     def try_match(self, segments: tuple[str, ...]) -> tuple[str, ...] | None:
-        """The open segments, or None if the path is another resource's."""
+        """Return the open segments, or None if the path belongs to another resource."""
         if len(segments) != len(self.path):
             return None
         arguments: list[str] = []
@@ -113,27 +117,50 @@ class Route(Generic[ApiT]):
         return tuple(arguments)
 
 
+class RouteTable(Generic[ApiT]):
+    """Finds the route of a path: the first one that matches. Clients repeat paths, so matches are cached."""
+
+    def __init__(self, routes: Iterable[Route[ApiT]]) -> None:
+        self._candidates: dict[tuple[int, str], list[Route[ApiT]]] = {}
+        for route in routes:
+            self._candidates.setdefault((len(route.path), "".join(route.path[:1])), []).append(route)
+        self._cached_match = lru_cache(maxsize=256)(self._match)
+
+    def find(
+        self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
+    ) -> tuple[Route[ApiT], Callable[[ApiT, ApiCall], Awaitable[HttpResponse]], ApiCall]:
+        """Return the route of a request, its handler and the call. Raises ResourceUnknown or MethodNotAllowed."""
+        route, arguments = self._cached_match(segments)
+        if version < route.since:
+            raise ResourceUnknown("The requested resource does not exist")
+        handler = route.methods.get(request.method)
+        if handler is None:
+            raise method_not_allowed(request.method, route.methods)
+        return route, handler, ApiCall(request, version, principal, arguments)
+
+    def _match(self, segments: tuple[str, ...]) -> tuple[Route[ApiT], tuple[str, ...]]:
+        for route in self._candidates.get((len(segments), "".join(segments[:1])), ()):
+            arguments = route.try_match(segments)
+            if arguments is not None:
+                return route, arguments
+        raise ResourceUnknown("The requested resource does not exist")
+
+
 def render_answer(
     api: Api, call: ApiCall, status: int, value: object, *headers: tuple[str, str]
 ) -> HttpResponse:
-    """A JSON answer with the headers that every answer of the data API has."""
+    """Render a JSON answer with the headers that every answer of the data API has."""
     return render_json(call.request, status, value, (*headers, api.gate.usage.header(), NO_STORE))
 
 
 def render_empty(api: Api) -> HttpResponse:
-    """The answer to a change that has nothing to tell."""
+    """Render the empty answer to a successful change."""
     return HttpResponse(204, b"", "", (api.gate.usage.header(), NO_STORE))
-
-
-def require_version(call: ApiCall, first: int) -> None:
-    """Raise ResourceUnknown if the resource came only with a later version than the caller's."""
-    if call.version < first:
-        raise ResourceUnknown("The requested resource does not exist")
 
 
 class _ObjectInPath:
     def __enter__(self) -> None:
-        """Nothing is to be done."""
+        """No-op."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -146,5 +173,5 @@ _OBJECT_IN_PATH = _ObjectInPath()
 
 
 def object_in_path() -> AbstractContextManager[None]:
-    """An unknown object in a query is a wrong query; in a path it makes the path name nothing."""
+    """Turn ObjectUnknown into ResourceUnknown: an unknown object in a path is a 404, in a query a wrong query."""
     return _OBJECT_IN_PATH

@@ -1,7 +1,7 @@
 """Collections: up to 200 records in one request, and in one transaction.
 
-Each record has its own result, in the order of the request. What a caller left out of a row, such as the id of an
-update, is that row's error; what makes the list itself wrong refuses the request.
+Each record has its own result, in the order of the request. A fault of one row, such as a missing id, is that row's
+error; a fault of the list itself fails the request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidewire.errors import (
     TooManyRecords,
     ValueMalformed,
 )
-from tidewire.frontends.rest.calls import Api, ApiCall, object_in_path, render_answer, require_version
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
 from tidewire.frontends.rest.record_json import render_published, render_record
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.frontends.rest.wire_errors import render_error_entry, render_protocol_error
@@ -34,8 +34,6 @@ from tidewire.transport.http import HttpResponse
 MAX_RECORDS = 200
 MAX_RETRIEVED = 2000
 _MAX_CHUNKS = 10
-_FIRST_VERSION = 42
-_FIRST_UPSERT_VERSION = 46
 _FIELD_PATH = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)*")
 _ROLLED_BACK = {
     "statusCode": "ALL_OR_NONE_OPERATION_ROLLED_BACK",
@@ -43,30 +41,29 @@ _ROLLED_BACK = {
     " header",
     "fields": list[str](),
 }
-_NO_RECORDS = "At least 1 record is required"
 
-Refusals = Mapping[int, tuple[str, str]]
-"""By row: the status code and words for what the caller left out, in place of the store's own."""
+RowErrors = Mapping[int, tuple[str, str]]
+"""Status code and message by row index, for faults of the request; they replace the error of the write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A row that was written: its record's id, whether an upsert made it, and an event's uuid. What `stands` was not
-    taken back with the others.
+    """A row that was written: the record's id, whether an upsert created it, and an event's uuid.
+
+    A row that `survives_rollback`, such as an immediately published event, stays even if the others are rolled back.
     """
 
     record_id: str
     is_created: bool | None = None
     event_uuid: str = ""
-    stands: bool = False
+    survives_rollback: bool = False
 
 
 Result = Made | PlatformError
 
 
 async def create_collection(api: Api, call: ApiCall) -> HttpResponse:
-    """Make several records in one transaction, and publish the events among them."""
-    require_version(call, _FIRST_VERSION)
+    """Create records, and publish platform events, in one transaction."""
     body = parse_json_object(call.request)
     writes = [Write(entity, None, values) for entity, values in _parse_records(body)]
     all_or_none = parse_flag(body, "allOrNone")
@@ -76,38 +73,35 @@ async def create_collection(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def update_collection(api: Api, call: ApiCall) -> HttpResponse:
-    """Set fields of several records in one transaction."""
-    require_version(call, _FIRST_VERSION)
+    """Update records in one transaction."""
     body = parse_json_object(call.request)
-    writes, refusals = [], {}
+    writes, row_errors = [], {}
     for index, (entity, values) in enumerate(_parse_records(body)):
         record_id = _take(values, "Id")
         if record_id is None:
-            refusals[index] = ("MISSING_ARGUMENT", "Id not specified in an update call")
+            row_errors[index] = ("MISSING_ARGUMENT", "Id not specified in an update call")
         writes.append(Write(entity, record_id if isinstance(record_id, str) else "", values))
-    return await _write(api, call, writes, refusals, all_or_none=parse_flag(body, "allOrNone"))
+    return await _write(api, call, writes, row_errors, all_or_none=parse_flag(body, "allOrNone"))
 
 
 async def delete_collection(api: Api, call: ApiCall) -> HttpResponse:
-    """Put several records into the recycle bin in one transaction."""
-    require_version(call, _FIRST_VERSION)
+    """Move records to the recycle bin in one transaction."""
     ids = _split(call.request.query.get("ids", ""))
     _check_count(len(ids), MAX_RECORDS)
-    writes, refusals = [], {}
+    writes, row_errors = [], {}
     for index, text in enumerate(ids):
         known = api.gate.catalog.try_object_of_id(text)
         if try_normalise_id(text) is None:
-            refusals[index] = ("MALFORMED_ID", f"malformed id {text[:80]}")
+            row_errors[index] = ("MALFORMED_ID", f"malformed id {text[:80]}")
         elif known is None:
-            refusals[index] = ("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
+            row_errors[index] = ("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
         writes.append(Write("" if known is None else known.name, text, None))
     all_or_none = call.request.query.get("allOrNone", "").lower() == "true"
-    return await _write(api, call, writes, refusals, all_or_none=all_or_none)
+    return await _write(api, call, writes, row_errors, all_or_none=all_or_none)
 
 
 async def upsert_collection(api: Api, call: ApiCall) -> HttpResponse:
-    """Update the records with these external ids, and make those that are missing, in one transaction."""
-    require_version(call, _FIRST_UPSERT_VERSION)
+    """Update or create records by external id in one transaction."""
     name, field_name = call.arguments
     with object_in_path():
         entity, readable, _ = await api.gate.visible_fields(call.principal, name, "upsert")
@@ -117,30 +111,30 @@ async def upsert_collection(api: Api, call: ApiCall) -> HttpResponse:
         message = f"Provided external ID field does not exist or is not accessible: {field_name[:80]}"
         return render_protocol_error(call.request, 404, "NOT_FOUND", message)
     body = parse_json_object(call.request)
-    upserts, refusals = [], {}
+    upserts, row_errors = [], {}
     for index, (given, values) in enumerate(_parse_records(body)):
         if given.lower() != entity.name.lower():
             raise ValueMalformed(f"all records must be of type {entity.name}", fields=["attributes"])
         value = _take(values, key.name)
         if value is None and key.type is not FieldType.ID:
-            refusals[index] = ("MISSING_ARGUMENT", f"{key.name} not specified")
+            row_errors[index] = ("MISSING_ARGUMENT", f"{key.name} not specified")
         upserts.append(Upsert(entity.name, key.name, value, values))
     all_or_none = parse_flag(body, "allOrNone")
     upserts = reject_duplicate_keys(api.gate.catalog, upserts)
     done = await api.gate.upsert_together(call.context, upserts, all_or_none=all_or_none)
     results = [r if isinstance(r, PlatformError) else Made(*r) for r in done]
-    rendered = render_results(results, refusals, all_or_none=all_or_none, is_upsert=True)
+    rendered = render_results(results, row_errors, all_or_none=all_or_none, is_upsert=True)
     return render_answer(api, call, 200, rendered)
 
 
 async def retrieve_by_query(api: Api, call: ApiCall) -> HttpResponse:
-    """The records with the ids in `?ids=`, null in place of those that are not there."""
+    """Return the records with the ids in `?ids=`, null for those not found."""
     query = call.request.query
     return await _retrieve(api, call, _split(query.get("ids", "")), _split(query.get("fields", "")))
 
 
 async def retrieve_by_body(api: Api, call: ApiCall) -> HttpResponse:
-    """The records with the ids in the body, null in place of those that are not there."""
+    """Return the records with the ids in the body, null for those not found."""
     body = parse_json_object(call.request)
     return await _retrieve(api, call, _parse_texts(body, "ids"), _parse_texts(body, "fields"))
 
@@ -150,21 +144,20 @@ def _made(created: Created) -> Result:
         case str():
             return Made(created)
         case Published(event_id, event_uuid, is_immediate):
-            return Made(event_id, event_uuid=event_uuid, stands=is_immediate)
+            return Made(event_id, event_uuid=event_uuid, survives_rollback=is_immediate)
         case _:
             return created
 
 
 async def _write(
-    api: Api, call: ApiCall, writes: Sequence[Write], refusals: Refusals, *, all_or_none: bool
+    api: Api, call: ApiCall, writes: Sequence[Write], row_errors: RowErrors, *, all_or_none: bool
 ) -> HttpResponse:
     done = await api.gate.write_together(call.context, writes, all_or_none=all_or_none)
     results = [r if isinstance(r, PlatformError) else Made(r) for r in done]
-    return render_answer(api, call, 200, render_results(results, refusals, all_or_none=all_or_none))
+    return render_answer(api, call, 200, render_results(results, row_errors, all_or_none=all_or_none))
 
 
 async def _retrieve(api: Api, call: ApiCall, ids: list[str], fields: list[str]) -> HttpResponse:
-    require_version(call, _FIRST_VERSION)
     (name,) = call.arguments
     with object_in_path():
         entity, readable, _ = await api.gate.visible_fields(call.principal, name)
@@ -179,7 +172,7 @@ async def _retrieve(api: Api, call: ApiCall, ids: list[str], fields: list[str]) 
             raise unknown_column(field, entity)
     wanted = [normalise_id(record_id) for record_id in ids]
     names = {field.lower(): field for field in fields}
-    # Field names have the form of names and ids that of ids, so neither can end the query's text.
+    # Names and ids were checked for their form, so neither can end the query's text.
     listed = ", ".join(f"'{record_id}'" for record_id in dict.fromkeys(wanted))
     rows = await api.gate.query(
         call.principal,
@@ -193,7 +186,7 @@ async def _retrieve(api: Api, call: ApiCall, ids: list[str], fields: list[str]) 
 
 
 def parse_flag(body: Mapping[str, object], name: str) -> bool:
-    """A yes or no of a request body; absent means no. Raises BodyMalformed."""
+    """Parse a boolean of a request body; absent means false. Raises BodyMalformed."""
     value = body.get(name)
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
@@ -204,21 +197,21 @@ def parse_flag(body: Mapping[str, object], name: str) -> bool:
 
 def render_results(
     results: Sequence[Result],
-    refusals: Refusals | None = None,
+    row_errors: RowErrors | None = None,
     *,
     all_or_none: bool,
     is_upsert: bool = False,
 ) -> list[dict[str, object]]:
-    """One entry a record, in order. Upserts say of each whether it was, or would have been, made."""
+    """Render one result per row, in order. Upserts also report whether each record was created."""
     is_undone = all_or_none and any(isinstance(r, PlatformError) for r in results)
     rendered = []
     for index, result in enumerate(results):
         if isinstance(result, PlatformError):
             entry: dict[str, object] = {
                 "success": False,
-                "errors": [_render_failure(result, (refusals or {}).get(index))],
+                "errors": [render_row_error(result, (row_errors or {}).get(index))],
             }
-        elif is_undone and not result.stands:
+        elif is_undone and not result.survives_rollback:
             entry = {"success": False, "errors": [dict(_ROLLED_BACK)]}
         elif result.event_uuid:
             entry = render_published(result.record_id, result.event_uuid)
@@ -230,14 +223,10 @@ def render_results(
     return rendered
 
 
-def render_failure(error: PlatformError) -> dict[str, object]:
-    """The error of one row."""
-    return _render_failure(error, None)
-
-
-def _render_failure(error: PlatformError, refusal: tuple[str, str] | None) -> dict[str, object]:
-    if refusal is not None:
-        return {"statusCode": refusal[0], "message": refusal[1], "fields": []}
+def render_row_error(error: PlatformError, own: tuple[str, str] | None = None) -> dict[str, object]:
+    """Render the error of one row; `own`, a status code and message, replaces it."""
+    if own is not None:
+        return {"statusCode": own[0], "message": own[1], "fields": []}
     entry = render_error_entry(error, "PATCH")
     return {
         "statusCode": entry["errorCode"],
@@ -247,7 +236,7 @@ def _render_failure(error: PlatformError, refusal: tuple[str, str] | None) -> di
 
 
 def _parse_records(body: Mapping[str, object]) -> list[tuple[str, dict[str, object]]]:
-    """The records of a request body, each with its type."""
+    """Return the records of a request body, each with its type."""
     records = body.get("records")
     _check_count(len(records) if isinstance(records, list) else 0, MAX_RECORDS)
     parsed = [_parse_record(record) for record in records] if isinstance(records, list) else []
@@ -272,7 +261,7 @@ def _parse_record(record: object) -> tuple[str, dict[str, object]]:
 
 
 def _take(values: dict[str, object], name: str) -> object:
-    """Remove a field, whatever its letter case, from a record's values; None if it is not there."""
+    """Remove a field, in any letter case, from a record's values and return its value, or None."""
     taken = [values.pop(key) for key in list(values) if key.lower() == name.lower()]
     return taken[-1] if taken else None
 
@@ -292,8 +281,24 @@ def _split(text: str) -> list[str]:
 
 def _check_count(count: int, limit: int) -> None:
     if count == 0:
-        raise RequiredFieldMissing(_NO_RECORDS, fields=[])
+        raise RequiredFieldMissing("At least 1 record is required", fields=[])
     if count > limit:
-        raise TooManyRecords(
-            f"record limit reached. cannot submit more than {limit} records into this call", limit=limit
-        )
+        raise too_many_records(limit)
+
+
+def too_many_records(limit: int) -> TooManyRecords:
+    """Return the error for a request with more records than it may carry."""
+    return TooManyRecords(
+        f"record limit reached. cannot submit more than {limit} records into this call", limit=limit
+    )
+
+
+ROUTES: tuple[Route[Api], ...] = (
+    Route(
+        ("composite", "sobjects"),
+        {"POST": create_collection, "PATCH": update_collection, "DELETE": delete_collection},
+        since=42,
+    ),
+    Route(("composite", "sobjects", "*"), {"GET": retrieve_by_query, "POST": retrieve_by_body}, since=42),
+    Route(("composite", "sobjects", "*", "*"), {"PATCH": upsert_collection}, since=46),
+)

@@ -1,7 +1,7 @@
-"""Conditional requests: what a resource's state is called, and whether a request wants that state or another.
+"""Conditional requests: the validators of a resource, and whether they meet a request's conditions.
 
 The order of the four headers is RFC 9110's: If-Match before If-Unmodified-Since, then If-None-Match before
-If-Modified-Since. A date that cannot be read is no condition.
+If-Modified-Since. An unparseable date is ignored.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tidewire.soql.recent_item_dates import is_recent_item_date
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _CONDITIONS = ("if-match", "if-unmodified-since", "if-none-match", "if-modified-since")
-_FAILED = "The record or resource is not in the state that the request's conditions ask for"
+_FAILED = "The record or resource does not meet the conditions in the request's headers"
 _MAX_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """The name of a state, and when it came about as far as that is known."""
+    """The ETag of a resource, and when it last changed if known."""
 
     etag: str
     modified_ms: int | None
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """The response headers that tell them."""
+        """Return the response headers."""
         if self.modified_ms is None:
             return (("ETag", self.etag),)
         return (("ETag", self.etag), ("Last-Modified", render_http_date(self.modified_ms)))
@@ -47,25 +47,26 @@ def is_conditional(request: HttpRequest) -> bool:
 
 
 def etag_of(value: object) -> str:
-    """The name of a state, from anything whose repr tells it."""
+    """Return the ETag of a value, a hash of its repr."""
     digest = hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).digest()
     return f'"{urlsafe_b64encode(digest[:18]).decode()}"'
 
 
 def record_validators(entity: ObjectType, row: Mapping[str, Value], readable: frozenset[str]) -> Validators:
-    """What a record's state is called by somebody who reads these fields. Formulas follow from the others,
-    and when its readers used a record is not its state.
+    """Return a record's validators for a caller who may read these fields.
+
+    Formulas are omitted because they follow from other fields, and dates of use because reading changes them.
     """
-    told = [
+    hashed = [
         f for f in entity.stored_fields if f.name in readable and not (f.formula or is_recent_item_date(f))
     ]
-    state = [(f.name, row.get(f.name)) for f in told]
+    state = [(f.name, row.get(f.name)) for f in hashed]
     modified_ms = row.get("LastModifiedDate")
     return Validators(etag_of(state), modified_ms if isinstance(modified_ms, int) else None)
 
 
 def check_conditions(request: HttpRequest, validators: Validators) -> None:
-    """Raise PreconditionFailed if the state is not the one that the request is about."""
+    """Raise PreconditionFailed if a write's conditions, or If-Match of a read, do not hold."""
     headers = request.headers
     if "if-match" in headers:
         if not _names(headers["if-match"], validators.etag):
@@ -77,7 +78,7 @@ def check_conditions(request: HttpRequest, validators: Validators) -> None:
 
 
 def try_answer_unchanged(request: HttpRequest, validators: Validators) -> HttpResponse | None:
-    """The answer to a reader who has this state already. Raises PreconditionFailed."""
+    """Return 304 if the reader's copy is current, else None. Raises PreconditionFailed."""
     if not is_conditional(request):
         return None
     check_conditions(request, validators)
@@ -103,7 +104,7 @@ def _is_newer(validators: Validators, since_ms: int | None) -> bool:
 
 
 def _names(header: str, etag: str) -> bool:
-    """Whether one of the tags of a header is this one; proxies mark the tags of packed answers."""
+    """Whether a header lists this tag; proxies append `-gzip` to the tags of compressed answers."""
     if header.strip() == "*":
         return True
     bare = etag.strip('"')
@@ -121,25 +122,25 @@ def _try_date_ms(text: str | None) -> int | None:
 
 
 class ChangeTimes:
-    """Since when descriptions have been as they are, as far as this process has seen.
+    """Remembers when descriptions changed, as far as this process has seen.
 
-    A description depends on the types and on what its reader may see, and neither knows when it changed. What
-    is seen for the first time counts as new, so a reader may be sent one again but never misses a change.
+    A description depends on the types and on the reader's rights, and neither records when it changed. A description
+    seen for the first time counts as changed now, so a reader may get one twice but never misses a change.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: OrderedDict[Hashable, tuple[str, int]] = OrderedDict()
-        self._lock = threading.Lock()  # subrequests of one transaction ask on the writer thread
+        self._lock = threading.Lock()  # subrequests of a shared transaction run on the writer thread
 
     def changed_ms(self, key: Hashable, etag: str) -> int:
-        """When what `key` names came to be in this state, a whole second that is not before it."""
+        """Return when `key` got this state, rounded up to a whole second."""
         with self._lock:
             known = self._seen.get(key)
             if known is not None and known[0] == etag:
                 self._seen.move_to_end(key)
                 return known[1]
-            # A reader of the same second who goes by its date must not take the new state for the old.
+            # HTTP dates have no fractions: rounding down would hide a second change within the same second.
             now_ms = self._clock.now_ms() // 1000 * 1000 + 1000
             changed_ms = now_ms if known is None else max(now_ms, known[1] + 1000)
             self._seen[key] = (etag, changed_ms)

@@ -1,9 +1,7 @@
-"""Which web pages of other origins may call the API: those that the org's setting `cors_allowed_origins`
-lists. Pure.
+"""CORS: web pages from the origins in the org's setting `cors_allowed_origins` may call the API. Pure.
 
-Without a listed origin an answer has none of these headers, and the browser keeps it from the page. The
-origin is always named and never `*`, because answers may depend on who asks. The login pages are left out: no
-other page may read them.
+For any other origin the headers are missing, and the browser withholds the answer from the page. The origin is always
+named and never `*`, because answers depend on the caller. The login pages are excluded: no other page may read them.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _VARY = ("Vary", "Origin")
 
 
 def try_answer_preflight(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse | None:
-    """The answer to a browser that asks beforehand; None if this is no such question or the answer is no."""
+    """Answer a preflight request; None if it is not one or the origin is not allowed."""
     if request.method != "OPTIONS" or "access-control-request-method" not in request.headers:
         return None
     origin = _try_origin(request, allowed)
@@ -50,7 +48,7 @@ def try_answer_preflight(request: HttpRequest, allowed: Sequence[str]) -> HttpRe
 
 
 def with_cors(request: HttpRequest, response: HttpResponse, allowed: Sequence[str]) -> HttpResponse:
-    """An answer that the page of a listed origin may read."""
+    """Add the headers that let a page of an allowed origin read the answer."""
     if not allowed or "origin" not in request.headers or not _PATHS.fullmatch(request.raw_path):
         return response
     origin = _try_origin(request, allowed)
@@ -77,6 +75,6 @@ def _try_origin(request: HttpRequest, allowed: Sequence[str]) -> str | None:
 
 @lru_cache(maxsize=256)
 def _pattern(listed: str) -> re.Pattern[str]:
-    """A listed origin; `*` stands for one or more labels of the host."""
+    """Compile an allowed origin; `*` stands for one or more labels of the host."""
     text = re.escape(listed.strip().rstrip("/")).replace(r"\*", r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*")
     return re.compile(text, re.IGNORECASE)

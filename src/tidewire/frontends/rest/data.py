@@ -1,20 +1,20 @@
-"""The resources under `/services/data/vN.0`: finds what answers a path and method, and gives it its form.
+"""The resources under `/services/data/vN.0`: find the handler of a path and method, and render its answer.
 
-Permissions are the gate's: an object that the caller may not see raises the same ObjectUnknown as one that
-does not exist, and a path that names either answers alike.
+To add a resource, write its handlers and ROUTES in a module of their own and list that module in ROUTES here.
+
+The gate checks permissions: an object that the caller may not see raises the same ObjectUnknown as one that does
+not exist, so both get the same answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import lru_cache
 
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.delivery.allocations import Allocations
-from tidewire.errors import ResourceUnknown
 from tidewire.frontends.rest import (
+    collections,
     deploys,
     describe,
     layouts,
@@ -22,31 +22,14 @@ from tidewire.frontends.rest import (
     list_views,
     push,
     queries,
-    recent,
-    replication,
+    record_lists,
     single_records,
 )
-from tidewire.frontends.rest.calls import Api, ApiCall, Route
-from tidewire.frontends.rest.collections import (
-    create_collection,
-    delete_collection,
-    retrieve_by_body,
-    retrieve_by_query,
-    update_collection,
-    upsert_collection,
-)
-from tidewire.frontends.rest.composite.batch import run_batch
-from tidewire.frontends.rest.composite.graph import run_graphs
-from tidewire.frontends.rest.composite.subrequests import (
-    list_composites,
-    run_composite,
-    run_tooling_composite,
-)
-from tidewire.frontends.rest.composite.tree import create_tree
+from tidewire.frontends.rest.calls import Api, Route, RouteTable
+from tidewire.frontends.rest.composite import graph, subrequests, tree
 from tidewire.frontends.rest.conditional_requests import ChangeTimes
-from tidewire.frontends.rest.default_namespace import enter, leave, namespace_of
+from tidewire.frontends.rest.default_namespace import add_prefixes, namespace_of, strip_prefixes
 from tidewire.frontends.rest.tooling import api as tooling
-from tidewire.frontends.rest.wire import method_not_allowed
 from tidewire.frontends.rest.xml_bodies import as_xml, wants_xml
 from tidewire.gate.api_usage import USAGE_HEADER
 from tidewire.gate.gate import Gate
@@ -59,7 +42,7 @@ _OVERRIDES = frozenset({"GET", "PATCH", "DELETE", "PUT", "HEAD"})
 
 
 class DataApi:
-    """Answers data API requests. What it remembers of users is only for their convenience."""
+    """Answers data API requests."""
 
     def __init__(
         self,
@@ -70,55 +53,30 @@ class DataApi:
         allocations: Allocations,
         changes: ChangeTimes | None = None,
     ) -> None:
-        self._gate = gate
-        self._cursors = cursors
-        self._clock = clock
-        self._generic = generic
+        self.gate = gate
+        self.clock = clock
+        self.generic = generic
         self.allocations = allocations
-        self._pages = QueryPages(gate, cursors, clock)
-        self._changes = changes or ChangeTimes(clock)
-
-    @property
-    def gate(self) -> Gate:
-        """The org's records as users may use them."""
-        return self._gate
-
-    @property
-    def clock(self) -> Clock:
-        """What time it is."""
-        return self._clock
-
-    @property
-    def pages(self) -> QueryPages:
-        """Queries and their pages."""
-        return self._pages
-
-    @property
-    def generic(self) -> GenericStreaming:
-        """Channels that users push events to."""
-        return self._generic
-
-    @property
-    def changes(self) -> ChangeTimes:
-        """Since when descriptions have been as they are."""
-        return self._changes
+        self.pages = QueryPages(gate, cursors, clock)
+        self.changes = changes or ChangeTimes(clock)
+        self._cursors = cursors
 
     def view_for(self, gate: Gate) -> DataApi:
-        """The same resources over another gate."""
-        return DataApi(gate, self._cursors, self._clock, self._generic, self.allocations, self._changes)
+        """Return the same resources with another gate, such as that of an open transaction."""
+        return DataApi(gate, self._cursors, self.clock, self.generic, self.allocations, self.changes)
 
-    def resource_names(self) -> frozenset[str]:
-        """The first segments of all paths."""
-        return frozenset(route.path[0] for route in ROUTES if route.path)
+    def resource_versions(self) -> dict[str, int]:
+        """Return the top-level resources, each with the first API version that has it."""
+        return {route.path[0]: route.since for route in ROUTES if len(route.path) == 1 and route.is_listed}
 
     async def answer(
         self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
     ) -> HttpResponse:
-        """The answer to one request, which counts as a call, in the form it asks for; raises PlatformError."""
-        self._gate.usage.count()
+        """Count and answer a request, in JSON or XML as its Accept header asks. Raises PlatformError."""
+        self.gate.usage.count()
         route, response = await self._answer(request, version, segments, principal)
         if not any(name == USAGE_HEADER for name, _ in response.headers):
-            response = replace(response, headers=(*response.headers, self._gate.usage.header()))
+            response = replace(response, headers=(*response.headers, self.gate.usage.header()))
         if wants_xml(request):
             return as_xml(response, route.xml_root if response.status < 400 else "Errors")
         return response
@@ -126,78 +84,46 @@ class DataApi:
     async def run(
         self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
     ) -> HttpResponse:
-        """The answer to a request that is a part of another one, in JSON; raises PlatformError."""
+        """Answer a subrequest in JSON. Raises PlatformError."""
         _, response = await self._answer(request, version, segments, principal)
         return response
 
     async def _answer(
         self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
     ) -> tuple[Route[Api], HttpResponse]:
-        namespace = namespace_of(request, segments, self._gate.catalog)
+        namespace = namespace_of(request, segments, self.gate.catalog)
         if namespace is not None:
-            request, segments = enter(namespace, request, segments)
-        route, handler, call = _find(request, version, segments, principal)
+            request, segments = add_prefixes(namespace, request, segments)
+        route, handler, call = _TABLE.find(_apply_override(request), version, segments, principal)
         response = await handler(self, call)
-        return route, response if namespace is None else leave(namespace, request, response)
+        return route, response if namespace is None else strip_prefixes(namespace, request, response)
 
 
-def _find(
-    request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
-) -> tuple[Route[Api], Callable[[Api, ApiCall], Awaitable[HttpResponse]], ApiCall]:
-    method = request.method
-    if method == "POST" and request.query:
+def _apply_override(request: HttpRequest) -> HttpRequest:
+    """Return a POST with `?_HttpMethod=` as a request of that method, for clients that can only GET and POST."""
+    if request.method == "POST" and request.query:
         override = request.query.get("_HttpMethod", "").upper()
         if override in _OVERRIDES:
-            method = override
-            request = replace(request, method=method)
-    route, arguments = _match(segments)
-    handler = route.methods.get(method)
-    if handler is None:
-        raise method_not_allowed(method, route.methods)
-    return route, handler, ApiCall(request, version, principal, arguments)
-
-
-@lru_cache(maxsize=256)
-def _match(segments: tuple[str, ...]) -> tuple[Route[Api], tuple[str, ...]]:
-    """The route of a path and its open segments. Raises ResourceUnknown."""
-    for route in _candidates(len(segments), segments[0] if segments else ""):
-        arguments = route.try_match(segments)
-        if arguments is not None:
-            return route, arguments
-    raise ResourceUnknown("The requested resource does not exist")
-
-
-@lru_cache(maxsize=256)
-def _candidates(length: int, first: str) -> tuple[Route[Api], ...]:
-    """The routes of so many segments that a path which begins with `first` can belong to."""
-    return tuple(r for r in ROUTES if len(r.path) == length and (not length or r.path[0] in ("*", first)))
+            return replace(request, method=override)
+    return request
 
 
 ROUTES: tuple[Route[Api], ...] = (
     *describe.ROUTES,
     *push.ROUTES,
-    *replication.ROUTES,
+    *record_lists.ROUTES,
     *layouts.ROUTES,
     *list_views.ROUTES,
     *single_records.ROUTES,
     *queries.ROUTES,
-    *recent.ROUTES,
     *limits.ROUTES,
     *tooling.ROUTES,
     *deploys.ROUTES,
-    Route(("composite",), {"GET": list_composites, "POST": run_composite}),
-    Route(("tooling", "composite"), {"POST": run_tooling_composite}),
-    Route(("composite", "batch"), {"POST": run_batch}),
-    Route(("composite", "graph"), {"POST": run_graphs}),
-    Route(("composite", "tree", "*"), {"POST": create_tree}),
-    Route(
-        ("composite", "sobjects"),
-        {
-            "POST": create_collection,
-            "PATCH": update_collection,
-            "DELETE": delete_collection,
-        },
-    ),
-    Route(("composite", "sobjects", "*"), {"GET": retrieve_by_query, "POST": retrieve_by_body}),
-    Route(("composite", "sobjects", "*", "*"), {"PATCH": upsert_collection}),
+    *subrequests.ROUTES,
+    *graph.ROUTES,
+    *tree.ROUTES,
+    *collections.ROUTES,
 )
+"""All resources of the data API. For paths that match several, the first one counts."""
+
+_TABLE = RouteTable(ROUTES)

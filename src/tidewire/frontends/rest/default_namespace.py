@@ -1,6 +1,6 @@
-"""`defaultNamespace` of Sforce-Call-Options: names in paths, queries and bodies that leave their prefix out.
+"""`defaultNamespace` of Sforce-Call-Options: names in paths, queries and bodies may omit that prefix.
 
-Descriptions, and the Tooling and Metadata resources, show every name whole, whatever the header says.
+Descriptions, and the Tooling and Metadata resources, ignore the header and always use full names.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from tidewire.ids import try_normalise_id
 from tidewire.schema.catalog import Catalog
 from tidewire.transport.http import HttpRequest, HttpResponse
 
-_WHOLE = frozenset({"tooling", "metadata", "limits"})
+_FULL_NAMES_ONLY = frozenset({"tooling", "metadata", "limits"})
 _QUERIES = frozenset({"query", "queryAll"})
 _CLAUSES = (".where", ".orderBy")  # of an object that a parameterized search names
 _MAX_DEPTH = 64
 
 
 def namespace_of(request: HttpRequest, segments: tuple[str, ...], catalog: Catalog) -> Namespace | None:
-    """The namespace that a request leaves out, or None if its names are whole."""
+    """Return the namespace that a request omits, or None if its names are full."""
     given = parse_default_namespace(request)
-    if not given or not segments or segments[0] in _WHOLE or "describe" in segments:
+    if not given or not segments or segments[0] in _FULL_NAMES_ONLY or "describe" in segments:
         return None
     return try_namespace(catalog, given)
 
 
-def enter(
+def add_prefixes(
     namespace: Namespace, request: HttpRequest, segments: tuple[str, ...]
 ) -> tuple[HttpRequest, tuple[str, ...]]:
-    """A request and its path with whole names. The parts of a composite one get theirs one by one."""
+    """Return a request and its path with full names; composite subrequests are rewritten when they run."""
     segments = _full_segments(namespace, segments)
     query = dict(request.query)
     if segments[0] in _QUERIES and "q" in query:
@@ -59,7 +59,7 @@ def _full_list(namespace: Namespace, text: str) -> str:
 
 
 def _full_parameter(namespace: Namespace, name: str, text: str) -> tuple[str, str]:
-    """A parameter of a search: `sobject`, `fields`, or what `Object.fields` and its like say of one object."""
+    """Rewrite a search parameter: `sobject`, `fields`, or those of one object such as `Object.fields`."""
     if name in ("sobject", "fields"):
         return name, _full_list(namespace, text)
     entity, dot, what = name.rpartition(".")
@@ -71,7 +71,7 @@ def _full_parameter(namespace: Namespace, name: str, text: str) -> tuple[str, st
 
 
 def _full_search(namespace: Namespace, body: bytes) -> bytes:
-    """The body of a search: names are values here, and stand in `name`, `fields`, `where` and `orderBy`."""
+    """Rewrite a search body, whose names are the values of `name`, `fields`, `where` and `orderBy`."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -100,7 +100,7 @@ def _full_part(namespace: Namespace, part: dict[str, object]) -> dict[str, objec
 
 
 def _full_segments(namespace: Namespace, segments: tuple[str, ...]) -> tuple[str, ...]:
-    """The object and the field of a path; what follows an external id field is a value."""
+    """Rewrite the object and field of a path; the segment after an external id field is a value."""
     named = {1, 2}
     if segments[0] == "composite" or (len(segments) > 3 and try_normalise_id(segments[2]) is not None):
         named.add(3)
@@ -111,7 +111,7 @@ def _full_body(namespace: Namespace, body: bytes) -> bytes:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return body  # whoever reads it says what is wrong
+        return body  # the handler reports the error
     return orjson.dumps(_full_value(namespace, value, 0))
 
 
@@ -134,8 +134,8 @@ def _full_value(namespace: Namespace, value: object, depth: int) -> object:
     return whole
 
 
-def leave(namespace: Namespace, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """A response whose records name their fields as the caller does."""
+def strip_prefixes(namespace: Namespace, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """Return a response whose names omit the prefix, as the caller's do."""
     if not response.body or not response.content_type.startswith("application/json"):
         return response
     value = _bare_value(namespace, orjson.loads(response.body), 0)

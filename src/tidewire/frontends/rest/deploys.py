@@ -1,4 +1,4 @@
-"""Packages by REST: `metadata/deployRequest`, the twin of the Metadata API's deploy."""
+"""Deploy packages over REST with `metadata/deployRequest`, the counterpart of the Metadata API's deploy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPTION_PARTS = ("json", "entity_content")
 
 
 def parse_parts(request: HttpRequest) -> dict[str, bytes]:
-    """The parts of a multipart body by name. Raises MediaTypeUnsupported or BodyMalformed."""
+    """Parse the parts of a multipart body, by name. Raises MediaTypeUnsupported or BodyMalformed."""
     found = _BOUNDARY.search(request.headers.get("content-type", ""))
     if not request.media_type.startswith("multipart/") or found is None:
         raise MediaTypeUnsupported("The body must be multipart/form-data with a boundary")
@@ -41,11 +41,11 @@ def parse_parts(request: HttpRequest) -> dict[str, bytes]:
 
 
 async def deploy(api: Api, call: ApiCall) -> HttpResponse:
-    """Deploy the archive in the part `file`, as the options in the part `json` say, or what a check was given."""
+    """Deploy the archive in the part `file` with the options in the part `json`, or a validated archive by id."""
     if call.request.media_type == "application/json":
-        return await _deploy_checked(api, call)
+        return await _deploy_validated(api, call)
     parts = parse_parts(call.request)
-    options = _options(next((parts[name] for name in _OPTION_PARTS if name in parts), b"{}"))
+    options = _parse_options(next((parts[name] for name in _OPTION_PARTS if name in parts), b"{}"))
     if "file" not in parts:
         raise RequiredFieldMissing("Required fields are missing: [file]", fields=["file"])
     wanted = DeployOptions(
@@ -56,31 +56,32 @@ async def deploy(api: Api, call: ApiCall) -> HttpResponse:
     )
     deploys = Deploys(Metadata(api.gate), api.clock)
     request_id = await deploys.deploy(call.context, parts["file"], wanted)
-    body = {
-        "id": request_id,
-        "validatedDeployRequestId": None,
-        "deployOptions": dict(options),
-        "deployResult": {"id": request_id, "done": False, "status": "Pending", "success": False},
-    }
-    return render_answer(api, call, 201, body)
+    return _render_pending(api, call, request_id, None, dict(options))
 
 
-async def _deploy_checked(api: Api, call: ApiCall) -> HttpResponse:
+async def _deploy_validated(api: Api, call: ApiCall) -> HttpResponse:
     validation_id = parse_json_object(call.request).get("validatedDeployRequestId")
     if not isinstance(validation_id, str) or not validation_id:
         name = "validatedDeployRequestId"
         raise RequiredFieldMissing(f"Required fields are missing: [{name}]", fields=[name])
     request_id = await Deploys(Metadata(api.gate), api.clock).deploy_checked(call.context, validation_id)
+    return _render_pending(api, call, request_id, validation_id, None)
+
+
+def _render_pending(
+    api: Api, call: ApiCall, request_id: str, validation_id: str | None, options: dict[str, object] | None
+) -> HttpResponse:
+    # Clients poll for the result, which is ready at their first request for it.
     body = {
         "id": request_id,
         "validatedDeployRequestId": validation_id,
-        "deployOptions": None,
+        "deployOptions": options,
         "deployResult": {"id": request_id, "done": False, "status": "Pending", "success": False},
     }
     return render_answer(api, call, 201, body)
 
 
-def _options(data: bytes) -> Mapping[str, object]:
+def _parse_options(data: bytes) -> Mapping[str, object]:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as err:
@@ -92,7 +93,7 @@ def _options(data: bytes) -> Mapping[str, object]:
 
 
 async def read_result(api: Api, call: ApiCall) -> HttpResponse:
-    """What became of a deploy."""
+    """Return the result of a deploy."""
     (request_id,) = call.arguments
     result = await Deploys(Metadata(api.gate), api.clock).result(call.principal, request_id)
     if call.request.query.get("includeDetails", "").lower() != "true":

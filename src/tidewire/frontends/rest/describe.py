@@ -1,122 +1,72 @@
-"""The resources that say what there is: a version's resources, the global list, descriptions, event schemas."""
+"""What the org has: a version's resources, the global list, descriptions of objects, and schemas of events.
+
+An event's schema is Avro, or expanded to the JSON that CometD clients receive. The expanded form resembles Avro but is
+not: its type is `expanded-record`, and dates, which are text in JSON, are strings although the event holds a number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import orjson
 
 from tidewire.access.principal import Principal
 from tidewire.errors import ResourceUnknown
-from tidewire.frontends.rest import event_schema
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
 from tidewire.frontends.rest.conditional_requests import Validators, etag_of, try_answer_unchanged
 from tidewire.frontends.rest.identity import identity_url
-from tidewire.frontends.rest.recent import read_recent
+from tidewire.frontends.rest.record_lists import read_recent
 from tidewire.frontends.rest.wire_errors import render_protocol_error
-from tidewire.gate.describe import (
-    ChildLink,
-    render_describe,
-    render_event_describe,
-    render_event_entry,
-    render_global_entry,
-)
-from tidewire.gate.describe_change_event import (
-    render_change_event_describe,
-    render_change_event_entries,
-    render_change_event_entry,
-    try_change_event_entity,
-)
+from tidewire.gate.describe_for_user import describe_entity, find_entry, known_events, list_entries
 from tidewire.gate.gate import Gate
-from tidewire.gate.publishing import knows_event
-from tidewire.gate.record_types import read_record_types
 from tidewire.names import change_event_name, data_url, entity_of_change_event
-from tidewire.schema.model import EventType, ObjectType
+from tidewire.schema.avro import schema_id
+from tidewire.schema.field_types import ValueKind, doc_kind
 from tidewire.transport.http import HttpResponse
 
 MAX_BATCH_SIZE = 200  # records that one collection request may carry, as the global list announces it
-_SHOWN_RECENT = 10
+_RECENT_ITEMS = 10
 _TYPES_PERMISSION = "CustomizeApplication"
-_BESIDE = frozenset({"jobs"})  # resources with an API of their own
-# Resource names with the first version that has them; each is the path of its own under the version.
-_RESOURCES: tuple[tuple[str, int], ...] = (
-    ("actions", 32),
-    ("appMenu", 29),
-    ("composite", 34),
-    ("jobs", 41),
-    ("limits", 24),
-    ("parameterizedSearch", 36),
-    ("query", 20),
-    ("queryAll", 29),
-    ("quickActions", 28),
-    ("recent", 20),
-    ("search", 20),
-    ("sobjects", 20),
-    ("tabs", 31),
-    ("theme", 29),
-    ("tooling", 20),
-)
+_JOBS_SINCE = 41  # routed by the bulk API
+_SCHEMA_SINCE = 40
+_EXPANDED_SINCE = 43
+_EXPANDED = "EXPANDED"
+_COMPACT = "COMPACT"
+_TIME_KINDS = frozenset({ValueKind.DATETIME, ValueKind.DATE, ValueKind.TIME})
 
 
 async def list_resources(api: Api, call: ApiCall) -> HttpResponse:
-    """The resources of a version, and who is asking."""
-    known = api.resource_names() | _BESIDE
+    """List the resources of a version, and the caller's identity URL."""
+    versions = api.resource_versions() | {"jobs": _JOBS_SINCE}
     resources = {
-        name: data_url(call.version, name)
-        for name, first in _RESOURCES
-        if call.version >= first and name in known
+        name: data_url(call.version, name) for name, since in versions.items() if call.version >= since
     }
-    if call.version >= event_schema.FIRST_VERSION:
+    if call.version >= _SCHEMA_SINCE:
         resources["eventSchema"] = data_url(call.version, "event", "eventSchema")
     resources["identity"] = identity_url(call.request.base_url, call.principal.org_id, call.principal.user_id)
     return render_answer(api, call, 200, dict(sorted(resources.items())))
 
 
 async def list_objects(api: Api, call: ApiCall) -> HttpResponse:
-    """The global list: every object, change event and platform event that the caller may know of."""
-    objects = await api.gate.visible_objects(call.principal)
-    entries = [render_global_entry(entity, call.version) for entity in objects]
-    entries += render_change_event_entries(objects, call.version)
-    entries += [render_event_entry(event, call.version) for event in await _events(api.gate, call.principal)]
-    entries.sort(key=lambda entry: str(entry["name"]))
+    """List every object, change event and platform event that the caller may know."""
+    entries = await list_entries(api.gate, call.principal, call.version)
     body = {"encoding": "UTF-8", "maxBatchSize": MAX_BATCH_SIZE, "sobjects": entries}
     return _render_described(api, call, "", body)
 
 
 async def describe_briefly(api: Api, call: ApiCall) -> HttpResponse:
-    """An object's entry of the global list, and the records of it that the caller used last."""
-    (name,) = call.arguments
-    if event := await _try_event(api.gate, call.principal, name):
-        entry = render_event_entry(event, call.version)
-        return render_answer(api, call, 200, {"objectDescribe": entry, "recentItems": []})
-    if told := try_change_event_entity(api.gate.catalog, name):
-        with object_in_path():
-            entity, _, _ = await api.gate.visible_fields(call.principal, told)
-        entry = render_change_event_entry(entity, call.version)
-        return render_answer(api, call, 200, {"objectDescribe": entry, "recentItems": []})
+    """Return an object's entry of the global list, and the caller's recent records of it."""
     with object_in_path():
-        entity, _, _ = await api.gate.visible_fields(call.principal, name)
-    recent = await read_recent(api, call, _SHOWN_RECENT, entity.name)
-    entry = render_global_entry(entity, call.version)
+        entry, entity = await find_entry(api.gate, call.principal, call.arguments[0], call.version)
+    recent = [] if entity is None else await read_recent(api, call, _RECENT_ITEMS, entity.name)
     return render_answer(api, call, 200, {"objectDescribe": entry, "recentItems": recent})
 
 
 async def describe(api: Api, call: ApiCall) -> HttpResponse:
-    """Everything about an object that the caller may know."""
-    (name,) = call.arguments
-    if event := await _try_event(api.gate, call.principal, name):
-        return _render_described(api, call, event.name, render_event_describe(event, call.version))
-    if told := try_change_event_entity(api.gate.catalog, name):
-        with object_in_path():
-            entity, readable, _ = await api.gate.visible_fields(call.principal, told)
-        body = render_change_event_describe(entity, readable, call.version)
-        return _render_described(api, call, str(body["name"]), body)
+    """Describe an object as far as the caller may know it."""
     with object_in_path():
-        entity, readable, editable = await api.gate.visible_fields(call.principal, name)
-    children = await _children(api.gate, call.principal, entity)
-    record_types = await read_record_types(api.gate, entity)
-    body = render_describe(entity, readable, editable, children, call.version, record_types)
-    return _render_described(api, call, entity.name, body)
+        body = await describe_entity(api.gate, call.principal, call.arguments[0], call.version)
+    return _render_described(api, call, str(body["name"]), body)
 
 
 def _render_described(api: Api, call: ApiCall, name: str, body: object) -> HttpResponse:
@@ -129,68 +79,45 @@ def _render_described(api: Api, call: ApiCall, name: str, body: object) -> HttpR
     return render_answer(api, call, 200, body, *validators.headers())
 
 
-async def _children(gate: Gate, principal: Principal, parent: ObjectType) -> list[ChildLink]:
-    links = []
-    for entity in await gate.visible_objects(principal):
-        lookups = [f for f in entity.fields if parent.name in f.reference_to]
-        if lookups:
-            _, readable, _ = await gate.visible_fields(principal, entity.name)
-            links += [ChildLink(entity.name, f) for f in lookups if f.name in readable]
-    return links
-
-
-async def _events(gate: Gate, principal: Principal) -> list[EventType]:
-    """The platform events that the caller may read or publish; the others do not exist for it."""
-    grants = await gate.grants(principal)
-    return [event for event in gate.catalog.all_events if knows_event(grants, event)]
-
-
-async def _try_event(gate: Gate, principal: Principal, name: str) -> EventType | None:
-    events = await _events(gate, principal)
-    return next((event for event in events if event.name.lower() == name.lower()), None)
-
-
 async def schema_by_name(api: Api, call: ApiCall) -> HttpResponse:
-    """The newest schema of an event type."""
+    """Return the newest schema of an event type."""
     (name,) = call.arguments
     await _check_topic(api.gate, call.principal, name)
-    return await _schema(api, call, lambda: api.gate.event_schema(name))
+    return await _answer_schema(api, call, lambda: api.gate.event_schema(name))
 
 
 async def _check_topic(gate: Gate, principal: Principal, name: str) -> None:
     objects = await gate.visible_objects(principal)
     visible = {change_event_name(entity.name).lower() for entity in objects}
-    visible |= {event.name.lower() for event in await _events(gate, principal)}
+    visible |= {event.name.lower() for event in await known_events(gate, principal)}
     if name.lower() not in visible:
         raise ResourceUnknown("The requested resource does not exist")
 
 
 async def schema_by_id(api: Api, call: ApiCall) -> HttpResponse:
-    """The schema with this id, which some event was once written by, or would be."""
-    (schema_id,) = call.arguments
+    """Return the schema with an id, current or of an older event."""
+    (wanted_id,) = call.arguments
 
     async def load() -> str:
-        found = await api.gate.any_schema_json(schema_id)
+        found = await api.gate.any_schema_json(wanted_id)
         name = str(orjson.loads(found)["name"])
+        # Only administrators of types may still read the schema of a type that was removed or renamed.
         if not (_is_gone(api.gate, name) and (await api.gate.grants(call.principal)).has(_TYPES_PERMISSION)):
             await _check_topic(api.gate, call.principal, name)
         return found
 
-    return await _schema(api, call, load)
+    return await _answer_schema(api, call, load)
 
 
 def _is_gone(gate: Gate, name: str) -> bool:
-    """Whether a schema is left of a type that was removed or renamed: whoever makes types may still read it."""
     entity = entity_of_change_event(name)
     known = gate.catalog.try_object(entity) if entity else gate.catalog.try_any_event(name)
     return known is None
 
 
-async def _schema(api: Api, call: ApiCall, load: Callable[[], Awaitable[str]]) -> HttpResponse:
-    if call.version < event_schema.FIRST_VERSION:
-        raise ResourceUnknown("The requested resource does not exist")
+async def _answer_schema(api: Api, call: ApiCall, load: Callable[[], Awaitable[str]]) -> HttpResponse:
     payload_format = call.request.query.get("payloadFormat")
-    if not event_schema.is_format_valid(payload_format, call.version):
+    if not is_format_valid(payload_format, call.version):
         return render_protocol_error(
             call.request,
             400,
@@ -199,14 +126,65 @@ async def _schema(api: Api, call: ApiCall, load: Callable[[], Awaitable[str]]) -
         )
     with object_in_path():
         schema_json = await load()
-    body = event_schema.render_event_schema(schema_json, payload_format, call.version)
+    body = render_event_schema(schema_json, payload_format, call.version)
     return render_answer(api, call, 200, body)
+
+
+def is_format_valid(payload_format: str | None, version: int) -> bool:
+    """Whether the query parameter may have this value in this version."""
+    if payload_format is None:
+        return True
+    return version >= _EXPANDED_SINCE and payload_format in (_EXPANDED, _COMPACT)
+
+
+def render_event_schema(schema_json: str, payload_format: str | None, version: int) -> dict[str, object]:
+    """Render a schema in the form that the version and the parameter ask for."""
+    schema: dict[str, object] = orjson.loads(schema_json)
+    if payload_format == _COMPACT or version < _EXPANDED_SINCE:
+        return schema | {"uuid": schema_id(schema)}
+    return _render_expanded(schema)
+
+
+def _render_expanded(schema: Mapping[str, object]) -> dict[str, object]:
+    fields = schema["fields"]
+    payload = {
+        "type": "record",
+        "name": "Payload",
+        "doc": "",
+        "fields": [_as_json_field(f) for f in fields] if isinstance(fields, list) else [],
+    }
+    event = {"type": "record", "name": "Event", "fields": [{"name": "replayId", "type": "long"}]}
+    data = {
+        "type": "record",
+        "name": "Data",
+        "namespace": "",
+        "fields": [
+            {"name": "schema", "type": "string"},
+            {"name": "payload", "type": payload},
+            {"name": "event", "type": event},
+        ],
+    }
+    return {
+        "name": schema["name"],
+        "namespace": schema["namespace"],
+        "type": "expanded-record",
+        "fields": [{"name": "data", "type": data}, {"name": "channel", "type": "string"}],
+    }
+
+
+def _as_json_field(field: dict[str, object]) -> dict[str, object]:
+    if doc_kind(str(field.get("doc", ""))) not in _TIME_KINDS:
+        return field
+    kind = field["type"]
+    if isinstance(kind, list):
+        return field | {"type": ["string" if part == "long" else part for part in kind]}
+    return field | {"type": "string"}
 
 
 ROUTES: tuple[Route[Api], ...] = (
     Route((), {"GET": list_resources}, xml_root="Resources"),
     Route(("sobjects",), {"GET": list_objects}, xml_root="DescribeGlobal"),
     Route(("sobjects", "*", "describe"), {"GET": describe}, xml_root="DescribeSObject"),
-    Route(("sobjects", "*", "eventSchema"), {"GET": schema_by_name}),
-    Route(("event", "eventSchema", "*"), {"GET": schema_by_id}),
+    Route(("sobjects", "*", "eventSchema"), {"GET": schema_by_name}, since=_SCHEMA_SINCE),
+    Route(("event", "eventSchema", "*"), {"GET": schema_by_id}, since=_SCHEMA_SINCE),
 )

@@ -1,8 +1,6 @@
-"""Who a user is, in the three JSON forms that OAuth clients read: token answer, userinfo and identity URL.
-Pure.
+"""A user's identity in the three JSON forms of OAuth: token answer, userinfo and identity URL. Pure.
 
-All URLs echo the scheme and host that the client used, so that a client behind any name comes back by the
-same one.
+All URLs use the scheme and host of the request, so that clients come back by the name they used.
 """
 
 from __future__ import annotations
@@ -30,14 +28,14 @@ _REST_URLS = {
 
 
 def identity_url(base_url: str, org_id: str, user_id: str) -> str:
-    """The URL that stands for a user; its last two parts are the org's and the user's id."""
+    """Return the identity URL of a user, which ends in the org's and the user's id."""
     return f"{base_url}/id/{try_normalise_id(org_id) or org_id}/{user_id}"
 
 
 def render_token(
     base_url: str, token: str, org_id: str, user_id: str, client_secret: str, issued_ms: int
 ) -> dict[str, str]:
-    """The token endpoint's answer. The signature lets a client check that the identity URL came from here."""
+    """Render the token endpoint's answer. The signature lets clients verify the identity URL."""
     url = identity_url(base_url, org_id, user_id)
     issued_at = str(issued_ms)
     digest = hmac.new(client_secret.encode(), (url + issued_at).encode(), hashlib.sha256).digest()
@@ -65,7 +63,7 @@ def _urls(base_url: str, info: UserInfo) -> dict[str, str]:
 
 
 def _utc_offset_ms(time_zone: str, now_ms: int) -> int:
-    """The zone's offset outside daylight saving time; an unknown zone counts as UTC."""
+    """Return a zone's offset without daylight saving time; an unknown zone counts as UTC."""
     try:
         moment = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(ZoneInfo(time_zone))
     except (ZoneInfoNotFoundError, ValueError):
@@ -79,7 +77,7 @@ def _nickname(info: UserInfo) -> str:
 
 
 def _address(info: UserInfo) -> dict[str, str]:
-    """What is known of a user's address, under the names of OpenID Connect."""
+    """Return a user's address under the names of OpenID Connect."""
     parts = {
         "street_address": info.street,
         "locality": info.city,
@@ -91,7 +89,7 @@ def _address(info: UserInfo) -> dict[str, str]:
 
 
 def render_userinfo(base_url: str, info: UserInfo, now_ms: int) -> dict[str, object]:
-    """The OpenID Connect form."""
+    """Render a user in the form of OpenID Connect."""
     return {
         "sub": identity_url(base_url, info.org_id, info.user_id),
         "user_id": info.user_id,
@@ -120,7 +118,7 @@ def render_userinfo(base_url: str, info: UserInfo, now_ms: int) -> dict[str, obj
 
 
 def render_identity(base_url: str, info: UserInfo, now_ms: int, version: str) -> dict[str, object]:
-    """The identity URL's own form. `version` replaces the placeholder in its URLs, which otherwise stays."""
+    """Render a user in the form of the identity URL; `version`, if given, replaces the placeholder in URLs."""
     urls = _urls(base_url, info)
     if version:
         urls = {name: url.replace("{version}", version) for name, url in urls.items()}
@@ -159,7 +157,7 @@ def render_identity(base_url: str, info: UserInfo, now_ms: int, version: str) ->
 
 
 def render_identity_xml(identity: Mapping[str, object]) -> bytes:
-    """The identity URL's form for those who ask for XML."""
+    """Render an identity as XML."""
     head = (
         '<?xml version="1.0" encoding="UTF-8"?><user xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">'
     )
@@ -167,7 +165,6 @@ def render_identity_xml(identity: Mapping[str, object]) -> bytes:
 
 
 def _elements(values: Mapping[str, object]) -> str:
-    """Names are ours, values may be anybody's."""
     return "".join(
         f'<{name} xsi:nil="true"/>' if value is None else f"<{name}>{_content(value)}</{name}>"
         for name, value in values.items()
@@ -179,5 +176,5 @@ def _content(value: object) -> str:
         return _elements(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    # XML knows no other control characters, not even escaped.
+    # XML 1.0 allows no other control characters, not even escaped.
     return escape("".join(c if c >= " " or c in "\t\n\r" else " " for c in str(value)))

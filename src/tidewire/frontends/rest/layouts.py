@@ -1,14 +1,13 @@
-"""What clients with a user interface ask for: layouts, actions, tabs, themes and menus.
+"""Resources for clients with a user interface: layouts, actions, tabs, themes and menus.
 
-Nobody designs pages here. An object has one layout, with every field that the caller may see in the order of
-the description, and one compact layout with its name; there are no actions or menus, and the answers
-say so.
+This server has no page designer. An object has one layout, with every field that the caller may see in the order of
+the description, and one compact layout with its name. Actions and menus are empty lists.
 """
 
 from __future__ import annotations
 
 from tidewire.errors import ResourceUnknown, TooManyRecords
-from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
 from tidewire.gate.describe import NAMED_LAYOUTS, render_field, render_record_type
 from tidewire.gate.record_types import MASTER_ID, read_record_types
 from tidewire.ids import try_normalise_id
@@ -29,7 +28,7 @@ async def _open(api: Api, call: ApiCall, name: str) -> tuple[ObjectType, list[Fi
 
 
 async def describe_layouts(api: Api, call: ApiCall) -> HttpResponse:
-    """The layouts of an object, and which record type has which."""
+    """Return the layouts of an object, and the layout of each record type."""
     entity, fields, editable = await _open(api, call, call.arguments[0])
     url = _url(call, entity, "describe", "layouts")
     mappings = [
@@ -45,7 +44,7 @@ async def describe_layouts(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def describe_layout(api: Api, call: ApiCall) -> HttpResponse:
-    """The layout of one record type, which is that of all of them."""
+    """Return the layout of one record type; all record types share it."""
     name, record_type = call.arguments
     entity, fields, editable = await _open(api, call, name)
     known = [each.record_type_id for each in await read_record_types(api.gate, entity)]
@@ -55,8 +54,7 @@ async def describe_layout(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def describe_named_layout(api: Api, call: ApiCall) -> HttpResponse:
-    """A layout by the name that the description of its object gives."""
-    require_version(call, 31)
+    """Return a layout by the name that the object's description lists."""
     name, wanted = call.arguments
     entity, fields, editable = await _open(api, call, name)
     if wanted not in NAMED_LAYOUTS.get(entity.name, ()):
@@ -117,7 +115,7 @@ def _item(field: Field, editable: frozenset[str]) -> dict[str, object]:
 
 
 async def describe_compact_layouts(api: Api, call: ApiCall) -> HttpResponse:
-    """The one compact layout that every object has."""
+    """Return the compact layout of an object; every object has one."""
     entity, fields, editable = await _open(api, call, call.arguments[0])
     layout = _compact_layout(entity, fields, editable)
     mapping = {
@@ -138,7 +136,7 @@ async def describe_compact_layouts(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def describe_primary_compact_layout(api: Api, call: ApiCall) -> HttpResponse:
-    """The compact layout that is shown first, which is the only one."""
+    """Return the primary compact layout, which is the only one."""
     entity, fields, editable = await _open(api, call, call.arguments[0])
     return render_answer(api, call, 200, _compact_layout(entity, fields, editable))
 
@@ -156,8 +154,7 @@ def _compact_layout(entity: ObjectType, fields: list[Field], editable: frozenset
 
 
 async def describe_several_compact_layouts(api: Api, call: ApiCall) -> HttpResponse:
-    """The compact layouts of several objects, by their names."""
-    require_version(call, 31)
+    """Return the compact layouts of several objects, by object name."""
     names = [name.strip() for name in call.request.query.get("q", "").split(",") if name.strip()]
     if len(names) > _MAX_COMPACT:
         raise TooManyRecords(f"At most {_MAX_COMPACT} objects can be asked for", limit=_MAX_COMPACT)
@@ -169,24 +166,24 @@ async def describe_several_compact_layouts(api: Api, call: ApiCall) -> HttpRespo
 
 
 async def describe_approval_layouts(api: Api, call: ApiCall) -> HttpResponse:
-    """No approvals."""
+    """Return no approval layouts: there are no approvals."""
     await _open(api, call, call.arguments[0])
     return render_answer(api, call, 200, {"approvalLayouts": []})
 
 
 async def list_object_actions(api: Api, call: ApiCall) -> HttpResponse:
-    """No quick actions on an object."""
+    """Return no quick actions of an object."""
     await _open(api, call, call.arguments[0])
     return render_answer(api, call, 200, [])
 
 
 async def list_actions(api: Api, call: ApiCall) -> HttpResponse:
-    """No global quick actions."""
+    """Return no global quick actions."""
     return render_answer(api, call, 200, [])
 
 
 async def list_tabs(api: Api, call: ApiCall) -> HttpResponse:
-    """One tab for every object with records of its own that the caller may see."""
+    """List one tab for every data object that the caller may see."""
     tabs = [
         {
             "colors": list[str](),
@@ -206,31 +203,31 @@ async def list_tabs(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def show_theme(api: Api, call: ApiCall) -> HttpResponse:
-    """No icons and colours."""
+    """Return no icons and colours."""
     return render_answer(api, call, 200, {"themeItems": []})
 
 
 async def list_menus(api: Api, call: ApiCall) -> HttpResponse:
-    """Where the menus are."""
+    """List the menus."""
     menus = {name: data_url(call.version, "appMenu", name) for name in sorted(_MENUS)}
     return render_answer(api, call, 200, menus)
 
 
 async def show_menu(api: Api, call: ApiCall) -> HttpResponse:
-    """A menu without items."""
+    """Return a menu without items."""
     if call.arguments[0] not in _MENUS:
         raise ResourceUnknown("The requested resource does not exist")
     return render_answer(api, call, 200, {"appMenuItems": []})
 
 
 async def list_invocable(api: Api, call: ApiCall) -> HttpResponse:
-    """Where invocable actions would be."""
+    """List the kinds of invocable actions."""
     kinds = {kind: data_url(call.version, "actions", kind) for kind in ("custom", "standard")}
     return render_answer(api, call, 200, kinds)
 
 
 async def list_invocable_kind(api: Api, call: ApiCall) -> HttpResponse:
-    """No invocable actions of either kind."""
+    """Return no invocable actions of a kind."""
     if call.arguments[0] not in ("custom", "standard"):
         raise ResourceUnknown("The requested resource does not exist")
     return render_answer(api, call, 200, {"actions": []})
@@ -245,19 +242,19 @@ ROUTES: tuple[Route[Api], ...] = (
         ("sobjects", "*", "describe", "layouts"), {"GET": describe_layouts}, xml_root="DescribeLayoutResult"
     ),
     Route(("sobjects", "*", "describe", "layouts", "*"), {"GET": describe_layout}, xml_root="DescribeLayout"),
-    Route(("sobjects", "*", "describe", "namedLayouts", "*"), {"GET": describe_named_layout}),
+    Route(("sobjects", "*", "describe", "namedLayouts", "*"), {"GET": describe_named_layout}, since=31),
     Route(("sobjects", "*", "describe", "compactLayouts"), {"GET": describe_compact_layouts}),
-    Route(("compactLayouts",), {"GET": describe_several_compact_layouts}),
+    Route(("compactLayouts",), {"GET": describe_several_compact_layouts}, since=31, is_listed=False),
     Route(
         ("sobjects", "*", "describe", "compactLayouts", "primary"), {"GET": describe_primary_compact_layout}
     ),
     Route(("sobjects", "*", "describe", "approvalLayouts"), {"GET": describe_approval_layouts}),
     Route(("sobjects", "*", "quickActions"), {"GET": list_object_actions}),
-    Route(("quickActions",), {"GET": list_actions}),
-    Route(("tabs",), {"GET": list_tabs}),
-    Route(("theme",), {"GET": show_theme}),
-    Route(("appMenu",), {"GET": list_menus}),
-    Route(("appMenu", "*"), {"GET": show_menu}),
-    Route(("actions",), {"GET": list_invocable}),
-    Route(("actions", "*"), {"GET": list_invocable_kind}),
+    Route(("quickActions",), {"GET": list_actions}, since=28),
+    Route(("tabs",), {"GET": list_tabs}, since=31),
+    Route(("theme",), {"GET": show_theme}, since=29),
+    Route(("appMenu",), {"GET": list_menus}, since=29),
+    Route(("appMenu", "*"), {"GET": show_menu}, since=29),
+    Route(("actions",), {"GET": list_invocable}, since=32),
+    Route(("actions", "*"), {"GET": list_invocable_kind}, since=32),
 )

@@ -1,20 +1,17 @@
-"""The limits resource, and how many records there are.
+"""The limits resource, and the record counts of objects.
 
-No allocation is enforced by default, so the maxima are nominal: they keep clients that divide by them
-working. With an edition those of streaming are the edition's, and enforced. API calls, permission sets, streaming
-clients and events are counted. What this server does not do at all, such as reports, has nothing left of nothing.
+Without an edition no limit is enforced and the maxima are nominal, so that clients can divide by them. With an edition
+the streaming limits are the edition's, and enforced. API calls, permission sets, streaming clients and events are
+counted. Features that this server lacks, such as reports, have a limit of zero.
 """
 
 from __future__ import annotations
 
 from tidewire.delivery.allocations import NOMINAL, Allocations
 from tidewire.events import Family
-from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer, require_version
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
 from tidewire.gate.api_usage import DAILY_API_REQUESTS
 from tidewire.transport.http import HttpResponse
-
-_FIRST_VERSION = 24
-_FIRST_COUNT_VERSION = 40
 
 _NOMINAL = {
     "DailyBulkApiBatches": 15_000,
@@ -58,7 +55,7 @@ def render_limits(
     used_permission_sets: int = 0,
     streaming: Allocations | None = None,
 ) -> dict[str, dict[str, object]]:
-    """The limits that a version names, each with its maximum and what is left of it."""
+    """Render the limits of a version, each with its maximum and the remaining amount."""
     maxima = dict(_NOMINAL) | dict.fromkeys(_ABSENT, 0)
     limits: dict[str, dict[str, object]] = {name: _entry(most, 0) for name, most in maxima.items()}
     limits |= _render_streaming(version, streaming)
@@ -69,9 +66,7 @@ def render_limits(
 
 
 def _render_streaming(version: int, used: Allocations | None) -> dict[str, dict[str, object]]:
-    """The rows of events and their subscribers: those of the sessions up to 36.0, and from 37.0 on those of the
-    durable ones too.
-    """
+    """Render the limits of events and subscribers; durable ones exist from 37.0 on."""
     limits = NOMINAL if used is None or used.limits is None else used.limits
     monthly = "UsageEntitlement" if version >= _FIRST_ENTITLEMENT_VERSION else ""
     in_day = 0 if used is None else used.used_bus_events()
@@ -99,8 +94,7 @@ def _entry(most: int, used: int) -> dict[str, object]:
 
 
 async def show_limits(api: Api, call: ApiCall) -> HttpResponse:
-    """What may be used, and how much of it is left."""
-    require_version(call, _FIRST_VERSION)
+    """Return the org's limits and what remains of each."""
     visible = {entity.name for entity in await api.gate.visible_objects(call.principal)}
     used = 0
     if "PermissionSet" in visible:
@@ -111,22 +105,21 @@ async def show_limits(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def count_records(api: Api, call: ApiCall) -> HttpResponse:
-    """How many records each of the objects has that the caller names, or of all that it may see."""
-    require_version(call, _FIRST_COUNT_VERSION)
+    """Count the records of the objects in `?sObjects=`, or of all that the caller may see."""
     visible = {entity.name.lower(): entity.name for entity in await api.gate.visible_objects(call.principal)}
     asked = [name.strip().lower() for name in call.request.query.get("sObjects", "").split(",")]
     wanted = dict.fromkeys(name for name in asked if name)
     names = [visible[name] for name in wanted if name in visible] if wanted else sorted(visible.values())
     counts: list[dict[str, object]] = []
     for name in names:
-        # SOQL, and the name is the catalog's.
-        rows = await api.gate.query(call.principal, f"SELECT count() FROM {name}")  # noqa: S608
+        soql = f"SELECT count() FROM {name}"  # noqa: S608  # the name comes from the catalog
+        rows = await api.gate.query(call.principal, soql)
         if rows.count or wanted:
             counts.append({"count": rows.count or 0, "name": name})
     return render_answer(api, call, 200, {"sObjects": counts})
 
 
 ROUTES: tuple[Route[Api], ...] = (
-    Route(("limits",), {"GET": show_limits}, xml_root="LimitsSnapshot"),
-    Route(("limits", "recordCount"), {"GET": count_records}, xml_root="RecordCount"),
+    Route(("limits",), {"GET": show_limits}, since=24, xml_root="LimitsSnapshot"),
+    Route(("limits", "recordCount"), {"GET": count_records}, since=40, xml_root="RecordCount"),
 )

@@ -1,14 +1,15 @@
-"""List views: what they are made of, and the records in them.
+"""List views: their definitions and their records.
 
-Nobody makes list views here. Every object whose records have a name has the one that the platform makes: all records,
-by name. Reading it is told to those who monitor the org.
+Users cannot create list views here. Every object whose records have a name has the platform's own: all records,
+by name. Reading it appends a monitoring event.
 """
 
 from __future__ import annotations
 
 from tidewire.errors import ResourceUnknown
-from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
 from tidewire.frontends.rest.record_json import render_record
+from tidewire.frontends.rest.wire import try_parse_number
 from tidewire.frontends.rest.wire_errors import render_protocol_error
 from tidewire.gate.metadata.registry import component_id
 from tidewire.gate.monitoring import ListRead
@@ -17,14 +18,13 @@ from tidewire.names import data_url
 from tidewire.schema.model import Field, ObjectType
 from tidewire.transport.http import HttpResponse
 
-_FIRST_VERSION = 32
 _DEFAULT_ROWS = 25
 _MAX_ROWS = 2000
 _HIDDEN = ("Id", "CreatedDate", "LastModifiedDate", "SystemModstamp")
 
 
 async def list_views(api: Api, call: ApiCall) -> HttpResponse:
-    """The list views of an object."""
+    """List the list views of an object."""
     entity, columns = await _open(api, call)
     entries = [_entry(call, entity)] if columns else []
     body = {
@@ -38,13 +38,13 @@ async def list_views(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def show_view(api: Api, call: ApiCall) -> HttpResponse:
-    """A list view's entry."""
+    """Return a list view's entry."""
     entity, _ = await _find(api, call)
     return render_answer(api, call, 200, _entry(call, entity))
 
 
 async def describe_view(api: Api, call: ApiCall) -> HttpResponse:
-    """What a list view shows, in which order, and the query that reads it."""
+    """Describe a list view: its columns, order and query."""
     entity, columns = await _find(api, call)
     order = [(columns[0].name, "ascending"), ("Id", "ascending")]
     body = {
@@ -65,15 +65,13 @@ async def describe_view(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def read_view(api: Api, call: ApiCall) -> HttpResponse:
-    """The records of a list view, a page of them."""
+    """Return a page of a list view's records."""
     entity, columns = await _find(api, call)
-    limit = _whole(call, "limit", _DEFAULT_ROWS)
-    offset = _whole(call, "offset", 0)
-    if limit is None or offset is None or limit < 1:
-        return render_protocol_error(
-            call.request, 400, "INVALID_PARAMETER", f"limit and offset take numbers up to {_MAX_ROWS}"
-        )
-    # Names are the catalog's, and numbers are numbers.
+    limit = try_parse_number(call.request.query.get("limit", str(_DEFAULT_ROWS)))
+    offset = try_parse_number(call.request.query.get("offset", "0"))
+    if limit is None or offset is None or not 1 <= limit <= _MAX_ROWS or offset > _MAX_ROWS:
+        message = f"limit and offset take numbers up to {_MAX_ROWS}"
+        return render_protocol_error(call.request, 400, "INVALID_PARAMETER", message)
     soql = f"{_query(entity, columns)} LIMIT {limit} OFFSET {offset}"
     rows = await api.gate.query(call.principal, soql)
     records = [
@@ -105,8 +103,7 @@ async def read_view(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def _open(api: Api, call: ApiCall) -> tuple[ObjectType, list[Field]]:
-    """An object and the columns of its list view; none if it has no list view for the caller."""
-    require_version(call, _FIRST_VERSION)
+    """Return an object and the columns of its list view; no columns if the caller has no list view of it."""
     with object_in_path():
         entity, readable, _ = await api.gate.visible_fields(call.principal, call.arguments[0])
     named = entity.name_field
@@ -168,15 +165,9 @@ def _column(f: Field, index: int) -> dict[str, object]:
 def _query(entity: ObjectType, columns: list[Field]) -> str:
     names = ", ".join(f.name for f in columns)
     return (
-        f"SELECT {names} FROM {entity.name}"  # noqa: S608  # names are the catalog's
+        f"SELECT {names} FROM {entity.name}"  # noqa: S608  # names come from the catalog
         f" ORDER BY {columns[0].name} ASC NULLS FIRST, Id ASC NULLS FIRST"
     )
-
-
-def _whole(call: ApiCall, name: str, default: int) -> int | None:
-    text = call.request.query.get(name, str(default))
-    is_number = text.isascii() and text.isdecimal() and len(text) <= 4
-    return int(text) if is_number and int(text) <= _MAX_ROWS else None
 
 
 def _text(value: object) -> str | None:
@@ -184,8 +175,8 @@ def _text(value: object) -> str | None:
 
 
 ROUTES: tuple[Route[Api], ...] = (
-    Route(("sobjects", "*", "listviews"), {"GET": list_views}),
-    Route(("sobjects", "*", "listviews", "*"), {"GET": show_view}),
-    Route(("sobjects", "*", "listviews", "*", "describe"), {"GET": describe_view}),
-    Route(("sobjects", "*", "listviews", "*", "results"), {"GET": read_view}),
+    Route(("sobjects", "*", "listviews"), {"GET": list_views}, since=32),
+    Route(("sobjects", "*", "listviews", "*"), {"GET": show_view}, since=32),
+    Route(("sobjects", "*", "listviews", "*", "describe"), {"GET": describe_view}, since=32),
+    Route(("sobjects", "*", "listviews", "*", "results"), {"GET": read_view}, since=32),
 )

@@ -1,4 +1,4 @@
-"""Errors that the HTTP listener finds before REST sees the request, in the form of the API that it is for. Pure."""
+"""Errors of the listener, such as an oversized request, in the format of the API that the path belongs to. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OTHER = "INVALID_REQUEST"
 
 
 def try_render_listener_error(request: HttpRequest, status: int, text: str) -> HttpResponse | None:
-    """Render the error response of a request; None if its path belongs to no REST API."""
+    """Render a listener error; None if the path does not belong to REST."""
     path = request.raw_path
     if _is_under(path, "/services/async"):
         return render_failure(request, status, "ClientInputError" if status < 500 else "Unknown", text)

@@ -1,8 +1,7 @@
-"""Parameterized searches: a word and a list of wishes, from query parameters or a body,
-as one SOSL text. Pure.
+"""Parameterized searches: translate query parameters or a request body to SOSL. Pure.
 
-What is searched for is escaped, and names are checked; filters are SOQL of the caller's own, which the search
-binds by what the caller may see, like any other.
+The search term is escaped and names are checked. Filters are SOQL written by the caller, which the search binds with
+the caller's rights like any other.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from tidewire.errors import SearchMalformed
+from tidewire.frontends.rest.wire import try_parse_number
 from tidewire.names import is_api_name
 from tidewire.transport.http import HttpRequest
 
@@ -25,7 +25,7 @@ _MAX_OBJECTS = 200
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """One object to return; empty texts are wishes that were not made."""
+    """One object to return; an empty text is a clause that was not given."""
 
     name: str
     fields: Sequence[str] = ()
@@ -47,7 +47,7 @@ class _Wanted:
 
 
 def parse_search_query(request: HttpRequest) -> str:
-    """The SOSL of `?q=Acme&sobject=Account&Account.fields=Id,Name`. Raises SearchMalformed."""
+    """Translate `?q=Acme&sobject=Account&Account.fields=Id,Name` to SOSL. Raises SearchMalformed."""
     pairs = parse_qsl(request.target.partition("?")[2], keep_blank_values=True)
     values = dict(pairs)
     names = [value for name, value in pairs if name.lower() == "sobject"]
@@ -66,7 +66,7 @@ def parse_search_query(request: HttpRequest) -> str:
 
 
 def parse_search_body(body: Mapping[str, object]) -> str:
-    """The SOSL of a request body. Raises SearchMalformed."""
+    """Translate a request body to SOSL. Raises SearchMalformed."""
     given = body.get("sobjects") or []
     if not isinstance(given, list):
         raise SearchMalformed("sobjects must be a list")
@@ -136,7 +136,7 @@ def _fields(names: Sequence[object]) -> tuple[str, ...]:
 def _limit(value: object) -> int | None:
     if value is None or value == "":
         return None
-    text = str(value)
-    if isinstance(value, bool) or not (text.isascii() and text.isdecimal()) or len(text) > 9:
+    limit = None if isinstance(value, bool) else try_parse_number(str(value))
+    if limit is None:
         raise SearchMalformed("a limit must be a whole number")
-    return min(int(text), _MAX_LIMIT)
+    return min(limit, _MAX_LIMIT)

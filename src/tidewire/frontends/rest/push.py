@@ -1,17 +1,16 @@
-"""`sobjects/StreamingChannel/<id>/push`: who listens to a generic channel, and events for them."""
+"""`sobjects/StreamingChannel/<id>/push`: list the subscribers of a generic channel, and push events to them."""
 
 from __future__ import annotations
 
 from tidewire.errors import BodyMalformed, RequiredFieldMissing
-from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, require_version
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
 from tidewire.frontends.rest.xml_bodies import parse_body
 from tidewire.matching.generic import FIRST_VERSION, PushEvent
 from tidewire.transport.http import HttpResponse
 
 
-async def show_listeners(api: Api, call: ApiCall) -> HttpResponse:
-    """The channel's name and the users who are subscribed to it."""
-    require_version(call, int(FIRST_VERSION))
+async def show_subscribers(api: Api, call: ApiCall) -> HttpResponse:
+    """Return the channel's name and its online users."""
     (channel_id,) = call.arguments
     with object_in_path():
         name, online = await api.generic.list_online(api.gate, call.principal, channel_id)
@@ -19,8 +18,7 @@ async def show_listeners(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def push_events(api: Api, call: ApiCall) -> HttpResponse:
-    """Send events to all who listen, or to those that each event names."""
-    require_version(call, int(FIRST_VERSION))
+    """Push events to all subscribers, or to the users that each event names."""
     (channel_id,) = call.arguments
     events = _parse_events(parse_body(call.request))
     with object_in_path():
@@ -50,7 +48,7 @@ def _parse_event(item: object) -> PushEvent:
 
 
 def _items(value: object) -> list[object]:
-    """A list as it is. In XML an element that stands alone is a list of one, and an empty one a list of none."""
+    """Return a list. In XML a single element is a list of one, and an empty element an empty list."""
     if value is None or value == "":
         return []
     return value if isinstance(value, list) else [value]
@@ -65,7 +63,8 @@ def _check_names(given: dict[str, object], *known: str) -> None:
 ROUTES: tuple[Route[Api], ...] = (
     Route(
         ("sobjects", "StreamingChannel", "*", "push"),
-        {"GET": show_listeners, "POST": push_events},
+        {"GET": show_subscribers, "POST": push_events},
+        since=int(FIRST_VERSION),
         xml_root="StreamingChannelPush",
     ),
 )

@@ -1,100 +1,82 @@
-"""Queries, their pages and plans, and searches."""
+"""SOQL queries with their pages and plans, and SOSL searches."""
 
 from __future__ import annotations
 
 from tidewire.errors import SearchMalformed, SoqlSyntaxError
-from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer, require_version
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
 from tidewire.frontends.rest.parameterized_search import parse_search_body, parse_search_query
 from tidewire.frontends.rest.query_columns import render_columns
 from tidewire.frontends.rest.record_json import render_page, render_plans, render_record
 from tidewire.frontends.rest.wire import POSITION_HEADER, parse_batch_size
 from tidewire.frontends.rest.xml_bodies import parse_body
-from tidewire.gate.monitoring import QueryRead
 from tidewire.gate.query_pages import AnswerPage
-from tidewire.schema.standard.monitoring import API
 from tidewire.transport.http import HttpResponse
 
 _SEARCH_OBJECT_VERSION = 37  # older versions answer a search with a bare list
-_FIRST_PARAMETERIZED = 36
 
 
 async def query(api: Api, call: ApiCall) -> HttpResponse:
-    """The first page of a query over living records."""
+    """Return the first page of a query; deleted records are left out."""
     return await _query(api, call, "query")
 
 
 async def query_all(api: Api, call: ApiCall) -> HttpResponse:
-    """The first page of a query over all records, the deleted ones too."""
+    """Return the first page of a query that includes deleted records."""
     return await _query(api, call, "queryAll")
 
 
 async def _query(api: Api, call: ApiCall, resource: str) -> HttpResponse:
-    explained = call.request.query.get("explain")
-    if explained is not None and "q" not in call.request.query:
-        return await _explain(api, call, explained, resource)
-    if call.request.query.get("columns", "").lower() == "true":
-        bound = await api.pages.bind(
-            call.principal, _soql(call.request.query.get("q", "")), version=call.version
+    parameters = call.request.query
+    includes_deleted = resource == "queryAll"
+    if "explain" in parameters and "q" not in parameters:
+        soql = _require_soql(parameters["explain"])
+        plans = await api.pages.explain(
+            call.principal, soql, version=call.version, include_deleted=includes_deleted
         )
+        return render_answer(api, call, 200, render_plans(plans, soql))
+    soql = _require_soql(parameters.get("q", ""))
+    if parameters.get("columns", "").lower() == "true":
+        bound = await api.pages.bind(call.principal, soql, version=call.version)
         return render_answer(api, call, 200, render_columns(bound))
     begun_s = api.clock.monotonic_s()
     page = await api.pages.open(
         call.principal,
-        _soql(call.request.query.get("q", "")),
+        soql,
         parse_batch_size(call.request),
         version=call.version,
-        include_deleted=resource == "queryAll",
+        include_deleted=includes_deleted,
     )
-    await _note_read(api, call, page, "QueryAll" if resource == "queryAll" else "Query", begun_s)
+    await api.pages.note_read(call.reader, page, "QueryAll" if includes_deleted else "Query", begun_s)
     return answer_page(api, call, page, resource)
 
 
-async def _note_read(api: Api, call: ApiCall, page: AnswerPage, operation: str, begun_s: float) -> None:
-    monitor = api.gate.monitor
-    if not monitor.is_enabled(API):
-        return
-    rows = page.rows
-    elapsed_ms = round((api.clock.monotonic_s() - begun_s) * 1000)
-    read = QueryRead(operation, page.soql, rows.entity.name, rows.rows, page.total, elapsed_ms)
-    await monitor.publish_query(call.reader, read)
-
-
-async def _explain(api: Api, call: ApiCall, soql: str, resource: str) -> HttpResponse:
-    plans = await api.pages.explain(
-        call.principal, _soql(soql), version=call.version, include_deleted=resource == "queryAll"
-    )
-    return render_answer(api, call, 200, render_plans(plans, soql))
-
-
 async def next_page(api: Api, call: ApiCall) -> HttpResponse:
-    """A later page of an earlier query, or of children that did not fit into their page."""
+    """Return a later page of a query, or of children that did not fit into their page."""
     (locator,) = call.arguments
     begun_s = api.clock.monotonic_s()
     page = await api.pages.read_next(call.principal, locator, parse_batch_size(call.request))
-    await _note_read(api, call, page, "QueryMore", begun_s)
+    await api.pages.note_read(call.reader, page, "QueryMore", begun_s)
     return answer_page(api, call, page, "query")
 
 
 def answer_page(api: Api, call: ApiCall, page: AnswerPage, resource: str) -> HttpResponse:
-    """One page of a query as an answer."""
+    """Render one page of a query, with the log position that it was read at."""
     body = render_page(page, call.version, resource)
     return render_answer(api, call, 200, body, (POSITION_HEADER, str(page.rows.position)))
 
 
 async def search(api: Api, call: ApiCall) -> HttpResponse:
-    """Records that match a SOSL search, of all its objects in one list."""
+    """Return the records that match a SOSL search, of all its objects in one list."""
     return await _search(api, call, call.request.query.get("q", ""))
 
 
 async def search_by_parameters(api: Api, call: ApiCall) -> HttpResponse:
-    """Records that match a word, looked for as query parameters say."""
-    require_version(call, _FIRST_PARAMETERIZED)
+    """Search by query parameters."""
     return await _search(api, call, parse_search_query(call.request))
 
 
 async def search_by_body(api: Api, call: ApiCall) -> HttpResponse:
-    """Records that match a word, looked for as a request body says."""
-    require_version(call, _FIRST_PARAMETERIZED)
+    """Search by the parameters of a request body."""
     return await _search(api, call, parse_search_body(parse_body(call.request)))
 
 
@@ -109,7 +91,7 @@ async def _search(api: Api, call: ApiCall, sosl: str) -> HttpResponse:
     return render_answer(api, call, 200, body)
 
 
-def _soql(text: str) -> str:
+def _require_soql(text: str) -> str:
     if not text.strip():
         raise SoqlSyntaxError("A query string has to be specified", row=1, column=1, query="")
     return text
@@ -117,13 +99,14 @@ def _soql(text: str) -> str:
 
 ROUTES: tuple[Route[Api], ...] = (
     Route(("query",), {"GET": query}, xml_root="QueryResult"),
-    Route(("queryAll",), {"GET": query_all}, xml_root="QueryResult"),
+    Route(("queryAll",), {"GET": query_all}, since=29, xml_root="QueryResult"),
     Route(("query", "*"), {"GET": next_page}, xml_root="QueryResult"),
-    Route(("queryAll", "*"), {"GET": next_page}, xml_root="QueryResult"),
+    Route(("queryAll", "*"), {"GET": next_page}, since=29, xml_root="QueryResult"),
     Route(("search",), {"GET": search}, xml_root="SearchResult"),
     Route(
         ("parameterizedSearch",),
         {"GET": search_by_parameters, "POST": search_by_body},
+        since=36,
         xml_root="SearchResult",
     ),
 )

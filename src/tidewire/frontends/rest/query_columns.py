@@ -1,7 +1,7 @@
-"""What the columns of a query are, for clients that ask with `columns=true` instead of running it.
+"""The columns of a query, for clients that ask with `columns=true` instead of running it.
 
-Parents and children are columns with the columns of their records inside; those of children, and everything that
-a function computes, are called aggregate.
+Parents and children are columns with the columns of their records inside. Children, and everything that a function
+computes, are marked as aggregate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TEXTS = frozenset({"Id", "String"})
 
 
 def render_columns(query: BoundQuery) -> dict[str, object]:
-    """The columns of a query's rows, in order. A bare count has none."""
+    """Render the columns of a query's rows, in order. A bare count has none."""
     aggregate = query.aggregate
     columns = _columns(query.select) if aggregate is None else _group_columns(aggregate)
     return {

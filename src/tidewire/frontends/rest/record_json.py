@@ -1,4 +1,4 @@
-"""Records and query results as JSON: attributes first, then the fields in the order asked for. Pure."""
+"""Records and query results as JSON: attributes first, then the fields in the order of the query. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def render_record(
     version: int,
     resource: str = "query",
 ) -> dict[str, object]:
-    """One record, with its parents and children inside. Every column is present, null or not.
+    """Render one record, with its parents and children inside. Every column is present, even if null.
 
-    `resource` is where further children are to be fetched.
+    `resource` is where clients fetch further children.
     """
     attributes = {"type": entity.name}
     if record_id := row.get("Id"):
@@ -69,13 +69,13 @@ def _render_group(columns: Iterable[Field], row: Record) -> dict[str, object]:
     record: dict[str, object] = {"attributes": {"type": "AggregateResult"}}
     for column in columns:
         value = _value(row[column.name])
-        # A subtotal has null in place of what it adds up, be it a checkbox.
+        # Null marks the columns that a subtotal adds up, even a checkbox, which is never null otherwise.
         record[column.name] = None if value is None else render_value(column, value, _DATETIME_SUFFIX)
     return record
 
 
 def render_single(rows: Rows, version: int) -> dict[str, object]:
-    """The answer to reading one record; its id is there even if other fields were asked for."""
+    """Render one record; its id is included even if only other fields were selected."""
     row = rows.rows[0]
     record = render_record(rows.entity, rows.columns, row, version)
     if "Id" not in record and "Id" in row:
@@ -91,7 +91,7 @@ def _render_head(total: int, locator: str, version: int, resource: str) -> dict[
 
 
 def render_page(page: AnswerPage, version: int, resource: str) -> dict[str, object]:
-    """One page of a query's answer; the next ones are under the same resource."""
+    """Render one page of a query; the next page is under the same resource."""
     answer = _render_head(page.total, page.locator, version, resource)
     rows = page.rows
     if rows.is_aggregate:
@@ -103,7 +103,7 @@ def render_page(page: AnswerPage, version: int, resource: str) -> dict[str, obje
 
 
 def render_plans(plans: Iterable[Plan], soql: str) -> dict[str, object]:
-    """How a query could be answered, the cheapest way first."""
+    """Render query plans, the cheapest first."""
     return {
         "plans": [
             {
@@ -129,16 +129,16 @@ def render_plans(plans: Iterable[Plan], soql: str) -> dict[str, object]:
 
 
 def render_created(record_id: str) -> dict[str, object]:
-    """The answer to a create."""
+    """Render the answer to a create."""
     return {"id": record_id, "success": True, "errors": []}
 
 
 def render_upserted(record_id: str, *, is_new: bool) -> dict[str, object]:
-    """The answer to an upsert."""
+    """Render the answer to an upsert."""
     return render_created(record_id) | {"created": is_new}
 
 
 def render_published(event_id: str, event_uuid: str) -> dict[str, object]:
-    """The answer to publishing an event: a success that carries the event's uuid where errors would stand."""
+    """Render the answer to a publish: a success whose `errors` carry the event's uuid."""
     entry = {"statusCode": "OPERATION_ENQUEUED", "message": event_uuid, "fields": list[str]()}
     return {"id": event_id, "success": True, "errors": [entry]}

@@ -1,7 +1,7 @@
 """Paths that follow a relationship: `sobjects/Contact/{id}/Account`, `sobjects/Account/{id}/Contacts`.
 
-A lookup leads to the record that it names, a child relationship to the records that point here. What the
-caller may not see is no relationship.
+A lookup leads to its record, a child relationship to the records that look this one up. Relationships that the caller
+may not see do not exist.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidewire.soql.scope import children_name_of, relationship_of
 
 @dataclass(frozen=True, slots=True)
 class ParentRecord:
-    """The record that a lookup names."""
+    """The record that a lookup leads to."""
 
     entity: str
     record_id: str
@@ -25,19 +25,19 @@ class ParentRecord:
 
 @dataclass(frozen=True, slots=True)
 class ChildRecords:
-    """The records of `entity` whose `lookup` names `parent_id`."""
+    """The records of `entity` whose `lookup` holds `parent_id`."""
 
     entity: ObjectType
     lookup: Field
     parent_id: str
 
 
-async def find(
+async def follow(
     gate: Gate, principal: Principal, entity: str, record_id: str, relationship: str
 ) -> ParentRecord | ChildRecords:
-    """What a relationship of this record leads to.
+    """Follow a relationship of a record.
 
-    Raises ResourceUnknown if it is none or leads nowhere, and for the record what reading it raises.
+    Raises ResourceUnknown if it does not exist or the lookup is empty, and what reading the record raises.
     """
     obj, readable, _ = await gate.visible_fields(principal, entity)
     wanted = relationship.lower()
@@ -63,13 +63,13 @@ async def find(
 async def child_query(
     gate: Gate, principal: Principal, children: ChildRecords, fields: list[str] | None
 ) -> str:
-    """The query for the children with these fields, or all that the caller may see. Raises FieldUnknown."""
+    """Return the query for children with these fields, or all that the caller may see. Raises FieldUnknown."""
     entity, readable, _ = await gate.visible_fields(principal, children.entity.name)
     if fields is None:
         names = [f.name for f in entity.fields if f.name in readable]
     else:
         names = [_field_name(entity, readable, name) for name in fields]
-    # Names are the catalog's, and the id was read from the database.
+    # Names come from the catalog and the id from the database.
     return (
         f"SELECT {', '.join(dict.fromkeys(names))} FROM {entity.name} "  # noqa: S608
         f"WHERE {children.lookup.name} = '{children.parent_id}'"

@@ -1,4 +1,4 @@
-"""Single records: by id, by external id, and along their relationships."""
+"""Single records: by id, by external id, and along relationships."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidewire.errors import (
     ResourceUnknown,
 )
 from tidewire.events import Value
-from tidewire.frontends.rest import relationship_paths as related
+from tidewire.frontends.rest import relationship_paths
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, render_empty
 from tidewire.frontends.rest.conditional_requests import (
     check_conditions,
@@ -23,13 +23,13 @@ from tidewire.frontends.rest.conditional_requests import (
 )
 from tidewire.frontends.rest.describe import describe_briefly
 from tidewire.frontends.rest.queries import answer_page
-from tidewire.frontends.rest.recent import wants_noting
 from tidewire.frontends.rest.record_json import (
     render_created,
     render_published,
     render_single,
     render_upserted,
 )
+from tidewire.frontends.rest.record_lists import updates_recent
 from tidewire.frontends.rest.wire import (
     POSITION_HEADER,
     method_not_allowed,
@@ -47,13 +47,13 @@ from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value
 from tidewire.transport.http import HttpResponse
 
-_FIRST_UPSERT_BODY = 46  # older versions answer an update by external id with nothing
-_MAX_CHOICES = 2_000
+_FIRST_UPSERT_BODY = 46  # older versions answer an update by external id with an empty body
+_MAX_MATCHES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """An external id in a path: the object, the field, and the value as it may have been meant."""
+    """An external id in a path: the object, the field, and the values that it may stand for."""
 
     entity: ObjectType
     field: Field
@@ -61,7 +61,7 @@ class _Key:
 
 
 async def create(api: Api, call: ApiCall) -> HttpResponse:
-    """Make a record, or publish an event."""
+    """Create a record, or publish an event."""
     name = call.arguments[0]
     values = _record_values(call)
     if event := api.gate.catalog.try_any_event(name):
@@ -75,27 +75,22 @@ async def create(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def read_record(api: Api, call: ApiCall) -> HttpResponse:
-    """One record, whole or only the fields named in `?fields=`."""
+    """Return one record, with all fields or those in `?fields=`."""
     name, id_text = call.arguments
-    record_id = try_normalise_id(id_text)
-    if record_id is None:
-        raise _no_such_key(id_text)
     with object_in_path():
-        return await _read(api, call, name, record_id)
+        return await _read(api, call, name, _parse_id(id_text))
 
 
 async def update_record(api: Api, call: ApiCall) -> HttpResponse:
-    """Set fields of a record."""
+    """Update a record."""
     name, id_text = call.arguments
-    if id_text.lower() == "id":  # an upsert by an id that is empty
+    if id_text.lower() == "id":  # an upsert by an empty id
         values = _record_values(call)
         with object_in_path():
             entity = api.gate.catalog.object(name)
             made_id = await api.gate.create(call.context, entity.name, values)
         return _render_upserted(api, call, entity, made_id, is_new=True)
-    record_id = try_normalise_id(id_text)
-    if record_id is None:
-        raise _no_such_key(id_text)
+    record_id = _parse_id(id_text)
     values = _record_values(call)
     with object_in_path():
         await _write(api, call, name, record_id, values)
@@ -103,7 +98,7 @@ async def update_record(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def create_by_empty_id(api: Api, call: ApiCall) -> HttpResponse:
-    """Make a record by `sobjects/X/Id`, which is an upsert without an id."""
+    """Create a record by `sobjects/X/Id`, an upsert with an empty id."""
     if call.arguments[1].lower() != "id":
         raise method_not_allowed("POST", ("GET", "PATCH", "DELETE"))
     return await create(api, call)
@@ -112,27 +107,24 @@ async def create_by_empty_id(api: Api, call: ApiCall) -> HttpResponse:
 async def delete_record(api: Api, call: ApiCall) -> HttpResponse:
     """Move a record to the recycle bin."""
     name, id_text = call.arguments
-    record_id = try_normalise_id(id_text)
-    if record_id is None:
-        raise _no_such_key(id_text)
     with object_in_path():
-        await _write(api, call, name, record_id, None)
+        await _write(api, call, name, _parse_id(id_text), None)
     return render_empty(api)
 
 
-async def read_further(api: Api, call: ApiCall) -> HttpResponse:
-    """The record with an external id, or what a relationship of a record leads to."""
+async def read_by_key_or_path(api: Api, call: ApiCall) -> HttpResponse:
+    """Return the record with an external id, or the records that a relationship leads to."""
     key = await _try_key(api, call, "retrieve")
     if key is None:
         return await _read_related(api, call)
     found = await _find(api, call, key)
     if len(found) > 1:
-        return _render_choices(api, call, key.entity, found)
+        return _render_matches(api, call, key.entity, found)
     return await _read(api, call, key.entity.name, _only(found))
 
 
-async def update_further(api: Api, call: ApiCall) -> HttpResponse:
-    """Upsert the record with an external id, or update the record that a lookup names."""
+async def update_by_key_or_path(api: Api, call: ApiCall) -> HttpResponse:
+    """Upsert by external id, or update the record that a lookup leads to."""
     key = await _try_key(api, call, "upsert")
     if key is None:
         parent = await _find_parent(api, call)
@@ -142,7 +134,7 @@ async def update_further(api: Api, call: ApiCall) -> HttpResponse:
     is_update_only = call.request.query.get("updateOnly", "").lower() == "true"
     found = [] if key.field.type is FieldType.ID else await _find(api, call, key)
     if len(found) > 1:
-        return _render_choices(api, call, key.entity, found)
+        return _render_matches(api, call, key.entity, found)
     if is_conditional(call.request) or is_update_only:
         if found or key.field.type is FieldType.ID:
             record_id = found[0] if found else key.values[0]
@@ -153,8 +145,8 @@ async def update_further(api: Api, call: ApiCall) -> HttpResponse:
     return await _upsert(api, call, key, values, found)
 
 
-async def delete_further(api: Api, call: ApiCall) -> HttpResponse:
-    """Delete the record with an external id, or the one that a lookup names."""
+async def delete_by_key_or_path(api: Api, call: ApiCall) -> HttpResponse:
+    """Delete the record with an external id, or the one that a lookup leads to."""
     key = await _try_key(api, call, "delete")
     if key is None:
         parent = await _find_parent(api, call)
@@ -162,7 +154,7 @@ async def delete_further(api: Api, call: ApiCall) -> HttpResponse:
         return render_empty(api)
     found = await _find(api, call, key)
     if len(found) > 1:
-        return _render_choices(api, call, key.entity, found)
+        return _render_matches(api, call, key.entity, found)
     await _write(api, call, key.entity.name, _only(found), None)
     return render_empty(api)
 
@@ -170,7 +162,7 @@ async def delete_further(api: Api, call: ApiCall) -> HttpResponse:
 async def _upsert(
     api: Api, call: ApiCall, key: _Key, values: dict[str, object], found: list[str]
 ) -> HttpResponse:
-    # The value that some record holds, be it the one with blanks for pluses; a new record gets the literal.
+    # Use the value that a record has, even if that is the one with blanks for pluses; a new record gets the literal.
     value = key.values[0]
     if found and len(key.values) > 1 and not await _find(api, call, _Key(key.entity, key.field, (value,))):
         value = key.values[1]
@@ -179,11 +171,11 @@ async def _upsert(
             call.context, key.entity.name, key.field.name, value, values
         )
     except ExternalIdAmbiguous as error:
-        # Somebody may have made another one since; without any that the caller sees, only the error is left.
-        choices = await _find(api, call, key)
-        if "record_ids" not in error.details or len(choices) < 2:
+        # A second match may have been created since. If the caller cannot see both, report the error instead.
+        matches = await _find(api, call, key)
+        if "record_ids" not in error.details or len(matches) < 2:
             raise
-        return _render_choices(api, call, key.entity, choices)
+        return _render_matches(api, call, key.entity, matches)
     return _render_upserted(api, call, key.entity, record_id, is_new=is_new)
 
 
@@ -204,7 +196,7 @@ def _render_upserted(
 
 
 async def _try_key(api: Api, call: ApiCall, operation: str) -> _Key | None:
-    """The external id that the path names, or None if the path goes along relationships."""
+    """Return the external id that a path names, or None if it follows relationships."""
     name, field_name, value = call.arguments
     with object_in_path():
         entity, readable, _ = await api.gate.visible_fields(call.principal, name, operation)
@@ -212,35 +204,42 @@ async def _try_key(api: Api, call: ApiCall, operation: str) -> _Key | None:
     if field is None or field.name not in readable:
         if try_normalise_id(field_name) is not None:
             return None
-        raise _no_such_key(field_name)
+        raise _key_unknown(field_name)
     if field.name not in entity.keys or not field.column:
-        raise _no_such_key(field_name)
+        raise _key_unknown(field_name)
     raw = call.request.raw_path.rstrip("/").rpartition("/")[2]
-    # Some clients write a blank as a plus, others send a plus as it is: the literal value is tried first.
-    meant = unquote(raw.replace("+", "%20"))
-    return _Key(entity, field, (value,) if meant == value or "+" not in raw else (value, meant))
+    # Some clients encode a blank as a plus, others send a plus unencoded: the literal value is tried first.
+    decoded = unquote(raw.replace("+", "%20"))
+    return _Key(entity, field, (value,) if decoded == value or "+" not in raw else (value, decoded))
 
 
-def _no_such_key(name: str) -> ResourceUnknown:
+def _parse_id(text: str) -> str:
+    record_id = try_normalise_id(text)
+    if record_id is None:
+        raise _key_unknown(text)
+    return record_id
+
+
+def _key_unknown(name: str) -> ResourceUnknown:
     return ResourceUnknown(
         f"Provided external ID field does not exist or is not accessible: {name[:80]}", external_id=name[:80]
     )
 
 
 async def _find(api: Api, call: ApiCall, key: _Key) -> list[str]:
-    """The ids of the records with this external id that the caller sees."""
+    """Return the ids of the records with this external id that the caller may see."""
     for text in key.values:
         try:
             value = parse_value(key.field, text)
         except PlatformError:
-            continue  # a value that the field cannot hold is no record's
+            continue  # no record has a value that the field cannot hold
         if value is None:
             continue
-        # Names are the catalog's; the value is of the field's type, and quoted where it is text.
+        # Names come from the catalog; the value has the field's type, and text is quoted.
         rows = await api.gate.query(
             call.principal,
             f"SELECT Id FROM {key.entity.name} WHERE {key.field.name} = {_literal(value)}"  # noqa: S608
-            f" LIMIT {_MAX_CHOICES}",
+            f" LIMIT {_MAX_MATCHES}",
         )
         if rows.rows:
             return [str(row["Id"]) for row in rows.rows]
@@ -260,7 +259,7 @@ def _only(found: list[str]) -> str:
     return found[0]
 
 
-def _render_choices(api: Api, call: ApiCall, entity: ObjectType, found: list[str]) -> HttpResponse:
+def _render_matches(api: Api, call: ApiCall, entity: ObjectType, found: list[str]) -> HttpResponse:
     urls = [data_url(call.version, "sobjects", entity.name, record_id) for record_id in found]
     return render_answer(api, call, 300, urls)
 
@@ -274,7 +273,7 @@ async def _read(
         n: v for n, v in rows.rows[0].items() if isinstance(v, (str, int, float)) or v is None
     }
     validators = record_validators(rows.entity, row, readable)
-    if wants_noting(call.request):
+    if updates_recent(call.request):
         api.gate.recent_items.add_view(call.principal, rows.entity.name, record_id)
     unchanged = try_answer_unchanged(call.request, validators)
     if unchanged is not None:
@@ -286,7 +285,7 @@ async def _read(
 async def _write(
     api: Api, call: ApiCall, name: str, record_id: str, values: dict[str, object] | None
 ) -> None:
-    """Update a record, or delete it without values, if it is in the state that the request asks for."""
+    """Update a record, or delete it if `values` is None, provided that the request's conditions hold."""
     operation = "delete" if values is None else "update"
     refuse_event(api.gate.catalog, await api.gate.grants(call.principal), name, operation)
     entity, readable, _ = await api.gate.visible_fields(call.principal, name)
@@ -311,22 +310,25 @@ async def _read_related(api: Api, call: ApiCall) -> HttpResponse:
     except ResourceUnknown:
         if len(path) < 2:
             raise
-        # The last step may name a field of what the others lead to.
+        # The last step may be a field of the record that the others lead to.
         found = await _follow(api, call, name, id_text, path[:-1])
-        fields = [await _field_behind(api, call, found, path[-1])]
-    if isinstance(found, related.ParentRecord):
+        fields = [await _field_at_end(api, call, found, path[-1])]
+    if isinstance(found, relationship_paths.ParentRecord):
         with object_in_path():
             return await _read(api, call, found.entity, found.record_id, fields)
-    soql = await related.child_query(api.gate, call.principal, found, fields)
+    soql = await relationship_paths.child_query(api.gate, call.principal, found, fields)
     size = parse_batch_size(call.request)
     page = await api.pages.open(call.principal, soql, size, version=call.version)
     return answer_page(api, call, page, "query")
 
 
-async def _field_behind(
-    api: Api, call: ApiCall, found: related.ParentRecord | related.ChildRecords, name: str
+async def _field_at_end(
+    api: Api,
+    call: ApiCall,
+    found: relationship_paths.ParentRecord | relationship_paths.ChildRecords,
+    name: str,
 ) -> str:
-    entity = found.entity if isinstance(found, related.ParentRecord) else found.entity.name
+    entity = found.entity if isinstance(found, relationship_paths.ParentRecord) else found.entity.name
     with object_in_path():
         obj, readable, _ = await api.gate.visible_fields(call.principal, entity)
     field = obj.try_field(name)
@@ -335,33 +337,32 @@ async def _field_behind(
     return field.name
 
 
-async def _find_parent(api: Api, call: ApiCall) -> related.ParentRecord:
+async def _find_parent(api: Api, call: ApiCall) -> relationship_paths.ParentRecord:
     name, id_text, *path = call.arguments
     found = await _follow(api, call, name, id_text, path)
-    if not isinstance(found, related.ParentRecord):
+    if not isinstance(found, relationship_paths.ParentRecord):
         raise ResourceUnknown("The requested resource does not exist")
     return found
 
 
 async def _follow(
     api: Api, call: ApiCall, name: str, id_text: str, path: list[str]
-) -> related.ParentRecord | related.ChildRecords:
-    """What a chain of relationships leads to; only the last one may lead to children."""
-    record_id = try_normalise_id(id_text)
-    if record_id is None:
-        raise _no_such_key(id_text)
-    at = related.ParentRecord(name, record_id)
+) -> relationship_paths.ParentRecord | relationship_paths.ChildRecords:
+    """Follow a chain of relationships; only the last one may lead to children."""
+    at = relationship_paths.ParentRecord(name, _parse_id(id_text))
     with object_in_path():
         for relationship in path[:-1]:
-            found = await related.find(api.gate, call.principal, at.entity, at.record_id, relationship)
-            if not isinstance(found, related.ParentRecord):
+            found = await relationship_paths.follow(
+                api.gate, call.principal, at.entity, at.record_id, relationship
+            )
+            if not isinstance(found, relationship_paths.ParentRecord):
                 raise ResourceUnknown("The requested resource does not exist")
             at = found
-        return await related.find(api.gate, call.principal, at.entity, at.record_id, path[-1])
+        return await relationship_paths.follow(api.gate, call.principal, at.entity, at.record_id, path[-1])
 
 
-async def read_chain(api: Api, call: ApiCall) -> HttpResponse:
-    """What several relationships in a row lead to."""
+async def read_along_path(api: Api, call: ApiCall) -> HttpResponse:
+    """Return what a chain of relationships leads to."""
     return await _read_related(api, call)
 
 
@@ -381,7 +382,7 @@ def _without_key(values: dict[str, object], key: _Key) -> dict[str, object]:
 
 
 def _chosen_fields(call: ApiCall) -> list[str] | None:
-    """The names in `?fields=`, or None if there are none."""
+    """Return the names in `?fields=`, or None without any."""
     names = [name.strip() for name in call.request.query.get("fields", "").split(",")]
     return [name for name in names if name] or None
 
@@ -398,8 +399,8 @@ ROUTES: tuple[Route[Api], ...] = (
     ),
     Route(
         ("sobjects", "*", "*", "*"),
-        {"GET": read_further, "PATCH": update_further, "DELETE": delete_further},
+        {"GET": read_by_key_or_path, "PATCH": update_by_key_or_path, "DELETE": delete_by_key_or_path},
     ),
-    Route(("sobjects", "*", "*", "*", "*"), {"GET": read_chain}, xml_root="QueryResult"),
-    Route(("sobjects", "*", "*", "*", "*", "*"), {"GET": read_chain}, xml_root="QueryResult"),
+    Route(("sobjects", "*", "*", "*", "*"), {"GET": read_along_path}, xml_root="QueryResult"),
+    Route(("sobjects", "*", "*", "*", "*", "*"), {"GET": read_along_path}, xml_root="QueryResult"),
 )

@@ -1,7 +1,7 @@
-"""The REST API's own forms: versions, paths, headers and JSON bodies. Pure.
+"""REST on the wire: versions, paths, headers and JSON bodies. Pure.
 
-A path is cut into segments before it is percent-decoded, so an encoded slash stays inside its segment. One
-trailing slash is tolerated because clients write `query/?q=`; an empty segment anywhere else names nothing.
+A path is split into segments before it is percent-decoded, so an encoded slash stays inside its segment. One trailing
+slash is accepted because clients write `query/?q=`; an empty segment anywhere else is an unknown path.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def require_method(request: HttpRequest, *allowed: str) -> None:
 
 
 def method_not_allowed(method: str, allowed: Iterable[str]) -> MethodNotAllowed:
-    """The error for a method that a resource does not have."""
+    """Return the error for a method that a resource does not have."""
     names = tuple(allowed)
     return MethodNotAllowed(
         f"HTTP Method '{method[:16]}' not allowed. Allowed are {', '.join(names)}", allowed=names
@@ -69,7 +69,7 @@ def method_not_allowed(method: str, allowed: Iterable[str]) -> MethodNotAllowed:
 
 @lru_cache(maxsize=64)
 def parse_version(text: str) -> int:
-    """The number in `v59.0`; raises VersionUnsupported for any other form or an unsupported number."""
+    """Parse the number in `v59.0`. Raises VersionUnsupported for another form or an unsupported number."""
     found = _VERSION.fullmatch(text)
     if found is None or not MIN_VERSION <= int(found[1]) <= MAX_VERSION:
         raise VersionUnsupported(f"API version {text[:16]} is not supported", version=text[:16])
@@ -77,7 +77,7 @@ def parse_version(text: str) -> int:
 
 
 def render_versions() -> list[dict[str, str]]:
-    """What `GET /services/data` lists: every version with its release name, oldest first."""
+    """Render the list of versions, each with its release name, oldest first."""
     listed = []
     for version in range(MIN_VERSION, MAX_VERSION + 1):
         years, season = divmod(version - MIN_VERSION, 3)
@@ -92,7 +92,7 @@ def render_versions() -> list[dict[str, str]]:
 
 
 def parse_segments(raw_path: str) -> tuple[str, ...] | None:
-    """The decoded segments of a path, or None if one inside it is empty or could not be any name."""
+    """Return the decoded segments of a path, or None if one is empty or not a possible name."""
     segments = raw_path.split("/")[1:]
     if segments and not segments[-1]:
         segments.pop()
@@ -104,14 +104,14 @@ def parse_segments(raw_path: str) -> tuple[str, ...] | None:
 
 @cached_by_head
 def parse_address(request: HttpRequest) -> tuple[tuple[str, ...], str]:
-    """The segments of a request's path as `parse_suffix` has them, none if it could not name anything."""
+    """Return a path's segments and media type as `parse_suffix` does; no segments for an impossible path."""
     return parse_suffix(parse_segments(request.raw_path) or ())
 
 
 def parse_suffix(segments: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """A data API path without `.json` or `.xml` at its end, and the media type that this asks for, or empty.
+    """Split `.json` or `.xml` off a data API path; returns the path and the media type, empty without a suffix.
 
-    An external id's value is taken as it is.
+    The value of an external id keeps its suffix.
     """
     if len(segments) < 2 or segments[0] != "services" or not segments[1].startswith("data"):
         return segments, ""
@@ -123,7 +123,7 @@ def parse_suffix(segments: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
 
 
 def _try_decode(segment: str) -> str | None:
-    """One segment without its percent signs; None for what is not UTF-8, or holds a NUL, or climbs."""
+    """Percent-decode a segment; None if it is not UTF-8, holds a NUL, or is `.` or `..`."""
     try:
         text = unquote_to_bytes(segment).decode("utf-8")
     except UnicodeDecodeError:
@@ -133,7 +133,7 @@ def _try_decode(segment: str) -> str | None:
 
 @cached_by_head
 def parse_token(request: HttpRequest) -> str:
-    """The session token of the Authorization header; raises AuthHeaderInvalid when there is none."""
+    """Return the session token of the Authorization header. Raises AuthHeaderInvalid."""
     found = _CREDENTIALS.fullmatch(request.headers.get("authorization", ""))
     if found is None:
         raise AuthHeaderInvalid("INVALID_HEADER_TYPE")
@@ -141,21 +141,26 @@ def parse_token(request: HttpRequest) -> str:
 
 
 def parse_options(header: str) -> dict[str, str]:
-    """The options of a header by their names in lower case."""
+    """Parse the options of a header, such as `client=x; batchSize=200`, by lower-case name."""
     return {name.lower(): value.strip() for name, value in _OPTION.findall(header)}
 
 
 @cached_by_head
 def parse_batch_size(request: HttpRequest) -> int:
-    """The rows per page that Sforce-Query-Options asks for, brought into the range; it is only a hint."""
-    text = parse_options(request.headers.get("sforce-query-options", "")).get("batchsize", "")
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        return DEFAULT_BATCH_SIZE
-    return max(MIN_BATCH_SIZE, min(DEFAULT_BATCH_SIZE, int(text)))
+    """Return the rows per page that Sforce-Query-Options asks for, clamped to the range; it is only a hint."""
+    size = try_parse_number(
+        parse_options(request.headers.get("sforce-query-options", "")).get("batchsize", "")
+    )
+    return DEFAULT_BATCH_SIZE if size is None else max(MIN_BATCH_SIZE, min(DEFAULT_BATCH_SIZE, size))
+
+
+def try_parse_number(text: str, max_digits: int = 9) -> int | None:
+    """Parse a whole number in ASCII digits; None for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= max_digits else None
 
 
 def render_origin(request: HttpRequest, version: int) -> str:
-    """What a change event says of this call: the API and version, and the client's name if it gave one."""
+    """Return the origin that change events name: the API, its version, and the client's name if sent."""
     origin = f"com/salesforce/api/rest/{version}.0"
     client = client_name(request)
     return f"{origin};client={client}" if client else origin
@@ -163,21 +168,21 @@ def render_origin(request: HttpRequest, version: int) -> str:
 
 @cached_by_head
 def client_name(request: HttpRequest) -> str:
-    """What a program calls itself in Sforce-Call-Options, or empty."""
+    """Return the client's name in Sforce-Call-Options, or empty."""
     client = parse_options(request.headers.get("sforce-call-options", "")).get("client", "")
     return client if _CLIENT_NAME.fullmatch(client) else ""
 
 
 @cached_by_head
 def parse_default_namespace(request: HttpRequest) -> str:
-    """The namespace that Sforce-Call-Options leaves out of names, or empty."""
+    """Return the default namespace of Sforce-Call-Options, or empty."""
     return parse_options(request.headers.get("sforce-call-options", "")).get("defaultnamespace", "")
 
 
 def decode_body(request: HttpRequest) -> bytes:
-    """The request's body in UTF-8 without a byte order mark.
+    """Return the request's body in UTF-8 without a byte order mark.
 
-    Raises BodyTooLarge, MediaTypeUnsupported for a charset that we do not know, BodyMalformed for none.
+    Raises BodyTooLarge, MediaTypeUnsupported for an unknown charset, BodyMalformed for an empty body.
     """
     if len(request.body) > MAX_BODY_BYTES:
         raise BodyTooLarge(
@@ -203,7 +208,7 @@ def _charset(request: HttpRequest) -> str:
 
 
 def parse_json_object(request: HttpRequest) -> dict[str, object]:
-    """The request's JSON object. Raises MediaTypeUnsupported, BodyTooLarge or BodyMalformed."""
+    """Parse the request's JSON object. Raises MediaTypeUnsupported, BodyTooLarge or BodyMalformed."""
     if request.media_type not in ("", "application/json"):
         raise MediaTypeUnsupported(
             f"Content type {request.media_type[:80]} is not supported: send application/json"
@@ -238,7 +243,7 @@ def _check_depth(value: dict[str, object]) -> None:
 
 
 def parse_form(request: HttpRequest) -> dict[str, str] | None:
-    """The fields of a form body, or None if the body is not a form."""
+    """Return the fields of a form body, or None if the body is not a form."""
     if request.media_type != "application/x-www-form-urlencoded" or len(request.body) > MAX_BODY_BYTES:
         return None
     try:
@@ -258,23 +263,23 @@ def wants_pretty(request: HttpRequest) -> bool:
 def render_json(
     request: HttpRequest, status: int, value: object, headers: tuple[tuple[str, str], ...] = ()
 ) -> HttpResponse:
-    """A JSON answer, compact unless the caller asked for more."""
+    """Render a JSON answer, indented if the caller asked for it."""
     option = orjson.OPT_INDENT_2 if wants_pretty(request) else 0
     return HttpResponse(status, orjson.dumps(value, option=option), headers=headers)
 
 
 def render_text(status: int, text: str) -> HttpResponse:
-    """A plain-text answer, as the identity service gives for bad tokens."""
+    """Render a plain-text answer, as the identity service gives for bad tokens."""
     return HttpResponse(status, text.encode(), "text/plain;charset=UTF-8", (NO_STORE,))
 
 
 def render_http_date(epoch_ms: int) -> str:
-    """An instant in the form of HTTP headers."""
+    """Render a time as HTTP headers have it."""
     return formatdate(epoch_ms / 1000, usegmt=True)
 
 
 def without_attributes(values: Mapping[str, object]) -> dict[str, object]:
-    """A record body without the `attributes` entry that clients may send back as they got it."""
+    """Return a record body without `attributes`, which clients may send back as they received it."""
     plain = dict(values)
     plain.pop("attributes", None)
     return plain

@@ -1,8 +1,8 @@
-"""What a REST caller is told about each error: one table over every leaf of the error tree.
+"""REST answers to errors: one table over every leaf of the error tree.
 
-The answer is an array of `{message, errorCode}`, with `fields` only where the real service has it: on errors
-of saving a record, not on errors of parsing or finding. A fixed text replaces the message where clients know
-the words, or where the message could tell a caller about our disks.
+The answer is an array of `{message, errorCode}`, with `fields` only where the original platform has it: on errors of
+saving a record, not on errors of parsing or finding. A fixed text replaces the message where clients compare it, or
+where the message could reveal details of our disks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RestError:
 
 _NOT_THERE = "The requested resource does not exist"
 _UNEXPECTED = "An unexpected error occurred. The server's log has the details."
-_UNAVAILABLE = "The server cannot take the request now. Try again."
+_UNAVAILABLE = "The server is temporarily unavailable. Retry in a few seconds."
 
 REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.SoqlSyntaxError: RestError(400, "MALFORMED_QUERY"),
@@ -97,7 +97,7 @@ REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.ChannelForbidden: RestError(403, "INSUFFICIENT_ACCESS"),
     errors.TopicUnknown: RestError(404, "NOT_FOUND", text=_NOT_THERE),
     errors.SchemaUnknown: RestError(404, "NOT_FOUND", text=_NOT_THERE),
-    # Values become bytes here, so all that can be wrong with those is that they are too many.
+    # Payloads are encoded by us here, so the only possible fault is their size.
     errors.PayloadInvalid: RestError(400, "LIMIT_EXCEEDED"),
     errors.ReplayIdInvalid: RestError(400, "INVALID_REPLAY_ID"),
     errors.ReplayIdExpired: RestError(400, "REPLAY_ID_EXPIRED"),
@@ -117,7 +117,7 @@ REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.OutcomeUnknown: RestError(
         500,
         "UNKNOWN_EXCEPTION",
-        text="The outcome of the change is unknown. Read the record before trying again.",
+        text="The outcome of the change is unknown. Read the record before you retry.",
     ),
     errors.StoreClosed: RestError(503, "SERVER_UNAVAILABLE", text=_UNAVAILABLE),
     errors.StoreLocked: RestError(503, "SERVER_UNAVAILABLE", text=_UNAVAILABLE),
@@ -128,7 +128,7 @@ REST_ERRORS: dict[type[PlatformError], RestError] = {
     errors.InternalError: RestError(500, "UNKNOWN_EXCEPTION", text=_UNEXPECTED),
 }
 
-# A missing record is an unknown path to a reader, but a bad reference to a writer.
+# A missing record is an unknown path for a read, but a bad reference for a write.
 _ON_WRITE: dict[type[PlatformError], RestError] = {
     errors.RecordNotFound: RestError(
         404, "INVALID_CROSS_REFERENCE_KEY", Fields.EMPTY, "invalid cross reference id"
@@ -145,7 +145,7 @@ _READING = frozenset({"GET", "HEAD"})
 
 
 def rest_error(error: PlatformError, method: str = "GET") -> RestError:
-    """The table's row for an error that a request of this method met."""
+    """Return the table's row for an error of a request with this method."""
     if method not in _READING and type(error) in _ON_WRITE:
         return _ON_WRITE[type(error)]
     if isinstance(error, errors.ResourceUnknown) and "external_id" in error.details:
@@ -160,14 +160,14 @@ def rest_error(error: PlatformError, method: str = "GET") -> RestError:
 
 
 def render_error_entry(error: PlatformError, method: str = "GET") -> dict[str, object]:
-    """One entry of the error array."""
+    """Render one entry of the error array."""
     row = rest_error(error, method)
-    code = error.details.get(
-        "status_code"
-    )  # of a refused component of metadata, or a limit with a code of its own
+    code = error.details.get("status_code")  # metadata components and some limits have their own code
     has_own = isinstance(error, errors.DefinitionInvalid | errors.LimitExceeded) and isinstance(code, str)
-    told = code if has_own else row.error_code
-    body: dict[str, object] = {"message": row.text or error.message, "errorCode": told}
+    body: dict[str, object] = {
+        "message": row.text or error.message,
+        "errorCode": code if has_own else row.error_code,
+    }
     named = error.details.get("fields")
     names = [str(name) for name in named] if isinstance(named, (list, tuple, set, frozenset)) else []
     if row.fields is Fields.EMPTY:
@@ -178,7 +178,7 @@ def render_error_entry(error: PlatformError, method: str = "GET") -> dict[str, o
 
 
 def render_error(request: HttpRequest, error: PlatformError) -> HttpResponse:
-    """The whole answer to a request that failed."""
+    """Render the answer to a request that failed."""
     row = rest_error(error, request.method)
     headers = [NO_STORE]
     if isinstance(error, errors.MethodNotAllowed):
@@ -195,7 +195,7 @@ def render_error(request: HttpRequest, error: PlatformError) -> HttpResponse:
 
 
 def _place_in_body(body: bytes, error: PlatformError) -> str:
-    """Where in a JSON body the value stands that an error is about, as clients are told; empty if that is unknown."""
+    """Return the line and column of the value at fault in a JSON body; empty if unknown."""
     named = error.details.get("fields")
     if not isinstance(named, (list, tuple)) or len(named) != 1:
         return ""
@@ -209,5 +209,5 @@ def _place_in_body(body: bytes, error: PlatformError) -> str:
 
 
 def render_protocol_error(request: HttpRequest, status: int, error_code: str, message: str) -> HttpResponse:
-    """An answer to a mistake that only this protocol can make, such as a stale query locator."""
+    """Render an error that only this protocol has, such as an invalid query parameter."""
     return render_json(request, status, [{"message": message, "errorCode": error_code}], (NO_STORE,))

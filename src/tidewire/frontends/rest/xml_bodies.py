@@ -1,12 +1,11 @@
-"""XML in place of JSON: answers for those who ask for them, and request bodies. Pure.
+"""XML instead of JSON, in answers and request bodies. Pure.
 
-An answer's JSON value becomes elements: a record's `attributes` are its element's attributes, the items of a
-list repeat the element of the list, null is `xsi:nil`, and an empty list is nothing. The outermost element is the
-record's type, or what the resource is called.
+An answer's JSON value becomes elements: a record's `attributes` are attributes of its element, the items of a list
+repeat the list's element, null is `xsi:nil`, and an empty list is omitted. The outermost element is the record's type,
+or the name of the resource.
 
-A request body is UTF-8 without a document type, and neither deep nor large. Elements of one name beside each
-other are a list; whatever else an element may mean, its text is text, which fields take in place of numbers
-and truth.
+A request body is UTF-8 without a document type, limited in depth and size. Sibling elements of one name are a list.
+All values are text, which fields convert to numbers and booleans.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from tidewire.transport.xml_trees import UNPRINTABLE, XSI_NS, is_nil, local_name
 CONTENT_TYPE = "application/xml;charset=UTF-8"
 _MEDIA_TYPES = frozenset({"application/xml", "text/xml"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-# What the items of a list are called where the list itself is the whole answer.
+# The element of an item, for answers that are a list.
 _ITEMS = {"Errors": "Error", "Versions": "Version"}
 
 
 @cached_by_head
 def wants_xml(request: HttpRequest) -> bool:
-    """Whether the caller prefers XML, by weight and then by order; who takes anything gets JSON."""
+    """Whether the Accept header prefers XML, by weight and then by order; `*/*` means JSON."""
     best_weight, is_xml = 0.0, False
     for offer in request.headers.get("accept", "").split(","):
         media, _, parameters = offer.partition(";")
@@ -51,7 +50,7 @@ def _weight(parameters: str) -> float:
 
 
 def as_xml(response: HttpResponse, root: str) -> HttpResponse:
-    """A JSON answer as XML; any other stays as it is."""
+    """Convert a JSON answer to XML; other answers stay unchanged."""
     if not response.body or not response.content_type.startswith("application/json"):
         return response
     body = render_xml(orjson.loads(response.body), root)
@@ -59,7 +58,7 @@ def as_xml(response: HttpResponse, root: str) -> HttpResponse:
 
 
 def render_xml(value: object, root: str) -> bytes:
-    """A JSON value as a document whose outermost element is `root`, or a record's type."""
+    """Render a JSON value as a document whose outermost element is `root`, or a record's type."""
     out = ['<?xml version="1.0" encoding="UTF-8"?>']
     space = f' xmlns:xsi="{XSI_NS}"'
     if isinstance(value, Mapping):
@@ -76,7 +75,7 @@ def render_xml(value: object, root: str) -> bytes:
 
 
 def _write(out: list[str], name: str, value: object, extra: str = "") -> None:
-    """Append one element, or one for each item of a list. Depth is that of our own answers."""
+    """Append one element, or one for each item of a list. Recursion is as deep as our own answers."""
     if not _NAME.fullmatch(name):
         extra, name = f" name={_quoted(name)}{extra}", "entry"
     if isinstance(value, list):
@@ -111,7 +110,7 @@ def _clean(text: str) -> str:
 
 
 def parse_body(request: HttpRequest) -> dict[str, object]:
-    """The request's object, from JSON or XML. Raises MediaTypeUnsupported, BodyTooLarge or BodyMalformed."""
+    """Parse a request body in JSON or XML. Raises MediaTypeUnsupported, BodyTooLarge or BodyMalformed."""
     if request.media_type not in _MEDIA_TYPES:
         return parse_json_object(request)
     value = _value(parse_tree(decode_body(request), max_depth=MAX_JSON_DEPTH))

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tidewire.frontends.rest.event_schema import is_format_valid, render_event_schema
+from tidewire.frontends.rest.describe import is_format_valid, render_event_schema
 from tidewire.schema.avro import change_event_schema, schema_id
 from tidewire.schema.standard import ACCOUNT
 

@@ -1,1 +1,1 @@
-"""The Bulk API: jobs under `/services/data/vN.0/jobs`, and the older one's under `/services/async`."""
+"""Bulk API 2.0 under `/services/data/vN.0/jobs` (`jobs.py`) and 1.0 under `/services/async` (`classic.py`)."""

@@ -1,4 +1,4 @@
-"""The resources under `/services/async/N.0/job`: the older Bulk API."""
+"""Bulk API 1.0, whose jobs the platform calls Classic: the resources under `/services/async/N.0/job`."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ from tidewire.frontends.rest.bulk.classic_wire import (
     render_batches,
     render_exception,
     render_info,
-    render_json_records,
+    render_json_record,
     render_outcomes,
     render_result_list,
     render_xml_record,
 )
 from tidewire.frontends.rest.bulk.csv_results import CSV_TYPE, iter_query_csv
 from tidewire.frontends.rest.bulk.wire import parse_word
-from tidewire.frontends.rest.calls import ApiCall, Route
+from tidewire.frontends.rest.calls import ApiCall, Route, RouteTable
 from tidewire.frontends.rest.wire import (
     NO_STORE,
-    method_not_allowed,
     parse_default_namespace,
     parse_token,
     render_origin,
@@ -55,7 +54,7 @@ _ZIPPED = ("zip/", "application/zip")
 
 
 def parse_session(request: HttpRequest) -> str:
-    """The session token, which this API has a header of its own for. Raises AuthHeaderInvalid."""
+    """Return the session token from X-SFDC-Session or Authorization. Raises AuthHeaderInvalid."""
     token = request.headers.get("x-sfdc-session", "").strip()
     if token:
         return token
@@ -66,7 +65,7 @@ def parse_session(request: HttpRequest) -> str:
 
 
 class ClassicApi:
-    """Answers requests of the older Bulk API. Holds no state."""
+    """Answers requests of Bulk API 1.0. Stateless."""
 
     def __init__(self, gate: Gate, logins: Logins, jobs: BulkJobs) -> None:
         self._gate = gate
@@ -75,7 +74,7 @@ class ClassicApi:
         self._jobs = jobs
 
     async def handle(self, request: HttpRequest, segments: tuple[str, ...]) -> HttpResponse:
-        """Answer one request; `segments` follow `async`. Raises InternalError alone."""
+        """Answer one request; `segments` follow `async`. Raises only InternalError."""
         try:
             return await self._answer(request, segments)
         except InternalError:
@@ -92,26 +91,19 @@ class ClassicApi:
         is_on = self._gate.records.types.settings.api_enabled
         if not is_on or not (await self._gate.grants(principal)).has("ApiEnabled"):
             raise JobInvalid("Async API not enabled", reason="FeatureNotEnabled")
-        for route in ROUTES:
-            arguments = route.try_match(segments[1:])
-            if arguments is None:
-                continue
-            handler = route.methods.get(request.method)
-            if handler is None:
-                raise method_not_allowed(request.method, route.methods)
-            return await handler(self, ApiCall(request, version, principal, arguments))
-        raise ResourceUnknown("The requested resource does not exist")
+        _, handler, call = _TABLE.find(request, version, segments[1:], principal)
+        return await handler(self, call)
 
     async def create_job(self, call: ApiCall) -> HttpResponse:
-        """Make a job."""
+        """Create a job."""
         origin = render_origin(call.request, call.version)
-        asked = parse_request(parse_info(call.request), call.version, origin)
-        asked = replace(asked, namespace=parse_default_namespace(call.request))
-        job = await self._jobs.create(call.principal, parse_chunking(call.request, asked))
+        request = parse_request(parse_info(call.request), call.version, origin)
+        request = replace(request, namespace=parse_default_namespace(call.request))
+        job = await self._jobs.create(call.principal, parse_chunking(call.request, request))
         return render_info(call.request, job, 201, "jobInfo", job_info(job, ()))
 
     async def read_job(self, call: ApiCall) -> HttpResponse:
-        """One job."""
+        """Return one job."""
         job = await self._find(call.principal, call.arguments[0])
         return render_info(call.request, job, 200, "jobInfo", job_info(job, await self._jobs.batches(job)))
 
@@ -125,7 +117,7 @@ class ClassicApi:
         return render_info(call.request, job, 200, "jobInfo", job_info(job, await self._jobs.batches(job)))
 
     async def add_batch(self, call: ApiCall) -> HttpResponse:
-        """Add data to a job; it is processed at once."""
+        """Add a batch of data to a job, and start to process it."""
         job = await self._find(call.principal, call.arguments[0])
         if call.request.media_type.startswith(_ZIPPED):
             raise JobInvalid(
@@ -136,37 +128,37 @@ class ClassicApi:
         return render_info(call.request, job, 201, "batchInfo", batch_info(batch))
 
     async def set_spec(self, call: ApiCall) -> HttpResponse:
-        """Take the transformation spec of a job."""
+        """Store the transformation spec of a job."""
         job = await self._find(call.principal, call.arguments[0])
         await self._jobs.set_spec(job, call.request.body)
         return HttpResponse(200, b"", "", (NO_STORE,))
 
     async def list_batches(self, call: ApiCall) -> HttpResponse:
-        """The batches of a job."""
+        """List the batches of a job."""
         job = await self._find(call.principal, call.arguments[0])
         return render_batches(call.request, job, await self._jobs.batches(job))
 
     async def read_batch(self, call: ApiCall) -> HttpResponse:
-        """One batch."""
+        """Return one batch."""
         job, batch = await self._find_batch(call)
         return render_info(call.request, job, 200, "batchInfo", batch_info(batch))
 
     async def read_request(self, call: ApiCall) -> HttpResponse:
-        """What was sent as a batch."""
+        """Return the data of a batch as it was sent."""
         job, batch = await self._find_batch(call)
         await self._jobs.check_data(call.principal, job)
         data = b"".join([part async for part in self._jobs.iter_parts(batch)])
         return HttpResponse(200, data, _TYPES[job.request.content_type], (NO_STORE,))
 
     async def read_result(self, call: ApiCall) -> HttpResponse:
-        """What became of a batch: of each row, or where a query's results are."""
+        """Return the outcomes of a batch's rows, or the list of a query's results."""
         job, batch = await self._find_batch(call)
         await self._jobs.check_data(call.principal, job)
         content_type = job.request.content_type
         if batch.state is not BatchState.COMPLETED and not batch.rows_done:
-            is_over = batch.state in (BatchState.FAILED, BatchState.NOT_PROCESSED)
+            has_ended = batch.state in (BatchState.FAILED, BatchState.NOT_PROCESSED)
             raise JobInvalid(
-                "Records not processed" if is_over else "Batch not completed", reason="InvalidBatch"
+                "Records not processed" if has_ended else "Batch not completed", reason="InvalidBatch"
             )
         if job.request.operation.is_query:
             return render_result_list(content_type, [_result_id(batch)])
@@ -175,7 +167,7 @@ class ClassicApi:
         return HttpResponse(200, body, _TYPES[content_type], (NO_STORE,))
 
     async def read_query_result(self, call: ApiCall) -> HttpResponse:
-        """What a query found."""
+        """Return the result of a query."""
         job, batch = await self._find_batch(call)
         await self._jobs.check_data(call.principal, job)
         wanted = try_normalise_id(call.arguments[2])
@@ -198,7 +190,7 @@ class ClassicApi:
         async for rows in self._jobs.iter_result(batch, 0, batch.rows_done):
             for start in range(0, len(rows), 200):
                 rendered = [
-                    render_json_records(_entity(job, batch), job.request.version, batch.columns, row)
+                    render_json_record(_entity(job, batch), job.request.version, batch.columns, row)
                     for row in rows[start : start + 200]
                 ]
                 yield lead + b",".join(rendered)
@@ -223,13 +215,13 @@ class ClassicApi:
 
 
 def _entity(job: Job, batch: Batch) -> str:
-    """The object of a query, which need not be the one that its job named."""
+    """Return the object of a query, which may differ from the one that its job named."""
     own = (column.entity for column in batch.columns if "." not in column.path and not column.is_parent)
     return next(own, job.request.entity)
 
 
 def _result_id(batch: Batch) -> str:
-    """A batch has one result; its id is that of the batch but for the prefix."""
+    """Return the id of a batch's only result: that of the batch with another prefix."""
     return try_normalise_id(_RESULT_PREFIX + batch.batch_id[3:15]) or ""
 
 
@@ -243,3 +235,4 @@ ROUTES: tuple[Route[ClassicApi], ...] = (
     Route(("job", "*", "batch", "*", "result"), {"GET": ClassicApi.read_result}),
     Route(("job", "*", "batch", "*", "result", "*"), {"GET": ClassicApi.read_query_result}),
 )
+_TABLE = RouteTable(ROUTES)

@@ -1,13 +1,13 @@
-"""The older Bulk API's own forms: jobs and batches in XML or JSON, results in the format of the job. Pure.
+"""Bulk API 1.0 on the wire: jobs and batches in XML or JSON, results in the format of the job. Pure.
 
-A request that has a body of JSON or XML, or that accepts only one of them, is answered in it; every other
-one in JSON if it is about a job of JSON, else in XML. What became of a batch is told in the format of its job.
+A request with a JSON or XML body, or that accepts only one of them, is answered in that format; any other in the
+format of its job if that is JSON, else in XML. Results are always in the format of the job.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from xml.sax.saxutils import escape
 
@@ -33,6 +33,7 @@ from tidewire.frontends.rest.wire import (
     parse_json_object,
     parse_options,
     render_json,
+    try_parse_number,
 )
 from tidewire.frontends.rest.wire_errors import rest_error
 from tidewire.ids import try_normalise_id
@@ -52,7 +53,7 @@ from tidewire.schema.values import render_datetime
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.xml_trees import UNPRINTABLE, local_name, parse_tree
 
-# Clients compare these with the whole header, so there is no charset.
+# Clients compare these with the whole header, so they have no charset.
 XML_TYPE = "application/xml"
 JSON_TYPE = "application/json"
 NAMESPACE = "http://www.force.com/2009/06/asyncapi/dataload"
@@ -77,7 +78,7 @@ _EXCEPTIONS: dict[type[PlatformError], str] = {
 
 
 def parse_version(text: str) -> int:
-    """The number in `59.0`. Raises VersionUnsupported."""
+    """Parse the number in `59.0`. Raises VersionUnsupported."""
     found = _VERSION.fullmatch(text)
     if found is None or not MIN_VERSION <= int(found[1]) <= MAX_VERSION:
         raise VersionUnsupported(f"Api version {text[:16]} is not supported", version=text[:16])
@@ -85,11 +86,11 @@ def parse_version(text: str) -> int:
 
 
 def wants_json(request: HttpRequest, job: Job | None = None) -> bool:
-    """Whether the caller speaks JSON. One that does not say speaks the format of the job it asks about."""
+    """Whether to answer in JSON; a caller without a preference gets the format of the job."""
     accept = request.headers.get("accept", "").lower()
     if "json" in accept and "xml" not in accept:
         return True
-    # The type of a body that is not there says nothing: singer's tap sends JSON's, and reads XML.
+    # The Content-Type of a GET is no preference: the Singer tap sends JSON's but reads XML.
     is_silent = request.media_type == "" or request.method == "GET"
     if job is not None and is_silent:
         return "xml" not in accept and job.request.content_type == "JSON"
@@ -97,7 +98,7 @@ def wants_json(request: HttpRequest, job: Job | None = None) -> bool:
 
 
 def parse_info(request: HttpRequest) -> dict[str, object]:
-    """The fields of a job in the request's body. Raises JobInvalid or what reading JSON raises."""
+    """Parse the fields of a job from XML or JSON. Raises JobInvalid or what parsing JSON raises."""
     if wants_json(request):
         return parse_json_object(request)
     try:
@@ -108,7 +109,7 @@ def parse_info(request: HttpRequest) -> dict[str, object]:
 
 
 def parse_request(body: Mapping[str, object], version: int, origin: str) -> JobRequest:
-    """What a body asks for that makes a job. Raises JobInvalid."""
+    """Parse the request of a new job. Raises JobInvalid."""
     entity = parse_text(body, "object")
     if not entity:
         raise JobInvalid("object is required", reason="InvalidJob")
@@ -126,15 +127,15 @@ def parse_request(body: Mapping[str, object], version: int, origin: str) -> JobR
     )
 
 
-def parse_chunking(request: HttpRequest, asked: JobRequest) -> JobRequest:
-    """What is asked for, with how Sforce-Enable-PKChunking says that a query is to be cut. Raises JobInvalid."""
-    text = request.headers.get("sforce-enable-pkchunking", "").strip()
-    if text.lower() in ("", "false") or not asked.operation.is_query:
-        return asked
+def parse_chunking(http: HttpRequest, request: JobRequest) -> JobRequest:
+    """Add the chunking of a query that Sforce-Enable-PKChunking asks for. Raises JobInvalid."""
+    text = http.headers.get("sforce-enable-pkchunking", "").strip()
+    if text.lower() in ("", "false") or not request.operation.is_query:
+        return request
     options = {} if text.lower() == "true" else parse_options(text)
     size = options.get("chunksize", str(_DEFAULT_CHUNK_ROWS))
-    is_number = size.isascii() and size.isdecimal() and len(size) <= 9
-    if not is_number or not 1 <= int(size) <= _MAX_CHUNK_ROWS:
+    rows = try_parse_number(size)
+    if rows is None or not 1 <= rows <= _MAX_CHUNK_ROWS:
         raise JobInvalid(
             f"chunkSize must be a number from 1 to {_MAX_CHUNK_ROWS}, not {size[:40]}", reason="InvalidJob"
         )
@@ -144,14 +145,14 @@ def parse_chunking(request: HttpRequest, asked: JobRequest) -> JobRequest:
     start = options.get("startrow", "")
     if start and try_normalise_id(start) is None:
         raise JobInvalid(f"startRow must be an id, not {start[:40]}", reason="InvalidJob")
-    return replace(asked, chunk_rows=int(size), chunk_start=start, chunk_parent=parent)
+    return replace(request, chunk_rows=rows, chunk_start=start, chunk_parent=parent)
 
 
 def job_info(job: Job, batches: Sequence[Batch]) -> dict[str, object]:
-    """A job with how far its batches are."""
+    """Return a job's fields with the progress of its batches."""
     states = [batch.state for batch in batches]
     work_ms = sum(batch.work_ms for batch in batches)
-    # The batch that a query was chunked from has not failed, though it is never processed.
+    # The original batch of a chunked query stays unprocessed without having failed.
     failed = states.count(BatchState.FAILED)
     if not job.request.chunk_rows or job.state is JobState.ABORTED:
         failed += states.count(BatchState.NOT_PROCESSED)
@@ -160,8 +161,8 @@ def job_info(job: Job, batches: Sequence[Batch]) -> dict[str, object]:
         "operation": job.request.operation.value,
         "object": job.request.entity,
         "createdById": job.user_id,
-        "createdDate": _moment(job.created_ms),
-        "systemModstamp": _moment(job.modified_ms),
+        "createdDate": render_datetime(job.created_ms, "Z"),
+        "systemModstamp": render_datetime(job.modified_ms, "Z"),
         "state": job.state.value,
         "externalIdFieldName": job.request.external_id or None,
         "concurrencyMode": job.request.concurrency,
@@ -182,14 +183,14 @@ def job_info(job: Job, batches: Sequence[Batch]) -> dict[str, object]:
 
 
 def batch_info(batch: Batch) -> dict[str, object]:
-    """A batch with how far it is."""
+    """Return a batch's fields with its progress."""
     return {
         "id": batch.batch_id,
         "jobId": batch.job_id,
         "state": (BatchState.QUEUED if batch.state is BatchState.UNSPLIT else batch.state).value,
         "stateMessage": batch.error or None,
-        "createdDate": _moment(batch.created_ms),
-        "systemModstamp": _moment(batch.modified_ms),
+        "createdDate": render_datetime(batch.created_ms, "Z"),
+        "systemModstamp": render_datetime(batch.modified_ms, "Z"),
         "numberRecordsProcessed": batch.rows_done,
         "numberRecordsFailed": batch.rows_failed,
         "totalProcessingTime": batch.work_ms,
@@ -201,14 +202,14 @@ def batch_info(batch: Batch) -> dict[str, object]:
 def render_info(
     request: HttpRequest, job: Job, status: int, name: str, info: Mapping[str, object]
 ) -> HttpResponse:
-    """A job or one of its batches, in the caller's format."""
+    """Render a job or batch in the caller's format."""
     if wants_json(request, job):
         return _json(request, status, info)
     return _xml(status, f'<{name} xmlns="{NAMESPACE}">{_elements(info)}</{name}>')
 
 
 def render_batches(request: HttpRequest, job: Job, batches: Sequence[Batch]) -> HttpResponse:
-    """The batches of a job."""
+    """Render the batches of a job in the caller's format."""
     infos = [batch_info(batch) for batch in batches]
     if wants_json(request, job):
         return _json(request, 200, {"batchInfo": infos})
@@ -217,15 +218,14 @@ def render_batches(request: HttpRequest, job: Job, batches: Sequence[Batch]) -> 
 
 
 def render_exception(request: HttpRequest, error: PlatformError) -> HttpResponse:
-    """A failed request, in the caller's format."""
-    code = _exception_code(error)
+    """Render an error in the caller's format."""
     row = rest_error(error, request.method)
-    message = row.text or error.message
-    return render_failure(request, row.status if row.status >= 500 else 400, code, message)
+    status = row.status if row.status >= 500 else 400
+    return render_failure(request, status, _exception_code(error), row.text or error.message)
 
 
 def render_failure(request: HttpRequest, status: int, code: str, message: str) -> HttpResponse:
-    """What went wrong, in the caller's format."""
+    """Render an error code and message in the caller's format."""
     body = {"exceptionCode": code, "exceptionMessage": message}
     if wants_json(request):
         return _json(request, status, body)
@@ -247,7 +247,7 @@ def _exception_code(error: PlatformError) -> str:
 
 
 def render_result_list(content_type: str, result_ids: Sequence[str]) -> HttpResponse:
-    """Where the results of a query are."""
+    """Render the list of a query's results."""
     if content_type == "JSON":
         return HttpResponse(200, orjson.dumps(list(result_ids)), JSON_TYPE, (NO_STORE,))
     inner = "".join(f"<result>{result_id}</result>" for result_id in result_ids)
@@ -255,9 +255,12 @@ def render_result_list(content_type: str, result_ids: Sequence[str]) -> HttpResp
 
 
 def render_outcomes(content_type: str, outcomes: Iterable[Outcome]) -> bytes:
-    """What became of the rows of a batch, in their order."""
+    """Render the outcomes of a batch's rows, in order."""
     if content_type == "CSV":
-        rows = [[o.record_id, _flag(not o.code), _flag(o.is_new), _error(o)] for o in outcomes]
+        rows = [
+            [o.record_id, _flag(not o.code), _flag(o.is_new), render_row_error(o) if o.code else ""]
+            for o in outcomes
+        ]
         return render_csv([["Id", "Success", "Created", "Error"], *rows], "COMMA", "LF")
     if content_type == "JSON":
         return orjson.dumps([_json_outcome(outcome) for outcome in outcomes])
@@ -265,13 +268,36 @@ def render_outcomes(content_type: str, outcomes: Iterable[Outcome]) -> bytes:
     return f'{_HEAD}<results xmlns="{NAMESPACE}">{inner}</results>'.encode()
 
 
-def render_json_records(
+def render_json_record(
     entity: str, version: int, columns: Sequence[ResultColumn], row: Sequence[Value]
 ) -> bytes:
-    """One record of a query's result as JSON, its parents inside."""
-    record: dict[str, object] = {
-        "attributes": {"type": entity, "url": data_url(version, "sobjects", entity, str(row[0]))}
-    }
+    """Render one record of a query's result as JSON, its parents inside."""
+
+    def attributes(type_: str, record_id: str) -> dict[str, object]:
+        return {"attributes": {"type": type_, "url": data_url(version, "sobjects", type_, record_id)}}
+
+    record = attributes(entity, str(row[0]))
+    return orjson.dumps(_fill_record(record, columns, row, attributes, render_json_cell))
+
+
+def render_xml_record(entity: str, columns: Sequence[ResultColumn], row: Sequence[Value]) -> str:
+    """Render one record of a query's result as XML, its parents inside."""
+
+    def render(column: ResultColumn, value: Value) -> str | None:
+        return None if value is None else render_cell(column, value)
+
+    record = _fill_record({"type": entity}, columns, row, lambda type_, _: {"type": type_}, render)
+    return f'<records xsi:type="sObject">{_record_elements(record)}</records>'
+
+
+def _fill_record(
+    record: dict[str, object],
+    columns: Sequence[ResultColumn],
+    row: Sequence[Value],
+    make_parent: Callable[[str, str], dict[str, object]],
+    render: Callable[[ResultColumn, Value], object],
+) -> dict[str, object]:
+    """Add a row's values to a record, each inside the parents on its path; a missing parent is None."""
     parents = _parents_of(columns, row)
     for column, value in zip(columns, row[1:], strict=True):
         if column.is_parent:
@@ -282,32 +308,11 @@ def render_json_records(
             if key is None:
                 inner[parent] = None
                 break
-            url = data_url(version, "sobjects", *key)
-            found = inner.setdefault(parent, {"attributes": {"type": key[0], "url": url}})
+            found = inner.setdefault(parent, make_parent(*key))
             inner = found if isinstance(found, dict) else {}
         else:
-            inner[path[-1]] = render_json_cell(column, value)
-    return orjson.dumps(record)
-
-
-def render_xml_record(entity: str, columns: Sequence[ResultColumn], row: Sequence[Value]) -> str:
-    """One record of a query's result as XML, its parents inside."""
-    tree: dict[str, object] = {"type": entity}
-    parents = _parents_of(columns, row)
-    for column, value in zip(columns, row[1:], strict=True):
-        if column.is_parent:
-            continue
-        path, inner = column.path.split("."), tree
-        for depth, parent in enumerate(path[:-1], 1):
-            key = parents.get(".".join(path[:depth]))
-            if key is None:
-                inner[parent] = None
-                break
-            found = inner.setdefault(parent, {"type": key[0]})
-            inner = found if isinstance(found, dict) else {}
-        else:
-            inner[path[-1]] = None if value is None else render_cell(column, value)
-    return f'<records xsi:type="sObject">{_record_elements(tree)}</records>'
+            inner[path[-1]] = render(column, value)
+    return record
 
 
 QUERY_XML_HEAD = f'{_HEAD}<queryResult xmlns="{NAMESPACE}" {_XSI}>'.encode()
@@ -327,7 +332,7 @@ def _record_elements(tree: Mapping[str, object]) -> str:
 
 
 def _parents_of(columns: Sequence[ResultColumn], row: Sequence[Value]) -> dict[str, tuple[str, str]]:
-    """The types and ids of the records that a row's relationships lead to, by path."""
+    """Return the types and ids of a row's parent records, by path."""
     keys = ((c.path, v) for c, v in zip(columns, row[1:], strict=True) if c.is_parent)
     return {
         path: (type_, record_id) for path, v in keys if v for type_, _, record_id in [str(v).partition("/")]
@@ -363,12 +368,8 @@ def _xml_outcome(outcome: Outcome) -> str:
     return f"<result><errors>{fields}{failure}</errors>{_elements(shown)}</result>"
 
 
-def _error(outcome: Outcome) -> str:
-    return render_row_error(outcome) if outcome.code else ""
-
-
 def _elements(values: Mapping[str, object]) -> str:
-    """One element for each value that is there."""
+    """Render one element for each value that is not None."""
     return "".join(f"<{name}>{_text(value)}</{name}>" for name, value in values.items() if value is not None)
 
 
@@ -378,10 +379,6 @@ def _text(value: object) -> str:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _moment(epoch_ms: int) -> str:
-    return render_datetime(epoch_ms, "Z")
 
 
 def _json(request: HttpRequest, status: int, value: object) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Results as streams of bytes: what became of the rows of a job, and what a query found."""
+"""CSV results as streams of bytes: the outcomes of a job's rows, and the rows of a query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FAILURE_HEADER = ["sf__Id", "sf__Error"]
 async def iter_outcomes_csv(
     jobs: BulkJobs, job: Job, batch: Batch | None, *, are_failed: bool
 ) -> AsyncIterator[bytes]:
-    """The rows that failed, or those that did not, each with what became of it before its own columns."""
+    """Yield the rows that failed, or those that succeeded, each with its outcome before its own columns."""
     header = _FAILURE_HEADER if are_failed else _SUCCESS_HEADER
     if batch is None or not batch.rows_done:
         yield _csv(job, [header])
@@ -30,7 +30,7 @@ async def iter_outcomes_csv(
     async for outcomes in jobs.iter_outcomes(batch):
         rows = await inputs.take(len(outcomes))
         chosen = [
-            [outcome.record_id, _said(outcome), *_cells(row)]
+            [outcome.record_id, _outcome_cell(outcome), *_cells(row)]
             for outcome, row in zip(outcomes, rows, strict=True)
             if bool(outcome.code) is are_failed
         ]
@@ -39,7 +39,7 @@ async def iter_outcomes_csv(
 
 
 async def iter_unprocessed_csv(jobs: BulkJobs, job: Job, batch: Batch | None) -> AsyncIterator[bytes]:
-    """The rows that were never tried, as far as they can be told apart."""
+    """Yield the rows that were not processed, up to the first unreadable one."""
     if batch is None:
         return
     inputs = _Inputs(jobs.iter_input(job, batch))
@@ -51,14 +51,14 @@ async def iter_unprocessed_csv(jobs: BulkJobs, job: Job, batch: Batch | None) ->
         while rows := await inputs.take(1_000):
             yield _csv(job, [_cells(row) for row in rows])
     except JobInvalid:
-        # What failed the job cannot be read here either; what came before it has been told.
+        # The row that failed the job is unreadable here too; the rows before it have been sent.
         return
 
 
 async def iter_query_csv(
     jobs: BulkJobs, job: Job, batch: Batch, first: int, count: int
 ) -> AsyncIterator[bytes]:
-    """A page of a query's result, header first."""
+    """Yield a page of a query's result, header first."""
     columns = [column for column in batch.columns if not column.is_parent]
     yield _csv(job, [[column.path for column in columns]])
     async for rows in jobs.iter_result(batch, first, count):
@@ -67,14 +67,14 @@ async def iter_query_csv(
 
 
 class _Inputs:
-    """Rows by the number wanted, from slices of whatever size."""
+    """Takes any number of rows from slices of other sizes."""
 
     def __init__(self, slices: AsyncIterator[list[InputRow]]) -> None:
         self._slices = slices
         self._rows: list[InputRow] = []
 
     async def take(self, count: int) -> list[InputRow]:
-        """The next rows; fewer only at the end."""
+        """Return the next rows; fewer only at the end."""
         taken: list[InputRow] = []
         while len(taken) < count:
             if not self._rows:
@@ -88,7 +88,7 @@ class _Inputs:
         return taken
 
 
-def _said(outcome: Outcome) -> str:
+def _outcome_cell(outcome: Outcome) -> str:
     if outcome.code:
         return render_row_error(outcome)
     return "true" if outcome.is_new else "false"

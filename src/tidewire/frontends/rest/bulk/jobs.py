@@ -1,4 +1,4 @@
-"""The resources under `jobs/ingest` and `jobs/query`: Bulk API 2.0."""
+"""Bulk API 2.0: the resources under `jobs/ingest` and `jobs/query`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import base64
 import binascii
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from email.message import Message
+from email.parser import BytesParser
+
+import orjson
 
 from tidewire.access.principal import Principal
 from tidewire.errors import (
+    BodyMalformed,
+    BodyTooLarge,
     JobInvalid,
     JobStateInvalid,
     LocatorInvalid,
     MediaTypeUnsupported,
-    ResourceUnknown,
 )
 from tidewire.frontends.rest.bulk.csv_results import (
     CSV_TYPE,
@@ -21,7 +26,6 @@ from tidewire.frontends.rest.bulk.csv_results import (
     iter_query_csv,
     iter_unprocessed_csv,
 )
-from tidewire.frontends.rest.bulk.multipart import parse_form_job
 from tidewire.frontends.rest.bulk.wire import (
     ingest_request,
     parse_word,
@@ -29,13 +33,13 @@ from tidewire.frontends.rest.bulk.wire import (
     render_job,
     render_job_info,
 )
-from tidewire.frontends.rest.calls import ApiCall, Route
+from tidewire.frontends.rest.calls import ApiCall, Route, RouteTable
 from tidewire.frontends.rest.wire import (
     NO_STORE,
-    method_not_allowed,
     parse_default_namespace,
     parse_json_object,
     render_json,
+    try_parse_number,
 )
 from tidewire.frontends.rest.wire_errors import render_protocol_error
 from tidewire.gate.gate import Gate
@@ -53,14 +57,16 @@ from tidewire.jobs.service import BulkJobs
 from tidewire.names import data_url
 from tidewire.transport.http import HttpRequest, HttpResponse
 
-_FIRST_VERSION = {"ingest": 41, "query": 47}
+_INGEST_SINCE = 41
+_QUERY_SINCE = 47
 _LIST_PAGE = 1_000
 _DEFAULT_RECORDS = 50_000
 _MAX_RECORDS = 1_000_000
+_MAX_FORM_BYTES = 1024 * 1024
 
 
 class JobsApi:
-    """Answers requests for jobs. Holds no state."""
+    """Answers requests for jobs. Stateless."""
 
     def __init__(self, gate: Gate, jobs: BulkJobs) -> None:
         self._usage = gate.usage
@@ -69,53 +75,43 @@ class JobsApi:
     async def answer(
         self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
     ) -> HttpResponse:
-        """The answer to one request; raises PlatformError. `segments` follow `jobs`."""
+        """Answer one request; `segments` follow `jobs`. Raises PlatformError."""
         if not request.is_head_only:
             self._usage.count()
-        if not segments or version < _FIRST_VERSION.get(segments[0], 100):
-            raise ResourceUnknown("The requested resource does not exist")
-        for route in ROUTES:
-            arguments = route.try_match(segments)
-            if arguments is None:
-                continue
-            handler = route.methods.get(request.method)
-            if handler is None:
-                raise method_not_allowed(request.method, route.methods)
-            try:
-                return await handler(self, ApiCall(request, version, principal, arguments))
-            except JobInvalid as error:
-                code = str(error.details.get("reason", "InvalidJob")).upper()
-                return render_protocol_error(request, 400, code, error.message)
-        raise ResourceUnknown("The requested resource does not exist")
+        _, handler, call = _TABLE.find(request, version, segments, principal)
+        try:
+            return await handler(self, call)
+        except JobInvalid as error:
+            code = str(error.details.get("reason", "InvalidJob")).upper()
+            return render_protocol_error(request, 400, code, error.message)
 
     async def create_ingest(self, call: ApiCall) -> HttpResponse:
-        """Make a job that writes, perhaps with its data."""
-        origin = call.context.origin
-        if call.request.media_type != "multipart/form-data":
+        """Create an ingest job; a multipart form also carries its data."""
+        data: bytes | None = None
+        if call.request.media_type == "multipart/form-data":
+            body, data = _parse_form_job(call.request)
+        else:
             body = parse_json_object(call.request)
-            asked = _formatted(ingest_request(body, call.version, origin), body, call.request)
-            job = await self._jobs.create(call.principal, asked)
-            return self._json(call, 200, render_job(job, call.version))
-        body, data = parse_form_job(call.request)
-        asked = _formatted(ingest_request(body, call.version, origin), body, call.request)
-        job = await self._jobs.create(call.principal, asked)
-        await self._jobs.upload(job, iter((data,)))
-        job = await self._jobs.close(job)
+        request = ingest_request(body, call.version, call.context.origin)
+        job = await self._jobs.create(call.principal, _with_format(request, body, call.request))
+        if data is not None:
+            await self._jobs.upload(job, iter((data,)))
+            job = await self._jobs.close(job)
         return self._json(call, 200, render_job(job, call.version))
 
     async def create_query(self, call: ApiCall) -> HttpResponse:
-        """Make a job that reads."""
+        """Create a query job."""
         body = parse_json_object(call.request)
-        asked = _formatted(query_request(body, call.version, call.context.origin), body, call.request)
-        job = await self._jobs.create(call.principal, asked)
+        request = query_request(body, call.version, call.context.origin)
+        job = await self._jobs.create(call.principal, _with_format(request, body, call.request))
         return self._json(call, 200, render_job(job, call.version))
 
     async def list_ingest(self, call: ApiCall) -> HttpResponse:
-        """Jobs that write, those of the older API among them."""
+        """List ingest jobs, including those of Bulk API 1.0."""
         return await self._list(call, "ingest", (JobKind.INGEST, JobKind.CLASSIC))
 
     async def list_query(self, call: ApiCall) -> HttpResponse:
-        """Jobs that read."""
+        """List query jobs."""
         return await self._list(call, "query", (JobKind.QUERY,))
 
     async def _list(self, call: ApiCall, resource: str, kinds: tuple[JobKind, ...]) -> HttpResponse:
@@ -135,11 +131,11 @@ class JobsApi:
         return self._json(call, 200, {"done": is_last, "records": records, "nextRecordsUrl": url})
 
     async def read_ingest(self, call: ApiCall) -> HttpResponse:
-        """One job that writes."""
+        """Return one ingest job."""
         return await self._read(call, JobKind.INGEST)
 
     async def read_query(self, call: ApiCall) -> HttpResponse:
-        """One job that reads."""
+        """Return one query job."""
         return await self._read(call, JobKind.QUERY)
 
     async def _read(self, call: ApiCall, kind: JobKind) -> HttpResponse:
@@ -148,7 +144,7 @@ class JobsApi:
         return self._json(call, 200, render_job_info(job, batches, call.version))
 
     async def change_ingest(self, call: ApiCall) -> HttpResponse:
-        """Close or abort a job that writes."""
+        """Close or abort an ingest job."""
         job = await self._jobs.find(call.principal, call.arguments[0], JobKind.INGEST)
         body = parse_json_object(call.request)
         state = parse_word(body, "state", (JobState.UPLOAD_COMPLETE, JobState.ABORTED), "")
@@ -158,18 +154,18 @@ class JobsApi:
         return self._json(call, 200, render_job(await act(job), call.version))
 
     async def change_query(self, call: ApiCall) -> HttpResponse:
-        """Abort a job that reads."""
+        """Abort a query job."""
         job = await self._jobs.find(call.principal, call.arguments[0], JobKind.QUERY)
         if not parse_word(parse_json_object(call.request), "state", (JobState.ABORTED,), ""):
             raise JobInvalid("state is required", reason="InvalidJob")
         return self._json(call, 200, render_job(await self._jobs.abort(job), call.version))
 
     async def delete_ingest(self, call: ApiCall) -> HttpResponse:
-        """Remove a job that writes."""
+        """Delete an ingest job."""
         return await self._delete(call, JobKind.INGEST)
 
     async def delete_query(self, call: ApiCall) -> HttpResponse:
-        """Remove a job that reads."""
+        """Delete a query job."""
         return await self._delete(call, JobKind.QUERY)
 
     async def _delete(self, call: ApiCall, kind: JobKind) -> HttpResponse:
@@ -177,7 +173,7 @@ class JobsApi:
         return HttpResponse(204, b"", "", (self._usage.header(), NO_STORE))
 
     async def upload(self, call: ApiCall) -> HttpResponse:
-        """Take a job's data."""
+        """Store a job's data."""
         request = call.request
         if request.media_type not in ("", "text/csv"):
             raise MediaTypeUnsupported(
@@ -193,17 +189,17 @@ class JobsApi:
         return HttpResponse(201, b"", "", (self._usage.header(), NO_STORE))
 
     async def successful_results(self, call: ApiCall) -> HttpResponse:
-        """The rows that were written."""
+        """Return the rows that were written."""
         job, batch = await self._find_results(call)
         return self._csv(iter_outcomes_csv(self._jobs, job, batch, are_failed=False))
 
     async def failed_results(self, call: ApiCall) -> HttpResponse:
-        """The rows that were refused, and why."""
+        """Return the rows that failed, with their errors."""
         job, batch = await self._find_results(call)
         return self._csv(iter_outcomes_csv(self._jobs, job, batch, are_failed=True))
 
     async def unprocessed_records(self, call: ApiCall) -> HttpResponse:
-        """The rows that were not tried."""
+        """Return the rows that were not processed."""
         job, batch = await self._find_results(call)
         return self._csv(iter_unprocessed_csv(self._jobs, job, batch))
 
@@ -214,7 +210,7 @@ class JobsApi:
         return job, batches[0] if batches else None
 
     async def query_results(self, call: ApiCall) -> HttpResponse:
-        """A page of what a query found."""
+        """Return a page of a query's result."""
         job = await self._jobs.find(call.principal, call.arguments[0], JobKind.QUERY)
         await self._jobs.check_data(call.principal, job)
         if job.state is not JobState.JOB_COMPLETE:
@@ -236,55 +232,89 @@ class JobsApi:
         return HttpResponse(200, b"", CSV_TYPE, (*headers, self._usage.header(), NO_STORE), pieces)
 
 
-def _formatted(asked: JobRequest, body: dict[str, object], request: HttpRequest) -> JobRequest:
+def _with_format(request: JobRequest, body: dict[str, object], http: HttpRequest) -> JobRequest:
     return replace(
-        asked,
-        namespace=parse_default_namespace(request),
+        request,
+        namespace=parse_default_namespace(http),
         delimiter=parse_word(body, "columnDelimiter", DELIMITERS, "COMMA"),
         line_ending=parse_word(body, "lineEnding", LINE_ENDINGS, "LF"),
     )
 
 
-def _render_locator(place: int) -> str:
-    return base64.urlsafe_b64encode(str(place).encode()).decode().rstrip("=")
+def _render_locator(position: int) -> str:
+    return base64.urlsafe_b64encode(str(position).encode()).decode().rstrip("=")
 
 
 def _parse_locator(text: str) -> int:
-    """The place that a locator stands for, 0 for none."""
+    """Return the position that a locator encodes, 0 for an empty one."""
     if not text:
         return 0
     try:
-        place = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
+        position = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
     except (binascii.Error, ValueError) as error:
         raise LocatorInvalid("invalid query locator") from error
-    if not place.isdecimal() or len(place) > 12:
+    if not position.isdecimal() or len(position) > 12:
         raise LocatorInvalid("invalid query locator")
-    return int(place)
+    return int(position)
 
 
 def _parse_count(text: str) -> int:
     if not text:
         return _DEFAULT_RECORDS
-    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) == 0:
+    count = try_parse_number(text)
+    if not count:
         raise JobInvalid("maxRecords must be a positive number", reason="InvalidJob")
-    return min(int(text), _MAX_RECORDS)
+    return min(count, _MAX_RECORDS)
+
+
+def _parse_form_job(request: HttpRequest) -> tuple[dict[str, object], bytes]:
+    """Parse a form with the parts `job` and `content`. Raises BodyTooLarge or BodyMalformed."""
+    if len(request.body) > _MAX_FORM_BYTES:
+        raise BodyTooLarge(
+            f"A job with its data in one request may have at most {_MAX_FORM_BYTES} bytes",
+            limit_bytes=_MAX_FORM_BYTES,
+        )
+    head = f"Content-Type: {request.headers.get('content-type', '')}\r\n\r\n".encode("latin-1", "replace")
+    message = BytesParser().parsebytes(head + request.body)
+    parts = message.get_payload()
+    if not isinstance(parts, list):
+        raise BodyMalformed("The request body is not multipart/form-data")
+    found: dict[str, bytes] = {}
+    for part in parts:
+        if isinstance(part, Message):
+            name = part.get_param("name", header="content-disposition")
+            data = part.get_payload(decode=True)
+            if isinstance(name, str) and isinstance(data, bytes):
+                found[name] = data
+    if "job" not in found or "content" not in found:
+        raise BodyMalformed("The form must have the parts job and content")
+    try:
+        job = orjson.loads(found["job"])
+    except orjson.JSONDecodeError as error:
+        raise BodyMalformed(f"{error.msg} at [line:{error.lineno}, column:{error.colno}]") from error
+    if not isinstance(job, dict):
+        raise BodyMalformed("The part job must be a JSON object")
+    return job, found["content"]
 
 
 ROUTES: tuple[Route[JobsApi], ...] = (
-    Route(("ingest",), {"GET": JobsApi.list_ingest, "POST": JobsApi.create_ingest}),
+    Route(("ingest",), {"GET": JobsApi.list_ingest, "POST": JobsApi.create_ingest}, _INGEST_SINCE),
     Route(
         ("ingest", "*"),
         {"GET": JobsApi.read_ingest, "PATCH": JobsApi.change_ingest, "DELETE": JobsApi.delete_ingest},
+        _INGEST_SINCE,
     ),
-    Route(("ingest", "*", "batches"), {"PUT": JobsApi.upload}),
-    Route(("ingest", "*", "successfulResults"), {"GET": JobsApi.successful_results}),
-    Route(("ingest", "*", "failedResults"), {"GET": JobsApi.failed_results}),
-    Route(("ingest", "*", "unprocessedrecords"), {"GET": JobsApi.unprocessed_records}),
-    Route(("ingest", "*", "unprocessedRecords"), {"GET": JobsApi.unprocessed_records}),
-    Route(("query",), {"GET": JobsApi.list_query, "POST": JobsApi.create_query}),
+    Route(("ingest", "*", "batches"), {"PUT": JobsApi.upload}, _INGEST_SINCE),
+    Route(("ingest", "*", "successfulResults"), {"GET": JobsApi.successful_results}, _INGEST_SINCE),
+    Route(("ingest", "*", "failedResults"), {"GET": JobsApi.failed_results}, _INGEST_SINCE),
+    Route(("ingest", "*", "unprocessedrecords"), {"GET": JobsApi.unprocessed_records}, _INGEST_SINCE),
+    Route(("ingest", "*", "unprocessedRecords"), {"GET": JobsApi.unprocessed_records}, _INGEST_SINCE),
+    Route(("query",), {"GET": JobsApi.list_query, "POST": JobsApi.create_query}, _QUERY_SINCE),
     Route(
         ("query", "*"),
         {"GET": JobsApi.read_query, "PATCH": JobsApi.change_query, "DELETE": JobsApi.delete_query},
+        _QUERY_SINCE,
     ),
-    Route(("query", "*", "results"), {"GET": JobsApi.query_results}),
+    Route(("query", "*", "results"), {"GET": JobsApi.query_results}, _QUERY_SINCE),
 )
+_TABLE = RouteTable(ROUTES)

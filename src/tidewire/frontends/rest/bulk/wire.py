@@ -1,4 +1,4 @@
-"""Jobs, outcomes and results in the words of both Bulk APIs. Pure."""
+"""Jobs, row errors and values on the wire, for both Bulk APIs. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _QUERY_OPERATIONS = (Operation.QUERY, Operation.QUERY_ALL)
 
 
 def parse_word(body: Mapping[str, object], name: str, choices: Iterable[str], default: str) -> str:
-    """One of several words, as it is given or by default. Raises JobInvalid."""
+    """Parse a word out of `choices`; absent means `default`. Raises JobInvalid."""
     value = body.get(name)
     if value is None or value == "":
         return default
@@ -41,7 +41,7 @@ def parse_word(body: Mapping[str, object], name: str, choices: Iterable[str], de
 
 
 def parse_operation(body: Mapping[str, object], *, is_query: bool | None) -> Operation:
-    """The operation of a job; None for `is_query` takes all of them. Raises JobInvalid."""
+    """Parse the operation of a job; with `is_query` None, of any kind. Raises JobInvalid."""
     allowed = {True: _QUERY_OPERATIONS, False: _INGEST_OPERATIONS, None: tuple(Operation)}[is_query]
     given = body.get("operation")
     for operation in allowed:
@@ -52,17 +52,17 @@ def parse_operation(body: Mapping[str, object], *, is_query: bool | None) -> Ope
 
 
 def parse_text(body: Mapping[str, object], name: str) -> str:
-    """A text, empty if absent. Raises JobInvalid."""
+    """Parse a text, empty if absent. Raises JobInvalid."""
     value = body.get(name)
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise JobInvalid(f"{name} must be a text", reason="InvalidJob")
+        raise JobInvalid(f"{name} must be a string", reason="InvalidJob")
     return value.strip()
 
 
 def render_job(job: Job, version: int) -> dict[str, object]:
-    """A job of the newer API as it answers the one who makes or changes it."""
+    """Render a job of Bulk API 2.0 as the answer to its creation or change."""
     request = job.request
     body: dict[str, object] = {
         "id": job.job_id,
@@ -89,7 +89,7 @@ def render_job(job: Job, version: int) -> dict[str, object]:
 
 
 def render_job_info(job: Job, batches: Sequence[Batch], version: int) -> dict[str, object]:
-    """A job with how far it is."""
+    """Render a job with its progress."""
     work_ms = sum(batch.work_ms for batch in batches)
     body = render_job(job, version) | {
         "jobType": job.request.kind.value,
@@ -109,7 +109,7 @@ def render_job_info(job: Job, batches: Sequence[Batch], version: int) -> dict[st
 
 
 def ingest_request(body: Mapping[str, object], version: int, origin: str) -> JobRequest:
-    """What a body asks for that makes a job of the newer API which writes. Raises JobInvalid."""
+    """Parse the request of an ingest job of Bulk API 2.0. Raises JobInvalid."""
     entity = parse_text(body, "object")
     if not entity:
         raise JobInvalid("object is required", reason="InvalidJob")
@@ -126,7 +126,7 @@ def ingest_request(body: Mapping[str, object], version: int, origin: str) -> Job
 
 
 def query_request(body: Mapping[str, object], version: int, origin: str) -> JobRequest:
-    """What a body asks for that makes a job of the newer API which reads. Raises JobInvalid."""
+    """Parse the request of a query job of Bulk API 2.0. Raises JobInvalid."""
     query = parse_text(body, "query")
     if not query:
         raise JobInvalid("query is required", reason="InvalidJob")
@@ -142,7 +142,7 @@ def query_request(body: Mapping[str, object], version: int, origin: str) -> JobR
 
 
 def status_code(outcome: Outcome) -> str:
-    """The word for what is wrong with a row."""
+    """Return the status code of a row's error."""
     if outcome.message.startswith(_MISSING_ID):
         return "MISSING_ARGUMENT"
     error_class = outcome.error_class
@@ -150,18 +150,18 @@ def status_code(outcome: Outcome) -> str:
 
 
 def row_message(outcome: Outcome) -> str:
-    """What a person is told is wrong with a row."""
+    """Return the message of a row's error."""
     return rest_error(outcome.error_class(outcome.message), "PATCH").text or outcome.message
 
 
 def render_row_error(outcome: Outcome) -> str:
-    """What is wrong with a row in one cell: code, message and fields."""
+    """Render a row's error as one cell: code, message and fields."""
     fields = f"{','.join(outcome.fields)} " if outcome.fields else ""
     return f"{status_code(outcome)}:{row_message(outcome)}:{fields}--"
 
 
 def render_cell(column: ResultColumn, value: Value) -> str:
-    """A stored value in a cell of CSV or an element of XML; nothing for null."""
+    """Render a stored value for CSV or XML; empty for null."""
     kind = FieldType[column.type]
     if kind is FieldType.CHECKBOX:
         return "true" if value else "false"
@@ -183,7 +183,7 @@ def render_cell(column: ResultColumn, value: Value) -> str:
 
 
 def render_json_cell(column: ResultColumn, value: Value) -> Value:
-    """A stored value as JSON of the older API has it, where moments are numbers."""
+    """Render a stored value for JSON of Bulk API 1.0, whose dates and times are numbers."""
     kind = FieldType[column.type]
     if kind is FieldType.CHECKBOX:
         return bool(value)

@@ -1,6 +1,6 @@
 """The composite resources: several requests, or a tree of records, in one call.
 
-Reads JSON bodies that name other data resources, and feeds each of those requests to the data API as if it had come
-alone. What must happen together happens in one transaction, through `access.joined`. A subrequest never leads
-to another composite resource than collections, so no request can grow into more than its limits allow.
+Each subrequest is handed to the data API as if it had come alone. Those that must succeed together run in one
+transaction (`gate.shared_transaction`). Collections are the only composite resource that a subrequest may name, so no
+request can multiply past its limits.
 """

@@ -1,6 +1,6 @@
 """The graph resource: independent graphs of up to 500 subrequests in all, each graph one transaction.
 
-The nodes of a graph are run in the order in which they depend on each other, and told in the order of the request.
+The nodes of a graph run in the order of their references, and are answered in the order of the request.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidewire.errors import BodyMalformed, TooManyRecords
-from tidewire.frontends.rest.calls import Api, ApiCall, render_answer, require_version
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
 from tidewire.frontends.rest.composite.references import count_expressions, source_of
 from tidewire.frontends.rest.composite.subrequests import (
     Answer,
     Subrequest,
-    halted,
+    halted_answer,
     parse_subrequests,
     run_as_one,
 )
 from tidewire.frontends.rest.wire import parse_json_object
 from tidewire.transport.http import HttpResponse
 
-_FIRST_VERSION = 50
 _MAX_GRAPHS = 75
 _MAX_NODES = 500
 _MAX_DEPTH = 15
@@ -32,19 +31,18 @@ _METHODS = {
     3: ("DELETE", "GET", "PATCH"),  # sobjects/Account/{id}
     4: ("DELETE", "GET", "PATCH", "POST"),  # sobjects/Account/{external id field}/{value}
 }
-_TOO_MANY_FAILURES = halted("Processing was halted since too many graphs of the request failed.")
+_TOO_MANY_FAILURES = halted_answer("Processing was halted since too many graphs of the request failed.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
     graph_id: str
     nodes: list[Subrequest]
-    order: list[int]  # the nodes' places in the request, in the order to run them
+    order: list[int]  # indexes of `nodes` in the order to run them
 
 
 async def run_graphs(api: Api, call: ApiCall) -> HttpResponse:
-    """Run each graph in a transaction of its own; one that fails takes back nothing of another."""
-    require_version(call, _FIRST_VERSION)
+    """Run each graph in its own transaction; a failed graph does not roll back another."""
     graphs = _parse_graphs(parse_json_object(call.request).get("graphs"), call.version)
     rendered: list[dict[str, object]] = []
     failures = 0
@@ -55,11 +53,11 @@ async def run_graphs(api: Api, call: ApiCall) -> HttpResponse:
             answers = await _run_graph(api, call, graph)
         is_successful = not any(answer.has_failed for answer in answers)
         failures += not is_successful
-        told = [a.render(n.reference_id) for a, n in zip(answers, graph.nodes, strict=True)]
+        responses = [a.render(n.reference_id) for a, n in zip(answers, graph.nodes, strict=True)]
         rendered.append(
             {
                 "graphId": graph.graph_id,
-                "graphResponse": {"compositeResponse": told},
+                "graphResponse": {"compositeResponse": responses},
                 "isSuccessful": is_successful,
             }
         )
@@ -68,8 +66,8 @@ async def run_graphs(api: Api, call: ApiCall) -> HttpResponse:
 
 async def _run_graph(api: Api, call: ApiCall, graph: _Graph) -> list[Answer]:
     answers = await run_as_one(api, call, [graph.nodes[i] for i in graph.order])
-    by_place = dict(zip(graph.order, answers, strict=True))
-    return [by_place[i] for i in range(len(graph.nodes))]
+    by_index = dict(zip(graph.order, answers, strict=True))
+    return [by_index[i] for i in range(len(graph.nodes))]
 
 
 def _parse_graphs(value: object, version: int) -> list[_Graph]:
@@ -114,12 +112,12 @@ def _parse_graph(value: object, version: int) -> _Graph:
 
 
 def _sort(graph_id: str, nodes: Sequence[Subrequest]) -> list[int]:
-    """Places of nodes such that each comes after all it refers to. Raises BodyMalformed if they go in a circle."""
-    place_of = {node.reference_id: i for i, node in enumerate(nodes)}
+    """Return indexes of nodes, each after all it refers to. Raises BodyMalformed for a cycle."""
+    index_of = {node.reference_id: i for i, node in enumerate(nodes)}
     needed: list[set[int]] = []
     for node in nodes:
         sources = {source_of(expression) for expression in count_expressions([node.url, node.body])}
-        needed.append({place_of[source] for source in sources if source in place_of})
+        needed.append({index_of[source] for source in sources if source in index_of})
     order: list[int] = []
     done: set[int] = set()
     for _ in range(_MAX_DEPTH):
@@ -134,10 +132,13 @@ def _sort(graph_id: str, nodes: Sequence[Subrequest]) -> list[int]:
 
 
 def _kind(node: Subrequest) -> tuple[str, str]:
-    """Nodes differ if they are of other objects or API versions."""
+    """Return what the limit on different nodes counts: the API version and the object."""
     return node.url.split("/")[3].lower(), _segments(node)[1].lower()
 
 
 def _segments(node: Subrequest) -> list[str]:
-    """The segments after the version; a reference stays inside one."""
+    """Return the path segments after the version; a reference has no slash."""
     return node.url.split("?", 1)[0].strip("/").split("/")[3:] or [""]
+
+
+ROUTES: tuple[Route[Api], ...] = (Route(("composite", "graph"), {"POST": run_graphs}, since=50),)

@@ -1,7 +1,7 @@
 """References such as `@{account.records[0].Id}`, by which one subrequest uses the answer to another. Pure.
 
-A text that is nothing but one reference becomes the value itself, with its JSON type; inside a longer text a value
-is written out. Only single values can be referred to, not objects or lists. Names are case-sensitive.
+A text that is one reference becomes the value itself, with its JSON type; inside a longer text the value is inserted
+as text. A reference must lead to a single value, not an object or list. Names are case-sensitive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_SHOWN = 200
 
 
 def check_depth(value: object) -> None:
-    """Raise BodyMalformed if lists and objects stand too deep inside each other to be worked on."""
+    """Raise BodyMalformed if lists and objects are nested too deep for recursive functions."""
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
         level = [inner for outer in level for inner in _inside(outer)]
@@ -34,22 +34,22 @@ def check_depth(value: object) -> None:
 
 
 def count_expressions(value: object) -> Counter[str]:
-    """What stands between `@{` and `}` anywhere in a JSON value, and how often."""
+    """Count the expressions between `@{` and `}` in all texts of a JSON value."""
     return Counter(found for text in _iter_texts(value) for found in _REFERENCE.findall(text))
 
 
 def source_of(expression: str) -> str:
-    """The reference id that an expression begins with."""
+    """Return the reference id that an expression begins with."""
     return re.split(r"[.\[]", expression, maxsplit=1)[0]
 
 
 def resolve(
     expressions: Counter[str], answers: Mapping[str, object], *, allows_null: bool
 ) -> dict[str, Scalar] | str:
-    """The value of each expression, or what is wrong with the first that has none.
+    """Return the value of each expression, or an error text for the first that has none.
 
-    `answers` are the bodies of the subrequests that succeeded. Raises BodyTooLarge if writing all values out would
-    make more than a request may hold.
+    `answers` are the bodies of the subrequests that succeeded. Raises BodyTooLarge if the inserted values exceed the
+    size limit of a request.
     """
     values: dict[str, Scalar] = {}
     size = 0
@@ -67,7 +67,7 @@ def resolve(
 
 
 def fill(value: object, values: Mapping[str, Scalar]) -> object:
-    """A JSON value with every reference replaced. Its depth must have been checked."""
+    """Replace every reference in a JSON value whose depth has been checked."""
     if isinstance(value, str):
         whole = _REFERENCE.fullmatch(value)
         if whole is not None:
@@ -81,10 +81,10 @@ def fill(value: object, values: Mapping[str, Scalar]) -> object:
 
 
 def fill_url(url: str, values: Mapping[str, Scalar]) -> str:
-    """A URL with every reference replaced.
+    """Replace every reference in a URL.
 
-    A value stays inside the segment or parameter it stands in, but for one that the URL begins with, such as a
-    record's own URL.
+    Values are escaped so that they stay inside their segment or parameter, except at the start of the URL, where the
+    value may be a record's own URL.
     """
 
     def replace(found: re.Match[str]) -> str:
@@ -94,17 +94,13 @@ def fill_url(url: str, values: Mapping[str, Scalar]) -> str:
     return _REFERENCE.sub(replace, url)
 
 
-class _Nothing:
-    """Stands for a value that is not there."""
-
-
-_NOTHING = _Nothing()
+_MISSING = object()
 
 
 def _look_up(expression: str, answers: Mapping[str, object]) -> object:
     parsed = _EXPRESSION.fullmatch(expression)
     if parsed is None or parsed[1] not in answers:
-        return _NOTHING
+        return _MISSING
     value = answers[parsed[1]]
     for name, index in _STEP.findall(parsed[2]):
         if name and isinstance(value, dict) and name in value:
@@ -112,7 +108,7 @@ def _look_up(expression: str, answers: Mapping[str, object]) -> object:
         elif index and isinstance(value, list) and int(index) < len(value):
             value = value[int(index)]
         else:
-            return _NOTHING
+            return _MISSING
     return value
 
 
@@ -125,7 +121,7 @@ def _unresolved(expression: str) -> str:
 
 
 def bad_reference_id(reference_id: str) -> str:
-    """What is said of a reference id of the wrong form."""
+    """Return the error text for a malformed reference id."""
     return (
         f"Provided referenceId ('{reference_id[:_MAX_SHOWN]}') must start with a letter or a number, and it can"
         " contain only letters, numbers and underscores ('_')."

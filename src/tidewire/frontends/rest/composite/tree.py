@@ -1,7 +1,7 @@
 """The tree resource: new records with their children inside, up to 200 in one transaction, all or none.
 
-Records are made level by level, each with the id of its parent in the lookup that the relationship stands for, and
-told in that order.
+Records are created level by level, each with its parent's id in the lookup of the relationship, and answered in that
+order.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidewire.errors import BodyMalformed, PlatformError, RequiredFieldMissing, TooManyRecords
-from tidewire.frontends.rest.calls import Api, ApiCall, object_in_path, render_answer, require_version
-from tidewire.frontends.rest.collections import MAX_RECORDS, render_failure
+from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
+from tidewire.frontends.rest.collections import MAX_RECORDS, render_row_error, too_many_records
 from tidewire.frontends.rest.composite.references import check_depth
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.frontends.rest.wire_errors import render_protocol_error
@@ -22,31 +22,30 @@ from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.scope import children_name_of
 from tidewire.transport.http import HttpResponse
 
-_FIRST_VERSION = 34
 _MAX_LEVELS = 5
 _MAX_TYPES = 5
 _NO_TYPE = "Include an entity type for each record in the request."
 _DUPLICATE = "Duplicate ReferenceId provided in the request."
 
 Links = Mapping[tuple[str, str], tuple[ObjectType, Field]]
-"""By object and relationship, both in lower case: the children's object and the lookup that makes them children."""
+"""The child object and its lookup, by parent object and relationship name, both in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A record to make. `parent` is the place of its parent among all nodes, whose id goes into `lookup`."""
+    """A record to create. `parent` is the index of its parent node, whose id goes into `lookup`."""
 
     reference_id: str
     entity: str
     values: Mapping[str, object]
     parent: int = -1
     lookup: str = ""
-    refusal: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Records of one list in the request, still to be read."""
+    """The records of one list in the request, not parsed yet."""
 
     records: list[object]
     entity: ObjectType
@@ -55,8 +54,7 @@ class _Level:
 
 
 async def create_tree(api: Api, call: ApiCall) -> HttpResponse:
-    """Make the records of a tree."""
-    require_version(call, _FIRST_VERSION)
+    """Create the records of a tree."""
     (name,) = call.arguments
     body = parse_json_object(call.request)
     check_depth(body)
@@ -66,10 +64,9 @@ async def create_tree(api: Api, call: ApiCall) -> HttpResponse:
     if any(not node.reference_id for node in nodes):
         message = "Include a reference ID for each record in the request."
         return render_protocol_error(call.request, 400, "INVALID_INPUT", message)
-    refused = [i for i, node in enumerate(nodes) if node.refusal]
-    if refused:
-        results = [_render_error(nodes[i], _refusal(nodes[i].refusal)) for i in refused]
-        return render_answer(api, call, 400, {"hasErrors": True, "results": results})
+    invalid = [_render_error(node, _render_input_error(node.error)) for node in nodes if node.error]
+    if invalid:
+        return render_answer(api, call, 400, {"hasErrors": True, "results": invalid})
     made = await run_in_transaction(
         api.gate,
         call.context,
@@ -77,7 +74,7 @@ async def create_tree(api: Api, call: ApiCall) -> HttpResponse:
         lambda results: not any(isinstance(r, PlatformError) for r in results),
     )
     failed = [
-        _render_error(node, render_failure(result))
+        _render_error(node, render_row_error(result))
         for node, result in zip(nodes, made, strict=True)
         if isinstance(result, PlatformError)
     ]
@@ -88,7 +85,7 @@ async def create_tree(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def _root(gate: Gate, call: ApiCall, name: str) -> ObjectType:
-    """The object of the records at the top, or of events, which have no children."""
+    """Return the object, or the event, that the top records are of."""
     event = gate.catalog.try_event(name)
     if event is not None and knows_event(await gate.grants(call.principal), event):
         return event_object(event)
@@ -97,7 +94,7 @@ async def _root(gate: Gate, call: ApiCall, name: str) -> ObjectType:
 
 
 async def _create(gate: Gate, call: ApiCall, nodes: list[_Node]) -> list[str | PlatformError | None]:
-    """For each node its record's id, why it failed, or None if its parent did."""
+    """Create the records. Returns for each node its id, its error, or None if its parent failed."""
     made: list[str | PlatformError | None] = []
     for node in nodes:
         values = dict(node.values)
@@ -118,7 +115,7 @@ async def _create(gate: Gate, call: ApiCall, nodes: list[_Node]) -> list[str | P
 
 
 async def _links(gate: Gate, call: ApiCall) -> Links:
-    """The relationships to children that the caller may know of."""
+    """Return the child relationships that the caller may know."""
     links: dict[tuple[str, str], tuple[ObjectType, Field]] = {}
     for child in await gate.visible_objects(call.principal):
         _, readable, _ = await gate.visible_fields(call.principal, child.name)
@@ -141,10 +138,7 @@ def _parse_nodes(records: object, root: ObjectType, links: Links) -> list[_Node]
         for level in levels:
             for record in level.records:
                 if len(nodes) == MAX_RECORDS:
-                    raise TooManyRecords(
-                        f"record limit reached. cannot submit more than {MAX_RECORDS} records into this call",
-                        limit=MAX_RECORDS,
-                    )
+                    raise too_many_records(MAX_RECORDS)
                 below += _children(record, level.entity, links, len(nodes))
                 nodes.append(_parse_node(record, level, links, seen))
         levels = below
@@ -161,21 +155,21 @@ def _parse_node(record: object, level: _Level, links: Links, seen: set[str]) -> 
     attributes = record.get("attributes")
     given = attributes if isinstance(attributes, dict) else {}
     reference_id, entity = given.get("referenceId"), given.get("type")
-    refusal = ""
+    error = ""
     if not isinstance(entity, str) or not entity:
-        refusal = _NO_TYPE
+        error = _NO_TYPE
     elif entity.lower() != level.entity.name.lower():
-        refusal = f"The record must be of type {level.entity.name}, not {entity[:80]}."
+        error = f"The record must be of type {level.entity.name}, not {entity[:80]}."
     reference_id = reference_id if isinstance(reference_id, str) else ""
     if reference_id in seen:
-        refusal = _DUPLICATE
+        error = _DUPLICATE
     seen.add(reference_id)
     values = {
         name: value
         for name, value in without_attributes(record).items()
         if not _is_children(name, value, level.entity, links)
     }
-    return _Node(reference_id, level.entity.name, values, level.parent, level.lookup, refusal)
+    return _Node(reference_id, level.entity.name, values, level.parent, level.lookup, error)
 
 
 def _children(record: object, entity: ObjectType, links: Links, place: int) -> list[_Level]:
@@ -188,7 +182,7 @@ def _children(record: object, entity: ObjectType, links: Links, place: int) -> l
 
 
 def _is_children(name: str, value: object, entity: ObjectType, links: Links) -> bool:
-    """Whether a value is a list of children; under a name that leads to none it is a field like any other."""
+    """Whether a value is a list of children; under any other name it is taken for a field."""
     return (
         isinstance(value, dict)
         and isinstance(value.get("records"), list)
@@ -196,9 +190,12 @@ def _is_children(name: str, value: object, entity: ObjectType, links: Links) -> 
     )
 
 
-def _refusal(message: str) -> dict[str, object]:
+def _render_input_error(message: str) -> dict[str, object]:
     return {"statusCode": "INVALID_INPUT", "message": message, "fields": []}
 
 
 def _render_error(node: _Node, error: dict[str, object]) -> dict[str, object]:
     return {"referenceId": node.reference_id, "errors": [error]}
+
+
+ROUTES: tuple[Route[Api], ...] = (Route(("composite", "tree", "*"), {"POST": create_tree}, since=34),)

@@ -1,4 +1,4 @@
-"""`/services/tidewire/v1/database` and `/activities/archive`: work below the API, for administrators.
+"""Database work below the API, for administrators: changes without events, and archiving of activities.
 
 POST database             {"operation": "update", "entity": "Account", "ids": [...], "values": {...}}
 POST database             {"operation": "create", "entity": "Account", "records": [{...}]}
@@ -10,42 +10,31 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from tidewire.errors import DefinitionInvalid, MethodNotAllowed, ResourceUnknown
+from tidewire.errors import DefinitionInvalid
 from tidewire.events import ChangeType
-from tidewire.frontends.rest.wire import NO_STORE, parse_json_object, render_json
+from tidewire.frontends.rest.calls import ApiCall, Route
+from tidewire.frontends.rest.management.calls import Services, check_keys, context_of, render_result
+from tidewire.frontends.rest.wire import parse_json_object
 from tidewire.gate.database_jobs import Job, archive, run_job
-from tidewire.gate.gate import Gate
-from tidewire.gate.requests import Call
-from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.http import HttpResponse
 
 _KEYS = frozenset({"operation", "entity", "ids", "values", "records"})
 
 
-class DatabaseApi:
-    """Answers the two resources."""
+async def change_records(services: Services, call: ApiCall) -> HttpResponse:
+    """Change records directly in the database."""
+    job = _parse_job(parse_json_object(call.request))
+    return render_result(call, {"ids": await run_job(services.gate, context_of(call), job)})
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
 
-    async def answer(self, request: HttpRequest, segments: tuple[str, ...], call: Call) -> HttpResponse:
-        """Answer what follows `/services/tidewire/v1/`."""
-        if segments not in (("database",), ("activities", "archive")):
-            raise ResourceUnknown("The requested resource does not exist")
-        if request.method != "POST":
-            raise MethodNotAllowed(f"HTTP Method '{request.method[:16]}' not allowed", allowed=("POST",))
-        given = parse_json_object(request)
-        answer: dict[str, Any]
-        if segments == ("database",):
-            answer = {"ids": await run_job(self._gate, call, _parse_job(given))}
-        else:
-            answer = {"archived": await archive(self._gate, call, _parse_before(given))}
-        return render_json(request, 200, answer, (NO_STORE,))
+async def archive_activities(services: Services, call: ApiCall) -> HttpResponse:
+    """Archive the activities before a day."""
+    before_ms = _parse_before(parse_json_object(call.request))
+    return render_result(call, {"archived": await archive(services.gate, context_of(call), before_ms)})
 
 
 def _parse_job(given: dict[str, Any]) -> Job:
-    unknown = sorted(set(given) - _KEYS)
-    if unknown:
-        raise DefinitionInvalid(f"unknown keys: {', '.join(unknown)[:200]}", path=unknown[0][:80])
+    check_keys(given, _KEYS)
     word = given.get("operation")
     operation = ChangeType.__members__.get(word.upper()) if isinstance(word, str) else None
     if operation is None:
@@ -75,3 +64,9 @@ def _parse_before(given: dict[str, Any]) -> int:
     if moment is None or set(given) != {"before"}:
         raise DefinitionInvalid("before must be a day such as 2025-01-31", path="before")
     return round(moment.timestamp() * 1000)
+
+
+ROUTES: tuple[Route[Services], ...] = (
+    Route(("database",), {"POST": change_records}),
+    Route(("activities", "archive"), {"POST": archive_activities}),
+)

@@ -1,10 +1,9 @@
-"""`/services/tidewire/v1/log` and `/log/plan`: ranges of the event log as Arrow batches, for pipelines.
+"""`log` and `log/plan`: ranges of the event log as Arrow batches, for pipelines.
 
-`log` streams the events after a position in Arrow's streaming form, page by page, as fast as the peer takes
-them. Each batch says in its metadata how far the log has been read with it (`tidewire.through`), and the last
-one, which may be empty, how far the answer goes. `plan` counts: it divides the same range into parts of so
-many rows, which readers can then fetch side by side. Replay ids that are too old or unknown are refused as
-for a subscription.
+`log` streams the events after a position as an Arrow stream, page by page, as fast as the peer reads. The metadata of
+each batch has the position that the log was read through (`tidewire.through`); that of the last batch, which may be
+empty, is the end of the answer. `plan` divides the same range into parts of a given number of rows, which readers can
+fetch in parallel. Expired and unknown replay ids fail as they do for a subscription.
 """
 
 from __future__ import annotations
@@ -12,22 +11,18 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tidewire.access.logins import Logins
-from tidewire.errors import (
-    DemandInvalid,
-    FeatureUnavailable,
-    MethodNotAllowed,
-    ReplayIdInvalid,
-    ResourceUnknown,
-)
+from tidewire.access.principal import Principal
+from tidewire.errors import DemandInvalid, FeatureUnavailable, ReplayIdInvalid
 from tidewire.events import Event, Family
-from tidewire.frontends.rest.wire import NO_STORE, parse_token, render_json
-from tidewire.gate.requests import Call
-from tidewire.matching.log_ranges import EARLIEST, LogRanges, LogState, RangeStart
+from tidewire.frontends.rest.calls import ApiCall, Route
+from tidewire.frontends.rest.management.calls import Services, render_result
+from tidewire.frontends.rest.wire import NO_STORE, parse_token, try_parse_number
+from tidewire.matching.log_ranges import EARLIEST, LogState, RangeStart
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -43,92 +38,92 @@ _MAX_POSITION = 2**63 - 1
 _ROOTS = {Family.CHANGE: "/data/", Family.PLATFORM: "/event/"}
 
 
-class LogExportApi:
-    """Answers the two resources for one org."""
+async def export_log(services: Services, call: ApiCall) -> HttpResponse:
+    """Stream the events after a position."""
+    wanted, start = await _open(services, call)
+    head = start.state.head
+    end = head if wanted.through is None else min(wanted.through, head)
+    headers = (
+        NO_STORE,
+        ("Tidewire-Head", str(head)),
+        ("Tidewire-Incarnation", render_incarnation(call.principal, start.state, start.after)),
+    )
+    pieces = _iter_batches(services, call, wanted, start, end, dict(headers[1:]))
+    return HttpResponse(200, b"", MEDIA_TYPE, headers, pieces)
 
-    def __init__(self, logins: Logins, ranges: LogRanges) -> None:
-        self._logins = logins
-        self._ranges = ranges
 
-    async def answer(self, request: HttpRequest, segments: tuple[str, ...], call: Call) -> HttpResponse:
-        """Answer what follows `/services/tidewire/v1/log`."""
-        if segments not in ((), ("plan",)):
-            raise ResourceUnknown("The requested resource does not exist")
-        if request.method != "GET":
-            raise MethodNotAllowed(f"HTTP Method '{request.method[:16]}' not allowed", allowed=("GET",))
-        after, through = _parse_after(request), _parse_through(request)
-        limit = _parse_count(request, "limit", _DEFAULT_ROWS, 0, MAX_ROWS)
-        channel = request.query.get("topic", "")
-        # Who may not read the log is told so before anything else is found wrong.
-        start = await self._ranges.start(call.principal, channel, after)
-        await _load_arrow()
-        if segments:
-            return await self._plan(request, call, channel, after, through, limit)
-        head = start.state.head
-        end = head if through is None else min(through, head)
-        headers = (
-            NO_STORE,
-            ("Tidewire-Head", str(head)),
-            ("Tidewire-Incarnation", render_incarnation(call, start.state, start.after)),
-        )
-        pieces = self._stream(parse_token(request), call, channel, start, end, limit, dict(headers[1:]))
-        return HttpResponse(200, b"", MEDIA_TYPE, headers, pieces)
+async def plan_export(services: Services, call: ApiCall) -> HttpResponse:
+    """Divide a range of the log into parts that readers can fetch in parallel."""
+    wanted, _ = await _open(services, call)
+    rows = _parse_count(
+        call.request, "rows", _DEFAULT_PART_ROWS, max(1, wanted.limit // _MAX_PARTS), MAX_ROWS
+    )
+    principal, after, at_ms = call.principal, wanted.after, _parse_time(call.request)
+    if at_ms is not None:
+        after = await services.ranges.find_time(principal, wanted.channel, at_ms)
+    plan = await services.ranges.plan(principal, wanted.channel, after, wanted.through, wanted.limit, rows)
+    body = {
+        "after": plan.after,
+        "through": plan.through,
+        "head": plan.state.head,
+        "rows": sum(rows for _, rows in plan.parts),
+        "parts": [{"through": end, "rows": rows} for end, rows in plan.parts],
+        "incarnation": render_incarnation(principal, plan.state, plan.through),
+        "incarnations": [
+            {"id": f"{principal.org_id}-{each.first}", "first": each.first, "last": each.last}
+            for each in plan.state.incarnations
+        ],
+    }
+    return render_result(call, body)
 
-    async def _plan(
-        self, request: HttpRequest, call: Call, channel: str, after: int, through: int | None, limit: int
-    ) -> HttpResponse:
-        rows = _parse_count(request, "rows", _DEFAULT_PART_ROWS, max(1, limit // _MAX_PARTS), MAX_ROWS)
-        at_ms = _parse_time(request)
-        if at_ms is not None:
-            after = await self._ranges.find_time(call.principal, channel, at_ms)
-        plan = await self._ranges.plan(call.principal, channel, after, through, limit, rows)
-        body = {
-            "after": plan.after,
-            "through": plan.through,
-            "head": plan.state.head,
-            "rows": sum(rows for _, rows in plan.parts),
-            "parts": [{"through": end, "rows": rows} for end, rows in plan.parts],
-            "incarnation": render_incarnation(call, plan.state, plan.through),
-            "incarnations": [
-                {
-                    "id": f"{call.principal.org_id}-{each.first}",
-                    "first": each.first,
-                    "last": each.last,
-                }
-                for each in plan.state.incarnations
-            ],
-        }
-        return render_json(request, 200, body, (NO_STORE,))
 
-    async def _stream(
-        self,
-        token: str,
-        call: Call,
-        channel: str,
-        start: RangeStart,
-        end: int,
-        limit: int,
-        metadata: dict[str, str],
-    ) -> AsyncIterator[bytes]:
-        writer = BatchWriter(metadata)
-        position, sent = start.after, 0
-        while position < end and sent < limit:
-            page = await self._ranges.read_page(call.principal, channel, start, position, limit - sent)
-            # Whoever was signed out meanwhile gets no more of it.
-            await self._logins.sessions.peek(token)
-            events = [event for event in page.events if event.position <= end]
-            position = min(page.through, end)
-            sent += len(events)
-            counters["rest.events_exported"] += len(events)
-            is_last = position >= end or sent >= limit
-            if events or is_last:
-                yield await asyncio.to_thread(writer.render, events, channel, position, is_last=is_last)
-        if not writer.is_closed:
-            yield writer.render([], channel, max(position, start.after), is_last=True)
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The range of a request: after one position, through another or the head, at most `limit` events."""
+
+    channel: str
+    after: int
+    through: int | None
+    limit: int
+
+
+async def _open(services: Services, call: ApiCall) -> tuple[_Wanted, RangeStart]:
+    request = call.request
+    wanted = _Wanted(
+        request.query.get("topic", ""),
+        _parse_after(request),
+        _parse_through(request),
+        _parse_count(request, "limit", _DEFAULT_ROWS, 0, MAX_ROWS),
+    )
+    # Checks the caller's rights, so it comes before all other errors.
+    start = await services.ranges.start(call.principal, wanted.channel, wanted.after)
+    await _load_arrow()
+    return wanted, start
+
+
+async def _iter_batches(
+    services: Services, call: ApiCall, wanted: _Wanted, start: RangeStart, end: int, metadata: dict[str, str]
+) -> AsyncIterator[bytes]:
+    writer = BatchWriter(metadata)
+    token, channel = parse_token(call.request), wanted.channel
+    position, sent = start.after, 0
+    while position < end and sent < wanted.limit:
+        page = await services.ranges.read_page(call.principal, channel, start, position, wanted.limit - sent)
+        # A session that was revoked meanwhile gets no further page.
+        await services.logins.sessions.peek(token)
+        events = [event for event in page.events if event.position <= end]
+        position = min(page.through, end)
+        sent += len(events)
+        counters["rest.events_exported"] += len(events)
+        is_last = position >= end or sent >= wanted.limit
+        if events or is_last:
+            yield await asyncio.to_thread(writer.render, events, channel, position, is_last=is_last)
+    if not writer.is_closed:
+        yield writer.render([], channel, max(position, start.after), is_last=True)
 
 
 class BatchWriter:
-    """Turns pages of events into pieces of one Arrow stream."""
+    """Renders pages of events as pieces of one Arrow stream."""
 
     def __init__(self, metadata: dict[str, str]) -> None:
         import pyarrow as pa
@@ -138,11 +133,11 @@ class BatchWriter:
             f"tidewire.{name.lower().removeprefix('tidewire-')}": text for name, text in metadata.items()
         }
         self._schema = export_schema().with_metadata(named)
-        self._taken = _Taken()
-        self._writer = pa.ipc.new_stream(self._taken, self._schema)
+        self._buffer = _Buffer()
+        self._writer = pa.ipc.new_stream(self._buffer, self._schema)
 
     def render(self, events: Sequence[Event], channel: str, through: int, *, is_last: bool) -> bytes:
-        """The next piece."""
+        """Render the next piece; the last one closes the stream."""
         import pyarrow as pa
 
         topics = [(channel or _ROOTS[event.family] + event.topic).encode() for event in events]
@@ -159,10 +154,10 @@ class BatchWriter:
         if is_last:
             self._writer.close()
             self.is_closed = True
-        return self._taken.take()
+        return self._buffer.take()
 
 
-# Arrays are put together from their buffers: it is quicker, and the usual way loads pandas into the server.
+# Arrays are built from buffers: this is faster, and pa.array() would import pandas into the server.
 
 
 def _numbers(values: Sequence[int]) -> pa.Array:
@@ -180,8 +175,8 @@ def _bytes(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
     )
 
 
-class _Taken:
-    """A file that hands out what was written to it since the last time."""
+class _Buffer:
+    """A file object that returns what was written since the last `take`."""
 
     closed = False
 
@@ -193,7 +188,7 @@ class _Taken:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """No-op."""
 
     def take(self) -> bytes:
         taken = b"".join(self._written)
@@ -202,7 +197,7 @@ class _Taken:
 
 
 def export_schema() -> pa.Schema:
-    """The columns of an export, the same as those of the Spark source."""
+    """Return the columns of an export, which are those of the Spark source."""
     import pyarrow as pa
 
     return pa.schema(
@@ -217,22 +212,22 @@ def export_schema() -> pa.Schema:
     )
 
 
-def render_incarnation(call: Call, state: LogState, position: int) -> str:
-    """The name of the incarnation that a position belongs to; no two logs share one."""
-    return f"{call.principal.org_id}-{state.incarnation_of(position)}"
+def render_incarnation(principal: Principal, state: LogState, position: int) -> str:
+    """Return the globally unique name of the log incarnation that a position belongs to."""
+    return f"{principal.org_id}-{state.incarnation_of(position)}"
 
 
 async def _load_arrow() -> None:
-    """Raises FeatureUnavailable if this server was installed without Arrow."""
+    """Import Arrow, which is slow the first time. Raises FeatureUnavailable if it is not installed."""
 
     def load() -> None:
-        import pyarrow.ipc  # noqa: F401  # takes long the first time, so not on the loop
+        import pyarrow.ipc  # noqa: F401
 
     try:
         await asyncio.to_thread(load)
     except ImportError as error:
         raise FeatureUnavailable(
-            "the export of the log needs Arrow on the server; install tidewire[spark] there"
+            "Exporting the log needs Arrow on the server; install tidewire[spark] there"
         ) from error
 
 
@@ -240,18 +235,20 @@ def _parse_after(request: HttpRequest) -> int:
     text = request.query.get("after", "")
     if text in ("", "earliest"):
         return EARLIEST
-    if not text.isascii() or not text.isdecimal() or len(text) > 19 or int(text) > _MAX_POSITION:
+    after = try_parse_number(text, 19)
+    if after is None or after > _MAX_POSITION:
         raise ReplayIdInvalid(f"{text[:40]!r} is not a replay id")
-    return int(text)
+    return after
 
 
 def _parse_through(request: HttpRequest) -> int | None:
     text = request.query.get("through", "")
     if not text:
         return None
-    if not text.isascii() or not text.isdecimal() or len(text) > 19:
+    through = try_parse_number(text, 19)
+    if through is None:
         raise ReplayIdInvalid(f"{text[:40]!r} is not a replay id")
-    return int(text)
+    return through
 
 
 def _parse_time(request: HttpRequest) -> int | None:
@@ -261,7 +258,7 @@ def _parse_time(request: HttpRequest) -> int | None:
     try:
         if text.isascii() and text.isdecimal():
             return int(text[:16])
-        # A plus sign that was not escaped has become a blank.
+        # A plus sign that the client did not encode arrives as a blank.
         moment = datetime.fromisoformat(text[:10] + text[10:].replace(" ", "+"))
     except ValueError as error:
         raise DemandInvalid(f"the parameter at must be a time, not {text[:40]!r}") from error
@@ -272,6 +269,13 @@ def _parse_count(request: HttpRequest, name: str, default: int, least: int, most
     text = request.query.get(name, "")
     if not text:
         return max(default, least)
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+    count = try_parse_number(text)
+    if count is None:
         raise DemandInvalid(f"the parameter {name} must be a number from {least} to {most}")
-    return max(least, min(most, int(text)))
+    return max(least, min(most, count))
+
+
+ROUTES: tuple[Route[Services], ...] = (
+    Route(("log",), {"GET": export_log}),
+    Route(("log", "plan"), {"GET": plan_export}),
+)

@@ -1,7 +1,7 @@
-"""The resources of `/services/tidewire/v1` about who may sign in: apps, sessions and users' credentials.
+"""Connected apps, sessions and users' credentials: who may sign in.
 
-The command line uses them, and so may anybody with the permissions: Customize Application for apps, Manage Users for
-the rest. A secret is in the one answer that made it and nowhere else.
+Apps need the permission Customize Application, the others Manage Users. A secret is returned once, by the request that
+created it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from tidewire.access.apps import AppAdmin, ConnectedApp
+from tidewire.access.apps import ConnectedApp
 from tidewire.access.logins import Logins
 from tidewire.access.scopes import render_scopes
 from tidewire.access.sessions import SessionEntry
-from tidewire.errors import DefinitionInvalid, MethodNotAllowed, RequiredFieldMissing, ResourceUnknown
+from tidewire.errors import DefinitionInvalid, RequiredFieldMissing, ResourceUnknown
+from tidewire.frontends.rest.calls import ApiCall, Route
+from tidewire.frontends.rest.management.calls import (
+    EMPTY,
+    Services,
+    check_keys,
+    context_of,
+    render_result,
+)
 from tidewire.frontends.rest.wire import NO_STORE, method_not_allowed, parse_json_object, render_json
 from tidewire.gate.requests import Call
 from tidewire.transport.http import HttpRequest, HttpResponse
@@ -33,120 +41,116 @@ _APP_KEYS = frozenset(
         "requires_pkce",
     }
 )
-_EMPTY = HttpResponse(204, b"", "", (NO_STORE,))
 
 
-class AdminApi:
-    """Answers `/services/tidewire/v1/apps`, `/sessions` and `/users`, and the password of a User record."""
+async def list_apps(services: Services, call: ApiCall) -> HttpResponse:
+    """List the connected apps."""
+    apps = await services.apps.entries(context_of(call))
+    names = await services.apps.usernames(apps)
+    return render_result(call, {"apps": [_render_app(app, names) for app in apps]})
 
-    def __init__(self, logins: Logins, apps: AppAdmin) -> None:
-        self._logins = logins
-        self._apps = apps
 
-    async def answer(self, request: HttpRequest, segments: tuple[str, ...], call: Call) -> HttpResponse:
-        """Answer what follows `/services/tidewire/v1/`."""
-        match (request.method, *segments):
-            case ("GET", "apps"):
-                return await self._list_apps(request, call)
-            case ("POST", "apps"):
-                return await self._create_app(request, call)
-            case ("GET", "apps", client_id):
-                return await self._show_app(request, call, client_id)
-            case ("DELETE", "apps", client_id):
-                await self._apps.delete(call, client_id)
-                return _EMPTY
-            case ("POST", "apps", client_id, "secret"):
-                secret = await self._apps.rotate_secret(call, client_id)
-                return _render(request, {"client_id": client_id, "client_secret": secret})
-            case ("GET", "sessions"):
-                return await self._list_sessions(request, call)
-            case ("DELETE", "sessions", session_id):
-                return await self._revoke_session(call, session_id)
-            case ("POST", "users", user_id, "password"):
-                password = await self._logins.reset_password(call, user_id)
-                return _render(request, {"password": password})
-            case ("POST", "users", user_id, "unlock"):
-                await self._logins.credentials.unlock(call, user_id)
-                return _EMPTY
-            case ("POST", "users", user_id, "security-token"):
-                token = await self._logins.credentials.reset_security_token(call, user_id)
-                return _render(request, {"security_token": token})
-            case ("DELETE", "users", user_id, "security-token"):
-                await self._logins.credentials.drop_security_token(call, user_id)
-                return _EMPTY
-            case (_, "apps" | "sessions" | "users", *_):
-                raise MethodNotAllowed(
-                    f"HTTP Method '{request.method[:16]}' not allowed", allowed=("GET", "POST", "DELETE")
+async def show_app(services: Services, call: ApiCall) -> HttpResponse:
+    """Return one connected app."""
+    app = await services.apps.find(context_of(call), call.arguments[0])
+    return render_result(call, _render_app(app, await services.apps.usernames([app])))
+
+
+async def create_app(services: Services, call: ApiCall) -> HttpResponse:
+    """Create a connected app, and return its secret unless it is public."""
+    given = parse_json_object(call.request)
+    check_keys(given, _APP_KEYS)
+    app = ConnectedApp(
+        client_id=_text(given, "client_id"),
+        label=_text(given, "label"),
+        callback_urls=_list(given, "callback_urls"),
+        scopes=frozenset(_list(given, "scopes") or ("api", "refresh_token")),
+        flows=frozenset(_list(given, "flows")),
+        certificate=_text(given, "certificate"),
+        is_preauthorized=_flag(given, "preauthorized"),
+        rotates_refresh=_flag(given, "rotates_refresh"),
+        requires_pkce=_flag(given, "requires_pkce"),
+    )
+    client_id, secret = await services.apps.create(
+        context_of(call), app, run_as=_text(given, "run_as"), is_public=_flag(given, "public")
+    )
+    body = {"client_id": client_id} | ({"client_secret": secret} if secret else {})
+    return render_result(call, body, 201)
+
+
+async def delete_app(services: Services, call: ApiCall) -> HttpResponse:
+    """Delete a connected app."""
+    await services.apps.delete(context_of(call), call.arguments[0])
+    return EMPTY
+
+
+async def rotate_secret(services: Services, call: ApiCall) -> HttpResponse:
+    """Replace the secret of a connected app."""
+    (client_id,) = call.arguments
+    secret = await services.apps.rotate_secret(context_of(call), client_id)
+    return render_result(call, {"client_id": client_id, "client_secret": secret})
+
+
+async def list_sessions(services: Services, call: ApiCall) -> HttpResponse:
+    """List the sessions of all users, or of the one that `?username=` names."""
+    logins = services.logins
+    await logins.credentials.check_manager(context_of(call))
+    username = call.request.query.get("username", "")
+    user_id = await logins.try_find_user(username) if username else ""
+    entries = [] if user_id is None else await logins.sessions.entries(user_id)
+    return render_result(call, {"sessions": [_render_session(entry) for entry in entries]})
+
+
+async def revoke_session(services: Services, call: ApiCall) -> HttpResponse:
+    """End a session."""
+    await services.logins.credentials.check_manager(context_of(call))
+    if not await services.logins.sessions.revoke(call.arguments[0]):
+        raise ResourceUnknown("The requested resource does not exist")
+    return EMPTY
+
+
+async def reset_password(services: Services, call: ApiCall) -> HttpResponse:
+    """Give a user a random password."""
+    password = await services.logins.reset_password(context_of(call), call.arguments[0])
+    return render_result(call, {"password": password})
+
+
+async def unlock_user(services: Services, call: ApiCall) -> HttpResponse:
+    """Unlock a user who failed to sign in too often."""
+    await services.logins.credentials.unlock(context_of(call), call.arguments[0])
+    return EMPTY
+
+
+async def reset_security_token(services: Services, call: ApiCall) -> HttpResponse:
+    """Give a user a new security token."""
+    token = await services.logins.credentials.reset_security_token(context_of(call), call.arguments[0])
+    return render_result(call, {"security_token": token})
+
+
+async def drop_security_token(services: Services, call: ApiCall) -> HttpResponse:
+    """Remove a user's security token."""
+    await services.logins.credentials.drop_security_token(context_of(call), call.arguments[0])
+    return EMPTY
+
+
+async def answer_password(logins: Logins, request: HttpRequest, user_id: str, call: Call) -> HttpResponse:
+    """Answer `sobjects/User/{id}/password` of the data API: POST sets the password, DELETE resets it."""
+    match request.method:
+        case "GET":
+            return render_json(request, 200, {"isExpired": False}, (NO_STORE,))
+        case "POST":
+            new = parse_json_object(request).get("NewPassword")
+            if not isinstance(new, str):
+                raise RequiredFieldMissing(
+                    "Required fields are missing: [NewPassword]", fields=["NewPassword"]
                 )
-            case _:
-                raise ResourceUnknown("The requested resource does not exist")
-
-    async def answer_password(self, request: HttpRequest, user_id: str, call: Call) -> HttpResponse:
-        """`sobjects/User/{id}/password`: POST sets it, DELETE draws another."""
-        match request.method:
-            case "GET":
-                return _render(request, {"isExpired": False})
-            case "POST":
-                new = parse_json_object(request).get("NewPassword")
-                if not isinstance(new, str):
-                    raise RequiredFieldMissing(
-                        "Required fields are missing: [NewPassword]", fields=["NewPassword"]
-                    )
-                await self._logins.set_password(call, user_id, new)
-                return _EMPTY
-            case "DELETE":
-                password = await self._logins.reset_password(call, user_id)
-                return _render(request, {"NewPassword": password})
-            case method:
-                raise method_not_allowed(method, ("GET", "POST", "DELETE"))
-
-    async def _list_apps(self, request: HttpRequest, call: Call) -> HttpResponse:
-        apps = await self._apps.entries(call)
-        names = await self._apps.usernames(apps)
-        return _render(request, {"apps": [_render_app(app, names) for app in apps]})
-
-    async def _show_app(self, request: HttpRequest, call: Call, client_id: str) -> HttpResponse:
-        app = await self._apps.find(call, client_id)
-        return _render(request, _render_app(app, await self._apps.usernames([app])))
-
-    async def _create_app(self, request: HttpRequest, call: Call) -> HttpResponse:
-        given = parse_json_object(request)
-        unknown = sorted(set(given) - _APP_KEYS)
-        if unknown:
-            raise DefinitionInvalid(f"unknown keys: {', '.join(unknown)[:200]}", path=unknown[0][:80])
-        app = ConnectedApp(
-            client_id=_text(given, "client_id"),
-            label=_text(given, "label"),
-            callback_urls=_list(given, "callback_urls"),
-            scopes=frozenset(_list(given, "scopes") or ("api", "refresh_token")),
-            flows=frozenset(_list(given, "flows")),
-            certificate=_text(given, "certificate"),
-            is_preauthorized=_flag(given, "preauthorized"),
-            rotates_refresh=_flag(given, "rotates_refresh"),
-            requires_pkce=_flag(given, "requires_pkce"),
-        )
-        client_id, secret = await self._apps.create(
-            call, app, run_as=_text(given, "run_as"), is_public=_flag(given, "public")
-        )
-        body = {"client_id": client_id} | ({"client_secret": secret} if secret else {})
-        return render_json(request, 201, body, (NO_STORE,))
-
-    async def _list_sessions(self, request: HttpRequest, call: Call) -> HttpResponse:
-        await self._logins.credentials.check_manager(call)
-        username = request.query.get("username", "")
-        user_id = await self._logins.try_find_user(username) if username else ""
-        entries = [] if user_id is None else await self._logins.sessions.entries(user_id)
-        return _render(request, {"sessions": [_render_session(entry) for entry in entries]})
-
-    async def _revoke_session(self, call: Call, session_id: str) -> HttpResponse:
-        await self._logins.credentials.check_manager(call)
-        if not await self._logins.sessions.revoke(session_id):
-            raise ResourceUnknown("The requested resource does not exist")
-        return _EMPTY
-
-
-def _render(request: HttpRequest, body: object) -> HttpResponse:
-    return render_json(request, 200, body, (NO_STORE,))
+            await logins.set_password(call, user_id, new)
+            return EMPTY
+        case "DELETE":
+            password = await logins.reset_password(call, user_id)
+            return render_json(request, 200, {"NewPassword": password}, (NO_STORE,))
+        case method:
+            raise method_not_allowed(method, ("GET", "POST", "DELETE"))
 
 
 def _render_app(app: ConnectedApp, usernames: Mapping[str, str]) -> dict[str, object]:
@@ -174,12 +178,12 @@ def _render_session(entry: SessionEntry) -> dict[str, object]:
         "app": entry.origin.client_id or None,
         "scopes": render_scopes(entry.origin.scopes),
         "peer": entry.origin.peer,
-        "started": _moment(entry.started_ms),
-        "used": _moment(entry.used_ms),
+        "started": _render_time(entry.started_ms),
+        "used": _render_time(entry.used_ms),
     }
 
 
-def _moment(epoch_ms: int) -> str:
+def _render_time(epoch_ms: int) -> str:
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -206,3 +210,15 @@ def _flag(given: Mapping[str, object], name: str) -> bool:
     if not isinstance(value, bool):
         raise DefinitionInvalid(f"{name}: must be true or false", path=name)
     return value
+
+
+ROUTES: tuple[Route[Services], ...] = (
+    Route(("apps",), {"GET": list_apps, "POST": create_app}),
+    Route(("apps", "*"), {"GET": show_app, "DELETE": delete_app}),
+    Route(("apps", "*", "secret"), {"POST": rotate_secret}),
+    Route(("sessions",), {"GET": list_sessions}),
+    Route(("sessions", "*"), {"DELETE": revoke_session}),
+    Route(("users", "*", "password"), {"POST": reset_password}),
+    Route(("users", "*", "unlock"), {"POST": unlock_user}),
+    Route(("users", "*", "security-token"), {"POST": reset_security_token, "DELETE": drop_security_token}),
+)

@@ -1,51 +1,43 @@
-"""`/services/tidewire/v1/status` and `/metrics`: who reads the log, how far they are, and what it keeps."""
+"""Streaming status: who reads the log, how far behind they are, and what the log keeps."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 
-from tidewire.delivery.open_streams import OpenStreams, StreamingStatus
-from tidewire.errors import MethodNotAllowed, ResourceUnknown
+from tidewire.delivery.open_streams import StreamingStatus
 from tidewire.eventlog.log import FamilySize
 from tidewire.events import Family
-from tidewire.frontends.rest.wire import NO_STORE, render_json
-from tidewire.gate.requests import Call
+from tidewire.frontends.rest.calls import ApiCall, Route
+from tidewire.frontends.rest.management.calls import Services, render_result
+from tidewire.frontends.rest.wire import NO_STORE
 from tidewire.telemetry import counters
-from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.http import HttpResponse
 
-_MAX_SERIES = 1000  # those furthest behind: a monitoring system keeps each name that it has ever seen
+_MAX_SERIES = 1000  # the streams furthest behind: a monitoring system keeps every series it has ever seen
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class StreamsApi:
-    """Answers the two resources. What the process counts is of all orgs together, and told in the first one only."""
+async def show_status(services: Services, call: ApiCall) -> HttpResponse:
+    """Return streams, sessions, deliveries, log sizes and counters as JSON."""
+    status = await services.streams.status(call.principal)
+    body = {
+        "head": status.head,
+        "streams": [asdict(each.state) | {"lag": each.lag} for each in status.streams],
+        "managed": [asdict(m) for m in status.managed],
+        "sessions": {"bayeux": status.bayeux_sessions, "pubsub": status.pubsub_streams},
+        "delivered": {family.name.lower(): status.delivered.get(family, 0) for family in Family},
+        "log": [_render_size(status, size) for size in status.sizes],
+        "usage": [asdict(each) for each in status.usage],
+        "counts": dict(sorted(counters.items())) if services.is_first else {},
+    }
+    return render_result(call, body)
 
-    def __init__(self, streams: OpenStreams, *, is_first: bool) -> None:
-        self._streams = streams
-        self._is_first = is_first
 
-    async def answer(self, request: HttpRequest, segments: tuple[str, ...], call: Call) -> HttpResponse:
-        """Answer what follows `/services/tidewire/v1/`."""
-        if segments not in (("status",), ("metrics",)):
-            raise ResourceUnknown("The requested resource does not exist")
-        if request.method != "GET":
-            raise MethodNotAllowed(f"HTTP Method '{request.method[:16]}' not allowed", allowed=("GET",))
-        status = await self._streams.status(call.principal)
-        if segments == ("metrics",):
-            counts = dict(counters) if self._is_first else {}
-            return HttpResponse(200, _render_metrics(status, counts).encode(), _TEXT, (NO_STORE,))
-        streams = [asdict(each.state) | {"lag": each.lag} for each in status.streams]
-        body = {
-            "head": status.head,
-            "streams": streams,
-            "managed": [asdict(m) for m in status.managed],
-            "sessions": {"bayeux": status.bayeux_sessions, "pubsub": status.pubsub_streams},
-            "delivered": {family.name.lower(): status.delivered.get(family, 0) for family in Family},
-            "log": [_render_size(status, size) for size in status.sizes],
-            "usage": [asdict(each) for each in status.usage],
-            "counts": dict(sorted(counters.items())) if self._is_first else {},
-        }
-        return render_json(request, 200, body, (NO_STORE,))
+async def show_metrics(services: Services, call: ApiCall) -> HttpResponse:
+    """Return lags and counters in Prometheus' text format."""
+    status = await services.streams.status(call.principal)
+    counts = dict(counters) if services.is_first else {}
+    return HttpResponse(200, _render_metrics(status, counts).encode(), _TEXT, (NO_STORE,))
 
 
 def _render_size(status: StreamingStatus, size: FamilySize) -> dict[str, object]:
@@ -60,7 +52,6 @@ def _render_size(status: StreamingStatus, size: FamilySize) -> dict[str, object]
 
 
 def _render_metrics(status: StreamingStatus, counts: dict[str, int]) -> str:
-    """In the text form that Prometheus reads. `counts` are those of the process that answers."""
     lines = [
         "# TYPE tidewire_log_head gauge",
         f"tidewire_log_head {status.head}",
@@ -88,3 +79,9 @@ def _labels(labels: dict[str, str]) -> str:
         for name, value in labels.items()
     )
     return "{" + ",".join(f'{name}="{value}"' for name, value in escaped) + "}"
+
+
+ROUTES: tuple[Route[Services], ...] = (
+    Route(("status",), {"GET": show_status}),
+    Route(("metrics",), {"GET": show_metrics}),
+)

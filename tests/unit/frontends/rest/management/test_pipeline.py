@@ -14,8 +14,10 @@ from deltalake import write_deltalake
 from tests.orgs import READER, TestOrg
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import AccessDenied, SessionInvalid
-from tidewire.frontends.rest.management.pipeline import LakeApi
-from tidewire.gate.requests import Call
+from tidewire.frontends.rest.calls import ApiCall
+from tidewire.frontends.rest.management.calls import Services
+from tidewire.frontends.rest.management.pipeline import show_history
+from tidewire.matching.log_ranges import LogRanges
 from tidewire.server.core_http import CoreHttp
 from tidewire.transport.http import HttpRequest
 
@@ -137,8 +139,10 @@ async def ask_slow(org: TestOrg, token: str, lake: SlowLake) -> None:
     principal = await org.core.logins.authenticate(token)
     target = f"/services/tidewire/v1/pipeline/history?entity=Account&id={ID}"
     request = HttpRequest("GET", target, {"authorization": f"Bearer {token}"})
-    api = LakeApi(org.gate, org.core.logins, lake)
-    await api.answer(request, ("history",), Call(principal, "com/test"))
+    core = org.core
+    ranges = LogRanges(core.gate, core.log, core.capture)
+    services = Services(org.gate, core.logins, core.oauth.apps, core.streams, ranges, lake)
+    await show_history(services, ApiCall(request, 0, principal))
 
 
 async def test_reader_signed_out_while_the_lake_is_read_is_refused(org: TestOrg) -> None:
