@@ -42,8 +42,9 @@ from tidewire.pipeline.apply.batch import apply_batch
 from tidewire.pipeline.driver.queries import PipelineConfig, drain, start_apply, start_archive
 from tidewire.pipeline.driver.run import run_pipeline
 from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.files import read_rows
 from tidewire.pipeline.lake.lease import hold_lease
-from tidewire.pipeline.lake.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.pipeline.replicas.replica import read_replica
 from tidewire.pipeline.source.archive import archive_batch
 from tidewire.pipeline.source.bus import BusSettings, render_options

@@ -7,13 +7,13 @@ import sys
 from tidewire.clock import ManualClock
 from tidewire.pipeline.apply.batch import Applier
 from tidewire.pipeline.apply.bronze_source import plan_partitions, read_marks, read_partition
-from tidewire.pipeline.apply.history_files import Receipts, parse_receipts, plan_task
+from tidewire.pipeline.apply.history_files import BatchReceipts, parse_batch_receipts, plan_task
 from tidewire.pipeline.apply.transactions import closed_through
 from tidewire.pipeline.lake.spans import Span
 from tidewire.pipeline.lake.tables import Lake, try_open_table
 
 
-def run_tasks(lake: Lake, span: Span) -> Receipts:
+def run_tasks(lake: Lake, span: Span) -> BatchReceipts:
     """What the executors do for a span, and hand to the driver."""
     bronze = try_open_table(lake, "bronze")
     assert bronze is not None
@@ -24,7 +24,7 @@ def run_tasks(lake: Lake, span: Span) -> Receipts:
         for batch in task.write(read_partition(lake, part))
         for row in batch.to_pylist()
     ]
-    return parse_receipts(rows)
+    return parse_batch_receipts(rows)
 
 
 def apply_span(lake: Lake, span: Span, applier: Applier | None = None) -> Span | None:

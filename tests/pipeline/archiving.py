@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
+from tidewire.pipeline.lake.receipts import parse_receipts
+from tidewire.pipeline.lake.schemas import append_schemas, load_schemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import (
-    BRONZE,
-    Lake,
-    append_files,
-    file_action,
-    load_schemas,
-    open_table,
-)
-from tidewire.pipeline.source.archive import append_schemas, parse_receipts
+from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.source.archive import merge_schemas
 from tidewire.pipeline.source.bronze_files import BronzeTask
 from tidewire.pipeline.source.bus import Bus, BusSettings
 from tidewire.pipeline.source.event_source import ROWS
@@ -42,11 +37,8 @@ def archive_all(lake: Lake, settings: BusSettings, epoch: int = 1) -> int:
         batches = [batch.select(ROWS.names) for batch in export.read(Span(plan.after, plan.through))]
         rows = [row for found in task.write(batches) for row in found.to_pylist()]
         receipts = parse_receipts(rows)
-        append_schemas(lake, receipts.schemas, epoch)
-        actions = [
-            file_action(file.path, file.size_bytes, file.rows, file.first, file.last, 0)
-            for file in receipts.files
-        ]
+        append_schemas(lake, merge_schemas(receipts), epoch)
+        actions = [file.add_action(0) for file in receipts.files]
         append_files(bronze, actions, BRONZE, plan.through, epoch)
         return plan.through
     finally:

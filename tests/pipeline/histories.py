@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from tidewire.ids import make_id
 from tidewire.pipeline.lake.columns import kinds_of, parse_column
+from tidewire.pipeline.lake.files import DataFile
 from tidewire.pipeline.lake.manifest import newest
-from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, file_action, open_table
+from tidewire.pipeline.lake.schemas import append_schemas
+from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
 from tidewire.pipeline.replicas.replica import read_replica
-from tidewire.pipeline.source.archive import append_schemas
 from tidewire.pipeline.source.bronze_files import HeaderCache, render_bronze
 from tidewire.pipeline.source.bus import BusSettings
 from tidewire.pipeline.source.event_source import ROWS
@@ -233,7 +234,7 @@ def write_bronze(lake: Lake, events: Iterable[BusEvent], through: int) -> None:
         pq.write_table(pa.Table.from_batches([batch]), path)
         positions = batch.column("replay_id").to_pylist()
         ends = positions[0], positions[-1]
-        actions = [file_action(name, os.path.getsize(path), len(positions), *ends, 0)]
+        actions = [DataFile(name, os.path.getsize(path), len(positions), *ends).add_action(0)]
     append_files(bronze, actions, BRONZE, through, epoch=1)
 
 

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from tests.running import API, Refused, Rest
-from tidewire.pipeline.lake.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.lake.files import read_rows
+from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.pipeline.replicas.replica import read_replica
 from tidewire.testing import LocalServer
 

@@ -21,7 +21,8 @@ from tests.pipeline.histories import write_bronze
 from tests.unit.pipeline.oracle import Org
 from tidewire.errors import ConfigInvalid, LogCorrupt, StoreLocked
 from tidewire.pipeline.forwarding import FOLDER, Sink, Turn, forward, hold_name, load_progress
-from tidewire.pipeline.lake.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.lake.files import read_rows
+from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.testing.process import choose_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -24,7 +24,8 @@ from tidewire.clock import SystemClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.errors import ReplayIdInvalid
 from tidewire.pipeline.driver.run import parse_failure
-from tidewire.pipeline.lake.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.lake.files import read_rows
+from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.pipeline.source.archive import archive_batch
 from tidewire.testing import ServerProcess
 

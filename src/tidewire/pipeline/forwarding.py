@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 from tidewire.errors import ConfigInvalid, LogCorrupt, StoreClosed, StoreLocked
 from tidewire.faults import crash_point
 from tidewire.names import is_api_name
+from tidewire.pipeline.lake.files import list_files, sync_file
 from tidewire.pipeline.lake.manifest import NO_POSITION, newest
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import HISTORY, Lake, list_files, sync_file, try_open_table
+from tidewire.pipeline.lake.tables import HISTORY, Lake, try_open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

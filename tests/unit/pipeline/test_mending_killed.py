@@ -21,7 +21,8 @@ from tests.unit.pipeline.test_oracle import lake_rows
 from tests.unit.pipeline.upkeep.test_purge import files_with
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import open_resyncs
-from tidewire.pipeline.lake.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.lake.files import read_rows
+from tidewire.pipeline.lake.tables import Lake, try_open_table
 
 ROOT = Path(__file__).parents[3]
 SEED = 11

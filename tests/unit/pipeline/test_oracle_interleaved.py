@@ -19,7 +19,8 @@ from tests.unit.pipeline.upkeep.test_resync import EPOCH, Mirror
 from tidewire.errors import StoreClosed
 from tidewire.pipeline.apply.dead_letters import retry
 from tidewire.pipeline.lake import manifest
-from tidewire.pipeline.lake.tables import read_rows, try_open_table
+from tidewire.pipeline.lake.files import read_rows
+from tidewire.pipeline.lake.tables import try_open_table
 from tidewire.pipeline.upkeep.audit import audit
 from tidewire.pipeline.upkeep.compaction import CompactionRules, Compactor
 from tidewire.pipeline.upkeep.purge import purge

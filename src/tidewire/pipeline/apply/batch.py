@@ -24,7 +24,7 @@ from tidewire.errors import ObjectUnknown
 from tidewire.faults import crash_point
 from tidewire.pipeline.apply.dead_letters import DEAD_LETTER_TABLE, render_letters
 from tidewire.pipeline.apply.decode import DIFFERING
-from tidewire.pipeline.apply.history_files import HistoryFile, Receipts, parse_receipts
+from tidewire.pipeline.apply.history_files import BatchReceipts, parse_batch_receipts
 from tidewire.pipeline.apply.known_ids import KnownIds
 from tidewire.pipeline.apply.planning import Plan, find_unknown, note_living, plan_notes, plan_schemas
 from tidewire.pipeline.lake import manifest
@@ -38,6 +38,8 @@ from tidewire.pipeline.lake.control import (
     render_dirty,
     render_resyncs,
 )
+from tidewire.pipeline.lake.files import DataFile, read_file
+from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span, check_continues
 from tidewire.pipeline.lake.tables import (
     DEAD_LETTER,
@@ -49,11 +51,8 @@ from tidewire.pipeline.lake.tables import (
     append_files,
     append_rows,
     conflict,
-    file_action,
-    load_schemas,
     open_table,
     peek_table,
-    read_file,
 )
 from tidewire.pipeline.replicas.view import ReplicaView, fold_view, open_view
 from tidewire.telemetry import counters
@@ -81,7 +80,7 @@ class Applier:
         self._clock = clock
         self._known = KnownIds(lake)
 
-    def commit(self, receipts: Receipts) -> Span | None:
+    def commit(self, receipts: BatchReceipts) -> Span | None:
         """Commit what the executors did for a batch; returns the span applied, None if all of it was there
         already.
 
@@ -94,7 +93,7 @@ class Applier:
             self._known = KnownIds(self._lake)
             raise
 
-    def _commit(self, receipts: Receipts) -> Span | None:
+    def _commit(self, receipts: BatchReceipts) -> Span | None:
         span = receipts.span
         before = peek_table(self._lake, manifest.TABLE)
         if span is None or (before is not None and span.through <= before.floor):
@@ -136,15 +135,15 @@ class Applier:
         _log.info("pipeline.batch_applied", extra={"changes": count, "position": span.through})
         return span
 
-    def _read_planned(self, files: Iterable[HistoryFile]) -> pa.Table:
+    def _read_planned(self, files: Iterable[DataFile]) -> pa.Table:
         paths = [os.path.join(self._lake.table(f"history/{file.entity}"), file.path) for file in files]
         return pa.concat_tables([read_file(path, _PLANNED) for path in paths])
 
     def _plan(
         self,
         texts: Mapping[str, str],
-        receipts: Receipts,
-        files: Mapping[str, list[HistoryFile]],
+        receipts: BatchReceipts,
+        files: Mapping[str, list[DataFile]],
         changes: Mapping[str, pa.Table],
     ) -> Plan:
         plan = plan_notes(receipts.notes)
@@ -176,7 +175,7 @@ class Applier:
         return found
 
     def _find_misfits(
-        self, texts: Mapping[str, str], receipts: Receipts, files: Mapping[str, list[HistoryFile]]
+        self, texts: Mapping[str, str], receipts: BatchReceipts, files: Mapping[str, list[DataFile]]
     ) -> list[Dirty]:
         """Records whose text differences do not fit the text that the lake has. Only these are folded."""
         ids: dict[str, set[str]] = {}
@@ -229,17 +228,14 @@ class Applier:
         versions[name] = table.delta.version()
         return int(fresh.num_rows)
 
-    def _append_histories(self, files: Mapping[str, list[HistoryFile]], span: Span) -> dict[str, int]:
+    def _append_histories(self, files: Mapping[str, list[DataFile]], span: Span) -> dict[str, int]:
         now_ms = self._clock.now_ms()
 
         def append(entity: str) -> OpenTable:
             table = open_table(self._lake, f"history/{entity}", HISTORY)
             if table.floor > min(file.floor for file in files[entity]):
                 raise conflict(table)
-            actions = [
-                file_action(file.path, file.size_bytes, file.rows, file.first, file.last, now_ms)
-                for file in files[entity]
-            ]
+            actions = [file.add_action(now_ms) for file in files[entity]]
             append_files(table, actions, HISTORY, span.through, self._epoch)
             crash_point("pipeline.apply.after_history")
             return table
@@ -259,13 +255,13 @@ def apply_batch(lake: Lake, epoch: int, clock: Clock) -> Callable[[DataFrame, in
     applier = Applier(lake, epoch, clock)
 
     def apply(batch: DataFrame, batch_id: int) -> None:
-        applier.commit(parse_receipts(row.asDict() for row in batch.collect()))
+        applier.commit(parse_batch_receipts(row.asDict() for row in batch.collect()))
 
     return apply
 
 
-def _group(files: Iterable[HistoryFile]) -> dict[str, list[HistoryFile]]:
-    by_entity: dict[str, list[HistoryFile]] = {}
+def _group(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
+    by_entity: dict[str, list[DataFile]] = {}
     for file in files:
         by_entity.setdefault(file.entity, []).append(file)
     return dict(sorted(by_entity.items()))

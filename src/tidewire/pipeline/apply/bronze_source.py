@@ -26,37 +26,22 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tidewire.clock import Clock, SystemClock
-from tidewire.pipeline.apply.history_files import RECEIPT_DDL, HistoryTask, plan_task
+from tidewire.pipeline.apply.history_files import WATERMARK_AFTER, HistoryTask, plan_task
 from tidewire.pipeline.apply.transactions import TransactionMark, closed_through, closed_through_lasts
+from tidewire.pipeline.lake.files import list_files, list_sized_files, read_file
+from tidewire.pipeline.lake.receipts import RECEIPT_DDL
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.status_file import read_live_report
-from tidewire.pipeline.lake.tables import (
-    BRONZE,
-    Lake,
-    OpenTable,
-    list_files,
-    list_sized_files,
-    peek_table,
-    read_file,
-)
+from tidewire.pipeline.lake.tables import BRONZE, Lake, OpenTable, peek_table
+from tidewire.pipeline.lake.watermarks import render_watermark
 from tidewire.pipeline.source.bus import parse_number
 from tidewire.pipeline.source.offsets import parse_offset, render_offset
 
 EVENTS = pa.schema(
     [
-        ("replay_id", pa.int64()),
-        ("schema_id", pa.string()),
-        ("payload", pa.binary()),
-        ("entity", pa.string()),
-        ("change_type", pa.string()),
-        ("record_ids", pa.list_(pa.string())),
-        ("change_origin", pa.string()),
-        ("transaction_key", pa.string()),
-        ("sequence", pa.int64()),
-        ("commit_ms", pa.int64()),
-        ("commit_number", pa.int64()),
-        ("commit_user", pa.string()),
-        ("mark_after", pa.int64()),
+        *(BRONZE.field(name) for name in ("replay_id", "schema_id", "payload")),
+        *list(BRONZE)[BRONZE.get_field_index("entity") : BRONZE.get_field_index("header_error")],
+        (WATERMARK_AFTER, pa.int64()),
     ]
 )
 _PLAN_COLUMNS = pa.schema(
@@ -161,8 +146,7 @@ def read_partition(lake: Lake, part: FilePartition) -> Iterator[pa.RecordBatch]:
         rows = read_file(os.path.join(lake.table("bronze"), path), EVENTS)
         yield from _rows_in(rows, part.span).to_batches(BATCH_ROWS)
     if part.has_mark:
-        mark = {"replay_id": part.span.through, "mark_after": part.span.after}
-        yield pa.RecordBatch.from_pylist([mark], schema=EVENTS)
+        yield render_watermark(part.span, EVENTS, WATERMARK_AFTER)
 
 
 def _rows_in(rows: pa.Table, span: Span) -> pa.Table:

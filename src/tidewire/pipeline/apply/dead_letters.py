@@ -30,6 +30,8 @@ from tidewire.pipeline.lake.control import (
     render_dirty,
     render_resyncs,
 )
+from tidewire.pipeline.lake.files import list_files, read_file, read_rows
+from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span
 from tidewire.pipeline.lake.tables import (
     BRONZE,
@@ -40,11 +42,7 @@ from tidewire.pipeline.lake.tables import (
     Lake,
     OpenTable,
     append_rows,
-    list_files,
-    load_schemas,
     open_table,
-    read_file,
-    read_rows,
     try_open_table,
 )
 from tidewire.pipeline.replicas.fold import UNDECODED

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from tidewire.errors import ObjectUnknown
 from tidewire.pipeline.lake.columns import DELETED, RECORD_ID
-from tidewire.pipeline.lake.tables import READS, Lake, iter_rows, read_file, try_open_table
+from tidewire.pipeline.lake.files import iter_rows, read_file
+from tidewire.pipeline.lake.tables import READS, Lake, try_open_table
 from tidewire.pipeline.replicas.fold import DELETES, FULL_ROWS
 from tidewire.pipeline.replicas.view import ReplicaView, open_view
 

@@ -16,15 +16,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidewire.pipeline.lake.tables import (
-    DIRTY,
-    RESYNC,
-    Lake,
-    OpenTable,
-    arrow_schema,
-    peek_table,
-    read_file,
-)
+from tidewire.pipeline.lake.files import read_file
+from tidewire.pipeline.lake.tables import DIRTY, RESYNC, Lake, OpenTable, arrow_schema, peek_table
 
 DIRTY_TABLE = "control/dirty"
 RESYNC_TABLE = "control/resync"

@@ -26,17 +26,10 @@ from tidewire.errors import ConfigInvalid
 from tidewire.names import entity_of_change_event
 from tidewire.pipeline.lake.columns import Kind, merge_kinds, old_columns, parse_kinds
 from tidewire.pipeline.lake.control import FAILED, failed_resyncs, open_dirty, open_resyncs
+from tidewire.pipeline.lake.files import read_file
+from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import (
-    MANIFEST,
-    Lake,
-    OpenTable,
-    append_rows,
-    load_schemas,
-    open_table,
-    peek_table,
-    read_file,
-)
+from tidewire.pipeline.lake.tables import MANIFEST, Lake, OpenTable, append_rows, open_table, peek_table
 
 TABLE = "manifest"
 READY, SNAPSHOT, RESYNC = "ready", "snapshot", "resync"

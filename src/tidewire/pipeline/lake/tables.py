@@ -18,20 +18,17 @@ write the same table take turns (`manifest.lock`), or the slower one is refused.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from tidewire.errors import LogCorrupt, StoreClosed, WriteConflict
-from tidewire.pipeline.lake.spans import Span
+from tidewire.errors import LogCorrupt, WriteConflict
 
 BRONZE = pa.schema(
     [
@@ -381,98 +378,6 @@ def conflict(table: OpenTable) -> WriteConflict:
     )
 
 
-def file_action(path: str, size_bytes: int, rows: int, first: int, last: int, now_ms: int) -> AddAction:
-    """The Delta action that brings a file into a table. Its statistics let planners skip it."""
-    statistics = {
-        "numRecords": rows,
-        "minValues": {"replay_id": first},
-        "maxValues": {"replay_id": last},
-        "nullCount": {"replay_id": 0},
-    }
-    return AddAction(path, size_bytes, {}, now_ms, True, json.dumps(statistics))
-
-
-def sync_file(path: str) -> None:
-    """Make a file's bytes durable: a commit must never name one that a power cut can take back."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def arrow_schema(table: OpenTable) -> pa.Schema:
-    """A table's columns in Arrow's types."""
+    """Return a table's columns with Arrow types."""
     return pa.schema(table.delta.schema().to_arrow())
-
-
-def list_files(table: OpenTable, span: Span) -> list[str]:
-    """Names of the files of a table with replay ids that may have rows in a span, oldest first."""
-    return [path for path, _ in list_sized_files(table, span)]
-
-
-def list_sized_files(table: OpenTable, span: Span) -> list[tuple[str, int]]:
-    """The same with the number of rows of each."""
-    actions = pa.table(table.delta.get_add_actions(flatten=True))
-    if not actions.num_rows:
-        return []
-    names = ("min.replay_id", "max.replay_id", "path", "num_records")
-    found = [
-        (first, path, rows)
-        for first, last, path, rows in zip(*(actions[name].to_pylist() for name in names), strict=True)
-        if last > span.after and first <= span.through
-    ]
-    return [(path, rows) for _, path, rows in sorted(found)]
-
-
-def read_file(path: str, schema: pa.Schema) -> pa.Table:
-    """These columns of one Parquet file; columns that the file is too old to have are null.
-
-    Plain reads and no dataset scans anywhere in this package: a scan may leave a thread behind that aborts the
-    process when it exits soon after.
-    """
-    with pq.ParquetFile(path) as file:
-        present = [name for name in schema.names if name in file.schema_arrow.names]
-        rows = file.read(columns=present, use_threads=False)
-    columns = [
-        rows[field.name].cast(field.type) if field.name in present else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def iter_rows(table: OpenTable, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The rows of a table (or these columns of them), file by file."""
-    schema = arrow_schema(table)
-    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-    for path in table.delta.file_uris():
-        yield read_file(path, wanted)
-
-
-def read_rows(table: OpenTable, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of a table (or these columns of them)."""
-    schema = arrow_schema(table)
-    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-    return pa.concat_tables([wanted.empty_table(), *iter_rows(table, columns)])
-
-
-_schemas: dict[str, tuple[OpenTable, dict[str, str]]] = {}
-
-
-def load_schemas(lake: Lake, at_least: int = -1) -> dict[str, str]:
-    """All archived Avro schemas by id. Read once per version of the table: every batch asks.
-
-    Raises StoreClosed if the table does not show at a version that somebody else has seen: a file system that
-    several machines share may take a moment.
-    """
-    table = peek_table(lake, "schemas")
-    if at_least > (table.delta.version() if table is not None else -1):
-        raise StoreClosed(f"version {at_least} of the table schemas does not show here yet")
-    if table is None:
-        return {}
-    known = _schemas.get(lake.path)
-    if known is None or known[0] is not table:
-        rows = read_rows(table)
-        texts = dict(zip(rows["schema_id"].to_pylist(), rows["schema_json"].to_pylist(), strict=True))
-        known = _schemas[lake.path] = (table, texts)
-    return dict(known[1])

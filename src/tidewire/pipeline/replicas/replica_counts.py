@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewire.pipeline.lake.columns import DELETED, RECORD_ID, STALE, replica_schema
-from tidewire.pipeline.lake.tables import READS, read_file
+from tidewire.pipeline.lake.files import read_file
+from tidewire.pipeline.lake.tables import READS
 from tidewire.pipeline.replicas.fold import WILDCARD, counting, fold_records
 from tidewire.pipeline.replicas.view import ReplicaView, is_general
 

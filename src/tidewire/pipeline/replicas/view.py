@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from tidewire.errors import ConfigInvalid, LogCorrupt, ObjectUnknown, ReplayIdExpired
 from tidewire.ids import EMPTY_ID
 from tidewire.pipeline.lake.columns import RECORD_ID, Kind, bucket_of, kinds_of, replica_schema
+from tidewire.pipeline.lake.files import list_files, read_file, read_rows
 from tidewire.pipeline.lake.manifest import (
     NO_POSITION,
     AtNumber,
@@ -29,19 +30,9 @@ from tidewire.pipeline.lake.manifest import (
     retyped_kinds,
     try_first_number,
 )
+from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import (
-    READS,
-    Lake,
-    OpenTable,
-    arrow_schema,
-    list_files,
-    load_schemas,
-    peek_table,
-    read_file,
-    read_rows,
-    try_open_table,
-)
+from tidewire.pipeline.lake.tables import READS, Lake, OpenTable, arrow_schema, peek_table, try_open_table
 from tidewire.pipeline.replicas.fold import Folded, counting, fold_records
 
 if TYPE_CHECKING:

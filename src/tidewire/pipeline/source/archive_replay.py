@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewire.errors import ConfigInvalid
+from tidewire.pipeline.lake.files import list_files, read_file
 from tidewire.pipeline.lake.spans import START, Span
-from tidewire.pipeline.lake.tables import Lake, OpenTable, list_files, read_file, try_open_table
+from tidewire.pipeline.lake.tables import Lake, OpenTable, try_open_table
 from tidewire.pipeline.source.offsets import Offset
 from tidewire.pipeline.source.plans import ArchivePartition, BusPlanner, ExportPlanner, Partition
 

@@ -37,10 +37,13 @@ from pyspark.sql.types import StructType
 from tidewire.client.pubsub_messages import Received
 from tidewire.clock import SystemClock
 from tidewire.errors import ConfigInvalid, PlatformError
+from tidewire.pipeline.lake.receipts import RECEIPT_DDL
+from tidewire.pipeline.lake.schemas import LakeSchemas
 from tidewire.pipeline.lake.spans import Span
 from tidewire.pipeline.lake.tables import Lake, peek_table
+from tidewire.pipeline.lake.watermarks import render_watermark
 from tidewire.pipeline.source.archive_replay import HybridPlanner, read_archive
-from tidewire.pipeline.source.bronze_files import RECEIPT_DDL, BronzeTask, LakeSchemas
+from tidewire.pipeline.source.bronze_files import BronzeTask
 from tidewire.pipeline.source.bus import (
     SERVER_OPTIONS,
     TRANSACTION_LAST,
@@ -157,12 +160,7 @@ def read_partition(
     else:
         yield from rows
     if read_settings.with_marks:
-        mark = {
-            "replay_id": part.span.through,
-            "transaction_last": part.span.after,
-            "topic": settings.topic,
-        }
-        yield pa.RecordBatch.from_pylist([mark], schema=ROWS)
+        yield render_watermark(part.span, ROWS, "transaction_last", topic=settings.topic)
 
 
 def _read_rows(

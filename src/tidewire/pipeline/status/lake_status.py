@@ -17,10 +17,11 @@ from tidewire.errors import ObjectUnknown, PlatformError
 from tidewire.pipeline.apply.dead_letters import open_letters
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.dirty import failed_records
+from tidewire.pipeline.lake.files import list_files, read_file
 from tidewire.pipeline.lake.lease import is_held
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.status_file import SILENT_MS, load_report, write_report
-from tidewire.pipeline.lake.tables import Lake, OpenTable, list_files, peek_table, read_file
+from tidewire.pipeline.lake.tables import Lake, OpenTable, peek_table
 from tidewire.pipeline.replicas.replica_counts import ReplicaStatus, count_replica
 from tidewire.pipeline.replicas.view import open_view
 

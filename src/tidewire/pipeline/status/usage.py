@@ -17,13 +17,13 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from tidewire.pipeline.lake import manifest
+from tidewire.pipeline.lake.files import read_rows
 from tidewire.pipeline.lake.tables import (
     USAGE_DAILY,
     USAGE_HOURLY,
     Lake,
     append_rows,
     open_table,
-    read_rows,
     try_open_table,
 )
 

@@ -34,7 +34,8 @@ from tidewire.pipeline.lake.columns import (
 )
 from tidewire.pipeline.lake.control import OPEN, Dirty
 from tidewire.pipeline.lake.dirty import mark
-from tidewire.pipeline.lake.tables import READS, arrow_schema, read_file
+from tidewire.pipeline.lake.files import read_file
+from tidewire.pipeline.lake.tables import READS, arrow_schema
 from tidewire.pipeline.replicas.fold import fold_records
 from tidewire.pipeline.replicas.view import ReplicaView, is_general, open_view, read_changes, whole
 from tidewire.pipeline.upkeep.fenced_reads import (

@@ -7,19 +7,17 @@ driver count.
 
 from __future__ import annotations
 
-import json
 import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
 
 from tidewire.pipeline.lake.columns import BUCKET, RECORD_ID, REPLAY_ID, Kind, bucket_of, replica_schema
-from tidewire.pipeline.lake.tables import READS, read_file, sync_file
+from tidewire.pipeline.lake.files import new_file_name, read_file, render_statistics, write_file
+from tidewire.pipeline.lake.tables import READS
 from tidewire.pipeline.replicas.fold import Lost, counting, fold_records
 from tidewire.pipeline.replicas.view import is_general
 
@@ -72,12 +70,12 @@ def write_bucket(task: BucketTask) -> BucketFile:
     rows = folded.rows.sort_by(RECORD_ID)
     if not rows.num_rows:
         return BucketFile(task.bucket, None, 0, 0, "", lost)
-    name = f"{BUCKET}={task.bucket}/part-{uuid.uuid4()}.parquet"
+    name = f"{BUCKET}={task.bucket}/{new_file_name()}"
     path = os.path.join(task.directory, name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    pq.write_table(rows, path, compression="zstd", row_group_size=ROW_GROUP)
-    sync_file(path)
-    return BucketFile(task.bucket, name, os.path.getsize(path), rows.num_rows, _statistics(rows), lost)
+    size_bytes = write_file(path, rows, ROW_GROUP)
+    statistics = render_statistics(rows, (RECORD_ID, REPLAY_ID))
+    return BucketFile(task.bucket, name, size_bytes, rows.num_rows, statistics, lost)
 
 
 def add_bucket(file: BucketFile, now_ms: int) -> AddAction | None:
@@ -109,15 +107,3 @@ def _in_bucket(ids: pa.ChunkedArray, task: BucketTask) -> pa.ChunkedArray:
     wanted = [each for each in pc.unique(ids).to_pylist() if bucket_of(each, task.buckets) == task.bucket]
     found = pc.is_in(ids, pa.array(wanted, pa.string()))
     return found
-
-
-def _statistics(rows: pa.Table) -> str:
-    positions = pc.min_max(rows[REPLAY_ID])
-    return json.dumps(
-        {
-            "numRecords": rows.num_rows,
-            "minValues": {RECORD_ID: rows[RECORD_ID][0].as_py(), REPLAY_ID: positions["min"].as_py()},
-            "maxValues": {RECORD_ID: rows[RECORD_ID][-1].as_py(), REPLAY_ID: positions["max"].as_py()},
-            "nullCount": {RECORD_ID: 0, REPLAY_ID: 0},
-        }
-    )

@@ -15,14 +15,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -30,17 +28,8 @@ from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import DIRTY_TABLE, parse_dirty
 from tidewire.pipeline.lake.dirty import failed_records
-from tidewire.pipeline.lake.tables import (
-    MANIFEST,
-    Lake,
-    OpenTable,
-    arrow_schema,
-    conflict,
-    read_file,
-    read_rows,
-    sync_file,
-    try_open_table,
-)
+from tidewire.pipeline.lake.files import new_file_name, read_file, read_rows, render_statistics, write_file
+from tidewire.pipeline.lake.tables import MANIFEST, Lake, OpenTable, arrow_schema, conflict, try_open_table
 from tidewire.telemetry import counters
 
 if TYPE_CHECKING:
@@ -232,12 +221,11 @@ class Compactor:
         """Put rows in place of files, in one commit. Raises WriteConflict."""
         adds: list[AddAction] = []
         if rows.num_rows:
-            path = f"part-{uuid.uuid4()}.parquet"
-            whole = os.path.join(self._lake.table(table.name), path)
-            pq.write_table(rows, whole, compression="zstd")
-            sync_file(whole)
+            name = new_file_name()
+            size_bytes = write_file(os.path.join(self._lake.table(table.name), name), rows)
             at_ms = max((file.at_ms for file in files), default=0)
-            adds.append(AddAction(path, os.path.getsize(whole), {}, at_ms, False, json.dumps(describe(rows))))
+            numbers = [field.name for field in rows.schema if pa.types.is_integer(field.type)]
+            adds.append(AddAction(name, size_bytes, {}, at_ms, False, render_statistics(rows, numbers)))
         crash_point("pipeline.compact.after_files")
         now_ms = self._clock.now_ms()
         removes = [RemoveAction(file.path, False, now_ms, file.size_bytes, {}) for file in files]
@@ -316,18 +304,6 @@ class Compactor:
                 oldest = rows["number"][0].as_py()
             wanted = pc.or_(pc.is_in(rows["cause"], _BASE_CAUSES), pc.equal(rows["number"], oldest))
             yield from rows.filter(wanted).to_pylist()
-
-
-def describe(rows: pa.Table) -> dict[str, Any]:
-    """The statistics of a file for the Delta log: ends of its whole-number columns."""
-    low, high, nulls = {}, {}, {}
-    for field in rows.schema:
-        if pa.types.is_integer(field.type):
-            ends = pc.min_max(rows[field.name])
-            nulls[field.name] = rows[field.name].null_count
-            if ends["min"].is_valid:
-                low[field.name], high[field.name] = ends["min"].as_py(), ends["max"].as_py()
-    return {"numRecords": rows.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
 
 
 def _list(table: OpenTable) -> list[_File]:

@@ -12,9 +12,7 @@ passed the fence meanwhile, since a base holds the record as of a later position
 
 from __future__ import annotations
 
-import os
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,13 +20,14 @@ from typing import Protocol
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.columns import RECORD_ID, Native
 from tidewire.pipeline.lake.control import DIRTY_TABLE, DONE, RESYNC_TABLE, Dirty, open_dirty, render_dirty
 from tidewire.pipeline.lake.dirty import failed_records
+from tidewire.pipeline.lake.files import read_rows, write_sorted
+from tidewire.pipeline.lake.schemas import append_schemas, load_schemas
 from tidewire.pipeline.lake.spans import START
 from tidewire.pipeline.lake.tables import (
     DIRTY,
@@ -38,15 +37,10 @@ from tidewire.pipeline.lake.tables import (
     OpenTable,
     append_files,
     append_rows,
-    file_action,
-    load_schemas,
     open_table,
-    read_rows,
-    sync_file,
     try_open_table,
 )
 from tidewire.pipeline.replicas.fold import MISSING, READ
-from tidewire.pipeline.source.archive import append_schemas
 from tidewire.pipeline.source.records_reader import IDS_AT_ONCE, EntityDescription, RecordsPage
 from tidewire.telemetry import counters
 
@@ -245,14 +239,7 @@ def _keep_schema(
 def _append_file(lake: Lake, table: OpenTable, rows: pa.Table, epoch: int, now_ms: int) -> None:
     """Append rows as a file of our own making: what records say must not stand in the log's statistics."""
     rows = rows.sort_by([("replay_id", "ascending"), ("record_id", "ascending")])
-    name = f"reads-{uuid.uuid4()}.parquet"
-    path = os.path.join(lake.table(table.name), name)
-    pq.write_table(rows, path, compression="zstd")
-    sync_file(path)
-    positions = rows["replay_id"]
-    action = file_action(
-        name, os.path.getsize(path), rows.num_rows, positions[0].as_py(), positions[-1].as_py(), now_ms
-    )
+    action = write_sorted(lake.table(table.name), rows).add_action(now_ms)
     append_files(table, [action], READS, None, epoch, WRITER)
 
 

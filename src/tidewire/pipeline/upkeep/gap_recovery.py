@@ -16,19 +16,18 @@ import logging
 import os
 import shutil
 import threading
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 
 from tidewire.errors import ReplayIdExpired, ReplayIdInvalid
 from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import Resync
+from tidewire.pipeline.lake.files import list_files, read_file, write_sorted
+from tidewire.pipeline.lake.schemas import append_schemas, load_schemas
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.tables import (
     BRONZE,
@@ -36,15 +35,9 @@ from tidewire.pipeline.lake.tables import (
     append_files,
     commit_properties,
     conflict,
-    file_action,
-    list_files,
-    load_schemas,
     open_table,
-    read_file,
-    sync_file,
     try_open_table,
 )
-from tidewire.pipeline.source.archive import append_schemas
 from tidewire.pipeline.source.archive_replay import HOLES, Archive, read_holes, try_open_archive
 from tidewire.pipeline.source.log_export import LogExport, find_export
 from tidewire.pipeline.upkeep.resync import ask
@@ -184,19 +177,9 @@ def _refill(lake: Lake, epoch: int, other: Lake, source: Archive, clock: Clock) 
         is_wanted = pc.and_(pc.greater(position, bronze.floor), pc.less_equal(position, through))
         rows = rows.filter(is_wanted).sort_by("replay_id")
         if rows.num_rows:
-            last = rows["replay_id"][-1].as_py()
-            _append_rows(lake, epoch, rows, last, clock.now_ms())
+            file = write_sorted(lake.table("bronze"), rows)
+            append_files(bronze, [file.add_action(clock.now_ms())], BRONZE, file.last, epoch)
             crash_point("pipeline.healing.after_file")
     if through > _archived(lake):
         append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, through, epoch)
     return REFILLED
-
-
-def _append_rows(lake: Lake, epoch: int, rows: pa.Table, last: int, now_ms: int) -> None:
-    name = f"part-{uuid.uuid4()}.parquet"
-    path = os.path.join(lake.table("bronze"), name)
-    pq.write_table(rows, path, compression="zstd")
-    sync_file(path)
-    first = rows["replay_id"][0].as_py()
-    action = file_action(name, os.path.getsize(path), rows.num_rows, first, last, now_ms)
-    append_files(open_table(lake, "bronze", BRONZE), [action], BRONZE, last, epoch)

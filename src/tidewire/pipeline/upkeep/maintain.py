@@ -29,6 +29,7 @@ from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.columns import BUCKET, bucket_of, kinds_of, replica_schema
 from tidewire.pipeline.lake.control import DIRTY_TABLE, Dirty, render_dirty
+from tidewire.pipeline.lake.files import read_file
 from tidewire.pipeline.lake.tables import (
     DIRTY,
     READS,
@@ -40,7 +41,6 @@ from tidewire.pipeline.lake.tables import (
     commit_properties,
     conflict,
     open_table,
-    read_file,
     try_open_table,
 )
 from tidewire.pipeline.replicas.fold import counting

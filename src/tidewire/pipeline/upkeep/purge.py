@@ -34,16 +34,9 @@ from tidewire.pipeline.apply.dead_letters import DEAD_LETTER_TABLE
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.columns import RECORD_ID
 from tidewire.pipeline.lake.control import DIRTY_TABLE
-from tidewire.pipeline.lake.tables import (
-    BRONZE,
-    Lake,
-    OpenTable,
-    append_files,
-    arrow_schema,
-    load_schemas,
-    sync_file,
-    try_open_table,
-)
+from tidewire.pipeline.lake.files import new_file_name, render_statistics, write_file
+from tidewire.pipeline.lake.schemas import load_schemas
+from tidewire.pipeline.lake.tables import BRONZE, Lake, OpenTable, append_files, arrow_schema, try_open_table
 from tidewire.telemetry import counters
 
 if TYPE_CHECKING:
@@ -200,8 +193,8 @@ def _rewrite(lake: Lake, table: OpenTable, keep: Filter, epoch: int, now_ms: int
         parts = file["partition"]
         actions.append(RemoveAction(file["path"], True, now_ms, file["size_bytes"], parts))
         if kept.num_rows:
-            name = os.path.join(os.path.dirname(file["path"]), f"part-{uuid.uuid4()}.parquet")
-            size = _write(os.path.join(lake.table(table.name), name), kept)
+            name = os.path.join(os.path.dirname(file["path"]), new_file_name())
+            size = write_file(os.path.join(lake.table(table.name), name), kept)
             actions.append(AddAction(name, size, parts, now_ms, True, _statistics(file, kept)))
     if actions:
         append_files(table, actions, arrow_schema(table), None, epoch, WRITER)
@@ -230,14 +223,7 @@ def _statistics(file: Mapping[str, Any], rows: pa.Table) -> str:
         if name in rows.schema.names
         and (pa.types.is_integer(rows.schema.field(name).type) or name == RECORD_ID)
     ]
-    ends = {name: pc.min_max(rows[name]).as_py() for name in names}
-    statistics = {
-        "numRecords": rows.num_rows,
-        "minValues": {name: both["min"] for name, both in ends.items()},
-        "maxValues": {name: both["max"] for name, both in ends.items()},
-        "nullCount": {name: rows[name].null_count for name in names},
-    }
-    return orjson.dumps(statistics).decode()
+    return render_statistics(rows, names)
 
 
 def _replace_old(lake: Lake, table: OpenTable, keep: Filter) -> int:
@@ -252,7 +238,7 @@ def _replace_old(lake: Lake, table: OpenTable, keep: Filter) -> int:
         kept = keep(rows)
         if kept is not rows:
             beside = f"{path}.{uuid.uuid4()}.tmp"
-            _write(beside, kept)
+            write_file(beside, kept)
             os.replace(beside, path)
             count += 1
     return count
@@ -269,9 +255,3 @@ def _iter_parquet(directory: str) -> Iterator[str]:
 def _read(path: str) -> pa.Table:
     with pq.ParquetFile(path) as file:
         return file.read(use_threads=False)
-
-
-def _write(path: str, rows: pa.Table) -> int:
-    pq.write_table(rows, path, compression="zstd")
-    sync_file(path)
-    return os.path.getsize(path)

@@ -35,16 +35,8 @@ from tidewire.pipeline.lake.control import (
     read_control,
     render_resyncs,
 )
-from tidewire.pipeline.lake.tables import (
-    READS,
-    RESYNC,
-    Lake,
-    append_rows,
-    iter_rows,
-    open_table,
-    read_file,
-    try_open_table,
-)
+from tidewire.pipeline.lake.files import iter_rows, read_file
+from tidewire.pipeline.lake.tables import READS, RESYNC, Lake, append_rows, open_table, try_open_table
 from tidewire.pipeline.replicas.fold import DELETES
 from tidewire.pipeline.replicas.view import ReplicaView, is_general, open_view
 from tidewire.pipeline.upkeep.backoff import MAX_ATTEMPTS, Backoff, is_lasting

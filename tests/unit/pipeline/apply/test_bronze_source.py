@@ -20,7 +20,7 @@ from tidewire.pipeline.apply.bronze_source import (
     read_marks,
     read_partition,
 )
-from tidewire.pipeline.apply.history_files import parse_receipts, plan_task
+from tidewire.pipeline.apply.history_files import parse_batch_receipts, plan_task
 from tidewire.pipeline.apply.transactions import closed_through
 from tidewire.pipeline.lake.spans import Span
 from tidewire.pipeline.lake.tables import Lake, try_open_table
@@ -126,7 +126,7 @@ def test_small_files_of_bronze_become_one_partition_and_one_file_of_history(
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     (part,) = reader.partitions(start, end)
-    receipts = parse_receipts(row for batch in reader.read(part) for row in batch.to_pylist())
+    receipts = parse_batch_receipts(row for batch in reader.read(part) for row in batch.to_pylist())
     assert [(file.entity, file.rows, file.floor) for file in receipts.files] == [("Contact", 6, -1)]
     assert receipts.span == Span(0, history.position)
 
@@ -159,7 +159,7 @@ def test_task_that_fails_takes_the_history_files_it_began_away(
     with pytest.raises(OSError, match="No space"):
         list(plan_task(lake).write(rows_until_the_disk_is_full()))
     assert [path for path in tmp_path.glob("history/*/*") if path.is_file()] == []
-    monkeypatch.setattr("tidewire.pipeline.apply.history_files.sync_file", fail_to_sync)
+    monkeypatch.setattr("tidewire.pipeline.lake.files.sync_file", fail_to_sync)
     with pytest.raises(OSError, match="Input/output"):
         list(plan_task(lake).write(read_partition(lake, part)))
     assert [path for path in tmp_path.glob("history/*/*") if path.is_file()] == []
@@ -172,5 +172,5 @@ def test_span_without_events_is_one_partition_with_its_mark(tmp_path: Path) -> N
     reader = BronzeStreamReader(lake, 0, 1000)
     (part,) = reader.partitions(render_offset(10), render_offset(50))
     assert isinstance(part, HistoryPartition)
-    receipts = parse_receipts(row for batch in reader.read(part) for row in batch.to_pylist())
+    receipts = parse_batch_receipts(row for batch in reader.read(part) for row in batch.to_pylist())
     assert (receipts.files, receipts.span) == ((), Span(10, 50))

@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 
 from tests.pipeline.histories import SCHEMAS, History, write_bronze
 from tidewire.clock import ManualClock
-from tidewire.errors import ConfigInvalid, LogCorrupt, StoreClosed, StoreLocked, WriteConflict
+from tidewire.errors import ConfigInvalid, StoreClosed, StoreLocked, WriteConflict
 from tidewire.pipeline.lake.columns import Kind, parse_column, parse_kinds, render_column, try_convert
+from tidewire.pipeline.lake.files import read_rows
 from tidewire.pipeline.lake.lease import hold_lease
+from tidewire.pipeline.lake.receipts import parse_receipts
+from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span
 from tidewire.pipeline.lake.tables import (
     BRONZE,
@@ -24,13 +27,10 @@ from tidewire.pipeline.lake.tables import (
     Lake,
     append_files,
     append_rows,
-    load_schemas,
     open_table,
     peek_table,
-    read_rows,
 )
 from tidewire.pipeline.lake.tables import SCHEMAS as SCHEMA_ROWS
-from tidewire.pipeline.source.archive import parse_receipts
 from tidewire.pipeline.source.bronze_files import BronzeTask
 from tidewire.pipeline.source.bus import BusSettings
 from tidewire.pipeline.source.event_source import ROWS
@@ -152,17 +152,6 @@ def test_bronze_task_writes_headers_and_only_rows_above_the_floor(tmp_path: Path
     assert rows[1]["entity"] is None
     assert "does not decode" in rows[1]["header_error"]
     assert rows[1]["payload"] == b"\xff"
-
-
-def test_receipts_whose_spans_leave_a_hole_are_refused() -> None:
-    receipt = dict.fromkeys(("path", "size_bytes", "rows", "first", "last", "schemas"))
-    with pytest.raises(LogCorrupt):
-        parse_receipts(
-            [
-                {**receipt, "span_after": 0, "span_through": 5},
-                {**receipt, "span_after": 7, "span_through": 9},
-            ]
-        )
 
 
 def test_status_of_an_empty_lake_is_all_zero(lake: Lake) -> None:

@@ -17,10 +17,12 @@ from tests.pipeline.history_bus import TOKEN, HistoryBus
 from tidewire.clock import ManualClock
 from tidewire.pipeline.apply.dead_letters import RetryReport, open_letters, retry
 from tidewire.pipeline.lake.control import open_dirty
+from tidewire.pipeline.lake.receipts import TaskReceipts, parse_receipts
+from tidewire.pipeline.lake.schemas import LakeSchemas, append_schemas, load_schemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, file_action, load_schemas, open_table
-from tidewire.pipeline.source.archive import Receipts, append_schemas, parse_receipts
-from tidewire.pipeline.source.bronze_files import BronzeTask, LakeSchemas
+from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
+from tidewire.pipeline.source.archive import merge_schemas
+from tidewire.pipeline.source.bronze_files import BronzeTask
 from tidewire.pipeline.source.bus import BusSettings
 from tidewire.pipeline.source.event_source import ROWS, BronzePartition, ReadSettings, write_partition
 from tidewire.pipeline.source.plans import SpanPartition
@@ -48,7 +50,7 @@ def settings(history: History) -> Iterator[BusSettings]:
         yield BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=60)
 
 
-def write(lake: Lake, settings: BusSettings, history: History, floor: int = -1) -> Receipts:
+def write(lake: Lake, settings: BusSettings, history: History, floor: int = -1) -> TaskReceipts:
     last = history.events[-1].replay_id
     part = BronzePartition(SpanPartition(Span(0, history.position), last, None), floor)
     batches = write_partition(settings, ReadSettings(bronze=lake.path), part)
@@ -80,9 +82,9 @@ def test_schemas_are_reported_until_the_lake_has_them(
         for place, entity in enumerate(("Account", "Contact"))
     }
     for _ in range(2):  # a process that fetched them for a batch that failed must report them again
-        assert write(lake, settings, history).schemas == expected
+        assert merge_schemas(write(lake, settings, history)) == expected
     append_schemas(lake, expected, 1)
-    assert write(lake, settings, history).schemas == {}
+    assert merge_schemas(write(lake, settings, history)) == {}
     assert load_schemas(lake) == {schema_id: text for schema_id, (text, _) in expected.items()}
 
 
@@ -94,7 +96,7 @@ def test_events_whose_schema_the_server_refuses_are_kept_with_their_headers(
         server.schemas = {s.schema_id: s.json for s in SCHEMAS.get(known, ())}
         settings = BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=60)
         receipts = write(lake, settings, history)
-    assert set(receipts.schemas) == set(server.schemas)
+    assert set(merge_schemas(receipts)) == set(server.schemas)
     rows = pq.read_table(os.path.join(lake.table("bronze"), receipts.files[0].path))
     assert rows["payload"].to_pylist() == [event.payload for event in history.events]
     assert rows["entity"].to_pylist() == ["Account", "Contact"] * 30
@@ -109,8 +111,8 @@ def test_events_whose_schema_was_refused_make_their_records_dirty_and_are_applie
         server.schemas = {s.schema_id: s.json for s in SCHEMAS["Account"]}
         settings = BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=60)
         receipts = write(lake, settings, history)
-    append_schemas(lake, receipts.schemas, 1)
-    actions = [file_action(f.path, f.size_bytes, f.rows, f.first, f.last, 0) for f in receipts.files]
+    append_schemas(lake, merge_schemas(receipts), 1)
+    actions = [file.add_action(0) for file in receipts.files]
     append_files(open_table(lake, "bronze", BRONZE), actions, BRONZE, history.position, 1)
     apply_all(lake, 7)
     contacts = {record_id for entity, record_id in history.truth.live if entity == "Contact"}

@@ -13,8 +13,9 @@ from tests.pipeline.histories import History, write_bronze
 from tests.pipeline.history_bus import TOKEN, HistoryBus
 from tidewire.clock import SystemClock
 from tidewire.errors import ConfigInvalid, ReplayIdInvalid
+from tidewire.pipeline.lake.files import read_rows
 from tidewire.pipeline.lake.spans import START, Span, join_spans
-from tidewire.pipeline.lake.tables import BRONZE, Lake, open_table, read_rows
+from tidewire.pipeline.lake.tables import BRONZE, Lake, open_table
 from tidewire.pipeline.source.archive_replay import HOLES, HybridPlanner, try_open_archive
 from tidewire.pipeline.source.bus import Bus, BusSettings
 from tidewire.pipeline.source.event_source import ROWS, ReadSettings, read_partition

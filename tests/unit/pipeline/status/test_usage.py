@@ -15,7 +15,8 @@ from tests.unit.frontends.rest.data_caller import Caller
 from tidewire.clock import ManualClock
 from tidewire.delivery.link_values import Delivered
 from tidewire.events import Family
-from tidewire.pipeline.lake.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.lake.files import read_rows
+from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.pipeline.status.usage import read_daily, read_hourly, roll_up
 
 EPOCH = 1

@@ -10,7 +10,8 @@ from tests.unit.pipeline.basing import make_base
 from tests.unit.pipeline.oracle import Org
 from tests.unit.pipeline.upkeep.test_resync import Mirror
 from tidewire.errors import StoreClosed
-from tidewire.pipeline.lake.tables import read_rows, try_open_table
+from tidewire.pipeline.lake.files import read_rows
+from tidewire.pipeline.lake.tables import try_open_table
 from tidewire.pipeline.upkeep.audit import AuditReport, audit
 
 EPOCH = 1

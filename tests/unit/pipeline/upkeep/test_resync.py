@@ -24,7 +24,8 @@ from tidewire.errors import AccessDenied, PlatformError, StoreClosed
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import OPEN, Dirty, Resync, open_resyncs
 from tidewire.pipeline.lake.dirty import failed_records, mark, open_records
-from tidewire.pipeline.lake.tables import Lake, read_rows, try_open_table
+from tidewire.pipeline.lake.files import read_rows
+from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.pipeline.status.lake_status import read_status
 from tidewire.pipeline.upkeep import resync, snapshot
 from tidewire.pipeline.upkeep.fenced_reads import FencedReader

@@ -1,0 +1,88 @@
+"""The table `schemas`: every Avro schema that a row of the lake needs, kept because the server may forget them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from tidewire.errors import StoreClosed, WriteConflict
+from tidewire.names import entity_of_change_event
+from tidewire.pipeline.lake.files import read_rows
+from tidewire.pipeline.lake.tables import SCHEMAS, Lake, OpenTable, append_rows, open_table, peek_table
+
+_ATTEMPTS = 5
+_schemas: dict[str, tuple[OpenTable, dict[str, str]]] = {}
+
+
+def load_schemas(lake: Lake, at_least: int = -1) -> dict[str, str]:
+    """All archived Avro schemas by id. Read once per version of the table: every batch asks.
+
+    Raises StoreClosed if the table does not show at a version that somebody else has seen: a file system that
+    several machines share may take a moment.
+    """
+    table = peek_table(lake, "schemas")
+    if at_least > (table.delta.version() if table is not None else -1):
+        raise StoreClosed(f"version {at_least} of the table schemas does not show here yet")
+    if table is None:
+        return {}
+    known = _schemas.get(lake.path)
+    if known is None or known[0] is not table:
+        rows = read_rows(table)
+        texts = dict(zip(rows["schema_id"].to_pylist(), rows["schema_json"].to_pylist(), strict=True))
+        known = _schemas[lake.path] = (table, texts)
+    return dict(known[1])
+
+
+class LakeSchemas(Mapping[str, str]):
+    """The schemas of a lake, read when one is asked for that is not known yet; tasks of one process share
+    them.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._known = _known_schemas.setdefault(lake.path, {})
+        self._is_read = False
+
+    def __getitem__(self, schema_id: str) -> str:
+        if schema_id not in self._known and not self._is_read:
+            self._is_read = True
+            self._known |= load_schemas(self._lake)
+        return self._known[schema_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+_known_schemas: dict[str, dict[str, str]] = {}
+
+
+def append_schemas(lake: Lake, schemas: Mapping[str, tuple[str, int]], epoch: int) -> None:
+    """Keep schemas that the lake does not have. A crash afterwards may keep one twice, which readers do not
+    mind. Raises WriteConflict.
+    """
+    if not schemas:
+        return
+    rows = [
+        {
+            "schema_id": schema_id,
+            "schema_json": text,
+            "entity": entity_of_change_event(str(json.loads(text).get("name", ""))),
+            "first_replay_id": replay_id,
+        }
+        for schema_id, (text, replay_id) in sorted(schemas.items())
+    ]
+    # Whoever reads records keeps schemas too, and the archive waits for nobody's lock.
+    for attempt in range(_ATTEMPTS):
+        try:
+            table = open_table(lake, "schemas", SCHEMAS)
+            append_rows(table, pa.Table.from_pylist(rows, schema=SCHEMAS), None, epoch, writer="archive")
+        except WriteConflict:
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
