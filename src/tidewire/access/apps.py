@@ -1,7 +1,7 @@
-"""Connected apps: the programs that may ask for tokens, each with its secret, callbacks, scopes and flows.
+"""Connected apps: the programs that may request tokens, each with its secret, callback URLs, scopes and flows.
 
-A secret is stored as a hash and shown once. An app without one is public: it must use PKCE where a code
-is handed out through a browser.
+A secret is stored as a hash and shown once. An app without a secret is public: it must use PKCE where a browser
+carries its authorization code.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FLOWS = (PASSWORD, CLIENT_CREDENTIALS, JWT_BEARER, WEB_SERVER, USER_AGENT, DEVIC
 _CLIENT_ID = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _MAX_URLS, _MAX_URL_LENGTH = 50, 2_000
 _COLUMNS = "client_id, secret_hash, label, callback_urls, scopes, flows, certificate, run_as_user_id, options"
-# Schemes that a browser would run or read from its own machine.
+# Schemes that a browser would execute, or resolve on its own machine.
 _UNSAFE_SCHEMES = frozenset({"javascript", "data", "vbscript", "file", "about", "blob"})
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectedApp:
-    """One app. An empty `secret_hash` makes it public; `is_preauthorized` spares its users the consent."""
+    """One app. Without a `secret_hash` it is public; `is_preauthorized` skips the consent page."""
 
     client_id: str
     label: str
@@ -53,27 +53,27 @@ class ConnectedApp:
 
     @property
     def is_public(self) -> bool:
-        """Whether the app has no secret to prove itself with."""
+        """Whether the app has no secret."""
         return not self.secret_hash
 
     def check_flow(self, flow: str) -> None:
-        """Raises GrantInvalid if the app may not use this flow."""
+        """Raise GrantInvalid if the app may not use this flow."""
         if flow not in self.flows:
             raise GrantInvalid("this flow is not enabled for this app", oauth_error="invalid_app_access")
 
 
 def draw_client_id() -> str:
-    """A consumer key of the usual look."""
+    """Generate a consumer key in the original's form."""
     return "3MVG9" + secrets.token_hex(40)
 
 
 def draw_secret() -> str:
-    """A consumer secret."""
+    """Generate a consumer secret."""
     return secrets.token_hex(32).upper()
 
 
 def check_secret(app: ConnectedApp | None, client_secret: str) -> ConnectedApp:
-    """The app, if it is one and the secret is its own; a public app has none. Raises GrantInvalid."""
+    """Return the app if the secret is right; a public app has none. Raises GrantInvalid."""
     if app is None:
         raise GrantInvalid("client identifier invalid", oauth_error="invalid_client_id")
     if app.is_public or not is_same_hash(app.secret_hash, hash_token(client_secret)):
@@ -82,7 +82,7 @@ def check_secret(app: ConnectedApp | None, client_secret: str) -> ConnectedApp:
 
 
 def try_read_app(reader: Reader | Transaction, client_id: str) -> ConnectedApp | None:
-    """The app with this consumer key."""
+    """Read the app with this consumer key."""
     if _CLIENT_ID.fullmatch(client_id) is None:
         return None
     rows = reader.execute(f"SELECT {_COLUMNS} FROM connected_apps WHERE client_id = ?", (client_id,))  # noqa: S608  # constant
@@ -90,13 +90,13 @@ def try_read_app(reader: Reader | Transaction, client_id: str) -> ConnectedApp |
 
 
 def read_apps(reader: Reader) -> list[ConnectedApp]:
-    """Every app, by label."""
+    """Read all apps, ordered by label."""
     rows = reader.execute(f"SELECT {_COLUMNS} FROM connected_apps ORDER BY label, client_id")  # noqa: S608  # constant
     return [_app(row) for row in rows]
 
 
 def store_app(tx: Transaction, app: ConnectedApp) -> None:
-    """Make an app, or replace all that is stored of it."""
+    """Insert an app or replace it."""
     options = {
         name: True for name in ("is_preauthorized", "rotates_refresh", "requires_pkce") if getattr(app, name)
     }
@@ -121,7 +121,7 @@ def store_app(tx: Transaction, app: ConnectedApp) -> None:
 
 
 def rotate_secret(tx: Transaction, client_id: str) -> str | None:
-    """Give an app another secret; returns it, or None if there is no such app."""
+    """Replace an app's secret and return the new one; None if there is no such app."""
     app = try_read_app(tx, client_id)
     if app is None:
         return None
@@ -131,7 +131,7 @@ def rotate_secret(tx: Transaction, client_id: str) -> str | None:
 
 
 def delete_app(tx: Transaction, client_id: str) -> bool:
-    """Remove an app with every token it was given; returns whether there was one."""
+    """Delete an app with all its tokens; return whether it existed."""
     if try_read_app(tx, client_id) is None:
         return False
     for statement in (
@@ -147,61 +147,61 @@ def delete_app(tx: Transaction, client_id: str) -> bool:
 
 
 def check_app(app: ConnectedApp) -> None:
-    """Refuse an app that could not work or would not be safe. Raises DefinitionInvalid."""
+    """Raise DefinitionInvalid for an app that could not work or would be unsafe."""
     if _CLIENT_ID.fullmatch(app.client_id) is None:
-        _refuse("client_id", "1 to 255 letters, digits, dots, dashes and underscores")
+        _reject("client_id", "1 to 255 letters, digits, dots, dashes and underscores")
     if not 1 <= len(app.label) <= 80:
-        _refuse("label", "1 to 80 characters")
+        _reject("label", "1 to 80 characters")
     _check_known("scopes", app.scopes, KNOWN)
     _check_known("flows", app.flows, FLOWS)
     if not app.scopes:
-        _refuse("scopes", "at least one")
+        _reject("scopes", "at least one")
     if len(app.callback_urls) > _MAX_URLS:
-        _refuse("callback_urls", f"at most {_MAX_URLS}")
+        _reject("callback_urls", f"at most {_MAX_URLS}")
     for url in app.callback_urls:
         check_callback_url(url)
     if app.flows & {WEB_SERVER, USER_AGENT} and not app.callback_urls:
-        _refuse("callback_urls", "the flows web_server and user_agent need one")
+        _reject("callback_urls", "the flows web_server and user_agent need one")
     if app.certificate:
-        # Loaded here because few servers ever need it, and it takes megabytes.
+        # Imported on first use: it takes megabytes, and few servers need it.
         from tidewire.access.signed_tokens import load_public_key
 
         load_public_key(app.certificate)
     elif JWT_BEARER in app.flows:
-        _refuse("certificate", "the flow jwt_bearer needs one")
+        _reject("certificate", "the flow jwt_bearer needs one")
     if CLIENT_CREDENTIALS in app.flows and (app.is_public or not app.run_as_user_id):
-        _refuse("run_as", "the flow client_credentials needs a secret and a user to run as")
+        _reject("run_as", "the flow client_credentials needs a secret and a user to run as")
     if app.is_public and app.flows & {PASSWORD}:
-        _refuse("flows", "the flow password needs a secret")
+        _reject("flows", "the flow password needs a secret")
 
 
 def check_callback_url(url: str) -> None:
-    """Refuse a URL that a browser should not be sent to. Raises DefinitionInvalid."""
+    """Raise DefinitionInvalid for a URL that a browser must not be redirected to."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        _refuse("callback_urls", f"{url[:80]} is not a URL")
+        _reject("callback_urls", f"{url[:80]} is not a URL")
     if len(url) > _MAX_URL_LENGTH or not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
-        _refuse("callback_urls", f"{url[:80]} is not a URL")
+        _reject("callback_urls", f"{url[:80]} is not a URL")
     if not parts.scheme or parts.scheme.lower() in _UNSAFE_SCHEMES or parts.fragment or url.endswith("#"):
-        _refuse("callback_urls", f"{url[:80]} must have a safe scheme and no fragment")
+        _reject("callback_urls", f"{url[:80]} must have a safe scheme and no fragment")
     if parts.scheme.lower() in ("http", "https") and not parts.hostname:
-        _refuse("callback_urls", f"{url[:80]} names no host")
+        _reject("callback_urls", f"{url[:80]} has no host")
 
 
 class AppAdmin:
-    """The connected apps of one org."""
+    """Manages the connected apps of one org. Every call needs the permission Customize Application."""
 
     def __init__(self, records: RecordService) -> None:
         self._records = records
 
     async def entries(self, call: Caller) -> list[ConnectedApp]:
-        """Every app."""
+        """Return all apps."""
         await self._check(call)
         return await self._records.read(read_apps)
 
     async def find(self, call: Caller, client_id: str) -> ConnectedApp:
-        """One app. Raises ResourceUnknown."""
+        """Return one app. Raises ResourceUnknown."""
         await self._check(call)
         app = await self._records.read(lambda reader: try_read_app(reader, client_id))
         if app is None:
@@ -211,9 +211,9 @@ class AppAdmin:
     async def create(
         self, call: Caller, app: ConnectedApp, *, run_as: str = "", is_public: bool = False
     ) -> tuple[str, str]:
-        """Make an app; returns its consumer key, drawn if it has none yet, and its secret, shown only now.
+        """Create an app; return its consumer key, generated unless given, and its secret, which is shown only once.
 
-        `run_as` is the name of the user for client credentials. Raises DefinitionInvalid or DuplicateValue.
+        `run_as` is the user name for client credentials. Raises DefinitionInvalid or DuplicateValue.
         """
         await self._check(call)
         secret = "" if is_public else draw_secret()
@@ -228,14 +228,14 @@ class AppAdmin:
 
         def work(tx: Transaction) -> None:
             if try_read_app(tx, made.client_id) is not None:
-                raise DuplicateValue("there is an app with this client id", fields=["client_id"])
+                raise DuplicateValue("an app with this client id already exists", fields=["client_id"])
             store_app(tx, made)
 
         await self._records.write_plain(work)
         return made.client_id, secret
 
     async def rotate_secret(self, call: Caller, client_id: str) -> str:
-        """Give an app another secret; returns it. The old one is of no use from now on."""
+        """Replace an app's secret and return the new one. The old one stops working at once."""
         await self._check(call)
         secret = await self._records.write_plain(lambda tx: rotate_secret(tx, client_id))
         if secret is None:
@@ -243,13 +243,13 @@ class AppAdmin:
         return secret
 
     async def delete(self, call: Caller, client_id: str) -> None:
-        """Remove an app, and end every session that it began."""
+        """Delete an app and end all its sessions."""
         await self._check(call)
         if not await self._records.write_plain(lambda tx: delete_app(tx, client_id)):
             raise _unknown()
 
     async def usernames(self, apps: list[ConnectedApp]) -> Mapping[str, str]:
-        """The names of the users that apps run as, by id."""
+        """Return the user names of the users that apps run as, by id."""
         user = self._records.types.catalog.object("User")
         ids = {app.run_as_user_id for app in apps if app.run_as_user_id}
 
@@ -276,10 +276,10 @@ class AppAdmin:
 def _check_known(path: str, given: Iterable[str], known: Iterable[str]) -> None:
     unknown = sorted(set(given) - set(known))
     if unknown:
-        _refuse(path, f"unknown: {', '.join(unknown)[:200]}; known are {', '.join(sorted(known))}")
+        _reject(path, f"unknown: {', '.join(unknown)[:200]}; known are {', '.join(sorted(known))}")
 
 
-def _refuse(path: str, reason: str) -> NoReturn:
+def _reject(path: str, reason: str) -> NoReturn:
     raise DefinitionInvalid(f"{path}: {reason}", path=path)
 
 

@@ -1,8 +1,8 @@
-"""What OAuth hands out to be exchanged later: authorization codes, refresh tokens and users' approvals.
+"""OAuth authorizations: stores authorization codes, refresh tokens, users' approvals and used assertions.
 
-Everything stands in the store as a hash. Codes serve once and for ten minutes; one that comes back a second time
-takes with it all that the first exchange gave, because one of the two who held it was a thief. All functions are
-parts of a transaction.
+Codes and tokens are stored as hashes. A code is valid once and for ten minutes. A code that is used a second time
+revokes everything that the first use returned, because one of its two holders stole it. All functions run in their
+caller's transaction.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tidewire.ids import short_id
 from tidewire.storage.store import Reader, Transaction
 
 CODE_LIFE_MS = 600_000
-# The standard ends at 128 characters; jsforce sends 171, and the original service takes them.
+# RFC 7636 allows 128 characters at most; jsforce sends 171, and the original service accepts them.
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,256}")
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """What a user allowed an app: the `grant_id` ties together all tokens that come of it."""
+    """What a user allowed an app to do. All tokens issued for it share its `grant_id`."""
 
     client_id: str
     user_id: str
@@ -40,7 +40,7 @@ class Authorization:
 
 @dataclass(frozen=True, slots=True)
 class StoredCode:
-    """An authorization code as found: what it stands for, until when, and whether it was used."""
+    """A stored authorization code."""
 
     authorization: Authorization
     expires_ms: int
@@ -48,19 +48,20 @@ class StoredCode:
 
 
 def draw_code(org_id: str) -> str:
-    """A code or token that nobody can guess, of characters that URLs leave alone. It begins with the org's
-    15-character id, so that a server of several orgs knows whom to ask about it.
+    """Generate a random code or token of URL-safe characters.
+
+    It starts with the org's 15-character id, so that a server with several orgs can route it.
     """
     return f"{short_id(org_id)}.{secrets.token_urlsafe(48)}"
 
 
 def is_challenge(text: str) -> bool:
-    """Whether this can be the S256 challenge of a verifier."""
+    """Whether the text has the form of an S256 code challenge."""
     return _CHALLENGE.fullmatch(text) is not None
 
 
 def is_verifier(challenge: str, verifier: str) -> bool:
-    """Whether the verifier is the one that the challenge was made from."""
+    """Whether the challenge was made from this verifier."""
     if _VERIFIER.fullmatch(verifier) is None:
         return False
     made = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
@@ -68,7 +69,7 @@ def is_verifier(challenge: str, verifier: str) -> bool:
 
 
 def store_code(tx: Transaction, code: str, authorization: Authorization, now_ms: int) -> None:
-    """Keep a fresh code, and drop those that are long over."""
+    """Store a code, and delete those that expired more than a day ago."""
     tx.execute("DELETE FROM authorization_codes WHERE expires_ms < ?", (now_ms - 24 * 3_600_000,))
     tx.execute(
         "INSERT INTO authorization_codes (code_hash, client_id, user_id, redirect_uri, scopes, challenge, nonce,"
@@ -88,7 +89,7 @@ def store_code(tx: Transaction, code: str, authorization: Authorization, now_ms:
 
 
 def try_read_code(reader: Reader | Transaction, code: str) -> StoredCode | None:
-    """What a code stands for."""
+    """Read a code."""
     rows = reader.execute(
         "SELECT client_id, user_id, scopes, grant_id, redirect_uri, challenge, nonce, expires_ms, used_ms"
         " FROM authorization_codes WHERE code_hash = ?",
@@ -104,7 +105,7 @@ def try_read_code(reader: Reader | Transaction, code: str) -> StoredCode | None:
 
 
 def use_code(tx: Transaction, code: str, now_ms: int) -> bool:
-    """Use a code up; returns whether it still was good for that. One used before revokes what it gave."""
+    """Mark a code as used; return whether it was unused. A second use revokes what the first one returned."""
     found = try_read_code(tx, code)
     if found is None or found.is_used:
         if found is not None:
@@ -115,7 +116,7 @@ def use_code(tx: Transaction, code: str, now_ms: int) -> bool:
 
 
 def store_refresh(tx: Transaction, token: str, authorization: Authorization, now_ms: int) -> None:
-    """Keep a fresh refresh token."""
+    """Store a refresh token."""
     tx.execute(
         "INSERT INTO refresh_tokens (token_hash, grant_id, client_id, user_id, scopes, issued_ms, replaced_ms)"
         " VALUES (?, ?, ?, ?, ?, ?, 0)",
@@ -131,7 +132,7 @@ def store_refresh(tx: Transaction, token: str, authorization: Authorization, now
 
 
 def try_read_refresh(reader: Reader | Transaction, token: str) -> tuple[Authorization, bool] | None:
-    """What a refresh token stands for, and whether another has taken its place."""
+    """Read a refresh token's authorization, and whether the token was replaced by another."""
     rows = reader.execute(
         "SELECT client_id, user_id, scopes, grant_id, replaced_ms FROM refresh_tokens WHERE token_hash = ?",
         (hash_token(token),),
@@ -143,9 +144,9 @@ def try_read_refresh(reader: Reader | Transaction, token: str) -> tuple[Authoriz
 
 
 def use_refresh(tx: Transaction, token: str, successor: str, now_ms: int) -> bool:
-    """Use a refresh token, and put `successor` in its place if there is one; returns whether it was good.
+    """Use a refresh token, and replace it by `successor` unless that is empty; return whether it was valid.
 
-    One that was replaced before revokes its whole grant.
+    A token that was already replaced revokes the whole authorization.
     """
     found = try_read_refresh(tx, token)
     if found is None:
@@ -163,13 +164,13 @@ def use_refresh(tx: Transaction, token: str, successor: str, now_ms: int) -> boo
 
 
 def revoke_grant(tx: Transaction, grant_id: str) -> None:
-    """End everything that came of one authorization."""
+    """Delete the refresh tokens of an authorization and end its sessions."""
     tx.execute("DELETE FROM refresh_tokens WHERE grant_id = ?", (grant_id,))
     end_sessions(tx, "grant_id", grant_id)
 
 
 def approve(tx: Transaction, client_id: str, user_id: str, scopes: frozenset[str], now_ms: int) -> None:
-    """Remember that a user allowed an app these scopes, beside those allowed before."""
+    """Add scopes to those that a user has approved for an app."""
     known = read_approved(tx, client_id, user_id)
     tx.execute(
         "INSERT INTO app_approvals (client_id, user_id, scopes, approved_ms) VALUES (?, ?, ?, ?)"
@@ -180,7 +181,7 @@ def approve(tx: Transaction, client_id: str, user_id: str, scopes: frozenset[str
 
 
 def read_approved(reader: Reader | Transaction, client_id: str, user_id: str) -> frozenset[str] | None:
-    """The scopes that a user has allowed an app; None if the user was never asked."""
+    """Read the scopes that a user has approved for an app; None if there is no approval."""
     rows = reader.execute(
         "SELECT scopes FROM app_approvals WHERE client_id = ? AND user_id = ?", (client_id, user_id)
     )
@@ -188,7 +189,7 @@ def read_approved(reader: Reader | Transaction, client_id: str, user_id: str) ->
 
 
 def use_assertion(tx: Transaction, digest: str, expires_ms: int, now_ms: int) -> bool:
-    """Note that a signed assertion was used; returns False if it was used before."""
+    """Record the use of a signed assertion; return False if it was used before."""
     tx.execute("DELETE FROM used_assertions WHERE expires_ms < ?", (now_ms,))
     if tx.execute("SELECT 1 FROM used_assertions WHERE digest = ?", (digest,)):
         return False

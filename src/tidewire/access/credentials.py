@@ -1,4 +1,4 @@
-"""Passwords and security tokens: set, reset and unlocked by their user or by who manages users."""
+"""Passwords and security tokens: set, reset and unlocked by the user or by an administrator."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from tidewire.storage.store import Reader, Transaction
 
 
 class Caller(Protocol):
-    """An API call, as far as it matters here: who makes it."""
+    """An API call with its user."""
 
     @property
     def principal(self) -> Principal: ...
 
 
 class Credentials:
-    """What the users of one org sign in with."""
+    """Manages the credentials of one org's users."""
 
     def __init__(self, records: RecordService, clock: Clock) -> None:
         self._records = records
         self._clock = clock
 
     async def set_password(self, call: Caller, user_id: str, new_password: str) -> None:
-        """Give a user a new password and end their sessions, except the one that makes this call.
+        """Set a user's password and end their sessions, except the one that makes this call.
 
-        Needs Manage Users for anybody but oneself. Raises AccessDenied, RecordNotFound or PasswordInvalid.
+        Needs Manage Users for other users. Raises AccessDenied, RecordNotFound or PasswordInvalid.
         """
         user_id = normalise_id(user_id)
         await self._check(call.principal, user_id, allows_self=True)
@@ -50,7 +50,7 @@ class Credentials:
         await self._store_password(call.principal, user_id, new_password)
 
     async def reset_password(self, call: Caller, user_id: str) -> str:
-        """Give a user a password drawn at random; returns it. Needs Manage Users, also for oneself."""
+        """Set a random password and return it. Needs Manage Users, also for the caller's own user."""
         user_id = normalise_id(user_id)
         await self._check(call.principal, user_id)
         password = draw_password()
@@ -58,8 +58,9 @@ class Credentials:
         return password
 
     async def reset_security_token(self, call: Caller, user_id: str) -> str:
-        """Give a user a security token; returns it, and only now. From now on it is needed away from trusted
-        addresses.
+        """Set a new security token and return it; it is shown only once.
+
+        From now on logins from addresses that are not trusted need it.
         """
         user_id = normalise_id(user_id)
         await self._check(call.principal, user_id, allows_self=True)
@@ -74,7 +75,7 @@ class Credentials:
         return token
 
     async def drop_security_token(self, call: Caller, user_id: str) -> None:
-        """Let a user sign in without a security token again. Needs Manage Users."""
+        """Delete a user's security token, so that logins no longer need one. Needs Manage Users."""
         user_id = normalise_id(user_id)
         await self._check(call.principal, user_id)
         await self._records.write_plain(
@@ -82,31 +83,31 @@ class Credentials:
         )
 
     async def unlock(self, call: Caller, user_id: str) -> None:
-        """Let a user who failed too often try again at once. Needs Manage Users."""
+        """Unlock a user who is locked out after failed logins. Needs Manage Users."""
         user_id = normalise_id(user_id)
         username = await self._check(call.principal, user_id)
         catalog, now_ms = self._records.types.catalog, self._clock.now_ms()
         await self._records.write_plain(lambda tx: unlock(tx, catalog, user_id, username, now_ms))
 
     async def check_manager(self, call: Caller) -> None:
-        """Raises AccessDenied unless the caller may manage users."""
+        """Raise AccessDenied unless the caller may manage users."""
         catalog = self._records.types.catalog
         grants = await self._records.read(lambda reader: read_grants(reader, catalog, call.principal.user_id))
         if not grants.has("ManageUsers"):
             raise AccessDenied("this needs the permission Manage Users")
 
     async def _check(self, principal: Principal, user_id: str, *, allows_self: bool = False) -> str:
-        """The name of the user to be changed, if the caller may."""
+        """Return the name of the user to change. Raises AccessDenied or RecordNotFound."""
         catalog = self._records.types.catalog
         is_self = allows_self and user_id == principal.user_id
 
         def work(reader: Reader) -> tuple[bool, str | None]:
-            may = is_self or read_grants(reader, catalog, principal.user_id).has("ManageUsers")
+            is_allowed = is_self or read_grants(reader, catalog, principal.user_id).has("ManageUsers")
             found = read_rows(reader, catalog.object("User"), "Id", [user_id])
-            return may, str(found[0]["Username"]) if found else None
+            return is_allowed, str(found[0]["Username"]) if found else None
 
-        may, username = await self._records.read(work)
-        if not may:
+        is_allowed, username = await self._records.read(work)
+        if not is_allowed:
             raise AccessDenied("this needs the permission Manage Users")
         if username is None:
             raise RecordNotFound("The requested resource does not exist", record_id=user_id)

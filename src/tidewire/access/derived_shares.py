@@ -1,8 +1,8 @@
-"""The rows of share objects that nobody wrote: they follow from owners, rules and accounts when they are read.
+"""Derived share rows: rows of share objects that are not stored but computed from owners, rules and accounts.
 
-A row's id is made of the id of the record it follows from, so it stays the same from page to page: the share
-object's prefix and the pod, one character for the cause, two that tell rules and kinds of children apart, and
-the last seven digits of the record's number.
+A row's id is derived from its record's id, so it stays the same from page to page: the share object's prefix and the
+pod, one character for the cause, two that number rules or kinds of children, and the last seven digits of the record's
+number.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from tidewire.soql.bound import (
 from tidewire.soql.like import Wildcard
 
 _CAUSE_MARKS = {OWNER: "1", RULE: "2", IMPLICIT_CHILD: "3", IMPLICIT_PARENT: "4"}
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # no capitals: they would change an id's last characters
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # no capitals: they would change an id's case checksum
 _MAX_RULES = len(_DIGITS) ** 2
 
 
 def is_derived(record_id: str) -> bool:
-    """Whether the id is that of a share that nobody wrote."""
+    """Whether the id belongs to a derived share row."""
     return record_id[5] in _CAUSE_MARKS.values()
 
 
 class DerivedShares:
-    """Makes the derived rows of one share object."""
+    """Builds the derived rows of one share object."""
 
     def __init__(self, catalog: Catalog, share: ObjectType) -> None:
         self._catalog = catalog
@@ -60,7 +60,7 @@ class DerivedShares:
         rules: Iterable[tuple[SharingRule, BoundCondition]],
         child_access: Mapping[tuple[str, str], str],
     ) -> tuple[DerivedRows, ...]:
-        """All of them; `rules` are this object's, each with the records that it opens."""
+        """Return all derived rows; `rules` are this object's, each with the condition of the records it shares."""
         if self._shared.internal_sharing == "ControlledByParent":
             return ()
         found = [self._owner()]
@@ -82,7 +82,7 @@ class DerivedShares:
         return self._rows(RULE, number, self._shared, opened, record, rule.shared_with_id, rule.access)
 
     def _of_account(self, child_access: Mapping[tuple[str, str], str]) -> list[DerivedRows]:
-        """What the owner of a record's account may do with it because of their role."""
+        """Rows for owners of a record's account, whose role gives them access to its children."""
         child, account = self._shared, self._catalog.object("Account")
         to_account = (Step(child.by_name["accountid"], account),)
         owner = Column(account.by_name["ownerid"], to_account)
@@ -121,7 +121,7 @@ class DerivedShares:
         ]
 
     def _of_child(self, number: int, child: ObjectType) -> DerivedRows:
-        """That whoever owns one of an account's records may read the account."""
+        """Rows for owners of an account's child records, who may read the account."""
         account = self._shared
         lookup, owner = child.by_name["accountid"], Column(child.by_name["ownerid"])
         account_owner = Column(account.by_name["ownerid"], (Step(lookup, account),))

@@ -1,7 +1,7 @@
-"""The device flow: a program without a browser shows a short code, and its user types that code elsewhere.
+"""OAuth's device flow: a program without a browser shows a short code, which its user types into a browser.
 
-The device holds a long code and asks with it until the user has answered. A code lives ten minutes; asking more often
-than told is refused. All functions are parts of a transaction.
+The device polls with a long code until the user has answered. Codes are valid for ten minutes; polling faster than the
+given interval is rejected. All functions run in their caller's transaction.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tidewire.storage.store import Reader, Transaction
 INTERVAL_S = 5
 _LIFE_MS = 600_000
 _MAX_OPEN = 10_000
-_EARLY_MS = 500  # a device that waits just as long as told must not be late by its own clock
-# No vowels, so that no words come about, and nothing that looks like something else.
+_EARLY_MS = 500  # tolerance, so that a device that waits exactly the interval is not rejected
+# No vowels, so that codes do not spell words, and no characters that look alike.
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 _CODE_LENGTH = 8
 
@@ -28,7 +28,7 @@ PENDING, APPROVED, DENIED = "pending", "approved", "denied"
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """One device that waits, or has been answered."""
+    """A device's request and the user's answer to it."""
 
     client_id: str
     scopes: frozenset[str]
@@ -40,11 +40,13 @@ class DeviceRequest:
 def begin_device(
     tx: Transaction, org_id: str, client_id: str, scopes: frozenset[str], now_ms: int
 ) -> tuple[str, str]:
-    """The device's code and its user's. Raises LimitExceeded if too many devices wait."""
+    """Store a request; return the device's code and the user's code. Raises LimitExceeded if too many wait."""
     tx.execute("DELETE FROM device_codes WHERE expires_ms < ?", (now_ms - _LIFE_MS,))
     ((waiting,),) = tx.execute("SELECT COUNT(*) FROM device_codes")
     if waiting >= _MAX_OPEN:
-        raise LimitExceeded("too many devices wait for an answer", limit=_MAX_OPEN)
+        raise LimitExceeded(
+            "too many devices are waiting for approval; retry in a few minutes", limit=_MAX_OPEN
+        )
     device_code = draw_code(org_id)
     user_code = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LENGTH))
     tx.execute(
@@ -56,12 +58,12 @@ def begin_device(
 
 
 def normalise_user_code(text: str) -> str:
-    """A code as a person typed it, without what they added."""
+    """Remove blanks, dashes and other characters that a code cannot have."""
     return "".join(c for c in text.upper()[:40] if c in _LETTERS)
 
 
 def try_read_by_user_code(reader: Reader | Transaction, user_code: str, now_ms: int) -> DeviceRequest | None:
-    """The device that shows this code and still waits."""
+    """Read the pending request with this user code."""
     rows = reader.execute(
         "SELECT client_id, scopes, user_id, answer, expires_ms FROM device_codes"
         " WHERE user_code = ? AND answer = ? AND expires_ms > ?",
@@ -71,7 +73,7 @@ def try_read_by_user_code(reader: Reader | Transaction, user_code: str, now_ms: 
 
 
 def answer_device(tx: Transaction, user_code: str, user_id: str, answer: str, now_ms: int) -> bool:
-    """Store what the user decided; returns whether the device still waited."""
+    """Store the user's answer; return whether the request was still pending."""
     if try_read_by_user_code(tx, user_code, now_ms) is None:
         return False
     tx.execute(
@@ -81,7 +83,7 @@ def answer_device(tx: Transaction, user_code: str, user_id: str, answer: str, no
 
 
 def poll_device(tx: Transaction, device_code: str, now_ms: int) -> tuple[DeviceRequest | None, bool]:
-    """What became of a device's request, and whether it asked again too soon."""
+    """Read a device's request and whether the device polled too early; record the time of the poll."""
     rows = tx.execute(
         "SELECT client_id, scopes, user_id, answer, expires_ms, polled_ms FROM device_codes WHERE code_hash = ?",
         (hash_token(device_code),),
@@ -94,7 +96,7 @@ def poll_device(tx: Transaction, device_code: str, now_ms: int) -> tuple[DeviceR
 
 
 def take_device(tx: Transaction, device_code: str) -> bool:
-    """Use an answered request up; returns whether it was still there."""
+    """Delete an answered request; return whether it existed."""
     key = (hash_token(device_code),)
     if not tx.execute("SELECT 1 FROM device_codes WHERE code_hash = ?", key):
         return False

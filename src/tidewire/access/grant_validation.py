@@ -1,8 +1,7 @@
-"""What the platform demands of the rows that grant access, before any of them is written.
+"""Validates rows that grant access (permissions, shares, user logins) before they are written.
 
-A right brings others with it: who edits must read, who modifies all must be able to do everything else.
-Field permissions exist only for fields that have them. A share opens a record further than the org-wide
-default does.
+Rights depend on others: Edit needs Read, Modify All needs all others. Field permissions exist only for permissionable
+fields. A share must give more than the org-wide default.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ NEEDED_RIGHTS = {
     _VIEW_ALL: (_READ,),
     "PermissionsModifyAllRecords": (_READ, _EDIT, _DELETE, _VIEW_ALL),
 }
-"""What each right on an object cannot be without."""
+"""The rights that each right on an object depends on."""
 
 
 def check_row(unit: UnitOfWork, obj: ObjectType, record_id: str | None, values: Mapping[str, object]) -> None:
-    """Raise FieldsInconsistent for a row that its kind does not allow; without an id it is a new one."""
+    """Raise FieldsInconsistent for an invalid row; without `record_id` it is a new one."""
     if obj.name == NAME:
         check_user_login(
             unit, obj, record_id, {f.name: v for n, v in values.items() if (f := obj.try_field(n))}
@@ -48,11 +47,11 @@ def check_row(unit: UnitOfWork, obj: ObjectType, record_id: str | None, values: 
 
 
 def _merged(unit: UnitOfWork, obj: ObjectType, record_id: str | None, values: Row) -> Row:
-    """The row as it will be, its new values as the caller wrote them."""
+    """Return the row after the write, with new values as the caller sent them."""
     before: Mapping[str, Value] = {} if record_id is None else try_read_row(unit.tx, obj, record_id) or {}
-    given = {f.name: value for name, value in values.items() if (f := obj.try_field(name)) is not None}
+    submitted = {f.name: value for name, value in values.items() if (f := obj.try_field(name)) is not None}
     defaults = {f.name: f.default for f in obj.fields} if record_id is None else {}
-    return {**defaults, **before, **given}
+    return {**defaults, **before, **submitted}
 
 
 def _is_on(row: Row, name: str) -> bool:
@@ -62,7 +61,7 @@ def _is_on(row: Row, name: str) -> bool:
 def _check_object(catalog: Catalog, obj: ObjectType, row: Row) -> None:
     name = str(row.get("SobjectType"))
     if catalog.try_event(name) is not None:
-        return  # who publishes need not subscribe
+        return  # events: publishing does not need subscribing
     _check_needed(obj, row, NEEDED_RIGHTS)
 
 

@@ -1,13 +1,11 @@
-"""What a user may do, added up from the profile and every permission set assigned to them.
+"""A user's effective permissions: the union of their profile and all assigned permission sets.
 
-Objects need a grant each. A field needs one too, unless it is one that everybody who reads the object sees:
-its key and name, what the platform itself keeps, and what is required. Modify All Data stands for
-everything.
+Every object needs a grant. A field needs one too, unless everybody who reads the object sees it: ids, names, system
+fields and required fields. Modify All Data includes everything.
 
-What sets up the org goes by system permissions instead: some of it everybody may read, the rest needs View
-Setup; people and what they may do are changed with Manage Users, everything else with Customize
-Application. A share is read and changed by who may read, and edit, the records it opens. Which records that
-are, `sharing.py` says.
+Setup objects follow system permissions instead. Some are readable by everybody, the others need View Setup. Users and
+permissions are changed with Manage Users, all other setup with Customize Application. Share rows follow the permissions
+on the shared object. Which records a user may access is decided in `sharing.py`.
 """
 
 from __future__ import annotations
@@ -34,13 +32,12 @@ GRANT_OBJECTS = frozenset(
     {"User", "Profile", "PermissionSet", "PermissionSetAssignment", "ObjectPermissions", "FieldPermissions"}
     | {"Organization", "Group", "GroupMember", "UserRole"}
 )
-"""Objects whose records decide access, or what a user's queries mean: a change to one raises the org's access
-generation."""
+"""Objects whose records decide access or the meaning of queries. Changing one raises the org's access generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectGrant:
-    """What may be done with one object's records."""
+    """Permissions on one object's records."""
 
     can_create: bool = False
     can_read: bool = False
@@ -54,7 +51,7 @@ _NOTHING = ObjectGrant()
 _EVERYTHING = ObjectGrant(True, True, True, True, True, True)
 _EVERYBODY = ""
 _PEOPLE, _TYPES = "ManageUsers", "CustomizeApplication"
-# Which permission it takes to read and to change what sets up the org.
+# The permissions to read and to change each setup object; empty means everybody.
 _SETUP = {
     "User": (_EVERYBODY, _PEOPLE),
     "Profile": ("ViewSetup", _PEOPLE),
@@ -78,10 +75,12 @@ _SETUP = {
     "PlatformEventUsageMetric": ("ViewSetup", _TYPES),
     "EventBusSubscriber": ("ViewSetup", _TYPES),
 }
-# What users who may edit their own record must not give themselves.
-_KEPT_OF_USERS = frozenset({"Username", "ProfileId", "UserRoleId", "IsActive", "FederationIdentifier"})
-_OF_STREAMING = frozenset({"PushTopic", "StreamingChannel"})
-# Who may read, or change, a streaming channel at all may do so with every field of it.
+# Fields of User that users with edit permission on their own record must not set.
+_PROTECTED_USER_FIELDS = frozenset(
+    {"Username", "ProfileId", "UserRoleId", "IsActive", "FederationIdentifier"}
+)
+_STREAMING_OBJECTS = frozenset({"PushTopic", "StreamingChannel"})
+# Field permissions do not apply to streaming channels: the object permission covers every field.
 _WITHOUT_FIELD_PERMISSIONS = frozenset({"StreamingChannel"})
 
 
@@ -96,19 +95,19 @@ class Grants:
     caller: Caller = NOBODY
     principals: SharingPrincipals = NO_PRINCIPALS
     switched_off: frozenset[str] = frozenset()
-    """Objects that the org does not have, whatever anybody's permissions."""
+    """Objects that an org setting disables for everybody."""
 
     @cached_property
     def is_administrator(self) -> bool:
-        """Whether nothing is out of principals."""
+        """Whether the user has Modify All Data, which includes every other permission."""
         return "ModifyAllData" in self.permissions
 
     def has(self, permission: str) -> bool:
-        """Whether a system permission, such as `ViewAllData`, is held."""
+        """Whether the user has a system permission such as `ViewAllData`."""
         return self.is_administrator or permission in self.permissions
 
     def on(self, entity: str) -> ObjectGrant:
-        """What may be done with records, or platform events, of this name."""
+        """Return the permissions on an object or platform event."""
         if entity in self.switched_off:
             return _NOTHING
         if self.is_administrator:
@@ -116,8 +115,8 @@ class Grants:
         shared = shared_entity(entity)
         if shared:
             records = self.on(shared)
-            may = records.can_edit or records.can_modify_all
-            return ObjectGrant(may, self.can_read(shared), may, may, records.can_view_all)
+            can_share = records.can_edit or records.can_modify_all
+            return ObjectGrant(can_share, self.can_read(shared), can_share, can_share, records.can_view_all)
         granted = self.objects.get(entity, _NOTHING)
         if entity not in _SETUP:
             return granted
@@ -128,44 +127,44 @@ class Grants:
         return ObjectGrant(can_change, can_read, can_edit, can_change)
 
     def can_read(self, entity: str) -> bool:
-        """Whether records of the object may be read at all."""
+        """Whether the user may read the object's records, subject to sharing."""
         if entity in self.switched_off:
             return False
         grant = self.on(entity)
         return grant.can_read or grant.can_view_all or grant.can_modify_all or self.has("ViewAllData")
 
     def can_view_all(self, entity: str) -> bool:
-        """Whether every record of the object may be read, whoever owns it."""
+        """Whether the user may read all of the object's records regardless of sharing."""
         if entity == "User":
             return self.has("ViewAllUsers")
         grant = self.on(entity)
         return grant.can_view_all or grant.can_modify_all or self.has("ViewAllData")
 
     def can_modify_all(self, entity: str) -> bool:
-        """Whether every record of the object may be edited and deleted, whoever owns it."""
+        """Whether the user may edit and delete all of the object's records regardless of sharing."""
         return self.on(shared_entity(entity) or entity).can_modify_all
 
     def can_read_field(self, obj: ObjectType, f: Field) -> bool:
-        """Whether the field may be seen, in queries and in events alike."""
-        if self.is_administrator or not is_permissionable(f) or self._is_set_up(obj):
+        """Whether the user may read the field, in queries and in events."""
+        if self.is_administrator or not is_permissionable(f) or self._has_no_field_permissions(obj):
             return True
         return _is_granted(self.readable, obj, f)
 
     def can_edit_field(self, obj: ObjectType, f: Field) -> bool:
-        """Whether the field may be set."""
-        if self.is_administrator or self._is_set_up(obj):
+        """Whether the user may set the field."""
+        if self.is_administrator or self._has_no_field_permissions(obj):
             return True
-        if obj.name == "User" and f.name in _KEPT_OF_USERS:
+        if obj.name == "User" and f.name in _PROTECTED_USER_FIELDS:
             return False
         return not is_permissionable(f) or _is_granted(self.editable, obj, f)
 
-    def _is_set_up(self, obj: ObjectType) -> bool:
-        """Whether the object itself, and no single field of it, is what a permission is needed for."""
+    def _has_no_field_permissions(self, obj: ObjectType) -> bool:
+        """Whether the object permission alone decides about all of its fields."""
         is_whole = obj.is_setup or obj.name in _WITHOUT_FIELD_PERMISSIONS
         return is_whole or (obj.name in _SETUP and self.has(_PEOPLE))
 
     def hidden_fields(self, obj: ObjectType) -> frozenset[str]:
-        """The fields of an object that this user must not see, anywhere, and the lists that tell of them."""
+        """Return the fields that the user must not see, and the flag lists that would reveal them."""
         hidden = {f.name for f in obj.fields if not self.can_read_field(obj, f)}
         lists = flag_lists(obj).items() if hidden else ()
         hidden.update(name for name, boxes in lists if any(box.name in hidden for box in boxes))
@@ -173,31 +172,31 @@ class Grants:
 
 
 def _is_granted(granted: frozenset[tuple[str, str]], obj: ObjectType, f: Field) -> bool:
-    """A grant on a compound covers its parts; a compound shows as soon as one of its parts does."""
+    """Whether a field is granted. A grant on a compound covers its parts; one on a part shows the compound."""
     if (obj.name, f.name) in granted or (f.compound and (obj.name, f.compound) in granted):
         return True
     return f.is_compound and any((obj.name, part.name) in granted for part in obj.components(f.name))
 
 
 def is_permissionable(f: Field) -> bool:
-    """Whether field permissions decide about the field."""
+    """Whether field permissions apply to the field."""
     if f.is_system or f.required or f.type is FieldType.ID:
         return False
     return f.name not in ("Name", "OwnerId") and f.compound != "Name"
 
 
 def read_grants(reader: Reader, catalog: Catalog, user_id: str) -> Grants:
-    """Add up a user's permissions, as of this reader's commit."""
+    """Read a user's effective permissions and sharing principals, as of this reader's commit."""
     (user,) = read_rows(reader, catalog.object("User"), "Id", [user_id])
     principals = read_sharing_principals(reader, catalog, user)
     caller = _read_caller(reader, catalog, user, principals.queues)
-    switched_off = frozenset[str]() if read_settings(reader).streaming_api else _OF_STREAMING
+    switched_off = frozenset[str]() if read_settings(reader).streaming_api else _STREAMING_OBJECTS
     permissions = read_permissions(reader, catalog, user)
     return replace(permissions, caller=caller, principals=principals, switched_off=switched_off)
 
 
 def read_permissions(reader: Reader | Transaction, catalog: Catalog, user: Mapping[str, Value]) -> Grants:
-    """What a user, given by their row, may do with objects and fields; nothing is said of single records."""
+    """Read a user's permissions on objects and fields, without sharing principals."""
     user_id, profile_id = user["Id"], user["ProfileId"]
     profiles = read_rows(reader, catalog.object("Profile"), "Id", [profile_id])
     sets = catalog.object("PermissionSet")
@@ -229,7 +228,7 @@ def read_permissions(reader: Reader | Transaction, catalog: Catalog, user: Mappi
 def _read_caller(
     reader: Reader, catalog: Catalog, user: Mapping[str, Value], queues: tuple[str, ...]
 ) -> Caller:
-    """What queries of the user depend on: their clock, their queues, and the org's fiscal year."""
+    """Return what the user's queries depend on: time zone, queues and the org's fiscal year."""
     org = next(iter(read_all_rows(reader, catalog.object("Organization"))), {})
     month = org.get("FiscalYearStartMonth")
     calendar = Calendar(

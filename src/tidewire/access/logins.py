@@ -1,7 +1,7 @@
-"""Logins: from a password, or another proof, to a login session; and what a session's user is told of themselves.
+"""Logins: checks a password or another proof, starts a login session, and reads the user's own data.
 
-A refused login takes the same time and says the same whatever was wrong. What decides is looked at again in the
-transaction that starts the session, so that a lock, a new password or a deactivation cannot be overtaken.
+A failed login takes the same time and gives the same message whatever was wrong. All conditions are checked again in
+the transaction that starts the session, so that a lock, a new password or a deactivation cannot race with it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _EVERYTHING = frozenset({API, FULL, WEB})
 
 @dataclass(frozen=True, slots=True)
 class LoginResult:
-    """A fresh login: the only moment at which the token is known to us."""
+    """A new session with its token, which exists nowhere else."""
 
     token: str
     principal: Principal
@@ -55,7 +55,7 @@ class LoginResult:
 
 @dataclass(frozen=True, slots=True)
 class UserInfo:
-    """What login answers tell about the user."""
+    """A user's data as login responses and identity resources return it."""
 
     user_id: str
     username: str
@@ -84,8 +84,8 @@ class UserInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What is known of a user name before the password is looked at; all of it empty for a name nobody has."""
+class _Candidate:
+    """The stored data of a user name, read before the password is checked; empty for an unknown name."""
 
     user_id: str = ""
     username: str = ""
@@ -110,7 +110,7 @@ class Logins:
 
     @property
     def seconds_valid(self) -> int:
-        """How long a session lives without use: what the org says, or else the server."""
+        """How long a session lives without use: the org's setting, or else the server's."""
         return self._records.types.settings.session_timeout_s or self._idle_timeout_s
 
     async def login(
@@ -124,15 +124,14 @@ class Logins:
         scopes: frozenset[str] = _EVERYTHING,
         org_id: str = "",
     ) -> LoginResult:
-        """Start a session. Raises LoginFailed, in the same time and words whatever was wrong. A login that is meant
-        for another org, by its id, is wrong too.
+        """Start a session. Raises LoginFailed, with the same text and timing whatever was wrong.
 
-        Two reasons are told, to somebody who had the right password: detail `exception_code` is then
-        `LOGIN_MUST_USE_SECURITY_TOKEN` or `API_DISABLED_FOR_ORG`.
+        An `org_id` other than this org's fails too. Two reasons are reported to callers with the right password: the
+        detail `exception_code` is then `LOGIN_MUST_USE_SECURITY_TOKEN` or `API_DISABLED_FOR_ORG`.
         """
         found = await self._records.read(lambda reader: self._find(reader, username))
-        given, has_token = split_security_token(password, found.token_hash)
-        fits = await asyncio.to_thread(is_password, found.password_hash, given)
+        typed, has_token = split_security_token(password, found.token_hash)
+        is_match = await asyncio.to_thread(is_password, found.password_hash, typed)
         lacks_token = bool(found.token_hash) and not has_token and not self._is_trusted(peer)
         lacks_api = opens_api(scopes) and not found.has_api
         catalog = self._records.types.catalog
@@ -142,13 +141,13 @@ class Logins:
             now_ms = self._clock.now_ms()
             if is_locked(tx, username, now_ms):
                 return LoginFailed(_LOGIN_FAILED, login_status="User locked out")
-            is_right = fits and is_here and self._is_current(tx, found)
+            is_right = is_match and is_here and self._is_current(tx, found)
             if not is_right or lacks_token:
                 note_failure(tx, username, self._records.types.settings, now_ms)
                 if found.user_id:
                     note_lock(tx, catalog, found.user_id, found.username, now_ms)
                 if not is_right:
-                    status = "Login not allowed" if fits else "Invalid Password"
+                    status = "Login not allowed" if is_match else "Invalid Password"
                     return LoginFailed(_LOGIN_FAILED, login_status=status)
                 return LoginFailed(_TOKEN_NEEDED, exception_code="LOGIN_MUST_USE_SECURITY_TOKEN")
             if lacks_api:
@@ -167,9 +166,9 @@ class Logins:
         origin: Origin,
         check: Callable[[Transaction], PlatformError | None],
     ) -> LoginResult:
-        """Start a session for a user who has proved who they are otherwise. Raises GrantInvalid.
+        """Start a session for a user who was authenticated in another way. Raises GrantInvalid.
 
-        `check` runs in the session's own transaction and may refuse, as `Sessions.start` says.
+        `check` runs in the session's transaction and may return an error, as in `Sessions.start`.
         """
         user, has_api = await self._records.read(lambda reader: self._read_user(reader, user_id))
         if user is None or not user["IsActive"]:
@@ -181,65 +180,66 @@ class Logins:
             row = try_read_row(tx, self._records.types.catalog.object("User"), user_id)
             if row is None or not row["IsActive"] or is_frozen(tx, self._records.types.catalog, user_id):
                 return GrantInvalid("user is inactive", oauth_error="inactive_user")
-            refusal = check(tx)
-            if refusal is None:
+            error = check(tx)
+            if error is None:
                 self._note_login(tx, user_id, self._clock.now_ms())
-            return refusal
+            return error
 
         token, principal = await self.sessions.start(user_id, str(user["Username"]), origin, check_all)
         return LoginResult(token, principal, self.seconds_valid)
 
     async def authenticate(self, token: str) -> Principal:
-        """The user behind a token that may use the data APIs. Raises SessionInvalid."""
+        """Return the user of a token that may use the data APIs. Raises SessionInvalid."""
         return await self.sessions.authenticate(token)
 
     def touch(self, session_ids: Iterable[str]) -> None:
-        """Keep the login sessions of open streams from expiring."""
+        """Extend the life of sessions that have an open stream."""
         self.sessions.touch(session_ids)
 
     async def logout(self, principal: Principal) -> None:
-        """End a session at once, open streams included."""
+        """End a session and its open streams at once."""
         await self.sessions.log_out(principal.session_id)
 
     async def set_password(self, call: Caller, user_id: str, new_password: str) -> None:
-        """Give a user a new password; see `Credentials.set_password`."""
+        """Set a user's password; see `Credentials.set_password`."""
         await self.credentials.set_password(call, user_id, new_password)
 
     async def change_own_password(self, call: Caller, old_password: str, new_password: str) -> None:
-        """Give the caller a new password, if the old one is right; a wrong one counts as a failed login. Raises
-        PasswordInvalid.
+        """Set the caller's password if the old one is right. Raises PasswordInvalid.
+
+        A wrong old password counts as a failed login.
         """
         principal = call.principal
         check_new_password(new_password)
         found = await self._records.read(lambda reader: self._find(reader, principal.username))
-        fits = await asyncio.to_thread(is_password, found.password_hash, old_password)
+        is_match = await asyncio.to_thread(is_password, found.password_hash, old_password)
 
         def check(tx: Transaction) -> bool:
             now_ms = self._clock.now_ms()
             if is_locked(tx, found.username, now_ms):
                 return False
-            if not fits:
+            if not is_match:
                 note_failure(tx, found.username, self._records.types.settings, now_ms)
                 note_lock(tx, self._records.types.catalog, found.user_id, found.username, now_ms)
-            return fits
+            return is_match
 
         if not await self._records.write_plain(check):
             raise PasswordInvalid("Your old password is invalid", is_old=True)
         await self.credentials.set_password(call, principal.user_id, new_password)
 
     async def reset_password(self, call: Caller, user_id: str) -> str:
-        """Give a user a password drawn at random, and return it."""
+        """Set a random password and return it."""
         return await self.credentials.reset_password(call, user_id)
 
     async def user_info(self, principal: Principal) -> UserInfo:
-        """The signed-in user's own data. Raises SessionInvalid if there is no such user any more."""
+        """Return the signed-in user's data. Raises SessionInvalid if the user no longer exists."""
         info = await self.try_user_info(principal.user_id)
         if info is None:
             raise SessionInvalid("Session expired or invalid")
         return info
 
     async def try_user_info(self, user_id: str) -> UserInfo | None:
-        """The data of any user, for whoever may know it."""
+        """Return any user's data. The caller checks that it may be shown."""
         user = self._records.types.catalog.object("User")
         row = await self._records.read(lambda reader: try_read_row(reader, user, user_id))
         if row is None:
@@ -276,11 +276,11 @@ class Logins:
         )
 
     def forget_sessions(self, session_ids: tuple[str, ...]) -> None:
-        """Drop ended sessions from memory. Called on the loop after the commit that ended them."""
+        """Drop ended sessions from the cache. Called on the loop after the commit that ended them."""
         self.sessions.forget(session_ids)
 
     async def purge(self) -> None:
-        """Remove expired sessions and old failures from the store."""
+        """Delete expired sessions and old failure counts."""
         await self.sessions.purge()
         settings, now_ms = self._records.types.settings, self._clock.now_ms()
 
@@ -291,22 +291,22 @@ class Logins:
         await self._records.write_plain(work)
 
     async def try_find_user(self, username: str) -> str | None:
-        """The id of the user with this name."""
+        """Return the id of the user with this name."""
         return (await self._records.read(lambda reader: self._find(reader, username))).user_id or None
 
-    def _find(self, reader: Reader, username: str) -> _Found:
+    def _find(self, reader: Reader, username: str) -> _Candidate:
         if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in username):
-            return _Found()  # no store can hold such a name
+            return _Candidate()  # no database can hold such a name
         user = self._records.types.catalog.object("User")
         user_id = try_find_by_value(reader, user, user.by_name["username"], username)
         if user_id is None:
-            return _Found()
+            return _Candidate()
         row, has_api = self._read_user(reader, user_id)
         if row is None:
-            return _Found()
+            return _Candidate()
         password = reader.execute("SELECT hash FROM passwords WHERE user_id = ?", (user_id,))
         token = reader.execute("SELECT token_hash FROM security_tokens WHERE user_id = ?", (user_id,))
-        return _Found(
+        return _Candidate(
             user_id,
             str(row["Username"]),
             password[0][0] if password else None,
@@ -315,7 +315,7 @@ class Logins:
         )
 
     def _read_user(self, reader: Reader, user_id: str) -> tuple[dict[str, Value] | None, bool]:
-        """A user's row, and whether they may use the APIs."""
+        """Return a user's row, and whether the user may use the APIs."""
         catalog = self._records.types.catalog
         rows = read_rows(reader, catalog.object("User"), "Id", [user_id])
         if not rows:
@@ -323,8 +323,8 @@ class Logins:
         is_on = self._records.types.settings.api_enabled
         return rows[0], is_on and read_grants(reader, catalog, user_id).has("ApiEnabled")
 
-    def _is_current(self, tx: Transaction, found: _Found) -> bool:
-        """Whether the user still is active, not frozen, and has the password that was looked at."""
+    def _is_current(self, tx: Transaction, found: _Candidate) -> bool:
+        """Whether the user is active, not frozen, and still has the password that was checked."""
         catalog = self._records.types.catalog
         row = try_read_row(tx, catalog.object("User"), found.user_id)
         if row is None or not row["IsActive"] or is_frozen(tx, catalog, found.user_id):
@@ -333,7 +333,7 @@ class Logins:
         return bool(stored == [(found.password_hash,)])
 
     def _note_login(self, tx: Transaction, user_id: str, now_ms: int) -> None:
-        # Written past the unit of work on purpose: signing in is no change that subscribers hear of.
+        # Written past the unit of work on purpose: a login is not a change that subscribers are notified of.
         user = self._records.types.catalog.object("User")
         update_row(tx, user, user_id, {"LastLoginDate": now_ms - now_ms % 1000})
 

@@ -1,7 +1,8 @@
-"""OAuth 2.0 without its wire: every way in which an app gets a token for a user, and how tokens are taken back.
+"""OAuth 2.0 without HTTP: every grant by which an app gets a token for a user, and revocation.
 
-Each grant first looks at what it was given, then starts a login session; whatever may serve only once is used up in
-the session's own transaction. Every refusal is a GrantInvalid whose detail `oauth_error` is the protocol's word.
+Each grant first validates its input, then starts a login session. One-time codes and assertions are marked as used in
+the session's own transaction. Every rejection is a GrantInvalid whose detail `oauth_error` is the protocol's error
+code.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tidewire.access.signed_tokens import Assertion, SigningKey
 
 KIND = "OAuth"
-# Clients name the original service whatever host they are pointed at.
+# Many clients name the original service as the audience, whichever host they call.
 _USUAL_AUDIENCES = ("https://login.salesforce.com", "https://test.salesforce.com")
 _TOKEN_PATH = "/services/oauth2/token"  # noqa: S105  # a path
 _UNUSABLE_CODE = "expired authorization code"
@@ -38,7 +39,7 @@ _UNUSABLE_REFRESH = "expired access/refresh token"
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A fresh token and what else the app is told with it."""
+    """A new access token and what is returned with it."""
 
     login: LoginResult
     client_id: str
@@ -63,13 +64,13 @@ class OAuth:
         self._clock = clock
         self._key_file = key_file
         self._key: SigningKey | None = None
-        self._key_turn = asyncio.Lock()
+        self._key_lock = asyncio.Lock()
         self.apps = AppAdmin(records)
         self._audiences = frozenset(a.rstrip("/") for a in audiences)
 
     async def signing_key(self) -> SigningKey:
-        """What id tokens are signed with, made when it is first needed."""
-        async with self._key_turn:
+        """Return the key that signs id tokens; created on first use."""
+        async with self._key_lock:
             if self._key is None:
                 await _load_signed_tokens()
                 from tidewire.access.signed_tokens import ensure_signing_key
@@ -78,9 +79,9 @@ class OAuth:
         return self._key
 
     def audiences(self, base_url: str) -> frozenset[str]:
-        """Whom an assertion may be meant for: what the operator says, or else the name that the client used.
+        """Return the accepted audiences of assertions: the configured ones, or else the host that the client used.
 
-        The scheme does not matter: behind a proxy ours is another than the client's.
+        Either scheme is accepted: behind a proxy ours differs from the client's.
         """
         if self._audiences:
             return self._audiences
@@ -89,21 +90,21 @@ class OAuth:
         return frozenset({*own, *_USUAL_AUDIENCES})
 
     async def find_app(self, client_id: str) -> ConnectedApp:
-        """The app of a consumer key. Raises GrantInvalid."""
+        """Return the app with this consumer key. Raises GrantInvalid."""
         app = await self._records.read(lambda reader: try_read_app(reader, client_id))
         if app is None:
             raise GrantInvalid("client identifier invalid", oauth_error="invalid_client_id")
         return app
 
     async def check_app(self, client_id: str, secret: str) -> ConnectedApp:
-        """The app, proved by its secret; a public one has none to give. Raises GrantInvalid."""
+        """Return the app if the secret is right; a public app needs none. Raises GrantInvalid."""
         app = await self.find_app(client_id)
         return app if app.is_public and not secret else check_secret(app, secret)
 
     async def grant_for_password(
         self, client_id: str, secret: str, username: str, password: str, peer: str
     ) -> Issued:
-        """The password flow. Raises GrantInvalid or LoginFailed."""
+        """Run the password flow. Raises GrantInvalid or LoginFailed."""
         app = check_secret(await self.find_app(client_id), secret)
         app.check_flow(apps.PASSWORD)
         scopes = app.scopes - {REFRESH}
@@ -112,18 +113,18 @@ class OAuth:
         )
         return Issued(login, client_id, scopes)
 
-    async def grant_for_credentials(self, client_id: str, secret: str, asked: str, peer: str) -> Issued:
-        """The client credentials flow: the app acts as its run-as user."""
+    async def grant_for_credentials(self, client_id: str, secret: str, requested: str, peer: str) -> Issued:
+        """Run the client credentials flow: the app acts as its run-as user."""
         app = check_secret(await self.find_app(client_id), secret)
         if apps.CLIENT_CREDENTIALS not in app.flows or not app.run_as_user_id:
             raise GrantInvalid("no client credentials user enabled", oauth_error="invalid_grant")
-        scopes = granted_scopes(asked, app.scopes - {REFRESH})
+        scopes = granted_scopes(requested, app.scopes - {REFRESH})
         return await self._start(app, app.run_as_user_id, scopes, peer)
 
     async def grant_for_assertion(
-        self, text: str, audiences: frozenset[str], asked: str, peer: str
+        self, text: str, audiences: frozenset[str], requested: str, peer: str
     ) -> Issued:
-        """The JWT bearer flow: the app signs that it acts for a user who allowed it to."""
+        """Run the JWT bearer flow: the app signs that it acts for a user who approved it."""
         assertion = await read_assertion(text)
         app = await self.find_app(assertion.issuer)
         app.check_flow(apps.JWT_BEARER)
@@ -137,7 +138,7 @@ class OAuth:
         allowed = None if user_id is None else await self._allowed(app, user_id)
         if user_id is None or allowed is None:
             raise GrantInvalid("user hasn't approved this consumer", oauth_error="invalid_grant")
-        scopes = granted_scopes(asked, allowed - {REFRESH})
+        scopes = granted_scopes(requested, allowed - {REFRESH})
         expires_ms = round(assertion.expires_s * 1000)
 
         def use(tx: Transaction) -> PlatformError | None:
@@ -148,7 +149,7 @@ class OAuth:
         return await self._start(app, user_id, scopes, peer, use)
 
     async def has_approved(self, app: ConnectedApp, user_id: str, scopes: frozenset[str]) -> bool:
-        """Whether the user need not be asked again."""
+        """Whether the user has already approved these scopes."""
         if app.is_preauthorized:
             return True
         known = await self._records.read(
@@ -157,7 +158,7 @@ class OAuth:
         return known is not None and scopes <= known
 
     async def approve(self, app: ConnectedApp, user_id: str, scopes: frozenset[str]) -> None:
-        """Remember that the user allowed the app these scopes."""
+        """Store that the user approved these scopes for the app."""
         now_ms = self._clock.now_ms()
         await self._records.write_plain(
             lambda tx: authorizations.approve(tx, app.client_id, user_id, scopes, now_ms)
@@ -173,7 +174,7 @@ class OAuth:
         challenge: str,
         nonce: str,
     ) -> str:
-        """A code that the app may exchange for tokens."""
+        """Issue a code that the app can exchange for tokens."""
         code = authorizations.draw_code(self._logins.org_id)
         authorization = Authorization(
             app.client_id, user_id, scopes, str(uuid.uuid4()), redirect_uri, challenge, nonce
@@ -185,7 +186,7 @@ class OAuth:
     async def grant_for_code(
         self, client_id: str, secret: str, code: str, redirect_uri: str, verifier: str, peer: str
     ) -> Issued:
-        """The second half of the web server flow."""
+        """Finish the web server flow: exchange a code for tokens."""
         app = await self.check_app(client_id, secret)
         now_ms = self._clock.now_ms()
         found = await self._records.read(lambda reader: authorizations.try_read_code(reader, code))
@@ -200,8 +201,8 @@ class OAuth:
             raise GrantInvalid(_UNUSABLE_CODE, oauth_error="invalid_grant")
         if redirect_uri != authorization.redirect_uri:
             raise GrantInvalid("redirect_uri must match configuration", oauth_error="redirect_uri_mismatch")
-        is_proved = authorizations.is_verifier(authorization.challenge, verifier)
-        if (authorization.challenge or verifier) and not is_proved:
+        is_verified = authorizations.is_verifier(authorization.challenge, verifier)
+        if (authorization.challenge or verifier) and not is_verified:
             raise GrantInvalid("invalid code verifier", oauth_error="invalid_grant")
         refresh = authorizations.draw_code(self._logins.org_id) if REFRESH in authorization.scopes else ""
 
@@ -217,21 +218,21 @@ class OAuth:
     async def grant_directly(
         self, app: ConnectedApp, user_id: str, scopes: frozenset[str], peer: str, nonce: str = ""
     ) -> Issued:
-        """The user-agent flow: tokens at once, through the browser. A refresh token needs its scope."""
+        """Run the user-agent flow: return tokens through the browser. A refresh token needs its scope."""
         authorization = Authorization(app.client_id, user_id, scopes, str(uuid.uuid4()), nonce=nonce)
         return await self._start_refreshable(app, authorization, peer)
 
     async def grant_for_refresh(
-        self, client_id: str, secret: str, token: str, asked: str, peer: str
+        self, client_id: str, secret: str, token: str, requested: str, peer: str
     ) -> Issued:
-        """A new access token for a refresh token, which is replaced if the app wants that."""
+        """Issue an access token for a refresh token, which is replaced if the app rotates them."""
         app = await self.check_app(client_id, secret)
         found = await self._records.read(lambda reader: authorizations.try_read_refresh(reader, token))
         if found is None or found[0].client_id != client_id:
             raise GrantInvalid(_UNUSABLE_REFRESH, oauth_error="invalid_grant")
         authorization = found[0]
-        # An app that lost a scope since then loses it here too.
-        has = still_allowed(granted_scopes(asked, authorization.scopes), app.scopes)
+        # A scope that was taken from the app since then is not granted again.
+        has = still_allowed(granted_scopes(requested, authorization.scopes), app.scopes)
         if found[1]:
             await self._records.write_plain(
                 lambda tx: authorizations.revoke_grant(tx, authorization.grant_id)
@@ -248,18 +249,18 @@ class OAuth:
         narrowed = Authorization(client_id, authorization.user_id, has, authorization.grant_id)
         return await self._start_granted(app, narrowed, successor, peer, use)
 
-    async def begin_device(self, client_id: str, asked: str) -> tuple[str, str]:
-        """The first half of the device flow: the device's code and its user's."""
+    async def begin_device(self, client_id: str, requested: str) -> tuple[str, str]:
+        """Start the device flow: return the device's code and the user's code."""
         app = await self.find_app(client_id)
         app.check_flow(apps.DEVICE)
-        scopes = granted_scopes(asked, app.scopes)
+        scopes = granted_scopes(requested, app.scopes)
         now_ms = self._clock.now_ms()
         return await self._records.write_plain(
             lambda tx: device_flow.begin_device(tx, self._logins.org_id, app.client_id, scopes, now_ms)
         )
 
     async def try_find_device(self, user_code: str) -> tuple[ConnectedApp, frozenset[str]] | None:
-        """The app and the scopes behind a code that a user typed."""
+        """Return the app and scopes of a user code."""
         now_ms = self._clock.now_ms()
         found = await self._records.read(
             lambda reader: device_flow.try_read_by_user_code(reader, user_code, now_ms)
@@ -267,7 +268,7 @@ class OAuth:
         return None if found is None else (await self.find_app(found.client_id), found.scopes)
 
     async def answer_device(self, user_code: str, user_id: str, *, allows: bool) -> bool:
-        """What the user decided about a device; returns whether it still waited."""
+        """Store the user's answer to a device; return whether the request was still pending."""
         now_ms = self._clock.now_ms()
         answer = device_flow.APPROVED if allows else device_flow.DENIED
         return await self._records.write_plain(
@@ -275,7 +276,7 @@ class OAuth:
         )
 
     async def grant_for_device(self, client_id: str, secret: str, code: str, peer: str) -> Issued:
-        """The second half of the device flow, asked again and again until the user has answered."""
+        """Finish the device flow. The device polls this until the user has answered."""
         app = await self.find_app(client_id)
         if secret:
             check_secret(app, secret)
@@ -301,7 +302,7 @@ class OAuth:
         return await self._start_refreshable(app, authorization, peer, use)
 
     async def revoke(self, token: str) -> bool:
-        """Take a token back; a refresh token takes its access tokens along. False if it is none of ours."""
+        """Revoke a token; a refresh token also ends its sessions. Return False for an unknown token."""
         found = await self._records.read(lambda reader: authorizations.try_read_refresh(reader, token))
         if found is not None:
             grant_id = found[0].grant_id
@@ -319,7 +320,7 @@ class OAuth:
         return await self._logins.sessions.log_out(entry.session_id)
 
     async def inspect(self, app: ConnectedApp, token: str) -> SessionEntry | Authorization | None:
-        """What a token of this app stands for; None if it stands for nothing, or is another's."""
+        """Return the session or authorization of a token; None if it is invalid or belongs to another app."""
         try:
             entry = await self._logins.sessions.peek(token)
         except SessionInvalid:
@@ -330,20 +331,20 @@ class OAuth:
         return entry if entry.origin.client_id == app.client_id else None
 
     async def sign_in(self, username: str, password: str, peer: str) -> LoginResult:
-        """A session for the login pages alone. Raises LoginFailed."""
+        """Start a session for the login pages only. Raises LoginFailed."""
         return await self._logins.login(username, password, peer, kind="UI", scopes=parse_scopes("web"))
 
     async def try_browser_user(self, token: str) -> SessionEntry | None:
-        """Who is signed in to the pages, if anybody is."""
+        """Return the session of the user who is signed in to the login pages; None if nobody is."""
         try:
             entry = await self._logins.sessions.identify(token)
         except SessionInvalid:
             return None
-        # A token that an app holds is no browser's: only what the login page gave counts here.
+        # A token that an app got does not sign in a browser: only sessions from the login page count.
         return entry if entry.origin.kind == "UI" else None
 
     async def _allowed(self, app: ConnectedApp, user_id: str) -> frozenset[str] | None:
-        """What a user, or an administrator for everybody, has allowed the app; None if nobody has."""
+        """Return the scopes that the user, or an administrator for all users, approved; None without approval."""
         if app.is_preauthorized:
             return app.scopes
         approved = await self._records.read(
@@ -362,10 +363,10 @@ class OAuth:
         now_ms = self._clock.now_ms()
 
         def use(tx: Transaction) -> PlatformError | None:
-            refusal = check(tx)
-            if refusal is None and refresh:
+            error = check(tx)
+            if error is None and refresh:
                 authorizations.store_refresh(tx, refresh, authorization, now_ms)
-            return refusal
+            return error
 
         return await self._start_granted(app, authorization, refresh, peer, use)
 
@@ -395,8 +396,8 @@ class OAuth:
         return Issued(login, app.client_id, scopes)
 
 
-def refusal_of(error: GrantInvalid | LoginFailed) -> tuple[str, str]:
-    """The protocol's word for an error, and its description. A failed login never says what was wrong."""
+def oauth_error_of(error: GrantInvalid | LoginFailed) -> tuple[str, str]:
+    """Return OAuth's error code and description. A failed login does not say what was wrong."""
     if isinstance(error, GrantInvalid):
         return str(error.details.get("oauth_error", "invalid_grant")), error.message
     if error.details.get("exception_code") == "API_DISABLED_FOR_ORG":

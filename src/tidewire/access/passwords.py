@@ -1,4 +1,4 @@
-"""Passwords and tokens: argon2id for what people choose, SHA-256 for what we draw at random."""
+"""Hashes passwords and tokens: argon2id for passwords that people choose, SHA-256 for random tokens."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ MIN_LENGTH = 8
 MAX_LENGTH = 1_000
 SECURITY_TOKEN_LENGTH = 24
 _TOKEN_LETTERS = string.ascii_letters + string.digits + "_"
-# Of a text that nobody has kept, with OWASP's minimum for argon2id; every password is hashed at the same cost.
+# The hash of a discarded random text, with OWASP's minimum cost for argon2id. Its parameters are used for every hash.
 _DECOY = "$argon2id$v=19$m=19456,t=2,p=1$yyK5bP1n7tjaKTlIpcQKDA$pEW4ki8qimYefqeQqm1Z28DVcMgrMhG2m5um/qpzPNE"
 _hasher = PasswordHasher.from_parameters(extract_parameters(_DECOY))
 
 
 def hash_password(password: str) -> str:
-    """The form in which a password is stored. Slow on purpose: call it off the loop."""
+    """Hash a password for storage. Slow on purpose: call it off the loop."""
     return _hasher.hash(password)
 
 
 def is_password(stored: str | None, password: str) -> bool:
-    """Whether `password` fits. Takes as long for an unknown user (`stored` None) as for a wrong password."""
+    """Whether the password is right. Takes as long for an unknown user (`stored` None) as for a wrong password."""
     try:
         _hasher.verify(stored or _DECOY, password[: MAX_LENGTH + 1])
     except (VerifyMismatchError, InvalidHashError):
@@ -37,45 +37,43 @@ def is_password(stored: str | None, password: str) -> bool:
 
 
 def draw_token(org_id: str) -> str:
-    """A new session token: the org's 15-character id, `!`, and about 570 random bits that XML and URLs leave
-    alone.
-    """
+    """Generate a session token: the org's 15-character id, `!`, and about 570 random bits that XML and URLs accept."""
     return f"{short_id(org_id)}!" + "".join(secrets.choice(_TOKEN_LETTERS) for _ in range(96))
 
 
 def hash_token(token: str) -> str:
-    """The form in which a token or an app secret is stored; it has enough randomness not to need a slow hash."""
+    """Hash a token or app secret for storage. Its randomness makes a slow hash unnecessary."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def check_new_password(password: str) -> None:
-    """Refuse a password that nobody should have. Raises PasswordInvalid."""
+    """Raise PasswordInvalid for a password that is too short, too simple or cannot be stored."""
     if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
         raise PasswordInvalid(f"Your password must be {MIN_LENGTH} to {MAX_LENGTH} characters long")
     if not password.strip() or len(set(password)) == 1:
         raise PasswordInvalid("Your password must not repeat one character")
     if any("\ud800" <= c <= "\udfff" or c == "\0" for c in password):
-        raise PasswordInvalid("Your password holds a character that cannot be stored")
+        raise PasswordInvalid("Your password contains a character that cannot be stored")
 
 
 def draw_password() -> str:
-    """A password that a person can copy and nobody can guess."""
+    """Generate a random password."""
     return secrets.token_urlsafe(15)
 
 
 def draw_security_token() -> str:
-    """What a user appends to the password when signing in from an address that is not trusted."""
+    """Generate a security token, which users append to their password at addresses that are not trusted."""
     return "".join(secrets.choice(_TOKEN_LETTERS[:-1]) for _ in range(SECURITY_TOKEN_LENGTH))
 
 
-def split_security_token(given: str, token_hash: str) -> tuple[str, bool]:
-    """What was given as a password without the user's security token, and whether the token was there."""
-    tail = given[-SECURITY_TOKEN_LENGTH:]
+def split_security_token(submitted: str, token_hash: str) -> tuple[str, bool]:
+    """Split a submitted password into the password and whether the user's security token followed it."""
+    tail = submitted[-SECURITY_TOKEN_LENGTH:]
     if token_hash and is_same_hash(token_hash, hash_token(tail)):
-        return given[:-SECURITY_TOKEN_LENGTH], True
-    return given, False
+        return submitted[:-SECURITY_TOKEN_LENGTH], True
+    return submitted, False
 
 
 def is_same_hash(stored: str, given: str) -> bool:
-    """Whether two hashes are equal, in a time that does not tell where they differ."""
+    """Compare two hashes in constant time."""
     return hmac.compare_digest(stored.encode(), given.encode())

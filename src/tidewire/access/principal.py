@@ -1,4 +1,4 @@
-"""Who is calling: the plain value that every permission check starts from."""
+"""The signed-in user that every permission check starts from."""
 
 from __future__ import annotations
 

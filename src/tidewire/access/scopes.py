@@ -1,4 +1,4 @@
-"""OAuth scopes: what a token may be used for. Pure."""
+"""OAuth scopes: parsing, rendering, and which ones a request is granted. Pure."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ KNOWN = frozenset(
         "pardot_api",
     }
 )
-"""Every scope that an app may have. Those of products that are not here are accepted and open nothing."""
+"""Every scope that an app may have. Scopes of the original's other products are accepted and grant nothing."""
 
 NAMES = {
     API: "Read and change your data through the API",
-    FULL: "Do all that you may do",
-    OPENID: "Know who you are",
-    "id": "Know who you are",
+    FULL: "Do everything that you can do",
+    OPENID: "Identify you",
+    "id": "Identify you",
     "profile": "Read your name and settings",
     "email": "Read your email address",
-    REFRESH: "Act for you at any time, until you revoke it",
+    REFRESH: "Access your data at any time, until you revoke it",
     WEB: "Use the web pages as you",
 }
-"""What the consent page says of a scope."""
+"""The text for each scope on the consent page."""
 
 
 def parse_scopes(text: str) -> frozenset[str]:
-    """The scopes of a request or a stored row; `offline_access` is another word for `refresh_token`.
+    """Parse the scopes of a request or a stored row; `offline_access` is an alias of `refresh_token`.
 
-    Raises GrantInvalid for one that does not exist.
+    Raises GrantInvalid for an unknown scope.
     """
     words = {REFRESH if word == "offline_access" else word for word in text.split()}
     unknown = sorted(words - KNOWN)
@@ -63,16 +63,16 @@ def parse_scopes(text: str) -> frozenset[str]:
 
 
 def render_scopes(scopes: Iterable[str]) -> str:
-    """Scopes as the wire and the store have them."""
+    """Render scopes for the wire and the database."""
     return " ".join(sorted(scopes))
 
 
-def granted_scopes(asked: str, allowed: frozenset[str]) -> frozenset[str]:
-    """What a request gets: all that the app has, or what it asks for of that. Raises GrantInvalid.
+def granted_scopes(requested: str, allowed: frozenset[str]) -> frozenset[str]:
+    """Return the requested scopes if the app has them, or all of the app's if none is requested.
 
-    `full` covers everything but the refresh token, which an app has to have by name.
+    `full` includes every scope except `refresh_token`, which an app must have by name. Raises GrantInvalid.
     """
-    scopes = parse_scopes(asked)
+    scopes = parse_scopes(requested)
     if not scopes:
         return allowed
     has = allowed | (KNOWN - {REFRESH} if FULL in allowed else frozenset())
@@ -85,7 +85,7 @@ def granted_scopes(asked: str, allowed: frozenset[str]) -> frozenset[str]:
 
 
 def still_allowed(scopes: frozenset[str], allowed: frozenset[str]) -> frozenset[str]:
-    """Those of the scopes that an app still has."""
+    """Return the scopes that an app still has."""
     return frozenset(s for s in scopes if s in allowed or (FULL in allowed and s != REFRESH))
 
 

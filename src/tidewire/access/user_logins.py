@@ -1,7 +1,10 @@
-"""What keeps a user from signing in: UserLogin, one row for each user, in which who manages users can freeze somebody
-and see, or lift, the lock that too many failed logins bring.
+"""Frozen and locked-out users: the object UserLogin, and the counts of failed logins behind its lock.
 
-A row is made in the transaction that makes its user. Freezing ends the user's sessions with its own commit.
+UserLogin has one row per user, made in the transaction that makes the user. Administrators freeze users there, and see
+or lift the lock that too many failed logins cause. Freezing ends the user's sessions with its own commit.
+
+Failures are counted under a hash of the user name as it compares. Unknown names are counted too, so that a failed login
+does the same work and takes the same time whether or not the user exists.
 """
 
 from __future__ import annotations
@@ -28,14 +31,15 @@ _MINUTE_MS = 60_000
 
 
 def user_login_id(catalog: Catalog, user_id: str) -> str:
-    """The id of a user's row, which has the number of the user."""
+    """Return the id of a user's row: the user's id with another prefix."""
     own = catalog.object(NAME).key_prefix + user_id[3:15]
     return own + case_suffix(own)
 
 
 def follow_users(unit: UnitOfWork, changes: Sequence[Change]) -> None:
-    """Give new users their row, and end the sessions of whoever was deactivated or frozen. Called inside the
-    transaction of the changes.
+    """Insert rows for new users, and end the sessions of users who were deactivated or frozen.
+
+    Called inside the transaction of the changes.
     """
     for change in changes_of(changes, "User", NAME):
         after = change.after
@@ -55,7 +59,7 @@ def follow_users(unit: UnitOfWork, changes: Sequence[Change]) -> None:
 
 
 def ensure_user_logins(tx: Transaction, catalog: Catalog, now_ms: int) -> None:
-    """Make the rows of users who are older than the object."""
+    """Insert missing rows: those of users older than the object UserLogin."""
     users = read_all_rows(tx, catalog.object("User"))
     known = {row["UserId"] for row in read_all_rows(tx, catalog.object(NAME))}
     for user in users:
@@ -64,23 +68,23 @@ def ensure_user_logins(tx: Transaction, catalog: Catalog, now_ms: int) -> None:
 
 
 def is_frozen(tx: Transaction, catalog: Catalog, user_id: str) -> bool:
-    """Whether a user may not sign in until somebody lets them."""
+    """Whether an administrator has frozen the user."""
     row = try_read_row(tx, catalog.object(NAME), user_login_id(catalog, user_id))
     return row is not None and bool(row["IsFrozen"])
 
 
 def note_lock(tx: Transaction, catalog: Catalog, user_id: str, username: str, now_ms: int) -> None:
-    """Make a user's row say whether too many failed logins lock them now."""
+    """Update IsPasswordLocked in a user's row."""
     obj, row_id = catalog.object(NAME), user_login_id(catalog, user_id)
     row = try_read_row(tx, obj, row_id)
     locked = is_locked(tx, username, now_ms)
-    # Written past the unit of work on purpose, as the date of a login is.
+    # Written past the unit of work on purpose: a lock must not cause events or change LastModifiedDate.
     if row is not None and bool(row["IsPasswordLocked"]) != locked:
         update_row(tx, obj, row_id, {"IsPasswordLocked": locked})
 
 
 def note_ended_locks(tx: Transaction, catalog: Catalog, now_ms: int) -> None:
-    """Look again at every row that says its user is locked: locks end by themselves."""
+    """Clear IsPasswordLocked in rows whose lock has expired."""
     for row in read_all_rows(tx, catalog.object(NAME)):
         if row["IsPasswordLocked"]:
             user_id = str(row["UserId"])
@@ -88,13 +92,13 @@ def note_ended_locks(tx: Transaction, catalog: Catalog, now_ms: int) -> None:
 
 
 def unlock(tx: Transaction, catalog: Catalog, user_id: str, username: str, now_ms: int) -> None:
-    """Let a user who failed too often try again at once."""
+    """Delete a user's failure count and lock."""
     clear_failures(tx, username)
     note_lock(tx, catalog, user_id, username, now_ms)
 
 
 def note_password(tx: Transaction, catalog: Catalog, user_id: str, now_ms: int) -> None:
-    """Keep when a user got the password that is stored with this transaction."""
+    """Set the date of a user's last password change."""
     moment: dict[str, Value] = {"LastPasswordChangeDate": now_ms - now_ms % 1000}
     update_row(tx, catalog.object("User"), user_id, moment)
 
@@ -102,9 +106,7 @@ def note_password(tx: Transaction, catalog: Catalog, user_id: str, now_ms: int) 
 def check_user_login(
     unit: UnitOfWork, obj: ObjectType, record_id: str | None, row: Mapping[str, object]
 ) -> None:
-    """Raise FieldsInconsistent for a change that would lock somebody: oneself by freezing, others by a lock that
-    only failed logins bring.
-    """
+    """Raise FieldsInconsistent if users would freeze themselves, or set a lock, which only failed logins do."""
     before: Mapping[str, Value] = try_read_row(unit.tx, obj, record_id or "") or {}
     if _is_on(row.get("IsFrozen")) and before.get("UserId") == unit.user_id:
         raise FieldsInconsistent("You cannot freeze yourself", fields=["IsFrozen"])
@@ -113,7 +115,7 @@ def check_user_login(
 
 
 def is_locked(tx: Transaction, username: str, now_ms: int) -> bool:
-    """Whether this name may not sign in now, whatever the password."""
+    """Whether the name is locked out now."""
     rows = tx.execute(
         "SELECT locked_until_ms FROM failed_logins WHERE name_hash = ?", (_name_hash(username),)
     )
@@ -121,7 +123,7 @@ def is_locked(tx: Transaction, username: str, now_ms: int) -> bool:
 
 
 def note_failure(tx: Transaction, username: str, settings: OrgSettings, now_ms: int) -> None:
-    """Count a failed login; the last one allowed locks. A lock that holds already is not made longer."""
+    """Count a failed login, and lock the name at the limit. An existing lock is not extended."""
     key = _name_hash(username)
     rows = tx.execute(
         "SELECT failures, last_ms, locked_until_ms FROM failed_logins WHERE name_hash = ?", (key,)
@@ -142,12 +144,12 @@ def note_failure(tx: Transaction, username: str, settings: OrgSettings, now_ms: 
 
 
 def clear_failures(tx: Transaction, username: str) -> None:
-    """Forget the failures of a name, and its lock."""
+    """Delete the failure count and lock of a name."""
     tx.execute("DELETE FROM failed_logins WHERE name_hash = ?", (_name_hash(username),))
 
 
 def purge_failures(tx: Transaction, settings: OrgSettings, now_ms: int) -> None:
-    """Drop the counts that no longer matter."""
+    """Delete expired counts and locks."""
     window_ms = (settings.lockout_minutes or 24 * 60) * _MINUTE_MS
     tx.execute(
         "DELETE FROM failed_logins WHERE last_ms < ? AND locked_until_ms < ?", (now_ms - window_ms, now_ms)
@@ -172,7 +174,7 @@ def _insert(tx: Transaction, catalog: Catalog, user_id: str, by: str, now_ms: in
 
 
 def _username(tx: Transaction, catalog: Catalog, user_id: str) -> str:
-    """A user's name; empty, which is nobody's, if there is no such user any more."""
+    """Return a user's name; empty if the user no longer exists."""
     rows = read_rows(tx, catalog.object("User"), "Id", [user_id])
     return str(rows[0]["Username"]) if rows else ""
 

@@ -1,8 +1,8 @@
-"""UserRecordAccess: what one user may do with single records, asked for in SOQL.
+"""UserRecordAccess: a SOQL object that shows a user's access to single records.
 
-It has no rows of its own. A query names the user and the records, as the platform demands; their access is
-looked up first, and the query then runs over one made-up row for each record. A record that is not there has
-a row too, without any access, so that the answer tells nobody which ids exist.
+It has no stored rows. A query must filter by one user and by record ids; their access is read first, and the query then
+runs over one derived row per record. A record that does not exist has a row without any access, so that the answer does
+not reveal which ids exist.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidewire.storage.store import Reader
 NAME = "UserRecordAccess"
 MAX_RECORDS = 200
 _PREFIX = "0J7"
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # no capitals: they would change an id's last characters
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # no capitals: they would change an id's case checksum
 _FLAGS = ("HasReadAccess", "HasEditAccess", "HasDeleteAccess", "HasTransferAccess", "HasAllAccess")
 _LEVELS = ("None", "Read", "Edit", "Delete", "Transfer", "All")
 _USER_ID, _RECORD_ID = "UserId", "RecordId"
@@ -64,7 +64,7 @@ RECORD_ACCESS = ObjectType(
 
 @dataclass(frozen=True, slots=True)
 class AccessQuery:
-    """Whose access to which records a query is about."""
+    """The user and the records that a query names."""
 
     user_id: str
     record_ids: tuple[str, ...]
@@ -72,9 +72,9 @@ class AccessQuery:
 
 @dataclass(frozen=True, slots=True)
 class AccessRows:
-    """The rows of a query on UserRecordAccess, as the sight of whoever asks; there is nothing to hide in them."""
+    """The derived rows of one query, as its `Visibility`; all of them are visible."""
 
-    source: ObjectType  # of which there is exactly one record
+    source: ObjectType  # an object with exactly one record, from which each row is derived
     user_id: str
     access: Mapping[str, frozenset[str]]
 
@@ -111,7 +111,7 @@ def is_access_query(query: Query) -> bool:
 
 
 def parse_access_query(query: Query) -> AccessQuery:
-    """Whose access to what a query asks for. Raises FilterInvalid unless it names both, and IdMalformed."""
+    """Parse the user and the records of a query. Raises FilterInvalid if it lacks either, and IdMalformed."""
     users = _named(query.where, _USER_ID)
     records = _named(query.where, _RECORD_ID)
     if users is None or len(users) != 1:
@@ -123,7 +123,7 @@ def parse_access_query(query: Query) -> AccessQuery:
 
 
 def _named(where: Condition | None, field: str) -> tuple[str, ...] | None:
-    """The ids that a condition which always has to hold lists for a field."""
+    """Return the ids that a top-level AND condition lists for a field; None without one."""
     for condition in where.items if isinstance(where, And) else (where,):
         values: Iterable[Literal]
         match condition:
@@ -142,7 +142,7 @@ def _named(where: Condition | None, field: str) -> tuple[str, ...] | None:
 def read_access(
     reader: Reader, catalog: Catalog, sharing: Sharing, record_ids: Iterable[str]
 ) -> dict[str, frozenset[str]]:
-    """Which kinds of access a user has to each of these records."""
+    """Return the kinds of access that the user of `sharing` has to each record."""
     found: dict[str, set[str]] = {record_id: set() for record_id in record_ids}
     by_object: dict[str, list[str]] = {}
     for record_id in found:

@@ -1,7 +1,6 @@
-"""Bulk jobs as front ends use them: made, given data, closed, watched and removed, within the caller's rights.
+"""Bulk jobs for front ends: create, upload, close, watch, fetch results and delete, within the caller's rights.
 
-A job belongs to the user who made it. To everybody else it does not exist, except for those who manage data
-integrations.
+A job belongs to the user who made it. Others cannot see it, except users with Manage Data Integrations.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _UNFINISHED = frozenset(
 
 
 class BulkJobs:
-    """One org's jobs. Lives on the core's loop."""
+    """One org's jobs, on the core's loop."""
 
     def __init__(self, gate: Gate, clock: Clock, runner: JobRunner) -> None:
         self._gate = gate
@@ -64,7 +63,7 @@ class BulkJobs:
         self._uploading: set[str] = set()
 
     async def create(self, principal: Principal, request: JobRequest) -> Job:
-        """Make a job. Raises JobInvalid, or what binding its query raises."""
+        """Create a job, and queue it if it is a query. Raises JobInvalid, or what binding its query raises."""
         request = self._with_full_names(request)
         if request.query:
             check_query(request.query)
@@ -125,7 +124,7 @@ class BulkJobs:
         return replace(request, entity=obj.name, external_id=external_id)
 
     async def find(self, principal: Principal, job_id: str, *kinds: JobKind) -> Job:
-        """A job of one of these kinds. Raises ResourceUnknown."""
+        """Return a visible job of one of these kinds. Raises ResourceUnknown."""
         normal = try_normalise_id(job_id)
         job = None
         if normal is not None:
@@ -140,9 +139,9 @@ class BulkJobs:
         return (await self._gate.grants(principal)).has("ManageDataIntegrations")
 
     async def check_data(self, principal: Principal, job: Job) -> None:
-        """Raise ResourceUnknown unless the user may read what a job was given or found.
+        """Raise ResourceUnknown unless the user may read a job's uploads and results.
 
-        Results hold what the job's own user could see, so whoever only manages jobs must not read them.
+        Results contain what the job's owner could see, so managing jobs is not enough to read them.
         """
         is_open = job.user_id == principal.user_id
         if not is_open and not (await self._gate.grants(principal)).has("ViewAllData"):
@@ -151,7 +150,7 @@ class BulkJobs:
     async def list_jobs(
         self, principal: Principal, kinds: Sequence[JobKind], after: int, limit: int
     ) -> list[tuple[Job, list[Batch]]]:
-        """Visible jobs with a number above `after`, in the order of making, each with its batches."""
+        """Return visible jobs with a number above `after`, oldest first, each with its batches."""
         grants = await self._gate.grants(principal)
         owner = None if grants.has("ManageDataIntegrations") else principal.user_id
 
@@ -163,11 +162,11 @@ class BulkJobs:
         return await self._gate.records.read(work)
 
     async def batches(self, job: Job) -> list[Batch]:
-        """The batches of a job, in the order of adding."""
+        """Return the batches of a job, oldest first."""
         return await self._gate.records.read(lambda reader: store.read_batches(reader, [job.job_id]))
 
     async def find_batch(self, job: Job, batch_id: str) -> Batch:
-        """A batch of the job. Raises ResourceUnknown."""
+        """Return a batch of the job. Raises ResourceUnknown."""
         normal = try_normalise_id(batch_id)
         found = next((b for b in await self.batches(job) if b.batch_id == normal), None)
         if found is None:
@@ -175,9 +174,9 @@ class BulkJobs:
         return found
 
     async def upload(self, job: Job, blocks: Iterator[bytes]) -> None:
-        """Store the data of an open job, which takes it once. The blocks are read off the loop."""
+        """Store the data of an open job, which accepts one upload. The blocks are read off the loop."""
         if job.job_id in self._uploading:
-            raise _taken(job)
+            raise _already_uploaded(job)
         self._uploading.add(job.job_id)
         try:
             await self._drop_broken_upload(job)
@@ -214,12 +213,12 @@ class BulkJobs:
         return batch
 
     async def set_spec(self, job: Job, data: bytes) -> None:
-        """Say how the columns of the batches to come become fields. Raises JobInvalid or JobStateInvalid."""
+        """Set the transformation spec for batches to come. Raises JobInvalid or JobStateInvalid."""
         request = job.request
         if request.content_type != "CSV" or request.operation.is_query:
             raise JobInvalid("A transformation spec needs a job that writes CSV", reason="InvalidJob")
         if len(data) > _MAX_SPEC_BYTES:
-            raise JobInvalid(f"A spec may have {_MAX_SPEC_BYTES} bytes", reason="ClientInputError")
+            raise JobInvalid(f"A spec may have at most {_MAX_SPEC_BYTES} bytes", reason="ClientInputError")
         spec = parse_spec(iter_csv([data], "COMMA", ""))
 
         def work(tx: Transaction) -> None:
@@ -233,7 +232,7 @@ class BulkJobs:
     def _begin_upload(self, tx: Transaction, job: Job, state: BatchState, size_bytes: int = 0) -> Batch:
         self._require(tx, job, JobState.OPEN)
         if job.request.kind is JobKind.INGEST and store.read_batches(tx, [job.job_id]):
-            raise _taken(job)
+            raise _already_uploaded(job)
         return store.insert_batch(tx, job.job_id, state, size_bytes, self._clock.now_ms())
 
     async def _store_parts(self, batch: Batch, blocks: Iterator[bytes]) -> None:
@@ -254,7 +253,7 @@ class BulkJobs:
         store.set_batch_state(tx, batch.batch_id, BatchState.UPLOADED, self._clock.now_ms())
 
     async def _drop_broken_upload(self, job: Job) -> None:
-        """Remove what an upload left that was never completed."""
+        """Delete the parts of an incomplete upload."""
 
         def work(tx: Transaction) -> bool:
             for batch in store.read_batches(tx, [job.job_id]):
@@ -268,7 +267,7 @@ class BulkJobs:
             pass
 
     def _require(self, tx: Transaction, job: Job, *states: JobState) -> Job:
-        """The job as it stands. Raises JobStateInvalid if it is in none of these states."""
+        """Return the stored job. Raises JobStateInvalid if it is in none of these states."""
         current = store.try_read_job(tx, job.job_id)
         state = None if current is None else current.state
         if current is None or state not in states:
@@ -277,7 +276,7 @@ class BulkJobs:
         return current
 
     async def close(self, job: Job) -> Job:
-        """Take no more data, and process what there is."""
+        """Accept no more data, and queue what was uploaded."""
 
         def work(tx: Transaction) -> Job:
             now_ms = self._clock.now_ms()
@@ -299,7 +298,7 @@ class BulkJobs:
         return closed
 
     async def abort(self, job: Job) -> Job:
-        """Process no more of it. What is committed stays."""
+        """Stop processing a job. Committed chunks stay."""
 
         def work(tx: Transaction) -> Job:
             now_ms = self._clock.now_ms()
@@ -315,7 +314,7 @@ class BulkJobs:
         return await self._gate.records.write_plain(work)
 
     async def delete(self, job: Job) -> None:
-        """Remove a job that is not being processed, with its data and results."""
+        """Delete a job that is not in progress, with its uploads and results."""
 
         def begin(tx: Transaction) -> None:
             current = self._require(tx, job, JobState.UPLOAD_COMPLETE, *ENDED)
@@ -329,7 +328,7 @@ class BulkJobs:
         await self._remove(job.job_id)
 
     async def purge(self) -> None:
-        """Remove jobs that ended, or were left open, longer ago than they are kept."""
+        """Delete jobs that ended, or were last changed, more than a week ago."""
         before_ms = self._clock.now_ms() - KEPT_MS
         stale = await self._gate.records.read(
             lambda reader: store.read_stale(reader, before_ms, _PURGED_AT_ONCE)
@@ -342,13 +341,13 @@ class BulkJobs:
             pass
 
     async def iter_input(self, job: Job, batch: Batch) -> AsyncIterator[list[InputRow]]:
-        """What was uploaded, some rows at a time; the first one of CSV is its header."""
+        """Yield the uploaded rows in slices; for CSV the header is the first row."""
         source = UploadReader(job.request, batch.batch_id)
         while rows := await self._gate.records.read(lambda reader: source.take(reader, _SLICE_ROWS)):
             yield rows
 
     async def iter_parts(self, batch: Batch) -> AsyncIterator[bytes]:
-        """What was uploaded, as it was."""
+        """Yield the uploaded bytes unchanged."""
         part = 0
         while True:
             data = await self._gate.records.read(partial(store.read_part, batch_id=batch.batch_id, part=part))
@@ -358,12 +357,12 @@ class BulkJobs:
             part += 1
 
     async def iter_outcomes(self, batch: Batch) -> AsyncIterator[list[Outcome]]:
-        """What became of the rows that are done, in their order."""
+        """Yield the outcomes of processed rows, in order."""
         async for _, data in self._iter_slices(batch, 0):
             yield store.load_outcomes(data)
 
     async def iter_result(self, batch: Batch, first: int, count: int) -> AsyncIterator[list[list[Value]]]:
-        """The rows of a query's result from place `first` on, each with the record's id before its cells."""
+        """Yield rows of a query's result from row `first` on, each with the record's id before its cells."""
         left = count
         async for start, data in self._iter_slices(batch, first):
             rows = store.load_cells(data)[max(0, first - start) :][:left]
@@ -383,7 +382,7 @@ class BulkJobs:
             row = start + length
 
 
-def _taken(job: Job) -> JobStateInvalid:
+def _already_uploaded(job: Job) -> JobStateInvalid:
     return JobStateInvalid(
         f"Found multiple contents for job: <{job.job_id}>; data is uploaded once for each job",
         job_id=job.job_id,

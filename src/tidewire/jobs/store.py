@@ -1,7 +1,6 @@
-"""Jobs, batches, uploads and outcomes in the org's database. Every function runs inside a transaction of its caller's.
+"""Stores jobs, batches, uploads and results in the org's database. Every function runs in its caller's transaction.
 
-An upload is a row of parts; a result is a row of slices, each with the place of its first row. Both are JSON or bytes
-of the client's, never SQL.
+An upload is stored as numbered parts of bytes; a result as JSON slices, each with the number of its first row.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def insert_batch(tx: Transaction, job_id: str, state: BatchState, size_bytes: in
 
 
 def try_read_job(reader: Reader, job_id: str) -> Job | None:
-    """The job with this id."""
+    """Read the job with this id."""
     rows = reader.execute(f"SELECT {_JOB} FROM bulk_jobs WHERE job_id = ?", (job_id,))  # noqa: S608
     return _job(rows[0]) if rows else None
 
@@ -80,7 +79,7 @@ def try_read_job(reader: Reader, job_id: str) -> Job | None:
 def list_jobs(
     reader: Reader, kinds: Sequence[JobKind], user_id: str | None, after: int, limit: int
 ) -> list[Job]:
-    """Jobs of these kinds with a number above `after`, in order; those of one user unless it is None."""
+    """Read jobs of these kinds with a number above `after`, in order; of all users if `user_id` is None."""
     marks = ", ".join("?" for _ in kinds)
     params: list[SqlValue] = [*(kind.value for kind in kinds), after]
     owned = ""
@@ -95,7 +94,7 @@ def list_jobs(
 
 
 def read_batches(reader: Reader, job_ids: Sequence[str]) -> list[Batch]:
-    """The batches of these jobs, in the order of adding."""
+    """Read the batches of these jobs, oldest first."""
     found: list[Batch] = []
     for start in range(0, len(job_ids), 500):
         some = job_ids[start : start + 500]
@@ -109,13 +108,13 @@ def read_batches(reader: Reader, job_ids: Sequence[str]) -> list[Batch]:
 
 
 def try_read_batch(reader: Reader, batch_id: str) -> Batch | None:
-    """The batch with this id."""
+    """Read the batch with this id."""
     rows = reader.execute(f"SELECT {_BATCH} FROM bulk_batches WHERE batch_id = ?", (batch_id,))  # noqa: S608
     return _batch(rows[0]) if rows else None
 
 
 def read_waiting(reader: Reader, limit: int) -> list[Batch]:
-    """Batches that are to be processed, the oldest first, and of each job only its first one."""
+    """Read batches to process, oldest first, at most one per job."""
     marks = ", ".join("?" for _ in WAITING)
     rows = reader.execute(
         f"SELECT {_BATCH} FROM bulk_batches WHERE number IN (SELECT MIN(number) FROM bulk_batches"  # noqa: S608
@@ -126,7 +125,7 @@ def read_waiting(reader: Reader, limit: int) -> list[Batch]:
 
 
 def set_job_state(tx: Transaction, job_id: str, state: JobState, now_ms: int, error: str = "") -> None:
-    """Move a job to another state."""
+    """Set a job's state."""
     tx.execute(
         "UPDATE bulk_jobs SET state = ?, error = ?, modified_ms = ? WHERE job_id = ?",
         (state.value, error, now_ms, job_id),
@@ -134,7 +133,7 @@ def set_job_state(tx: Transaction, job_id: str, state: JobState, now_ms: int, er
 
 
 def set_request(tx: Transaction, job_id: str, request: JobRequest, now_ms: int) -> None:
-    """Change what a job was asked for."""
+    """Replace a job's parameters."""
     tx.execute(
         "UPDATE bulk_jobs SET request = ?, modified_ms = ? WHERE job_id = ?",
         (json.dumps(asdict(request)), now_ms, job_id),
@@ -142,7 +141,7 @@ def set_request(tx: Transaction, job_id: str, request: JobRequest, now_ms: int) 
 
 
 def set_batch_state(tx: Transaction, batch_id: str, state: BatchState, now_ms: int, error: str = "") -> None:
-    """Move a batch to another state."""
+    """Set a batch's state."""
     tx.execute(
         "UPDATE bulk_batches SET state = ?, error = ?, modified_ms = ? WHERE batch_id = ?",
         (state.value, error, now_ms, batch_id),
@@ -152,7 +151,7 @@ def set_batch_state(tx: Transaction, batch_id: str, state: BatchState, now_ms: i
 def add_progress(
     tx: Transaction, batch_id: str, *, rows: int, failed: int, work_ms: int, data: bytes, now_ms: int
 ) -> None:
-    """Note that the next rows are done, and keep what became of them."""
+    """Store the results of the next rows and advance the batch's counters."""
     ((first_row,),) = tx.execute("SELECT rows_done FROM bulk_batches WHERE batch_id = ?", (batch_id,))
     if rows:
         tx.execute(
@@ -167,24 +166,24 @@ def add_progress(
 
 
 def set_columns(tx: Transaction, batch_id: str, columns: Sequence[ResultColumn]) -> None:
-    """Keep what a query's result is made of."""
+    """Store the columns of a query's result."""
     text = json.dumps([[column.path, column.type, column.entity] for column in columns])
     tx.execute("UPDATE bulk_batches SET columns = ? WHERE batch_id = ?", (text, batch_id))
 
 
 def append_part(tx: Transaction, batch_id: str, part: int, data: bytes) -> None:
-    """Keep the next part of an upload."""
+    """Append a part to an upload."""
     tx.execute("INSERT INTO bulk_parts (batch_id, part, data) VALUES (?, ?, ?)", (batch_id, part, data))
 
 
 def read_part(reader: Reader, batch_id: str, part: int) -> bytes | None:
-    """A part of an upload, None after the last one."""
+    """Read a part of an upload; None after the last."""
     rows = reader.execute("SELECT data FROM bulk_parts WHERE batch_id = ? AND part = ?", (batch_id, part))
     return bytes(rows[0][0]) if rows else None
 
 
 def read_slice(reader: Reader, batch_id: str, row: int) -> tuple[int, int, bytes] | None:
-    """The slice of a result that holds this row or the first one after it: its first row, its length, its data."""
+    """Read the result slice with this row, or the next one: its first row, its length and its data."""
     rows = reader.execute(
         "SELECT first_row, row_count, data FROM bulk_results WHERE batch_id = ? AND first_row + row_count > ?"
         " ORDER BY first_row LIMIT 1",
@@ -194,15 +193,15 @@ def read_slice(reader: Reader, batch_id: str, row: int) -> tuple[int, int, bytes
 
 
 def restart_batch(tx: Transaction, batch_id: str) -> bool:
-    """Forget some of the results of a batch that is to begin anew; returns whether there are more."""
+    """Delete some results of a batch that starts over; return whether more are left."""
     tx.execute("UPDATE bulk_batches SET rows_done = 0, rows_failed = 0 WHERE batch_id = ?", (batch_id,))
     return _delete_some(tx, "bulk_results", "first_row", batch_id)
 
 
 def delete_job(tx: Transaction, job_id: str) -> bool:
-    """Remove some of a job with all it has; returns whether there is more of it.
+    """Delete a bounded part of a job; return whether more is left.
 
-    The job itself goes last, so that what a crash leaves can still be found.
+    The job's row is deleted last, so that after a crash the rest can still be found.
     """
     for batch in read_batches(tx, [job_id]):
         if clear_upload(tx, batch.batch_id) or _delete_some(tx, "bulk_results", "first_row", batch.batch_id):
@@ -213,17 +212,17 @@ def delete_job(tx: Transaction, job_id: str) -> bool:
 
 
 def delete_batch(tx: Transaction, batch_id: str) -> None:
-    """Remove a batch that has neither data nor results any more."""
+    """Delete a batch whose upload and results are already deleted."""
     tx.execute("DELETE FROM bulk_batches WHERE batch_id = ?", (batch_id,))
 
 
 def clear_upload(tx: Transaction, batch_id: str) -> bool:
-    """Remove some parts of an upload; returns whether there are more."""
+    """Delete some parts of an upload; return whether more are left."""
     return _delete_some(tx, "bulk_parts", "part", batch_id)
 
 
 def read_stale(reader: Reader, before_ms: int, limit: int) -> list[str]:
-    """Ids of jobs that nothing has happened to since, and that nothing will."""
+    """Read the ids of ended or open jobs that have not changed since `before_ms` and have no waiting batch."""
     states = sorted({*ENDED, JobState.OPEN})
     marks, waiting = ", ".join("?" for _ in states), ", ".join("?" for _ in WAITING)
     rows = reader.execute(
@@ -235,7 +234,7 @@ def read_stale(reader: Reader, before_ms: int, limit: int) -> list[str]:
 
 
 def dump_outcomes(outcomes: Sequence[Outcome]) -> bytes:
-    """Outcomes as they are kept."""
+    """Serialise outcomes."""
     rows = [
         [o.record_id, o.is_new, o.code, o.message, o.fields] if o.code else [o.record_id, o.is_new]
         for o in outcomes
@@ -244,7 +243,7 @@ def dump_outcomes(outcomes: Sequence[Outcome]) -> bytes:
 
 
 def load_outcomes(data: bytes) -> list[Outcome]:
-    """Outcomes as they were given."""
+    """Deserialise outcomes."""
     loaded: list[Outcome] = []
     for record_id, is_new, *failure in json.loads(data):
         if failure:
@@ -256,13 +255,13 @@ def load_outcomes(data: bytes) -> list[Outcome]:
 
 
 def load_cells(data: bytes) -> list[list[Value]]:
-    """A slice of a query's result: rows of stored values."""
+    """Deserialise a slice of a query's result: rows of stored values."""
     loaded: list[list[Value]] = json.loads(data)
     return loaded
 
 
 def iter_parts(reader_of: _ReaderOf, batch_id: str) -> Iterator[bytes]:
-    """An upload, part by part, through whichever reader there is by then."""
+    """Yield the parts of an upload, each through the reader that `reader_of` returns at that time."""
     part = 0
     while (data := read_part(reader_of(), batch_id, part)) is not None:
         yield data

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 from tidewire.access import apps
 from tidewire.access.apps import ConnectedApp
 from tidewire.access.authorizations import is_challenge
-from tidewire.access.oauth import OAuth, refusal_of
+from tidewire.access.oauth import OAuth, oauth_error_of
 from tidewire.access.scopes import granted_scopes
 from tidewire.access.sessions import SessionEntry
 from tidewire.errors import GrantInvalid
@@ -88,7 +88,7 @@ class AuthorizeEndpoint:
         try:
             ask = await self._read(given)
         except GrantInvalid as err:
-            error, description = refusal_of(err)
+            error, description = oauth_error_of(err)
             return render_message("This request cannot be answered", f"{error}: {description}", 400)
         try:
             scopes = self._check(ask)
@@ -100,7 +100,7 @@ class AuthorizeEndpoint:
                 case action:
                     return await self._decide(request, ask, scopes, form, allows=action == "allow")
         except GrantInvalid as err:
-            return ask.refuse(*refusal_of(err))
+            return ask.refuse(*oauth_error_of(err))
 
     async def _read(self, given: dict[str, str]) -> _Ask:
         app = await self._oauth.find_app(given.get("client_id", ""))

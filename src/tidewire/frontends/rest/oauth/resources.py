@@ -7,7 +7,7 @@ import re
 from urllib.parse import urlencode
 
 from tidewire.access.logins import Logins
-from tidewire.access.oauth import OAuth, refusal_of
+from tidewire.access.oauth import OAuth, oauth_error_of
 from tidewire.access.principal import Principal
 from tidewire.access.scopes import KNOWN, render_scopes
 from tidewire.access.sessions import SessionEntry
@@ -112,7 +112,7 @@ class TokenResources:
         try:
             app = await self._oauth.check_app(client_id, secret)
         except GrantInvalid as err:
-            return refuse(request, *refusal_of(err))
+            return refuse(request, *oauth_error_of(err))
         if not form.get("token"):
             return refuse(request, "invalid_request", "missing required input parameters: token")
         found = await self._oauth.inspect(app, form["token"])

@@ -7,7 +7,7 @@ import hashlib
 
 from tidewire.access.device_flow import INTERVAL_S
 from tidewire.access.logins import Logins, UserInfo
-from tidewire.access.oauth import Issued, OAuth, refusal_of
+from tidewire.access.oauth import Issued, OAuth, oauth_error_of
 from tidewire.access.scopes import OPENID, render_scopes
 from tidewire.clock import Clock
 from tidewire.errors import GrantInvalid, LimitExceeded, LoginFailed
@@ -35,7 +35,7 @@ class TokenEndpoint:
         try:
             body = await self._answer(request)
         except (GrantInvalid, LoginFailed) as err:
-            return refuse(request, *refusal_of(err))
+            return refuse(request, *oauth_error_of(err))
         except LimitExceeded as err:
             return refuse(request, "rate_limit_exceeded", err.message)
         return render_json(request, 200, body, (NO_STORE,))
