@@ -1,8 +1,8 @@
-"""The newest committed events, in memory, by topic: where live subscriptions read.
+"""The newest committed events in memory, by topic, for live subscriptions.
 
-A topic's events are found by bisecting on position, so a subscriber pays for its own topics only. What falls
-out of the ring is remembered per topic as `evicted_through`; a reader at or past that mark can be served from
-memory, one before it must go to the log.
+A topic's events are found by bisecting on position, so a subscriber pays for its own topics only. The last
+evicted position is kept per topic: a reader at or past it can be served from memory, one before it must read
+the log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from tidewire.events import Event
 
-_EVENT_OVERHEAD_BYTES = 200  # a rough price of the objects around the payload
+_EVENT_OVERHEAD_BYTES = 200  # estimated size of the objects around a payload
 
 
 _position = attrgetter("position")
@@ -24,7 +24,7 @@ _payload = attrgetter("payload")
 
 
 class EventRing:
-    """Committed events of one org, newest kept, bounded by bytes."""
+    """Committed events of one org, limited by their total size."""
 
     def __init__(self, budget_bytes: int, start_head: int) -> None:
         self._budget_bytes = budget_bytes
@@ -34,7 +34,7 @@ class EventRing:
         self._by_topic: dict[str, list[Event]] = {}
         self._skipped: dict[str, int] = {}  # topic -> leading entries already evicted, removed in bulk
         self._evicted_through: dict[str, int] = {}
-        self._last_evicted = start_head  # of any topic: whoever is past it is covered whatever they read
+        self._last_evicted = start_head  # of any topic: a reader past it is covered for all topics
 
     def append(self, events: tuple[Event, ...]) -> set[str]:
         """Add a committed batch; returns the topics it touched."""
@@ -48,8 +48,8 @@ class EventRing:
             self._evict()
         return touched
 
-    def leave_out(self, topics: tuple[tuple[str, int], ...]) -> set[str]:
-        """Note that events of these topics, up to these positions, are in the log only; returns the topics."""
+    def mark_omitted(self, topics: tuple[tuple[str, int], ...]) -> set[str]:
+        """Mark events of these topics, up to these positions, as present in the log only; returns the topics."""
         for topic, last in topics:
             self._evicted_through[topic] = max(last, self._evicted_through.get(topic, self._start_head))
             self._last_evicted = max(last, self._last_evicted)
@@ -64,7 +64,7 @@ class EventRing:
         return all(evicted.get(topic, start) <= after for topic in topics)
 
     def read_after(self, topics: frozenset[str], after: int, max_events: int) -> list[Event]:
-        """Up to `max_events` events of these topics, oldest first. Only valid while `covers` holds."""
+        """Return up to `max_events` events of these topics, oldest first. Only valid while `covers` holds."""
         if len(topics) == 1:
             (topic,) = topics
             return self._topic_after(topic, after, max_events)
@@ -81,7 +81,7 @@ class EventRing:
         return events[start : start + max_events]
 
     def _evict(self) -> None:
-        """Drop the oldest events until the rest fits, or is one event."""
+        """Drop the oldest events until the rest fits or one is left."""
         gone: list[Event] = []
         left_bytes = self._size_bytes
         while left_bytes > self._budget_bytes and len(self._order) > 1:
@@ -93,7 +93,7 @@ class EventRing:
             self._drop(topic, list(run))
 
     def _drop(self, topic: str, gone: list[Event]) -> None:
-        """These were the oldest of their topic."""
+        """Drop these events, the oldest of their topic."""
         last = gone[-1].position
         self._evicted_through[topic] = max(last, self._evicted_through.get(topic, 0))
         self._last_evicted = max(last, self._last_evicted)
@@ -103,7 +103,7 @@ class EventRing:
             del self._by_topic[topic]
             self._skipped.pop(topic, None)
             return
-        if skipped * 2 > len(events):  # halve seldom rather than shift on every eviction
+        if skipped * 2 > len(events):  # shift the list rarely, not on every eviction
             del events[:skipped]
             skipped = 0
         self._skipped[topic] = skipped

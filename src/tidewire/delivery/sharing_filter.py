@@ -1,8 +1,7 @@
-"""Takes out the events on records that their receiver may not see: notifications, and generic events.
+"""Remove events about records that their receiver may not see: notifications and generic events.
 
-A grant names the topics to sift, none for receivers who see every record of the object, and the core is asked
-once for all records of a page. The answer holds for the moment the page was read, which is just before it is
-sent.
+A grant names the topics to filter; there are none for receivers who see every record of the object. The core
+is asked once for all records of a page, just before the page is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tidewire.events import Event, Family
 async def drop_unshared(
     link: CoreLink, principal: Principal, grant: ChannelGrant, events: Sequence[Event]
 ) -> tuple[Event, ...]:
-    """The events of a page that this receiver may be sent."""
+    """Return the events of a page that this receiver may see."""
     sharing_filtered = dict(grant.sharing_filtered)
     about = {event.position: record_id_of(event) for event in events if event.topic in sharing_filtered}
     by_entity: dict[str, set[str]] = {}
@@ -33,7 +32,7 @@ async def drop_unshared(
 
 
 def record_id_of(event: Event) -> str:
-    """The record that a notification is about; of a generic event, its channel."""
+    """Return the id of the record that a notification is about; for a generic event, its channel."""
     if event.family is Family.GENERIC:
         return event.topic
     return str(orjson.loads(event.payload)["sobject"]["Id"])

@@ -2,8 +2,8 @@
 
     python -m tidewire.transport.certificates DIRECTORY NOW_MS [HOST ...]
 
-Keys are readable by the owner only. A valid certificate is reused, so that clients need to trust
-the authority once.
+Keys are readable by the owner only. A valid certificate is reused, so that clients need to trust the
+authority once.
 """
 
 from __future__ import annotations

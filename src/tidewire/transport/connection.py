@@ -175,7 +175,8 @@ class Connection(asyncio.Protocol):
         )
         self._reader = RequestReader(owner.router, owner.limits, owner.scheme, "")
         self._exchange: ConnectionExchange | None = None
-        # The response to an upload that was not admitted: status, header lines, body. Sent after those before it.
+        # The response to an upload that was not admitted: status, header lines, body. Sent after those before
+        # it.
         self._denial: tuple[int, bytes, bytes] | None = None
         self._awaits_admission = False  # a handler decides on the upload being read
         self._discards_input = False  # no further request can be answered; input is read and thrown away
@@ -223,7 +224,8 @@ class Connection(asyncio.Protocol):
             self._discard(len(data))
             return
         if self._websocket is not None:
-            # Before feeding: the messages may close the connection or block on a slow peer, which set other deadlines.
+            # Before feeding: the messages may close the connection or block on a slow peer, which set other
+            # deadlines.
             self._restart_deadline()
             self._websocket.feed(data)
             return
@@ -233,7 +235,8 @@ class Connection(asyncio.Protocol):
             self._discards_input = (
                 True  # see `RequestReader.error`; after `Connection: close` nothing may follow
             )
-        # Only a peer that we wait for can be late: while an exchange is open, the next request may take its time.
+        # Only a peer that we wait for can be late: while an exchange is open, the next request may take its
+        # time.
         if reader.is_reading and self._exchange is None and not reader.ready:
             self.deadline_s = reader.deadline_s()
         if reader.admission is not None and reader.error is None:
@@ -254,8 +257,8 @@ class Connection(asyncio.Protocol):
             self._pump()
             return True
         exchange = self._exchange
-        # Keep our side open for a response under way. `on_close` marks a held poll: its handler wants to know now. TLS
-        # has no half-closed state, and asyncio warns about the attempt to keep one.
+        # Keep our side open for a response under way. `on_close` marks a held poll: its handler wants to know
+        # now. TLS has no half-closed state, and asyncio warns about the attempt to keep one.
         return exchange is not None and exchange.on_close is None and self._owner.scheme == "http"
 
     def pause_writing(self) -> None:
@@ -340,7 +343,8 @@ class Connection(asyncio.Protocol):
             if self._exchange is None:
                 self._restart_deadline()  # the time taken to decide was ours
         else:
-            # The body is on its way and cannot be told from a next request, so the connection ends with the answer.
+            # The body is on its way and cannot be told from a next request, so the connection ends with the
+            # answer.
             self._discards_input = True
             self._denial = denial
             reader.abandon_request()
@@ -419,7 +423,8 @@ class Connection(asyncio.Protocol):
 
     def _pump(self) -> None:
         """Start waiting requests until one stays open; then send whatever must follow them."""
-        # A handler that responds at once calls `send`, which calls us: the loop below goes on, without deep recursion.
+        # A handler that responds at once calls `send`, which calls us: the loop below goes on, without deep
+        # recursion.
         if self._is_pumping:
             return
         reader = self._reader
@@ -493,8 +498,8 @@ class Connection(asyncio.Protocol):
         transport.write(
             render_response(status, body, headers, date_line, CLOSE_LINE, reader.is_head_request())
         )
-        # Not `close`: with unread input the kernel would send a reset, and the peer could lose the response. It has
-        # `linger_s` to read it.
+        # Not `close`: with unread input the kernel would send a reset, and the peer could lose the response.
+        # It has `linger_s` to read it.
         if transport.can_write_eof():
             transport.write_eof()
 

@@ -13,7 +13,10 @@ from tidewire.transport.uploads import Upload
 T = TypeVar("T")
 
 HEAD_ONLY = "Head-Only"
-"""Marks a request whose body has not been read. Peers cannot send it: their header names become lower case."""
+"""Marks a request whose body has not been read.
+
+Peers cannot send it: their header names become lower case.
+"""
 
 
 @dataclass(frozen=True)

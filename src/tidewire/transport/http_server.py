@@ -64,7 +64,8 @@ class HttpListener:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_gone = asyncio.Event()
-        # Refreshed by every sweep: reading the clock for each request would cost more than the precision is worth.
+        # Refreshed by every sweep: reading the clock for each request would cost more than the precision is
+        # worth.
         self.now_s = clock.monotonic_s()
         self.date_line = render_date_line(clock.now_ms())
         self._sweep_timer = self.loop.call_later(limits.sweep_s, self._sweep)

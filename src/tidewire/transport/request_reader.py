@@ -31,13 +31,15 @@ log = logging.getLogger(__name__)
 _READY_LIMIT = 256  # one read can hold many tiny pipelined requests; more than this are rejected
 _CHUNK_OVERHEAD_BYTES = 64 * 1024  # chunk framing beyond 8 bytes per body byte, see `_bound_framing`
 _KEPT_HEAD_BYTES = 2048  # every idle connection keeps one head: larger ones are not worth their memory
-# Requests with one of these headers need the parser each time: their body length or meaning is not in the head alone.
+# Requests with one of these headers need the parser each time: their body length or meaning is not in the
+# head alone.
 _NEVER_KEPT = frozenset({"transfer-encoding", "expect", "content-encoding", "upgrade"})
 # Two values of these would let two hops read one request differently, which is how requests are smuggled.
 _ONE_LINE_ONLY = frozenset({"host", "content-length", "transfer-encoding", "authorization", "content-type"})
 
-# Values of these headers are the same for many clients, and each connection keeps its last head: interning them
-# saves memory. No header here may carry a secret, because interned strings can live as long as the process.
+# Values of these headers are the same for many clients, and each connection keeps its last head: interning
+# them saves memory. No header here may carry a secret, because interned strings can live as long as the
+# process.
 _SHARED_VALUES = frozenset(
     {
         "accept",
@@ -414,9 +416,9 @@ class RequestReader:
             self.error = (400, "Bad request")
 
     def _resume_after_upgrade(self, rest: bytes) -> None:
-        # Java's HTTP client offers an upgrade to h2c with every plain request, bodies included. RFC 9110 7.8 lets a
-        # server ignore the offer, but httptools has stopped after the head. A new parser reads the body after a made-up
-        # head with the same framing and no offer; the callbacks ignore that head.
+        # Java's HTTP client offers an upgrade to h2c with every plain request, bodies included. RFC 9110 7.8
+        # lets a server ignore the offer, but httptools has stopped after the head. A new parser reads the
+        # body after a made-up head with the same framing and no offer; the callbacks ignore that head.
         self._parser = None
         if self.is_reading:
             self._resumes_body = True
@@ -507,8 +509,8 @@ class RequestReader:
             self._reject(400, error.message)
 
     def _bound_framing(self) -> None:
-        # The parser buffers an unfinished header line, and counts no chunk extensions: a peer could send either without
-        # end while no callback is called. So the raw bytes are bounded too.
+        # The parser buffers an unfinished header line, and counts no chunk extensions: a peer could send
+        # either without end while no callback is called. So the raw bytes are bounded too.
         if not self.has_head:
             if self._raw_bytes > self._limits.head_bytes:
                 self.error = (431, "Request header fields too large")

@@ -40,7 +40,7 @@ def test_eviction_ends_coverage_of_its_topic_only() -> None:
 def test_what_is_left_out_is_not_covered_and_stays_so_when_older_events_go() -> None:
     ring = EventRing(3 * 300, 0)
     ring.append((event(1, "A"), event(2, "B")))
-    assert ring.leave_out((("A", 5),)) == {"A"}
+    assert ring.mark_omitted((("A", 5),)) == {"A"}
     assert not ring.covers(frozenset("A"), 1)
     assert ring.covers(frozenset("A"), 5)
     assert ring.covers(frozenset("B"), 0)
@@ -51,7 +51,7 @@ def test_what_is_left_out_is_not_covered_and_stays_so_when_older_events_go() -> 
 
 def test_what_is_left_out_of_a_ring_that_began_later_leaves_its_beginning_in_force() -> None:
     ring = EventRing(1 << 20, 5001)
-    assert ring.leave_out((("A", 5000),)) == {"A"}
+    assert ring.mark_omitted((("A", 5000),)) == {"A"}
     assert not ring.covers(frozenset("A"), 5000)
     assert ring.covers(frozenset("A"), 5001)
 
