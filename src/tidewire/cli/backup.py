@@ -113,4 +113,4 @@ def _show_upgrade(done: Upgrade) -> None:
         click.echo(f"{name}: {count} new columns")
     if done.new_schemas:
         click.echo(f"{done.new_schemas} new event schemas")
-    click.echo(f"org {done.org_id} {'was' if done.is_nothing else 'is'} up to date")
+    click.echo(f"org {done.org_id} {'was' if done.is_empty else 'is'} up to date")

@@ -314,7 +314,7 @@ class Allocations:
         wanted = sum_metrics(counts, hour, hour - _MONTH_HOURS + 1)
         obj = self._records.types.catalog.object(NAME)
         changes = await self._records.read(lambda reader: plan_metrics(reader, obj, wanted, hour))
-        if not changes.is_nothing:
+        if not changes.is_empty:
             # Planned again where it is stored: another flush may have done it meanwhile.
             await self._records.write_plain(
                 lambda tx: store_metrics(tx, obj, plan_metrics(tx, obj, wanted, hour))

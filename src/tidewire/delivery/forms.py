@@ -1,4 +1,4 @@
-"""Wire forms: how one protocol spells an event.
+"""Wire forms: how a protocol encodes events.
 
 Front ends supply them; delivery encodes each event once per form.
 """
@@ -15,19 +15,19 @@ from tidewire.events import Event
 from tidewire.matching.filters import NotificationFilter
 from tidewire.schema.codec import EventSchema
 
-_ENTRY_OVERHEAD_BYTES = 250  # a rough price of the objects around the bytes, which may be none
+_ENTRY_OVERHEAD_BYTES = 250  # estimated size of the objects around the bytes
 
 FormKey = tuple[str, str, frozenset[str]]
 """Form name, channel, hidden fields: events with the same key share their encoded bytes."""
 
 
 class WireForm(Protocol):
-    """One protocol's spelling of events. Two forms with the same `name` must encode alike."""
+    """The encoding of events in one protocol. Two forms with the same `name` must encode alike."""
 
     name: str
 
     def encode(self, event: Event, channel: str, hidden: frozenset[str], schema: EventSchema | None) -> bytes:
-        """The event as this protocol sends it on `channel`, without the `hidden` fields.
+        """Encode an event for `channel`, without the `hidden` fields.
 
         Called on the loop, once per event and key, so it must be quick and must not raise. `schema` is set
         for events that have a schema id. Empty bytes mean that this form does not carry the event at all.
@@ -35,10 +35,11 @@ class WireForm(Protocol):
 
 
 class EncodedEvents:
-    """A bounded memory of encoded events. One per hub.
+    """A bounded cache of encoded events. One per hub.
 
-    What is used goes into the younger of two halves. When that is full it becomes the older one, and what was
-    in the older one and not used again is forgotten.
+    Entries that are used go into the younger of two generations. When that is full it becomes the older one,
+    and the entries of the previous older one that were not used again are dropped. That is close to LRU at a
+    fraction of its cost.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -57,11 +58,9 @@ class EncodedEvents:
         form: WireForm,
         schemas: Mapping[str, EventSchema],
     ) -> list[bytes]:
-        """The bytes of events by the keys of their topics, from memory where some subscriber had them before;
-        none of an event whose topic has no key.
-        """
+        """Encode events by the keys of their topics, from the cache if possible; b"" if a topic has no key."""
         encoded: list[bytes] = []
-        young = old = _NONE_KEPT
+        young = old = _EMPTY
         topic = channel = ""
         hidden: frozenset[str] = frozenset()
         for event in events:
@@ -74,7 +73,7 @@ class EncodedEvents:
                 topic = event.topic
                 _, channel, hidden = key
                 young = self._young.setdefault(key, {})
-                old = self._old.get(key, _NONE_KEPT)
+                old = self._old.get(key, _EMPTY)
             found = young.get(position)
             if found is None:
                 found = old.get(position)
@@ -89,11 +88,15 @@ class EncodedEvents:
         return encoded
 
 
-_NONE_KEPT: dict[int, bytes] = {}  # never added to
+_EMPTY: dict[int, bytes] = {}  # never added to
 
 
 class FilteredForm:
-    """A wire form of those notifications only that are wanted; use `filtered_form` to share them."""
+    """A wire form that omits notifications which a filter rejects; `filtered_form` shares them.
+
+    Encoded events are shared by all subscribers with the same form, so a filter runs once per event however
+    many subscribers have it.
+    """
 
     __slots__ = ("__weakref__", "_form", "_wanted", "name")
 
@@ -110,7 +113,7 @@ class FilteredForm:
 
 
 class FormAfterStart:
-    """A wire form of what follows the start_positions of topics on a channel."""
+    """A wire form that omits events up to the start position of their topic on the channel."""
 
     __slots__ = ("_after", "_form", "name")
 
@@ -130,7 +133,7 @@ _FORMS: WeakValueDictionary[tuple[str, NotificationFilter], FilteredForm] = Weak
 
 
 def filtered_form(form: WireForm, wanted: NotificationFilter) -> WireForm:
-    """The form of the wanted ones; made once for each filter, and kept while a subscription has it."""
+    """Return the filtered form; equal filters share one while a subscription uses it."""
     key = (form.name, wanted)
     found = _FORMS.get(key)
     if found is None:

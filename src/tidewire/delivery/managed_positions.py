@@ -1,9 +1,9 @@
-"""The positions of managed subscriptions, and who reads each of them now.
+"""Committed positions of managed subscriptions, and the current reader of each.
 
-A position is durable before its commit is answered. A subscription has one reader at a time, known here only:
-one whose edge has gone, or who says goodbye, makes room for the next. A position that can no longer be read
-is given up when somebody asks for it; the next reader then starts where the setup says for that case, until
-another is committed.
+A position is durable before its commit is acknowledged. A subscription has one reader at a time, known only
+in memory: a reader that ends, or whose edge is gone, makes room for the next. A position that can no longer
+be read is discarded when a reader asks for it; the next reader then starts at the subscription's
+`error_replay` until a position is committed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tidewire.records.service import RecordService
 from tidewire.schema.channels import EARLIEST, RUN, ManagedSubscription
 from tidewire.storage.store import Reader, Transaction
 
-NOTHING_KEPT = -1
+NO_POSITION = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What is stored of a subscription: a position, or that the one before could not be read."""
+class StoredPosition:
+    """The stored state of a subscription: a position, or that the last one was unreadable."""
 
-    position: int = NOTHING_KEPT
+    position: int = NO_POSITION
     is_broken: bool = False
 
 
@@ -40,15 +40,18 @@ class Opened:
 
 
 class ManagedPositions:
-    """One org's. All calls belong on the loop."""
+    """The managed subscriptions of one org. All calls belong on the loop."""
 
     def __init__(self, records: RecordService, log: EventLog) -> None:
         self._records = records
         self._log = log
-        self._holders: dict[str, tuple[object, str]] = {}  # by name: through whom, and who
+        self._holders: dict[str, tuple[object, str]] = {}  # by name: the edge, and its reader
 
     def find(self, subscription_id: str, name: str) -> ManagedSubscription:
-        """The subscription of that id, of that name or of both. Raises ManagedUnknown or ManagedStopped."""
+        """Return the subscription with this id, this name, or both.
+
+        Raises ManagedUnknown or ManagedStopped.
+        """
         for managed in self._records.types.catalog.selection.managed:
             has_id = not subscription_id or managed_id(managed.name) == subscription_id
             if has_id and (not name or managed.name.lower() == name.lower()):
@@ -62,7 +65,7 @@ class ManagedPositions:
         )
 
     async def open(self, subscription_id: str, name: str, via: object, holder: str) -> Opened:
-        """Hand a subscription to `holder`, who is reached through `via`."""
+        """Make `holder` on the edge `via` the reader of a subscription."""
         managed = self.find(subscription_id, name)
         held = self._holders.get(managed.name)
         if held is not None and held != (via, holder):
@@ -83,7 +86,7 @@ class ManagedPositions:
         return Opened(managed, kept.position, word == EARLIEST)
 
     async def commit(self, subscription_id: str, via: object, holder: str, position: int) -> None:
-        """Keep a position; returns when it is durable."""
+        """Store a position; returns when it is durable."""
         managed = self.confirm(subscription_id, via, holder)
         if not await self._records.read(lambda reader: self._log.is_position_known(reader, position)):
             raise ReplayIdInvalid(
@@ -92,35 +95,35 @@ class ManagedPositions:
         await self._records.write_plain(lambda tx: _advance(tx, managed.name, position))
 
     def confirm(self, subscription_id: str, via: object, holder: str) -> ManagedSubscription:
-        """The subscription, if its reader may go on."""
+        """Return the subscription if `holder` is still its reader. Raises ManagedActive."""
         managed = self.find(subscription_id, "")
         if self._holders.get(managed.name) != (via, holder):
             raise ManagedActive("Another client has the managed subscription", name=managed.name)
         return managed
 
     def release(self, subscription_id: str, via: object, holder: str) -> None:
-        """A reader has gone; without an id, from whatever it has."""
+        """Release a reader's subscription; with an empty id, all of them."""
         for name, held in tuple(self._holders.items()):
             if held == (via, holder) and subscription_id in ("", managed_id(name)):
                 del self._holders[name]
 
     def drop(self, via: object) -> None:
-        """All readers who are reached that way have gone."""
+        """Release the subscriptions of all readers on an edge."""
         self._holders = {name: held for name, held in self._holders.items() if held[0] is not via}
 
     def is_read(self, name: str) -> bool:
-        """Whether somebody has the subscription now."""
+        """Whether the subscription has a reader."""
         return name in self._holders
 
     async def positions(self) -> dict[str, int]:
-        """The positions that are kept, by the subscription's name."""
+        """Return the committed positions by the name of the subscription."""
         rows = await self._records.read(
             lambda reader: reader.execute("SELECT name, position FROM managed_positions")
         )
         return {str(name): int(position) for name, position in rows}
 
     async def _check_position(self, managed: ManagedSubscription, position: int) -> None:
-        """Raises ReplayIdExpired or ReplayIdInvalid, and gives the position up for the next time."""
+        """Raise ReplayIdExpired or ReplayIdInvalid if a position is unreadable, and discard it."""
         is_event = parse_channel(managed.topic).kind is ChannelKind.PLATFORM_EVENT
         family = Family.PLATFORM if is_event else Family.CHANGE
         bounds = await self._records.read(lambda reader: self._log.read_bounds(reader, family))
@@ -129,7 +132,7 @@ class ManagedPositions:
             lambda reader: self._log.is_position_known(reader, position)
         ):
             return
-        await self._records.write_plain(lambda tx: _write(tx, managed.name, Kept(is_broken=True)))
+        await self._records.write_plain(lambda tx: _write(tx, managed.name, StoredPosition(is_broken=True)))
         if is_expired:
             raise ReplayIdExpired(
                 "The committed replay ID is older than the log keeps; the next call starts at"
@@ -140,9 +143,9 @@ class ManagedPositions:
         raise ReplayIdInvalid("The committed replay ID was never given out", replay_id=position)
 
 
-def _read(reader: Reader, name: str) -> Kept:
+def _read(reader: Reader, name: str) -> StoredPosition:
     rows = reader.execute("SELECT position, is_broken FROM managed_positions WHERE name = ?", (name,))
-    return Kept(int(rows[0][0]), bool(rows[0][1])) if rows else Kept()
+    return StoredPosition(int(rows[0][0]), bool(rows[0][1])) if rows else StoredPosition()
 
 
 def _advance(tx: Transaction, name: str, position: int) -> None:
@@ -150,10 +153,10 @@ def _advance(tx: Transaction, name: str, position: int) -> None:
         raise ReplayIdInvalid(
             "The replay ID can't be committed: a later one has been committed already", replay_id=position
         )
-    _write(tx, name, Kept(position))
+    _write(tx, name, StoredPosition(position))
 
 
-def _write(tx: Transaction, name: str, kept: Kept) -> None:
+def _write(tx: Transaction, name: str, kept: StoredPosition) -> None:
     tx.execute(
         "INSERT INTO managed_positions (name, position, is_broken) VALUES (?, ?, ?)"
         " ON CONFLICT (name) DO UPDATE SET position = excluded.position, is_broken = excluded.is_broken",

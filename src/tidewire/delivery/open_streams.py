@@ -1,4 +1,4 @@
-"""What the edges tell of the subscriptions that are open, so that an operator can ask how far each has come.
+"""The open subscriptions of all edges, and how far each is behind.
 
 Lag is counted in positions of the org's log: 0 is caught up, and events of other topics count too.
 """
@@ -22,7 +22,7 @@ from tidewire.gate.gate import Gate
 
 @dataclass(frozen=True, slots=True)
 class StreamLag:
-    """One open stream and how far it is behind the log's head."""
+    """One open stream and its lag behind the head of the log."""
 
     state: StreamState
     lag: int
@@ -30,9 +30,7 @@ class StreamLag:
 
 @dataclass(frozen=True, slots=True)
 class ManagedLag:
-    """One managed subscription: its committed position and how far that is behind; None if nothing is
-    committed.
-    """
+    """One managed subscription, its committed position and its lag; both None if nothing is committed."""
 
     name: str
     topic: str
@@ -44,7 +42,7 @@ class ManagedLag:
 
 @dataclass(frozen=True, slots=True)
 class StreamingStatus:
-    """All of it, as of one position of the log."""
+    """The state of all streams at one position of the log."""
 
     head: int
     streams: tuple[StreamLag, ...]
@@ -59,7 +57,7 @@ class StreamingStatus:
 
 
 class OpenStreams:
-    """One org's. Each edge replaces what it told before; all calls belong on the loop."""
+    """The open streams of one org. Each edge replaces its own list. All calls belong on the loop."""
 
     def __init__(
         self,
@@ -78,24 +76,24 @@ class OpenStreams:
         self._by_edge: dict[object, tuple[StreamState, ...]] = {}
 
     def replace(self, via: object, streams: Sequence[StreamState]) -> None:
-        """Everything that is open at one edge."""
+        """Replace the list of streams that are open at one edge."""
         self._by_edge[via] = tuple(streams)
 
     def drop(self, via: object) -> None:
-        """An edge has gone."""
+        """Remove the streams of an edge that has gone."""
         self._by_edge.pop(via, None)
 
     async def status(self, principal: Principal) -> StreamingStatus:
-        """Every stream and managed subscription. Needs View Setup."""
+        """Return every stream and managed subscription. Requires the permission View Setup."""
         grants = await self._gate.grants(principal)
         if not (grants.has("ViewSetup") or grants.has("CustomizeApplication")):
             raise AccessDenied(
-                "the status of streams needs the permission View Setup", permission="ViewSetup"
+                "the status of streams requires the permission View Setup", permission="ViewSetup"
             )
         return await self.read_status()
 
     async def read_status(self) -> StreamingStatus:
-        """The same for the server itself, which shows strangers sums of it only."""
+        """Like `status`, without a permission check, for metrics, which contain only sums of it."""
         async with self._measuring:
             sizes = await self._gate.records.read(self._log.read_sizes)
         head = await self._gate.records.read(self._log.read_head)

@@ -1,8 +1,7 @@
-"""What subscriptions of equal grant and form have in common: the keys of their events, and the newest run of
-them.
+"""State shared by subscriptions with equal grant and form: cache keys, and the newest encoded run of events.
 
-When a commit wakes a thousand subscribers who stand at the same position and see the same, the first of them
-looks into the ring and encodes; the others find the outcome here.
+When a commit wakes a thousand equal subscribers at the same position, the first one reads the ring and
+encodes; the others take its result from here.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from tidewire.delivery.link import ChannelGrant
 from tidewire.events import Family
 
 _NOTHING_HIDDEN: frozenset[str] = frozenset()
-_RUN_BYTES = 4096  # there may be as many views as subscriptions
+_RUN_BYTES = 4096  # there can be as many views as subscriptions, so runs must be small
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything that the ring held after one position, when the log ended at `head`."""
+    """All events after one position, encoded, when the log ended at `head`."""
 
     after: int
     head: int
@@ -45,18 +44,18 @@ class SharedView:
             topic: (self.form.name, grant.channel, hidden.get(topic, _NOTHING_HIDDEN))
             for topic in grant.topics
         }
-        # What the core prepares, and what is meant for some users only, is each subscriber's own.
+        # Pages that the core filters or enriches, and events for some users only, differ between subscribers.
         self._is_shareable = not grant.needs_core and grant.family is not Family.GENERIC
         self.run: Run | None = None
 
     def offer(self, run: Run) -> None:
-        """Keep the newest run for the others, if it is small and would be theirs too."""
+        """Keep a run for the other subscribers, if it is small and the same for all."""
         if self._is_shareable and run.size_bytes <= _RUN_BYTES:
             self.run = run
 
 
 class SharedViews:
-    """The views of one hub, each kept while a subscription has it."""
+    """The views of one hub, each kept while a subscription uses it."""
 
     __slots__ = ("_views",)
 
@@ -67,7 +66,7 @@ class SharedViews:
         return len(self._views)
 
     def view(self, grant: ChannelGrant, form: WireForm) -> SharedView:
-        """The view of a grant in a form; equal ones are the same."""
+        """Return the view of a grant in a form; equal ones are the same object."""
         key = (form.name, grant)
         found = self._views.get(key)
         if found is None:

@@ -17,13 +17,13 @@ from tidewire.telemetry import TIMINGS, timer_s
 from tidewire.tracing import PRODUCER, add_span
 
 REPORT_EVERY_S = 0.5
-_MENTION_EVERY = 30  # reports
+_CLIENTS_EVERY = 30  # reports
 _STATES_EVERY = 4
-_LATENCY_COMMITS = 256  # a client that is further behind reads the log, and its time says nothing about ours
+_LATENCY_COMMITS = 256  # a client that is further behind reads the log, so its latency is not ours
 
 
 class UsageCounter:
-    """One subscription as the allocations see it. `count` is for whoever takes events out of it."""
+    """Counts the deliveries of one subscription against the org's allocations."""
 
     __slots__ = ("_key", "_usage", "_where")
 
@@ -33,71 +33,73 @@ class UsageCounter:
         self._where = where
 
     def count(self, events: int) -> None:
-        """So many have been taken."""
+        """Count delivered events."""
         self._usage.delivered[self._key] += events
 
     def close(self) -> None:
-        """The subscription has ended."""
+        """Release the subscription."""
         self._usage.release(self._where)
 
 
 class EdgeUsage:
-    """One per hub.
-
-    `clients` says who is connected by Bayeux, `streams` who by the Pub/Sub API; `client_states` and `states`
-    how far the subscriptions of either have come.
-    """
+    """One per hub. Front ends add themselves with `add_source`."""
 
     def __init__(self, link: CoreLink) -> None:
         self._link = link
-        self._held: Counter[tuple[str, str]] = Counter()
-        self._not_allotted: set[tuple[str, str]] = set()
+        self._open: Counter[tuple[str, str]] = Counter()
+        self._unlimited: set[tuple[str, str]] = set()
         self._reports = 0
         self.delivered: Counter[tuple[bool, Family, bool]] = Counter()
-        self.clients: Callable[[], Iterable[str]] = tuple
-        self.streams: Callable[[], Iterable[str]] = tuple
-        self.states: Callable[[], tuple[StreamState, ...]] = tuple
-        self.client_states: Callable[[], tuple[StreamState, ...]] = tuple
-        self._has_told = False
+        self._sources: list[tuple[Callable[[], Iterable[str]], Callable[[], tuple[StreamState, ...]]]] = []
+        self._had_states = False
         self.commit_latency = CommitLatency()
         self.generic_subscribers = GenericSubscribers(link)
 
-    async def admit_client(self, client_id: str, *, is_durable: bool, user_id: str = "") -> int:
-        """Count a client; of a Bayeux session, tells how many others of its user must go.
+    def add_source(
+        self, clients: Callable[[], Iterable[str]], states: Callable[[], tuple[StreamState, ...]]
+    ) -> None:
+        """Add a front end: the ids of its connected clients, and how far its subscriptions are."""
+        self._sources.append((clients, states))
 
-        Raises LimitExceeded.
+    async def admit_client(self, client_id: str, *, is_durable: bool, user_id: str = "") -> int:
+        """Count a client. Raises LimitExceeded.
+
+        With a user, returns how many of the user's other sessions must end to make room for this one.
         """
         return await self._link.admit_client(client_id, is_durable, user_id)
 
     def release_client(self, client_id: str) -> None:
-        """A client has gone."""
+        """Release a client that has left."""
         self._link.release_client(client_id)
 
     async def admit(self, client_id: str, channel: str, family: Family, *, is_durable: bool) -> UsageCounter:
-        """Count a client's subscription. Raises LimitExceeded. One that replaces another is not asked of."""
+        """Count a client's subscription; one that replaces another is counted already.
+
+        Raises LimitExceeded.
+        """
         where = (client_id, channel)
-        self._held[where] += 1
-        if self._held[where] == 1:
+        self._open[where] += 1
+        if self._open[where] == 1:
             try:
                 if not await self._link.admit_subscription(client_id, channel, family, is_durable):
-                    self._not_allotted.add(where)
+                    self._unlimited.add(where)
             except BaseException:
-                self._held[where] -= 1
-                if not self._held[where]:
-                    del self._held[where]
+                self._open[where] -= 1
+                if not self._open[where]:
+                    del self._open[where]
                 raise
-        return UsageCounter(self, (is_durable, family, where not in self._not_allotted), where)
+        return UsageCounter(self, (is_durable, family, where not in self._unlimited), where)
 
     def release(self, where: tuple[str, str]) -> None:
-        """A client's subscription has ended. Called by its meter."""
-        self._held[where] -= 1
-        if self._held[where] <= 0:
-            del self._held[where]
-            self._not_allotted.discard(where)
+        """Release a client's subscription. Called by its `UsageCounter`."""
+        self._open[where] -= 1
+        if self._open[where] <= 0:
+            del self._open[where]
+            self._unlimited.discard(where)
             self._link.release_subscription(*where)
 
     def report(self) -> None:
-        """Tell core what was delivered since the last time."""
+        """Report to the core what was delivered since the last report; states and clients less often."""
         if self.delivered:
             delivered, self.delivered = self.delivered, Counter()
             self._link.count_delivered(
@@ -108,12 +110,12 @@ class EdgeUsage:
             )
         self._reports += 1
         if self._reports % _STATES_EVERY == 0:
-            states = self.states() + self.client_states()
-            if states or self._has_told:
+            states = tuple(state for _, list_states in self._sources for state in list_states())
+            if states or self._had_states:  # once more after the last one, so that the core forgets it
                 self._link.report_streams(states)
-            self._has_told = bool(states)
-        if self._reports % _MENTION_EVERY == 0:
-            clients = frozenset((*self.clients(), *self.streams()))
+            self._had_states = bool(states)
+        if self._reports % _CLIENTS_EVERY == 0:
+            clients = frozenset(client for list_clients, _ in self._sources for client in list_clients())
             if clients:
                 self._link.renew_clients(clients)
 

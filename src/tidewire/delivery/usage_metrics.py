@@ -1,8 +1,8 @@
-"""PlatformEventUsageMetric: how many events were published, and how many reached clients.
+"""PlatformEventUsageMetric: how many events were published and delivered.
 
-Its rows are made of the org's hourly counts and brought up to date once an hour: one for the 24 hours that
-end with the last full hour, and one for each full day, by UTC; of what was not used at all there is none.
-Days are told for 45 days.
+The rows are computed from the org's hourly counts and updated once an hour: one per metric for the 24 hours
+up to the last full hour, and one for each full UTC day. There is no row for a metric without use. Days are
+kept for 45 days.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidewire.storage.store import Reader, Transaction
 NAME = "PlatformEventUsageMetric"
 PUBLISHED_EVENTS = -1
 PUBLISHED_CHANGES = -2
-"""Both stand where a family stands among what is counted, in the store too."""
+"""Used in place of a family in the counts, in the database too."""
 
 _METRICS = {
     int(Family.CHANGE): "CHANGE_EVENTS_DELIVERED",
@@ -30,15 +30,15 @@ _METRICS = {
 }
 _HOUR_MS = 3_600_000
 _DAY_HOURS = 24
-_DAYS_TOLD = 45
+_DAYS_KEPT = 45
 
 Period = tuple[str, int, int]
-"""A metric with its first hour and the one after its last, counted from the epoch."""
+"""A metric, its first hour and the hour after its last, counted from the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class HourlyUse:
-    """A metric's value in the hour that begins then."""
+    """The value of a metric in one hour."""
 
     hour_ms: int
     name: str
@@ -47,21 +47,22 @@ class HourlyUse:
 
 @dataclass(frozen=True, slots=True)
 class MetricChanges:
-    """What has to become of the rows that are stored."""
+    """The changes that bring the stored rows up to date."""
 
     made: Mapping[Period, int]
     updated: Mapping[str, int]
     gone: tuple[str, ...]
 
     @property
-    def is_nothing(self) -> bool:
-        """Whether all is as it should be."""
+    def is_empty(self) -> bool:
+        """Whether the stored rows are up to date."""
         return not (self.made or self.updated or self.gone)
 
 
 def sum_metrics(counts: Iterable[tuple[int, int, int]], hour: int, first_hour: int) -> dict[Period, int]:
-    """The use of each period that can be told in the running `hour`, from counts by hour and kind; of those
-    before `first_hour` some may be missing.
+    """Return the use of each complete period in the current `hour`, from counts by hour and kind.
+
+    Counts before `first_hour` may be incomplete.
     """
     values: Counter[Period] = Counter()
     for counted_hour, kind, count in counts:
@@ -80,7 +81,7 @@ def sum_metrics(counts: Iterable[tuple[int, int, int]], hour: int, first_hour: i
 
 
 def sum_hours(counts: Iterable[tuple[int, int, int]], hour: int) -> list[HourlyUse]:
-    """The use of each full hour before the running `hour`, from counts by hour and kind."""
+    """Return the use of each full hour before the current `hour`, from counts by hour and kind."""
     values: Counter[tuple[int, str]] = Counter()
     for counted_hour, kind, count in counts:
         name = _METRICS.get(kind)
@@ -90,10 +91,7 @@ def sum_hours(counts: Iterable[tuple[int, int, int]], hour: int) -> list[HourlyU
 
 
 def plan_metrics(reader: Reader, obj: ObjectType, wanted: Mapping[Period, int], hour: int) -> MetricChanges:
-    """How the stored rows differ from those that are wanted.
-
-    A day that is over stays, though it is not counted any more.
-    """
+    """Compare the stored rows with the wanted ones. Past days stay, although they are no longer counted."""
     updated: dict[str, int] = {}
     gone: list[str] = []
     missing = dict(wanted)
@@ -101,7 +99,7 @@ def plan_metrics(reader: Reader, obj: ObjectType, wanted: Mapping[Period, int], 
         start, end = int(row["StartDate"] or 0) // _HOUR_MS, int(row["EndDate"] or 0) // _HOUR_MS
         value = missing.pop((str(row["Name"]), start, end), None)
         if value is None:
-            if start % _DAY_HOURS or end <= hour - _DAYS_TOLD * _DAY_HOURS:
+            if start % _DAY_HOURS or end <= hour - _DAYS_KEPT * _DAY_HOURS:
                 gone.append(str(row["Id"]))
         elif value != row["Value"]:
             updated[str(row["Id"])] = value
@@ -109,7 +107,7 @@ def plan_metrics(reader: Reader, obj: ObjectType, wanted: Mapping[Period, int], 
 
 
 def store_metrics(tx: Transaction, obj: ObjectType, changes: MetricChanges) -> None:
-    """Make the stored rows what was planned. Nobody is told: they are no records of anybody's."""
+    """Apply the changes. They raise no events, because the rows are not records that users change."""
     for record_id in changes.gone:
         delete_row(tx, obj, record_id)
     for record_id, value in changes.updated.items():

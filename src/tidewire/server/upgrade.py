@@ -34,7 +34,7 @@ class Upgrade:
     new_schemas: int
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether the org was up to date."""
         return self.from_layout == self.to_layout and not (
             self.new_objects or self.columns or self.new_schemas

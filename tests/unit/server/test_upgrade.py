@@ -73,8 +73,8 @@ async def test_older_layout_is_migrated_with_its_data_and_only_once(tmp_path: Pa
     make_layout(version, tmp_path / "newest/org.db", tmp_path / "old/org.db")
     done = await upgrade_org(settings_of(tmp_path / "old"), clock)
     assert (done.org_id, done.from_layout, done.to_layout) == (org_id, version, LAYOUT_VERSION)
-    assert not done.is_nothing
-    assert (await upgrade_org(settings_of(tmp_path / "old"), clock)).is_nothing
+    assert not done.is_empty
+    assert (await upgrade_org(settings_of(tmp_path / "old"), clock)).is_empty
     async with open_org(tmp_path / "old", clock) as org:
         assert await read_names(org) == ["Acme"]
         assert await org.link.is_position_known(head)
@@ -126,4 +126,4 @@ async def test_postgres_org_that_is_up_to_date_is_left_alone(
         await upgrade_org(settings_of(tmp_path, url), ManualClock())
     async with open_org(tmp_path, store=url):
         pass
-    assert (await upgrade_org(settings_of(tmp_path, url), ManualClock())).is_nothing
+    assert (await upgrade_org(settings_of(tmp_path, url), ManualClock())).is_empty

@@ -72,7 +72,6 @@ class Callers:
         self._is_closing = False
         hub.watch_sessions(self._end_session)
         hub.add_session_source(self._session_ids)
-        hub.usage.streams = self._client_ids
 
     async def admit(self, call: Call) -> Caller:
         """Who makes this call. Raises AuthHeaderInvalid, SessionInvalid, DemandInvalid or BodyMalformed."""
@@ -135,7 +134,8 @@ class Callers:
     def _session_ids(self) -> Iterable[str]:
         return {stream.caller.principal.session_id for stream in self._streams}
 
-    def _client_ids(self) -> Iterator[str]:
+    def client_ids(self) -> Iterator[str]:
+        """Yield the client ids of all open streams."""
         return (stream.client_id for stream in self._streams)
 
 

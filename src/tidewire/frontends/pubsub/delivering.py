@@ -54,7 +54,6 @@ class Deliverer:
         self._clock = clock
         self._settings = settings
         self._flows: set[Flow] = set()
-        usage.states = self._states
 
     async def check_topic(self, principal: Principal, topic: str) -> None:
         """Raises ChannelForbidden for events that other protocols carry and this one does not."""
@@ -76,7 +75,8 @@ class Deliverer:
         finally:
             self._flows.discard(flow)
 
-    def _states(self) -> tuple[StreamState, ...]:
+    def states(self) -> tuple[StreamState, ...]:
+        """Return how far each open stream is."""
         return tuple(
             StreamState(
                 flow.stream.client_id,

@@ -51,6 +51,7 @@ class PubSubApp:
         self._callers = callers = Callers(link, hub, settings)
         publisher = Publisher(link, callers, settings)
         deliverer = Deliverer(link, hub.usage, clock, settings)
+        hub.usage.add_source(callers.client_ids, deliverer.states)
         subscriber = Subscriber(hub, callers, deliverer, clock, settings)
         managed = ManagedSubscriber(link, hub, callers, deliverer, clock, settings)
         self._bodies = Bodies(settings)
