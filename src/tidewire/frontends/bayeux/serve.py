@@ -78,9 +78,7 @@ class BayeuxApp:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
         self._sessions.removed = self._release
-        hub.usage.add_source(
-            lambda: [s.client_id for s in self._sessions.all()], self._sessions.most_lagging
-        )
+        hub.usage.add_source(lambda: [s.client_id for s in self._sessions.all()], self._sessions.most_lagging)
         self._polls.delivered = lambda clients: hub.usage.commit_latency.observe_delivery(
             "bayeux", hub.head, clients
         )
