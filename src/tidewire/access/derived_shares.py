@@ -13,7 +13,6 @@ from tidewire.ids import POD, case_suffix
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
 from tidewire.schema.share_objects import (
-    ACCOUNT_CHILDREN,
     IMPLICIT_CHILD,
     IMPLICIT_PARENT,
     OWNER,
@@ -22,6 +21,7 @@ from tidewire.schema.share_objects import (
     parent_field,
 )
 from tidewire.schema.sharing_rules import DEFAULT_ACCESS_LEVELS, SharingRule
+from tidewire.schema.standard.access import ACCOUNT_CHILDREN
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
     BoundAnd,

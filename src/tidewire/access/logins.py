@@ -27,12 +27,12 @@ from tidewire.access.user_logins import (
     unlock,
 )
 from tidewire.clock import Clock
-from tidewire.crm.persons import has_person_accounts
 from tidewire.errors import GrantInvalid, LoginFailed, PasswordInvalid, PlatformError, SessionInvalid
 from tidewire.events import Value
 from tidewire.ids import try_normalise_id
 from tidewire.records.service import RecordService
 from tidewire.records.table import read_rows, try_find_by_value, try_read_row, update_row
+from tidewire.schema.standard.people import has_person_accounts
 from tidewire.storage.store import Reader, Transaction
 
 _LOGIN_FAILED = "Invalid username, password, security token; or user locked out."

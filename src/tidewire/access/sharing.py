@@ -28,7 +28,8 @@ from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import Field, ObjectType
-from tidewire.schema.share_objects import ACCOUNT_CHILDREN, level_field, parent_field, share_name
+from tidewire.schema.share_objects import level_field, parent_field, share_name
+from tidewire.schema.standard.access import ACCOUNT_CHILDREN
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
     BoundAnd,

@@ -15,10 +15,10 @@ from typing import Any
 
 from tidewire.capture.event_bodies import AUDIT_STAMPS, NO_BODY, Body, body_of, count_changes, is_silent
 from tidewire.capture.event_headers import HEADER, bitmap_of, change_header, gap_header, overflow_header
-from tidewire.events import Change, ChangeType, CommitContext, EventDraft, Family, UntrackedChange, Value
+from tidewire.crm.persons import changed_twins
+from tidewire.events import Change, ChangeType, CommitContext, EventDraft, Family, UntrackedChange
 from tidewire.ids import random_uuid
 from tidewire.names import change_event_name
-from tidewire.records.touched import changes_of
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
 
@@ -49,8 +49,7 @@ def iter_change_events(
     """
     captured = catalog.captured
     events = _Events(context, schemas, is_crowd=len(changes) > _CROWD)
-    has_persons = catalog.object("Account").try_field("IsPersonAccount") is not None
-    stirred = _stirred(changes) if has_persons else frozenset()
+    twins = changed_twins(catalog, changes, AUDIT_STAMPS)
     counted = 0
     untold = 0  # changes so far that have no event and no number of their own
     overflowed: dict[str, None] = {}
@@ -60,7 +59,7 @@ def iter_change_events(
         if change.entity not in captured:
             continue
         obj = catalog.object(change.entity)
-        if is_silent(change, obj) and change.record_id not in stirred:
+        if is_silent(change, obj) and change.record_id not in twins:
             untold += 1
             continue
         if overflowed:
@@ -216,14 +215,3 @@ class _Events:
     def _header_event(self, entity: str, header: dict[str, Any]) -> _Made:
         schema = self._schemas[change_event_name(entity)]
         return schema.name, schema.schema_id, schema.encode({HEADER: header})
-
-
-def _stirred(changes: Sequence[Change]) -> frozenset[Value]:
-    """The other halves of persons that were updated: their change is told even if they only have new stamps."""
-    halves: set[Value] = set()
-    for change in changes_of(changes, "Account", "Contact"):
-        is_person = change.after is not None and change.after.get("IsPersonAccount")
-        if is_person and change.type is ChangeType.UPDATE and not AUDIT_STAMPS.issuperset(change.changed):
-            twin_field = "PersonContactId" if change.entity == "Account" else "AccountId"
-            halves.add((change.after or {}).get(twin_field))
-    return frozenset(halves)

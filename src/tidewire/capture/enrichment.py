@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidewire.capture.event_bodies import PERSON_NAME_PARTS
 from tidewire.capture.event_filters import event_values
+from tidewire.crm.persons import IS_PERSON, NAME_PARTS
 from tidewire.errors import PayloadInvalid
 from tidewire.events import Event, Family, Value
 from tidewire.names import entity_of_change_event
@@ -27,6 +27,7 @@ from tidewire.schema.bitmap import decode_bitmap
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.model import Field, ObjectType
+from tidewire.schema.standard.people import has_person_accounts
 from tidewire.soql.compile_predicate import Predicate
 from tidewire.storage.store import Reader
 
@@ -36,7 +37,6 @@ _HEADER = "ChangeEventHeader"
 _BITMAPS = ("changedFields", "nulledFields", "diffFields")
 _ENRICHED = frozenset({"UPDATE", "DELETE"})
 _GAP = "GAP_"
-_IS_PERSON = "IsPersonAccount"
 _ALL_RECORDS = "*"  # at the end of what stands in place of an id
 _IDS_AT_A_TIME = 500
 _MAX_BYTES = 512 * 1024  # of what stands for one merged event: it is never parted, and clients refuse 4 MB
@@ -194,12 +194,12 @@ def _stored_names(obj: ObjectType, f: Field) -> list[str]:
     """The fields of a record that a field of its events is made of."""
     if f.is_compound:
         return [part.name for part in obj.components(f.name)]
-    return [f.name, _IS_PERSON, *PERSON_NAME_PARTS] if _is_switchable(obj, f) else [f.name]
+    return [f.name, IS_PERSON, *NAME_PARTS] if _is_switchable(obj, f) else [f.name]
 
 
 def _is_switchable(obj: ObjectType, f: Field) -> bool:
     """Whether it is the name of accounts, of which some are persons."""
-    return obj.name == "Account" and f.name == "Name" and obj.try_field(_IS_PERSON) is not None
+    return f.name == "Name" and has_person_accounts(obj)
 
 
 def _latest(obj: ObjectType, name: str, row: Row, own: Any, told: set[str]) -> Any:
@@ -209,8 +209,8 @@ def _latest(obj: ObjectType, name: str, row: Row, own: Any, told: set[str]) -> A
         return own
     if f.is_compound:
         latest = {part.component: row.get(part.name) for part in obj.components(f.name)}
-    elif isinstance(own, Mapping) or (_is_switchable(obj, f) and row.get(_IS_PERSON)):
-        latest = {part: row.get(part) for part in PERSON_NAME_PARTS}
+    elif isinstance(own, Mapping) or (_is_switchable(obj, f) and row.get(IS_PERSON)):
+        latest = {part: row.get(part) for part in NAME_PARTS}
     else:
         return row.get(f.name)
     parts = dict(own or {})

@@ -11,15 +11,16 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tidewire.capture.text_differences import MIN_LENGTH, try_difference
+from tidewire.crm.leads import is_conversion
+from tidewire.crm.persons import IS_PERSON, account_event_paths
 from tidewire.events import Change, ChangeType, Value
 from tidewire.schema.field_types import LONG_TEXT_TYPES, FieldType
 from tidewire.schema.model import ObjectType
+from tidewire.schema.standard.accounts import ACCOUNT
 from tidewire.schema.standard.flag_lists import flag_lists
 
 AUDIT_STAMPS = frozenset({"LastModifiedDate", "LastModifiedById", "SystemModstamp"})
 """Fields that every save touches; alone they are no change worth telling."""
-PERSON_NAME_PARTS = ("Salutation", "FirstName", "LastName")
-_PARTS_OF_NAME = {part: ("Name", part) for part in PERSON_NAME_PARTS}
 
 
 class Body(NamedTuple):
@@ -46,16 +47,7 @@ def event_paths(obj: ObjectType, is_person: bool = False) -> dict[str, tuple[str
         for f in obj.stored_fields
         if f.in_change_events and not f.is_compound  # a stored Name only repeats its parts
     }
-    if obj.name == "Account" and is_person:
-        del paths["Name"]
-        paths |= _PARTS_OF_NAME
-    elif obj.name == "Account":
-        paths = {name: path for name, path in paths.items() if not _is_of_person(name)}
-    return paths
-
-
-def _is_of_person(name: str) -> bool:
-    return name.startswith("Person") and name != "PersonContactId"
+    return account_event_paths(paths, is_person) if obj.name == ACCOUNT.name else paths
 
 
 def is_silent(change: Change, obj: ObjectType) -> bool:
@@ -90,7 +82,7 @@ def body_of(change: Change, obj: ObjectType) -> Body:
 
 
 def _is_person(row: Mapping[str, Value] | None) -> bool:
-    return row is not None and bool(row.get("IsPersonAccount"))
+    return row is not None and bool(row.get(IS_PERSON))
 
 
 def _updated(
@@ -100,7 +92,7 @@ def _updated(
     if obj.custom:
         names = _with_whole_places(obj, names)
     # A lead that is converted is the one update whose event does not tell when.
-    if "LastModifiedDate" in paths and not (change.entity == "Lead" and "IsConverted" in change.changed):
+    if "LastModifiedDate" in paths and not is_conversion(change):
         names.append("LastModifiedDate")
     values = _nested(names, row, paths)
     changed: list[str] = []

@@ -13,10 +13,10 @@ from itertools import chain
 from tidewire.capture.change_events import MAX_CHANGES, iter_change_events
 from tidewire.capture.generic import CHANNEL_OBJECT, GenericChannels, check_channel_name
 from tidewire.capture.notifications import iter_notifications
-from tidewire.capture.org_calendar import ORGANIZATION, calendar_after, first_calendar
 from tidewire.capture.push_topics import PushTopic, compile_push_topic, try_compile
 from tidewire.capture.topic_index import PushTopicIndex
 from tidewire.capture.untracked_changes import group_untracked, untracked_changes_of
+from tidewire.crm.org_calendar import ORGANIZATION, calendar_after, first_calendar
 from tidewire.errors import LimitExceeded
 from tidewire.eventlog.log import EventLog
 from tidewire.events import Change, CommitContext, EventDraft, Value

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from tidewire.errors import PushTopicInvalid
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import ObjectType
+from tidewire.schema.standard.activities import CAUSES, COUNTS
+from tidewire.schema.standard.streaming import PILOT_TOPIC_OBJECTS, TOPIC_OBJECTS
 from tidewire.soql.ast import (
     Aliased,
     Comparison,
@@ -26,12 +28,6 @@ from tidewire.soql.ast import (
 )
 from tidewire.soql.bound import BoundQuery, referenced_fields
 
-SUPPORTED_OBJECTS = frozenset({"Account", "Campaign", "Case", "Contact", "Lead", "Opportunity", "Task"})
-"""Standard objects that push topics may watch; custom objects all may."""
-PILOT_OBJECTS = frozenset(
-    {"ContractLineItem", "Entitlement", "LiveChatTranscript", "Quote", "QuoteLineItem", "ServiceContract"}
-)
-"""Standard objects that push topics may watch in an org that takes part in the pilot."""
 OLDEST_API = 20.0  # a topic's version is above it
 NEWEST_API = 67.0
 LAST_WITHOUT_FORMULAS = 24.0
@@ -55,8 +51,8 @@ def check_shape(query: Query) -> None:
 def check_fields(bound: BoundQuery, api_version: float, *, has_pilot_objects: bool) -> None:
     """Raise PushTopicInvalid for an object or for fields that a push topic of this version may not use."""
     obj = bound.entity
-    is_pilot = has_pilot_objects and obj.name in PILOT_OBJECTS
-    if not obj.custom and obj.name not in SUPPORTED_OBJECTS and not is_pilot:
+    is_pilot = has_pilot_objects and obj.name in PILOT_TOPIC_OBJECTS
+    if not obj.custom and obj.name not in TOPIC_OBJECTS and not is_pilot:
         raise _refused(f"'{obj.name}' is not supported in push topic queries")
     if all(column.name != "Id" for column in bound.columns):
         raise _refused("Id must be selected in the query")
@@ -84,7 +80,7 @@ def detected_fields(obj: ObjectType, named: frozenset[str]) -> frozenset[str]:
         if field.type is FieldType.PERSON_NAME:
             detected |= {name, *(part.name for part in obj.components(name))}
         elif not field.is_compound and not _is_part_of_name(obj, field.compound):
-            cause = _CAUSES.get((obj.name, name))
+            cause = CAUSES.get((obj.name, name))
             if cause is None or cause in named:
                 detected.add(name)
     return frozenset(detected)
@@ -92,7 +88,7 @@ def detected_fields(obj: ObjectType, named: frozenset[str]) -> frozenset[str]:
 
 def has_field_to_watch(obj: ObjectType, named: frozenset[str]) -> bool:
     """Whether a query that names these fields has one that NotifyForFields can go by."""
-    return any(name != "Id" and (obj.name, name) not in _COUNTS for name in named)
+    return any(name != "Id" and (obj.name, name) not in COUNTS for name in named)
 
 
 def depends_on_calendar(query: Query) -> bool:
@@ -104,10 +100,6 @@ def depends_on_calendar(query: Query) -> bool:
         elif isinstance(condition, Membership):
             parts += [condition.subject, *condition.values]
     return any(isinstance(part, RelativeDate | FunctionCall) for part in parts)
-
-
-_COUNTS = frozenset({("Task", "WhoCount"), ("Task", "WhatCount")})
-_CAUSES = {("Task", "IsClosed"): "Status", ("Task", "WhoCount"): "WhoId", ("Task", "WhatCount"): "WhatId"}
 
 
 def _is_part_of_name(obj: ObjectType, compound: str) -> bool:

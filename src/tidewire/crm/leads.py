@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from tidewire.crm import persons
 from tidewire.errors import LeadConverted, ReferenceMissing, RequiredFieldMissing, StatusRefused
-from tidewire.events import Value
+from tidewire.events import Change, Value
 from tidewire.records.table import read_rows
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import ObjectType
@@ -282,3 +282,8 @@ def _move_followers(unit: UnitOfWork, lead_id: str, contact_id: str) -> None:
     if members is not None:
         for row in read_rows(unit.tx, members, "LeadId", [lead_id]):
             unit.store(members, row, {"ContactId": contact_id})
+
+
+def is_conversion(change: Change) -> bool:
+    """Return whether a change is the conversion of a lead."""
+    return change.entity == "Lead" and "IsConverted" in change.changed

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tidewire.crm.persons import PERSON_SUFFIX, has_person_accounts, shared_fields
+from tidewire.crm.persons import PERSON_SUFFIX, shared_fields
 from tidewire.records.conversion import ConversionNote, fill_column, iter_values, next_column
 from tidewire.records.table import create_table, try_read_row, update_row
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import Field, ObjectType
+from tidewire.schema.standard.people import has_person_accounts
 from tidewire.storage.store import Transaction
 
 _SUFFIX = "__c"

@@ -19,6 +19,7 @@ from tidewire.records.table import read_all_rows, read_living, read_rows, try_re
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import ObjectType
+from tidewire.schema.standard.people import has_person_accounts
 from tidewire.storage.store import Transaction
 
 Row = Mapping[str, Value]
@@ -47,7 +48,7 @@ def complete_account(
     tx: Transaction, catalog: Catalog, obj: ObjectType, given: Row, row: dict[str, Value]
 ) -> None:
     """Turn a new account that is given a last name instead of a name into a person account."""
-    if not persons.has_person_accounts(obj):
+    if not has_person_accounts(obj):
         return
     is_person = given.get("LastName") is not None
     if row.get("RecordTypeId") is not None:
@@ -99,7 +100,7 @@ def plan_update(
         return switch
     if persons.is_person(obj, before):
         return _plan_person(tx, catalog, obj, before, changed)
-    if persons.has_person_accounts(obj):
+    if has_person_accounts(obj):
         refused = persons.person_only_fields(obj, catalog.object("Contact"), changed)
         if refused:
             raise not_writeable(refused)
@@ -119,7 +120,7 @@ def check_contact_delete(row: Row) -> None:
 def check_contact(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None) -> None:
     """Reject a second contact of a person account."""
     account_id = row.get("AccountId")
-    if not persons.has_person_accounts(catalog.object("Account")) or account_id is None:
+    if not has_person_accounts(catalog.object("Account")) or account_id is None:
         return
     if before is not None and before.get("AccountId") == account_id:
         return
@@ -148,7 +149,7 @@ def _plan_switch(
     tx: Transaction, catalog: Catalog, obj: ObjectType, before: dict[str, Value], changed: Row
 ) -> WritePlan | None:
     """Plan the effect of a new record type; None if the account stays a person's or a business's."""
-    if "RecordTypeId" not in changed or not persons.has_person_accounts(obj):
+    if "RecordTypeId" not in changed or not has_person_accounts(obj):
         return None
     is_person = is_person_type(tx, catalog, changed["RecordTypeId"])
     if is_person == bool(before.get(_FLAG)):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidewire.crm.persons import has_person_accounts
 from tidewire.records.conversion import fill_column
 from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.field_types import FieldType
-from tidewire.schema.standard.people import PERSON_OBJECTS
+from tidewire.schema.standard.people import PERSON_OBJECTS, has_person_accounts
 
 
 def ensure_person_accounts(unit: UnitOfWork, types: Types) -> None:

@@ -7,18 +7,21 @@ both (FirstName, Phone), the prefix Person on the account (PersonEmail is the co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from tidewire.events import Value
+from tidewire.events import Change, ChangeType, Value
+from tidewire.records.touched import changes_of
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
+from tidewire.schema.standard.people import has_person_accounts
 from tidewire.schema.values import join_person_name
 
-_NAME_PARTS = ("Salutation", "FirstName", "LastName")
-_SHARED = (*_NAME_PARTS, "Phone", "Fax", "OwnerId")
+NAME_PARTS = ("Salutation", "FirstName", "LastName")
+_SHARED = (*NAME_PARTS, "Phone", "Fax", "OwnerId")
 _PREFIX = "Person"
 PERSON_SUFFIX = "__pc"
+IS_PERSON = "IsPersonAccount"
 
 
 @lru_cache(maxsize=64)
@@ -40,11 +43,6 @@ def shared_fields(account: ObjectType, contact: ObjectType) -> dict[str, str]:
     return pairs
 
 
-def has_person_accounts(obj: ObjectType) -> bool:
-    """Whether this is an Account that can be a person."""
-    return obj.name == "Account" and obj.try_field("PersonContactId") is not None
-
-
 def is_person(obj: ObjectType, row: Mapping[str, Value]) -> bool:
     """Whether the row is one half of a person account."""
     return obj.name in ("Account", "Contact") and bool(row.get("IsPersonAccount"))
@@ -53,7 +51,7 @@ def is_person(obj: ObjectType, row: Mapping[str, Value]) -> bool:
 def person_only_fields(account: ObjectType, contact: ObjectType, names: Iterable[str]) -> list[str]:
     """Those of the fields that a business account cannot have."""
     pairs = shared_fields(account, contact)
-    return [n for n in names if n in _NAME_PARTS or (n in pairs and n not in _SHARED)]
+    return [n for n in names if n in NAME_PARTS or (n in pairs and n not in _SHARED)]
 
 
 def fixed_fields(obj: ObjectType, names: Iterable[str]) -> list[str]:
@@ -91,6 +89,34 @@ def twin_values(
     pairs = shared_fields(catalog.object("Account"), catalog.object("Contact"))
     names = {twin: own for own, twin in pairs.items()} if obj.name == "Contact" else pairs
     values = {names[name]: after.get(name) for name in changed if name in names}
-    if obj.name == "Contact" and any(name in _NAME_PARTS for name in changed):
+    if obj.name == "Contact" and any(name in NAME_PARTS for name in changed):
         values["Name"] = account_name(after)
     return values
+
+
+def changed_twins(catalog: Catalog, changes: Sequence[Change], ignored: Collection[str]) -> frozenset[Value]:
+    """Return the account or contact twins of person accounts that were updated in other fields than the
+    `ignored` ones.
+    """
+    if not has_person_accounts(catalog.object("Account")):
+        return frozenset()
+    twins: set[Value] = set()
+    for change in changes_of(changes, "Account", "Contact"):
+        after = change.after or {}
+        if (
+            after.get(IS_PERSON)
+            and change.type is ChangeType.UPDATE
+            and not set(change.changed).issubset(ignored)
+        ):
+            twins.add(after.get("PersonContactId" if change.entity == "Account" else "AccountId"))
+    return frozenset(twins)
+
+
+def account_event_paths(paths: dict[str, tuple[str, str]], is_person: bool) -> dict[str, tuple[str, str]]:
+    """Return where the fields of an account stand in its change events, given the paths of all stored fields.
+
+    A person account reports its Name by parts; a business account has no Person fields.
+    """
+    if is_person:
+        return {n: path for n, path in paths.items() if n != "Name"} | {n: ("Name", n) for n in NAME_PARTS}
+    return {n: path for n, path in paths.items() if not n.startswith(_PREFIX) or n == "PersonContactId"}

@@ -16,6 +16,7 @@ from tidewire.matching.filters import NotificationFilter, parse_filter
 from tidewire.names import ALL_CHANGES, ChannelKind, change_event_name, entity_of_change_event, parse_channel
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import CHANNEL_SUFFIX, STANDARD_CHANNEL, ChannelMember, CustomChannel
+from tidewire.schema.standard.activities import WITHOUT_VIEW_ALL
 from tidewire.soql.compile_predicate import Predicate
 
 _NO_TOPICS = "User not enabled for streaming"
@@ -24,8 +25,6 @@ _NO_WHERE_FIELDS = (
     "Subscriber does not have access to all fields referenced in the where clause of the PushTopic"
 )
 _NO_CHANGES = "User not allowed to subscribe CDC without View All Data permissions"
-# Nobody can be given View All on these, so it takes View All Data.
-_WITHOUT_VIEW_ALL = frozenset({"Task", "Event", "TaskRelation", "EventRelation"})
 _NOTHING_PASSES = EventFilter((), lambda values: False)
 
 
@@ -170,7 +169,7 @@ def _try_custom(catalog: Catalog, name: str, kind: str) -> CustomChannel | None:
 
 def _can_view_changes(grants: Grants, entity: str) -> bool:
     """Change events pay no heed to sharing, so they are for those who may see every record."""
-    if entity in _WITHOUT_VIEW_ALL:
+    if entity in WITHOUT_VIEW_ALL:
         return grants.has("ViewAllData")
     return grants.can_view_all(entity)
 

@@ -15,11 +15,11 @@ from tidewire.events import Value
 from tidewire.records.checks import lookups
 from tidewire.records.table import read_columns, try_read_row
 from tidewire.schema.model import Field, ObjectType
+from tidewire.schema.standard.activities import READ_AFTER_DELETE
 from tidewire.storage.store import Transaction
 
 _CHUNK = 500  # ids in one statement
 _CHANGED_BY_DELETE = ("IsDeleted", "SystemModstamp", "LastModifiedDate", "LastModifiedById")
-_COUNTED_BY = ("ActivityDate", "IsClosed", "IsInvitee", "IsGroupEvent")
 
 
 class ThinRows:
@@ -28,7 +28,7 @@ class ThinRows:
     def __init__(self, tx: Transaction, obj: ObjectType) -> None:
         self._tx = tx
         self.obj = obj
-        wanted = {"Id", *_CHANGED_BY_DELETE, *_COUNTED_BY, *(field.name for field in lookups(obj))}
+        wanted = {"Id", *_CHANGED_BY_DELETE, *READ_AFTER_DELETE, *(field.name for field in lookups(obj))}
         self._names = tuple(field.name for field in obj.stored_fields if field.name in wanted)
         self.places = {name: place for place, name in enumerate(self._names)}
         self._held: dict[Value, Value] = {}

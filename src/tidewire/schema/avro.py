@@ -12,6 +12,7 @@ from tidewire.names import change_event_name
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import EventType, Field, ObjectType
 from tidewire.schema.standard.flag_lists import flag_lists
+from tidewire.schema.standard.people import early_fields, has_person_accounts
 
 NAMESPACE = "com.sforce.eventbus"
 CHANGE_TYPES = (
@@ -27,12 +28,6 @@ CHANGE_TYPES = (
     "SNAPSHOT",
 )
 
-# By object: fields, or the beginning of their names, and the field that they follow in events.
-_EARLY = {
-    "Account": (("RecordTypeId", "Type"), ("Person*", "LastModifiedById")),
-    "Contact": (("IsPersonAccount", "AccountId"),),
-}
-
 
 def change_event_schema(obj: ObjectType) -> dict[str, Any]:
     """The schema of an object's change events: the header, then every field that change events carry."""
@@ -40,7 +35,7 @@ def change_event_schema(obj: ObjectType) -> dict[str, Any]:
         {"name": "ChangeEventHeader", "type": header_type(), "doc": "Data:ComplexValueType"}
     ]
     defined: set[str] = set()
-    has_persons = obj.name == "Account" and obj.try_field("IsPersonAccount") is not None
+    has_persons = has_person_accounts(obj)
     for field in _in_wire_order(obj):
         avro_type: Any = field.type.row.avro_type
         if has_persons and field.name == "Name":
@@ -61,9 +56,7 @@ def _in_wire_order(obj: ObjectType) -> list[Field]:
     early, as clients of the original know them.
     """
     ordered = [f for f in obj.fields if f.in_change_events and not f.compound]
-    if obj.try_field("IsPersonAccount") is None:
-        return ordered
-    for name, before in _EARLY.get(obj.name, ()):
+    for name, before in early_fields(obj):
         late = [f for f in ordered if f.name == name or (name.endswith("*") and f.name.startswith(name[:-1]))]
         ordered = [f for f in ordered if f not in late]
         at = next((n for n, f in enumerate(ordered, 1) if f.name == before), len(ordered))

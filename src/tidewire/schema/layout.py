@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tidewire.errors import DefinitionInvalid
 from tidewire.schema.field_types import FieldType
-from tidewire.schema.fields import date, datetime, derived, lookup, system, text
+from tidewire.schema.fields import datetime, derived, lookup, system, text
 from tidewire.schema.model import Field, ObjectType
 
 FIRST_ADDED_COLUMN = 201
@@ -42,22 +42,12 @@ def record_type_field() -> Field:
     return lookup("RecordTypeId", "Record Type ID", "RecordType", "RecordType", delete_constraint="Restrict")
 
 
-def merged_into(entity: str) -> Field:
-    """The record that took this one in, of the same object, when two were merged."""
-    return derived(lookup("MasterRecordId", "Master Record ID", entity, "MasterRecord"))
-
-
 def viewed_fields() -> tuple[Field, ...]:
     """When the record was last looked at."""
     return (
         derived(datetime("LastViewedDate", "Last Viewed Date")),
         derived(datetime("LastReferencedDate", "Last Referenced Date")),
     )
-
-
-def activity_fields() -> tuple[Field, ...]:
-    """When the record last had an activity, and when it was last looked at."""
-    return (derived(date("LastActivityDate", "Last Activity")), *viewed_fields())
 
 
 def _kept(field: Field) -> Field:
@@ -107,6 +97,8 @@ def standard_object(
     createable: bool = True,
     updateable: bool = True,
     deletable: bool = True,
+    named_by: str = "",
+    id_lookup: str = "",
 ) -> ObjectType:
     """A standard object with its table and columns."""
     return ObjectType(
@@ -120,6 +112,8 @@ def standard_object(
         createable=createable,
         updateable=updateable,
         deletable=deletable,
+        named_by=named_by,
+        id_lookup=id_lookup,
     )
 
 

@@ -13,20 +13,8 @@ from functools import cached_property
 
 from tidewire.schema.field_types import FieldType, ValueKind
 
-# What stands for an id on standard objects, though it is no external id.
-_ID_LOOKUPS = {"Contact": "Email", "Lead": "Email", "User": "Username", "StreamingChannel": "Name"}
-# What records are known by, the first that an object has: a case has no Name, and an order's is not its number.
-_NAME_FIELDS = (
-    "casenumber",
-    "ordernumber",
-    "name",
-    "contractnumber",
-    "orderitemnumber",
-    "linenumber",
-    "lineitemnumber",
-    "subject",
-    "masterlabel",
-)
+# Fields that name a record of most objects, the first that an object has; setup objects have a MasterLabel.
+_NAME_FIELDS = ("name", "masterlabel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +150,12 @@ class ObjectType:
     description: str = ""
     internal_sharing: str = "ReadWrite"  # the org-wide default; also Private, Read and ControlledByParent
     uses_hierarchy: bool = True  # whether people above a record's owner have the owner's access
+    named_by: str = (
+        ""  # of standard objects: the field that names a record, if it is not one of the usual ones
+    )
+    id_lookup: str = (
+        ""  # of standard objects: the field that can stand for an id without being an external id
+    )
     shares: str = ""  # of share objects: the entity whose records their rows open
 
     # Types key caches on hot paths: hashing every field, or comparing them with an older version of the same
@@ -181,13 +175,14 @@ class ObjectType:
     @cached_property
     def name_field(self) -> Field | None:
         """The field a person knows a record by."""
-        return next((self.by_name[name] for name in _NAME_FIELDS if name in self.by_name), None)
+        names = (self.named_by.lower(), *_NAME_FIELDS)
+        return next((self.by_name[name] for name in names if name in self.by_name), None)
 
     @cached_property
     def keys(self) -> frozenset[str]:
         """The names of the fields that records may be named by: the id, external ids, and what the platform adds."""
         own = {f.name for f in self.fields if f.external_id or f.type is FieldType.ID}
-        return frozenset(own | {_ID_LOOKUPS.get(self.name, "Id")})
+        return frozenset(own | {self.id_lookup or "Id"})
 
     def try_field(self, name: str) -> Field | None:
         """The field of that name in any letter case, or None."""

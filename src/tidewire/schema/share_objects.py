@@ -13,20 +13,8 @@ from functools import lru_cache
 from tidewire.schema.fields import lookup, picklist
 from tidewire.schema.layout import audit_fields, identity_fields, with_columns
 from tidewire.schema.model import Field, ObjectType
+from tidewire.schema.standard.access import SHARE_PREFIXES, SHARED_CHILDREN, SHARES_NAMED_ALIKE
 
-_PREFIXES = {
-    "Account": "00r",
-    "Contact": "03s",
-    "Opportunity": "00t",
-    "Lead": "01o",
-    "Case": "01n",
-    "Campaign": "08s",
-    "StreamingChannel": "0M7",
-}
-# The fields of this one are named as in shares of custom objects.
-_NAMED_ALIKE = frozenset({"StreamingChannel"})
-ACCOUNT_CHILDREN = ("Contact", "Opportunity", "Case")
-"""The objects whose records an account's share may open along with it."""
 SHARE_LEVELS = "Read;Edit;All"
 MANUAL = "Manual"
 OWNER, RULE, IMPLICIT_CHILD, IMPLICIT_PARENT = "Owner", "Rule", "ImplicitChild", "ImplicitParent"
@@ -43,13 +31,13 @@ def shared_entity(name: str) -> str:
     if name.endswith("__Share"):
         return name.removesuffix("__Share") + "__c"
     entity = name.removesuffix("Share")
-    return entity if entity != name and entity in _PREFIXES else ""
+    return entity if entity != name and entity in SHARE_PREFIXES else ""
 
 
 def has_shares(obj: ObjectType) -> bool:
     """Whether records of the object can be shared one by one."""
     is_owned = "ownerid" in obj.by_name and not any(f.is_master_detail for f in obj.fields)
-    return is_owned and (obj.custom or obj.name in _PREFIXES)
+    return is_owned and (obj.custom or obj.name in SHARE_PREFIXES)
 
 
 def parent_field(share: ObjectType) -> Field:
@@ -76,10 +64,10 @@ def with_shares(objects: Iterable[ObjectType]) -> tuple[ObjectType, ...]:
 
 @lru_cache(maxsize=4096)  # one and the same object for every version of the catalog
 def _share_object(entity: str, label: str, custom: bool, key_prefix: str, table: str) -> ObjectType:
-    is_plain = custom or entity in _NAMED_ALIKE
+    is_plain = custom or entity in SHARES_NAMED_ALIKE
     name = "Parent" if is_plain else entity
     level = "" if is_plain else entity
-    also = ACCOUNT_CHILDREN if entity == "Account" else ()
+    also = SHARED_CHILDREN.get(entity, ())
     fields = (
         *identity_fields(),
         lookup(
@@ -121,7 +109,7 @@ def _share_object(entity: str, label: str, custom: bool, key_prefix: str, table:
         name=share_name(entity),
         label=f"{label} Share",
         label_plural=f"{label} Share",
-        key_prefix="s" + key_prefix[1:] if custom else _PREFIXES[entity],
+        key_prefix="s" + key_prefix[1:] if custom else SHARE_PREFIXES[entity],
         fields=with_columns(fields),
         table=table.partition("_")[0] + "_s",
         is_setup=True,

@@ -12,7 +12,10 @@ from tidewire.schema.model import EventType, Field, ObjectType, PicklistValue, R
 
 def render_object(obj: ObjectType) -> str:
     """The object as JSON text; `parse_object` gives it back."""
-    return json.dumps(asdict(obj) | {"fields": [_field_document(f) for f in obj.fields]}, default=_enum_value)
+    document = asdict(obj) | {"fields": [_field_document(f) for f in obj.fields]}
+    for name in ("named_by", "id_lookup"):  # only standard objects have them, and those are not stored
+        del document[name]
+    return json.dumps(document, default=_enum_value)
 
 
 def parse_object(text: str) -> ObjectType:

@@ -18,6 +18,7 @@ from tidewire.errors import InternalError
 from tidewire.events import Value
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import Field, ObjectType
+from tidewire.schema.standard.activities import ARCHIVED_FIELDS
 from tidewire.schema.text_keys import fold_key
 from tidewire.soql.ast import Operator
 from tidewire.soql.bound import (
@@ -50,7 +51,6 @@ from tidewire.soql.like import Wildcard, render_sql_pattern, successor, try_exac
 from tidewire.soql.physical_names import column_of, compared_column, identifier
 from tidewire.soql.recent_item_dates import NO_DATE, RECENT_ITEM_DATES, is_recent_item_date, join_recent_items
 
-_ARCHIVED = frozenset({"Event", "Task"})  # whose old records only those see who ask for all
 _NO_LIMIT = 2**63 - 1  # SQLite has no OFFSET without LIMIT
 # SQLite refuses expressions more than 1,000 deep, and a chain of n terms is n deep.
 _CHAIN = 64
@@ -157,8 +157,8 @@ class Writer:
         deleted = self.tables.try_deleted(self.tables.entity)
         if deleted:
             filters.append(f"{self.tables.column(deleted)} = 0")
-        archived = self.tables.entity.try_field("IsArchived")
-        if archived is not None and self.tables.entity.name in _ARCHIVED and not self.tables.include_deleted:
+        archived = self.tables.entity.try_field(ARCHIVED_FIELDS.get(self.tables.entity.name, ""))
+        if archived is not None and not self.tables.include_deleted:
             filters.append(f"{self.tables.column(column_of(archived))} = 0")
         rule = None if self.tables.visibility is None else self.tables.visibility(self.tables.entity)
         if rule is not None:

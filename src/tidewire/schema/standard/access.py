@@ -185,6 +185,7 @@ USER = standard_object(
         ),
     ),
     deletable=False,
+    id_lookup="Username",
 )
 
 PROFILE = standard_object(
@@ -491,3 +492,23 @@ USER_LOGIN = standard_object(
     createable=False,
     deletable=False,
 )
+
+SHARE_PREFIXES = {
+    "Account": "00r",
+    "Contact": "03s",
+    "Opportunity": "00t",
+    "Lead": "01o",
+    "Case": "01n",
+    "Campaign": "08s",
+    "StreamingChannel": "0M7",
+}
+"""The standard objects that have a share object, and its key prefix."""
+
+SHARES_NAMED_ALIKE = frozenset({"StreamingChannel"})
+"""Standard objects whose share object names its fields like that of a custom object."""
+
+ACCOUNT_CHILDREN = ("Contact", "Opportunity", "Case")
+"""The objects whose records an account's share may open along with it."""
+
+SHARED_CHILDREN = {"Account": ACCOUNT_CHILDREN}
+"""The same, by the shared object."""

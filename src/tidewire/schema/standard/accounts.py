@@ -22,11 +22,9 @@ from tidewire.schema.fields import (
     url,
 )
 from tidewire.schema.layout import (
-    activity_fields,
     added_from,
     audit_fields,
     identity_fields,
-    merged_into,
     owner_field,
     record_type_field,
     standard_object,
@@ -37,6 +35,8 @@ from tidewire.schema.standard.choices import (
     INDUSTRIES,
     LEAD_SOURCES,
     RATINGS,
+    activity_fields,
+    merged_into,
 )
 
 ACCOUNT = standard_object(
@@ -137,6 +137,7 @@ CONTACT = standard_object(
         ),
         *added_from(54, record_type_field()),
     ),
+    id_lookup="Email",
 )
 
 ACCOUNT_CONTACT_ROLE = standard_object(

@@ -164,6 +164,7 @@ TASK = standard_object(
         read_only(datetime("CompletedDateTime", "Completed Date/Time")),
         record_type_field(),
     ),
+    named_by="Subject",
 )
 
 EVENT = standard_object(
@@ -222,6 +223,7 @@ EVENT = standard_object(
         ),
         record_type_field(),
     ),
+    named_by="Subject",
 )
 
 
@@ -301,3 +303,18 @@ LIST_EMAIL = standard_object(
     ),
     label="List Email",
 )
+
+ARCHIVED_FIELDS = {"Event": "IsArchived", "Task": "IsArchived"}
+"""The flag, by object, of old records that a query returns only if it asks for all."""
+
+WITHOUT_VIEW_ALL = frozenset({"Task", "Event", "TaskRelation", "EventRelation"})
+"""The objects without the right View All: reading all their records takes View All Data."""
+
+READ_AFTER_DELETE = ("ActivityDate", "IsClosed", "IsInvitee", "IsGroupEvent")
+"""Fields of deleted activities and relations that decide over other records."""
+
+COUNTS = frozenset({("Task", "WhoCount"), ("Task", "WhatCount")})
+"""Counters, as object and field, that push topics cannot watch by themselves."""
+
+CAUSES = {("Task", "IsClosed"): "Status", ("Task", "WhoCount"): "WhoId", ("Task", "WhatCount"): "WhatId"}
+"""The field that decides over another one of its record, by object and decided field."""

@@ -1,6 +1,10 @@
-"""Picklist values that several standard objects share, `;`-joined."""
+"""Fields and picklist values that several standard objects share; the values are joined by `;`."""
 
 from __future__ import annotations
+
+from tidewire.schema.fields import date, derived, lookup
+from tidewire.schema.layout import viewed_fields
+from tidewire.schema.model import Field
 
 INDUSTRIES = (
     "Agriculture;Apparel;Banking;Biotechnology;Chemicals;Communications;Construction;Consulting;Education;"
@@ -19,3 +23,13 @@ TIME_ZONES = "GMT;America/Los_Angeles;America/New_York;Europe/London;Europe/Pari
 LOCALES = "en_US;en_GB;de_DE;fr_FR;es_ES;it_IT;ja_JP;nl_NL;pt_BR;sv_SE"
 LANGUAGES = "en_US;de;es;fr;it;ja;sv;ko;zh_TW;zh_CN;pt_BR;nl_NL;da;th;fi;ru;es_MX;no"
 ENCODINGS = "UTF-8;ISO-8859-1;Shift_JIS;ISO-2022-JP;EUC-JP;ks_c_5601-1987;Big5;GB2312;Big5-HKSCS;x-SJIS_0213"
+
+
+def merged_into(entity: str) -> Field:
+    """Return the field with the record, of the same object, that this one was merged into."""
+    return derived(lookup("MasterRecordId", "Master Record ID", entity, "MasterRecord"))
+
+
+def activity_fields() -> tuple[Field, ...]:
+    """Return the fields with the dates of the last activity and of the last view."""
+    return (derived(date("LastActivityDate", "Last Activity")), *viewed_fields())

@@ -25,7 +25,6 @@ from tidewire.schema.fields import (
     text,
 )
 from tidewire.schema.layout import (
-    activity_fields,
     audit_fields,
     identity_fields,
     owner_field,
@@ -34,6 +33,7 @@ from tidewire.schema.layout import (
     viewed_fields,
 )
 from tidewire.schema.model import Field
+from tidewire.schema.standard.choices import activity_fields
 from tidewire.schema.standard.statuses import CONTRACT_STATUSES, ORDER_STATUSES, default_of, names_of
 
 
@@ -112,6 +112,7 @@ CONTRACT = standard_object(
         *activity_fields(),
         record_type_field(),
     ),
+    named_by="ContractNumber",
 )
 
 ORDER = standard_object(
@@ -161,6 +162,7 @@ ORDER = standard_object(
         *viewed_fields(),
         record_type_field(),
     ),
+    named_by="OrderNumber",
 )
 
 ORDER_ITEM = standard_object(
@@ -192,6 +194,7 @@ ORDER_ITEM = standard_object(
         auto_number("OrderItemNumber", "Order Product Number", "{0000000000}"),
     ),
     label="Order Product",
+    named_by="OrderItemNumber",
 )
 
 QUOTE = standard_object(
@@ -256,4 +259,5 @@ QUOTE_LINE_ITEM = standard_object(
         read_only(currency("TotalPrice", "Total Price", 18, 2)),
     ),
     label="Quote Line Item",
+    named_by="LineNumber",
 )

@@ -75,3 +75,22 @@ PERSON_LEAD = replace(
 
 PERSON_OBJECTS: tuple[ObjectType, ...] = (PERSON_ACCOUNT, PERSON_CONTACT, PERSON_LEAD)
 """What stands in for the standard objects of the same names."""
+
+# By object: fields, or the beginning of their names, and the field that they follow in events.
+_EARLY = {
+    "Account": (("RecordTypeId", "Type"), ("Person*", "LastModifiedById")),
+    "Contact": (("IsPersonAccount", "AccountId"),),
+}
+
+
+def has_person_accounts(obj: ObjectType) -> bool:
+    """Return whether this is the Account of an org with person accounts."""
+    return obj.name == ACCOUNT.name and obj.try_field("PersonContactId") is not None
+
+
+def early_fields(obj: ObjectType) -> tuple[tuple[str, str], ...]:
+    """Return the fields, or name prefixes with `*`, that change events place after another field than the object does.
+
+    Only orgs with person accounts have them: those fields came late to the object, but not to its events.
+    """
+    return () if obj.try_field("IsPersonAccount") is None else _EARLY.get(obj.name, ())

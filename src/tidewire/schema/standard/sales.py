@@ -27,11 +27,9 @@ from tidewire.schema.fields import (
     url,
 )
 from tidewire.schema.layout import (
-    activity_fields,
     added_from,
     audit_fields,
     identity_fields,
-    merged_into,
     owner_field,
     record_type_field,
     standard_object,
@@ -42,6 +40,8 @@ from tidewire.schema.standard.choices import (
     INDUSTRIES,
     LEAD_SOURCES,
     RATINGS,
+    activity_fields,
+    merged_into,
 )
 from tidewire.schema.standard.statuses import LEAD_STATUSES, OPPORTUNITY_STAGES, default_of, names_of
 
@@ -232,6 +232,7 @@ LEAD = standard_object(
         *activity_fields(),
         record_type_field(),
     ),
+    id_lookup="Email",
 )
 
 CAMPAIGN = standard_object(

@@ -26,12 +26,12 @@ from tidewire.schema.fields import (
 from tidewire.schema.layout import (
     audit_fields,
     identity_fields,
-    merged_into,
     owner_field,
     record_type_field,
     standard_object,
     viewed_fields,
 )
+from tidewire.schema.standard.choices import merged_into
 from tidewire.schema.standard.statuses import CASE_STATUSES, default_of, names_of
 
 CASE = standard_object(
@@ -77,6 +77,7 @@ CASE = standard_object(
         *viewed_fields(),
         record_type_field(),
     ),
+    named_by="CaseNumber",
 )
 
 SERVICE_CONTRACT = standard_object(
@@ -164,6 +165,7 @@ CONTRACT_LINE_ITEM = standard_object(
         *viewed_fields(),
     ),
     label="Contract Line Item",
+    named_by="LineItemNumber",
 )
 
 ENTITLEMENT = standard_object(

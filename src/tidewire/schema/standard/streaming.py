@@ -54,6 +54,7 @@ STREAMING_CHANNEL = standard_object(
         *viewed_fields(),
     ),
     label="Streaming Channel",
+    id_lookup="Name",
 )
 
 USAGE_METRIC = standard_object(
@@ -105,3 +106,11 @@ EVENT_BUS_SUBSCRIBER = standard_object(
     updateable=False,
     deletable=False,
 )
+
+TOPIC_OBJECTS = frozenset({"Account", "Campaign", "Case", "Contact", "Lead", "Opportunity", "Task"})
+"""Standard objects that push topics may watch; custom objects all may."""
+
+PILOT_TOPIC_OBJECTS = frozenset(
+    {"ContractLineItem", "Entitlement", "LiveChatTranscript", "Quote", "QuoteLineItem", "ServiceContract"}
+)
+"""Standard objects that push topics may watch in an org that takes part in the pilot."""

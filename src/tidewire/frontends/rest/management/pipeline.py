@@ -13,7 +13,7 @@ import orjson
 
 from tidewire.access.grants import Grants
 from tidewire.access.principal import Principal
-from tidewire.capture.event_bodies import PERSON_NAME_PARTS
+from tidewire.crm.persons import NAME_PARTS
 from tidewire.errors import AccessDenied, RequiredFieldMissing, ResourceUnknown
 from tidewire.frontends.rest.calls import ApiCall, Route
 from tidewire.frontends.rest.management.calls import Services, render_result
@@ -84,7 +84,7 @@ def _visible_columns(obj: ObjectType, grants: Grants) -> frozenset[str]:
     fields = [f for f in obj.fields if grants.can_read_field(obj, f)]
     columns = {f"{f.compound}_{f.component}" if f.compound else f.name for f in fields}
     if obj.name == "Account":  # events carry the name of a person account as parts of Name
-        columns.update(f"Name_{f.name}" for f in fields if f.name in PERSON_NAME_PARTS)
+        columns.update(f"Name_{f.name}" for f in fields if f.name in NAME_PARTS)
     return frozenset(columns)
 
 

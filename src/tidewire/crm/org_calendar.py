@@ -1,5 +1,5 @@
-"""The org's own calendar, which the relative dates of push topics go by: a topic is nobody's in particular, so no
-user's time zone would do.
+"""The org's own calendar, which the relative dates of push topics go by: a topic is nobody's in particular,
+so no user's time zone would do.
 """
 
 from __future__ import annotations
