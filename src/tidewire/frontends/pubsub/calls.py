@@ -1,7 +1,7 @@
-"""A call while it runs: who makes it, and the streams that are open.
+"""Running calls: authentication, and the open streams of an org.
 
-A stream counts as a client of the org from its admission to its end. It ends early when the server stops or when the
-login session behind its token is revoked; whoever runs it looks at `error` whenever `wake` is set.
+A stream counts as a client of the org from its admission to its end. It ends early when the server stops or the login
+session of its token is revoked; its task checks `error` whenever `wake` is set.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Requests = AsyncIterator[bytes]
 
 @dataclass(slots=True)
 class Call:
-    """One RPC: what a failure needs to know."""
+    """One RPC: what its error response needs."""
 
     rpc: str
     rpc_id: str
     context: Any
     topic: str = ""
-    tenant: str = ""  # as the call names it: a refusal must not tell which orgs there are
+    tenant: str = ""  # as the call names it: an error must not reveal which orgs exist
     trailers: tuple[tuple[str, str], ...] = ()
     traceparent: str = ""
 
 
 @dataclass(slots=True)
 class Caller:
-    """Who makes a call, and what its metadata asks for. A later request may bring another token of the same user."""
+    """The authenticated caller and its metadata. A later request may replace the token."""
 
     principal: Principal
     headers: CallHeaders
@@ -48,7 +48,7 @@ class Caller:
 
 @dataclass(slots=True, eq=False)
 class OpenStream:
-    """A stream that is being served. `end` stops it with an error."""
+    """An open stream. `end` stops it with an error."""
 
     client_id: str
     caller: Caller
@@ -56,13 +56,13 @@ class OpenStream:
     error: PlatformError | None = None
 
     def end(self, error: PlatformError) -> None:
-        """Stop with an error, unless there is one already."""
+        """Stop with an error. The first error wins."""
         self.error = self.error or error
         self.wake.set()
 
 
 class Callers:
-    """Admits the calls of one org and knows its open streams."""
+    """Authenticates the calls of one org and tracks its open streams."""
 
     def __init__(self, link: CoreLink, hub: Hub, settings: PubSubSettings) -> None:
         self._link = link
@@ -74,7 +74,7 @@ class Callers:
         hub.add_session_source(self._session_ids)
 
     async def admit(self, call: Call) -> Caller:
-        """Who makes this call. Raises AuthHeaderInvalid, SessionInvalid, DemandInvalid or BodyMalformed."""
+        """Authenticate a call. Raises AuthHeaderInvalid, SessionInvalid, DemandInvalid or BodyMalformed."""
         headers = parse_headers(call.context.invocation_metadata() or ())
         if headers.trace_id:
             call.trailers = (("x-client-trace-id", headers.trace_id),)
@@ -89,11 +89,11 @@ class Callers:
         return caller
 
     async def check(self, caller: Caller) -> None:
-        """Raises SessionInvalid if the login has ended meanwhile, AccessDenied if the APIs were taken away."""
+        """Raise SessionInvalid if the login has ended, AccessDenied if the user lost API access."""
         caller.principal = await self._link.authenticate(caller.token)
 
     async def refresh(self, caller: Caller, token: str) -> None:
-        """Go on with another token of the same user. Raises SessionInvalid."""
+        """Replace the caller's token by another one of the same user. Raises SessionInvalid."""
         try:
             principal = await self._link.authenticate(token)
         except SessionError as error:
@@ -104,10 +104,10 @@ class Callers:
 
     @asynccontextmanager
     async def stream(self, call: Call, caller: Caller) -> AsyncIterator[OpenStream]:
-        """A stream, counted while the context lasts. Raises LimitExceeded."""
+        """Open a stream that counts as a client while the context lasts. Raises LimitExceeded."""
         if len(self._streams) >= self._settings.max_streams:
             raise LimitExceeded(
-                "The server has as many streams open as it can serve", limit=self._settings.max_streams
+                "The server has reached its limit of open streams", limit=self._settings.max_streams
             )
         opened = OpenStream(f"pubsub-{call.rpc_id}", caller)
         await self._hub.usage.admit_client(opened.client_id, is_durable=True)
@@ -121,7 +121,7 @@ class Callers:
             self._hub.usage.release_client(opened.client_id)
 
     def end_all(self) -> None:
-        """End every stream with a retryable status; later ones end at once."""
+        """End every stream with a retryable status; new ones end at once."""
         self._is_closing = True
         for stream in tuple(self._streams):
             stream.end(_stopping())
@@ -139,10 +139,10 @@ class Callers:
         return (stream.client_id for stream in self._streams)
 
 
-def note_end(reading: asyncio.Task[None], wake: asyncio.Event) -> None:
-    """The reading side has ended; the writing side finds out why."""
+def wake_on_end(reading: asyncio.Task[None], wake: asyncio.Event) -> None:
+    """Wake the writer when the reader ends, so that it can check why."""
     if not reading.cancelled():
-        reading.exception()  # looked at here, because the writing side may have ended for another reason
+        reading.exception()  # retrieved here: the writer may have ended first, and asyncio warns of unretrieved errors
     wake.set()
 
 

@@ -1,4 +1,4 @@
-"""A call's metadata: who is calling, in either generation of names, and what our own keys ask for."""
+"""Call metadata: credentials under their old and new names, and our own extensions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ENCODINGS = {"": False, "identity": False, "gzip": True}
 
 @dataclass(frozen=True, slots=True)
 class CallHeaders:
-    """What a call's metadata says. All between `trace_id` and `traceparent` are our own extensions.
+    """A call's metadata. Fields between `trace_id` and `traceparent` are our own extensions.
 
-    `from_ms` is a time to replay from. With `takes_nearest`, a replay id that is no longer kept stands for the oldest
-    one that is. `wants_gzip` asks for compressed responses.
+    `from_ms` is a time to replay from. With `replays_nearest`, an expired replay id means the oldest event that is
+    still stored. `wants_gzip` asks for compressed responses.
     """
 
     token: str
@@ -32,13 +32,13 @@ class CallHeaders:
     max_requested: int | None = None
     keepalive_ms: int | None = None
     from_ms: int | None = None
-    takes_nearest: bool = False
+    replays_nearest: bool = False
     wants_gzip: bool = False
     traceparent: str = ""
 
 
 def parse_headers(metadata: Iterable[tuple[str, str | bytes]]) -> CallHeaders:
-    """Read a call's metadata in either generation of names.
+    """Parse a call's metadata under its old or new names.
 
     Raises AuthHeaderInvalid, DemandInvalid, BodyMalformed.
     """
@@ -64,7 +64,7 @@ def parse_headers(metadata: Iterable[tuple[str, str | bytes]]) -> CallHeaders:
 
 
 def try_find_token(metadata: Iterable[tuple[str, str | bytes]]) -> str | None:
-    """The token that a call's metadata carries, if any."""
+    """Return the token in a call's metadata, if any."""
     values = {key: value for key, value in metadata if isinstance(value, str)}
     return next((found for name in _TOKEN if (found := values.get(name, "").strip())), None)
 
@@ -76,9 +76,9 @@ def _required(values: dict[str, str], names: tuple[str, str]) -> str:
     raise AuthHeaderInvalid(f"The metadata header {names[0]} is missing or blank", header=names[0])
 
 
-@lru_cache(maxsize=256)  # a server has few orgs, and every call names one
+@lru_cache(maxsize=256)  # every call names one of a few orgs
 def _parse_tenant(text: str) -> str:
-    """The org id of `<orgId>` or `core/<name>/<orgId>`, in its 18-character form."""
+    """Parse `<orgId>` or `core/<name>/<orgId>` into an org id of 18 characters."""
     segments = text.split("/")
     if len(segments) == 3 and segments[0].lower() == "core":
         text = segments[2]

@@ -1,4 +1,4 @@
-"""The health service that probes and load balancers ask: serving until the listener closes."""
+"""The gRPC health service: SERVING until the listener closes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ HEALTH_NAME = "grpc.health.v1.Health"
 
 
 class Health:
-    """The state of one listener. `service_names` are those it can be asked about, besides the server as a whole."""
+    """The health of one listener and its `service_names`."""
 
     def __init__(self, service_names: tuple[str, ...]) -> None:
         self._names = frozenset(("", HEALTH_NAME, *service_names))
         self._closing = asyncio.Event()
 
     def close(self) -> None:
-        """Not serving any more; whoever watches is told."""
+        """Report NOT_SERVING from now on, to watchers too."""
         self._closing.set()
 
     def handlers(self) -> tuple[str, dict[str, Any]]:
-        """The service and its methods."""
+        """Return the service and its methods."""
         return HEALTH_NAME, {
             "Check": grpc.unary_unary_rpc_method_handler(self._check),
             "Watch": grpc.unary_stream_rpc_method_handler(self._watch),

@@ -1,7 +1,6 @@
-"""The gRPC listener: its ports, and whom of several orgs a call is for.
+"""The gRPC listener: its ports, and the routing of calls to orgs.
 
-A call is handed over before anything about it is known to be true: the token says which org it claims, and that
-org's own front end decides whether the claim holds.
+The token names the org that a call claims. The call is routed there unverified, and that org's front end verifies it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tidewire.transport.tls import TlsFiles
 
 log = logging.getLogger(__name__)
 
-# The service has had three names in its life; stubs of all three are in use and differ in nothing we read.
+# The service has had three names. Stubs of all three are in use, and their messages are the same.
 SERVICE_NAMES = ("eventbus.v1.PubSub", "eventbus.v1.PubSubAPIService", "eventbus.v1.EventBusAPIService")
 UNARY_CALLS = ("GetTopic", "GetSchema", "Publish")
 STREAM_CALLS = ("PublishStream", "Subscribe", "ManagedSubscribe")
@@ -35,17 +34,18 @@ class CallAnswerer(Protocol):
     """Answers the calls of one org."""
 
     async def answer_call(self, rpc: str, requests: Requests, context: Any) -> bytes | None:
-        """Answer a call, or abort it; see `grpc.aio`."""
+        """Answer or abort a call; see `grpc.aio`."""
 
 
 FindAnswerer = Callable[[str], AbstractAsyncContextManager[CallAnswerer]]
-"""Who answers a call with this token, kept from closing meanwhile; a bad token has somebody too. Raises
-PlatformError if the org cannot be had now.
+"""Finds who answers a call with this token and keeps their org open meanwhile. A bad token is answered too.
+
+Raises PlatformError if the org is unavailable.
 """
 
 
 class PubSubListener:
-    """The sockets of one edge. Open with `start`; `close` after the answerers were told to end their streams."""
+    """The sockets of one edge. Call `close` after the orgs have ended their streams."""
 
     def __init__(self, find: FindAnswerer, settings: PubSubSettings, *, shares_ports: bool = False) -> None:
         self._find = find
@@ -80,13 +80,13 @@ class PubSubListener:
         return ports
 
     async def close(self, grace_s: float) -> None:
-        """Give running calls `grace_s`, then cut them off."""
+        """Give running calls `grace_s` to finish, then cancel them."""
         self._health.close()
         if self._server is not None:
             await self._server.stop(grace_s)
 
     def _handlers(self) -> dict[str, Any]:
-        # A call of one request is served as a stream of one: its metadata is looked at before its body is read.
+        # Unary calls are served as streams of one request, so that metadata is checked before the body is read.
         unary = {rpc: grpc.stream_unary_rpc_method_handler(self._handler(rpc)) for rpc in UNARY_CALLS}
         streams = {rpc: grpc.stream_stream_rpc_method_handler(self._handler(rpc)) for rpc in STREAM_CALLS}
         return unary | streams
@@ -108,7 +108,7 @@ class PubSubListener:
 
 
 class _Requests:
-    """The requests of a call. gRPC's own iterator would keep the last of them until the garbage is collected."""
+    """The requests of a call. gRPC's own iterator keeps the last one alive until garbage collection."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -138,22 +138,21 @@ def _bind(address: tuple[str, int], setting: str, add_port: Callable[[str], int]
 
 def _server_options(settings: PubSubSettings, *, shares_ports: bool) -> list[tuple[str, int]]:
     return [
-        # Two servers on one port would share its clients at random; the second one must fail instead. Edges of one
-        # server are meant to.
+        # Two servers on one port would share its clients at random, so the second must fail. Edges of one server may
+        # share.
         ("grpc.so_reuseport", int(shares_ports)),
-        # More than the limit, so that a request that is too large gets our answer and not a bare transport error.
+        # Above our own limit, so that a request that is too large gets our error and not a bare transport error.
         ("grpc.max_receive_message_length", settings.received_bytes),
-        # What is kept of a stream that nobody reads from. By itself gRPC takes in several megabytes of each.
+        # Bytes buffered of a stream that is not read. The default is several megabytes per stream.
         ("grpc.http2.lookahead_bytes", 256 << 10),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", 1000),
-        # Clients ping as they please, some every ten seconds without a call; that is no reason to cut them
-        # off.
+        # Some clients ping every ten seconds without a call. That is no reason to disconnect them.
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-        # A peer that vanished without a word is found out within a minute and a half.
+        # Detects a peer that vanished silently within a minute and a half.
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
     ]

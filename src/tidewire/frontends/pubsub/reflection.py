@@ -1,4 +1,4 @@
-"""The reflection service: tells tools which services the listener has and what their messages look like."""
+"""The gRPC reflection service, which lists the listener's services and their messages for tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGES = ("grpc.reflection.v1", "grpc.reflection.v1alpha")
 
 
 class Reflection:
-    """What is known of the listener's services. `service_names` are those of the Pub/Sub API, the newest first."""
+    """Answers reflection requests. `service_names` are the Pub/Sub API's names, newest first."""
 
     def __init__(self, service_names: tuple[str, ...]) -> None:
         files = [_with_names(_file_of(pubsub_pb2), service_names), _file_of(health_pb2)]
@@ -27,7 +27,7 @@ class Reflection:
         self._services = [f"{file.package}.{service.name}" for file in files for service in file.service]
 
     def handlers(self) -> list[tuple[str, dict[str, Any]]]:
-        """The services of reflection itself, each with its methods."""
+        """Return the reflection services with their methods."""
         method = grpc.stream_stream_rpc_method_handler(self._answer_stream)
         return [(name, {"ServerReflectionInfo": method}) for name in REFLECTION_NAMES]
 
@@ -43,7 +43,7 @@ class Reflection:
     def answer(
         self, request: reflection_pb2.ServerReflectionRequest
     ) -> reflection_pb2.ServerReflectionResponse:
-        """One answer; what there is not is an answer too."""
+        """Answer one request; an unknown symbol is answered with an error message."""
         response = reflection_pb2.ServerReflectionResponse(valid_host=request.host, original_request=request)
         match request.WhichOneof("message_request"):
             case "list_services":
@@ -76,7 +76,7 @@ def _file_of(module: Any) -> FileDescriptorProto:
 
 
 def _with_names(file: FileDescriptorProto, service_names: tuple[str, ...]) -> FileDescriptorProto:
-    """The file with its one service under each of these names."""
+    """Copy the file with its service under each of these names."""
     (service,) = file.service
     for name in service_names:
         own = name.removeprefix(f"{file.package}.")
@@ -87,7 +87,7 @@ def _with_names(file: FileDescriptorProto, service_names: tuple[str, ...]) -> Fi
 
 
 def _moved(file: FileDescriptorProto, old: str, new: str) -> FileDescriptorProto:
-    """The file in another package."""
+    """Copy the file into another package."""
     file.package = new
     file.name = f"{new.replace('.', '/')}/{file.name}"
     rename: Callable[[str], str] = lambda name: name.replace(f".{old}.", f".{new}.", 1)  # noqa: E731

@@ -1,4 +1,4 @@
-"""What the requests of a Subscribe or ManagedSubscribe call say, in their order. No I/O."""
+"""The protocol state of Subscribe and ManagedSubscribe calls. No I/O."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tidewire.errors import (
     ReplayIdInvalid,
     SessionInvalid,
 )
+from tidewire.frontends.pubsub.flow_control import FlowControl
 from tidewire.frontends.pubsub.headers import CallHeaders
-from tidewire.frontends.pubsub.pace import Pace
-from tidewire.frontends.pubsub.requests import check_topic
+from tidewire.frontends.pubsub.request_rules import check_topic
 from tidewire.frontends.pubsub.settings import PubSubSettings
 from tidewire.frontends.pubsub.wire import try_parse_replay_id
 from tidewire.ids import try_normalise_id
@@ -24,12 +24,12 @@ from tidewire.schema.proto import pubsub_pb2 as pb
 
 _NO_REPLAY = "subscription.fetch.replayid.validation.failed"
 _MANAGED = "managed.subscription."
-_MAX_COMMITS = 1_000  # those of a client that goes forward only are one
+_MAX_COMMITS = 1_000  # commits that only move forward collapse into one
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a subscription begins: `preset` LATEST or EARLIEST, or CUSTOM strictly after `position`."""
+    """Where a subscription starts: LATEST, EARLIEST, or CUSTOM strictly after `position`."""
 
     topic: str
     preset: pb.ReplayPreset.ValueType
@@ -37,20 +37,21 @@ class Start:
 
 
 class SubscribeSession:
-    """The state of one Subscribe call. Feed the first request to `start`, later ones to `receive`."""
+    """The state of one Subscribe call. Pass the first request to `start`, later ones to `receive`."""
 
     def __init__(self, settings: PubSubSettings, headers: CallHeaders, now_s: float) -> None:
         self._has_time = headers.from_ms is not None
         self._topic = ""
-        self.pace = Pace(settings, headers, now_s)
+        self.control = FlowControl(settings, headers, now_s)
 
     def start(self, request: pb.FetchRequest) -> Start:
-        """Take the first request. Raises ChannelInvalid, TopicUnknown, DemandInvalid, ReplayIdInvalid or
-        SessionInvalid.
+        """Handle the first request.
+
+        Raises ChannelInvalid, TopicUnknown, DemandInvalid, ReplayIdInvalid or SessionInvalid.
         """
         check_no_refresh(request.auth_refresh)
         self._topic = check_topic(request.topic_name, "topic.validation.empty")
-        self.pace.demand(request.num_requested)
+        self.control.demand(request.num_requested)
         position = 0
         if request.replay_preset == pb.CUSTOM:
             if self._has_time:
@@ -65,14 +66,13 @@ class SubscribeSession:
         return Start(self._topic, request.replay_preset, position)
 
     def receive(self, request: pb.FetchRequest) -> None:
-        """Take a later request: demand adds up, replay options are ignored, the topic may only be repeated.
+        """Handle a later request: demand adds up, replay options are ignored, the topic cannot change.
 
-        One that brings a token may ask for nothing else. An error ends the call, so it is kept in `error` for the side
-        that writes.
+        A request with a token may leave out the demand. An error is stored for the writer, which ends the call.
         """
         if request.topic_name and request.topic_name != self._topic:
             _fail(
-                self.pace,
+                self.control,
                 ProtocolViolation(
                     f"The topic of a subscription cannot change from {self._topic} to {request.topic_name}"
                 ),
@@ -81,14 +81,14 @@ class SubscribeSession:
         if request.auth_refresh and not request.num_requested:
             return
         try:
-            self.pace.demand(request.num_requested)
+            self.control.demand(request.num_requested)
         except DemandInvalid as error:
-            _fail(self.pace, error)
+            _fail(self.control, error)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A position that a client wants kept; None if its replay id has a form that none has."""
+    """A position to store; None if the replay id is malformed."""
 
     request_id: str
     replay_id: bytes
@@ -104,12 +104,13 @@ class ManagedSession:
         self._committed_s = now_s
         self._subscription_id = ""
         self._name = ""
-        self.pace = Pace(settings, headers, now_s)
+        self.control = FlowControl(settings, headers, now_s)
         self._commits: deque[Commit] = deque()
 
     def start(self, request: pb.ManagedFetchRequest, now_ms: int) -> tuple[str, str]:
-        """Take the first request; returns the id and the name by which it names the subscription, one of which may
-        be empty. Raises ChannelInvalid, DemandInvalid or SessionInvalid.
+        """Handle the first request; return the subscription's id and name, one of which may be empty.
+
+        Raises ChannelInvalid, DemandInvalid or SessionInvalid.
         """
         check_no_refresh(request.auth_refresh, _MANAGED + "fetch.request.auth.request.restricted")
         given_id, name = request.subscription_id.strip(), request.developer_name.strip()
@@ -127,27 +128,27 @@ class ManagedSession:
         self._take(request, now_ms)
         return subscription_id, name
 
-    def settle(self, subscription_id: str, name: str) -> None:
-        """The subscription is this one; later requests may only repeat it."""
+    def bind(self, subscription_id: str, name: str) -> None:
+        """Bind the call to a subscription; later requests may only repeat its name."""
         self._subscription_id, self._name = subscription_id, name
 
     def receive(self, request: pb.ManagedFetchRequest, now_ms: int, now_s: float) -> None:
-        """Take a later request: more demand, a commit or both. An error is kept for the side that writes."""
+        """Handle a later request: demand, a commit or both. An error is stored for the writer."""
         given_id = try_normalise_id(request.subscription_id) or request.subscription_id
         if (given_id and given_id != self._subscription_id) or (
             request.developer_name and request.developer_name.lower() != self._name.lower()
         ):
-            _fail(self.pace, ProtocolViolation("The subscription of a call cannot change"))
+            _fail(self.control, ProtocolViolation("The subscription of a call cannot change"))
             return
         if request.HasField("commit_replay_id_request"):
             self._committed_s = now_s
         try:
             self._take(request, now_ms)
         except (DemandInvalid, LimitExceeded) as error:
-            _fail(self.pace, error)
+            _fail(self.control, error)
 
     def check_commits(self, now_s: float) -> None:
-        """Raises ProtocolViolation if the client has committed nothing for too long."""
+        """Raise ProtocolViolation if the client has not committed for too long."""
         if now_s >= self._committed_s + self._settings.commit_close_s:
             raise ProtocolViolation(
                 f"No CommitReplayRequests sent in the last {self._settings.commit_close_s:g} seconds."
@@ -156,12 +157,12 @@ class ManagedSession:
             )
 
     def wait_s(self, now_s: float) -> float:
-        """How long nothing can become due by time alone."""
+        """Return the seconds until a timer is due."""
         commits_s = self._committed_s + self._settings.commit_close_s - now_s
-        return max(0.0, min(self.pace.wait_s(now_s), commits_s))
+        return max(0.0, min(self.control.wait_s(now_s), commits_s))
 
     def take_commits(self) -> list[Commit]:
-        """The commits to be done now, in their order. Each also stands for those that it took the place of."""
+        """Remove and return the pending commits in order. Each one covers those it replaced."""
         commits = list(self._commits)
         self._commits.clear()
         return commits
@@ -174,7 +175,7 @@ class ManagedSession:
                 wire_code=_MANAGED + "fetch.request.events.invalid",
             )
         if request.num_requested:
-            self.pace.demand(request.num_requested)
+            self.control.demand(request.num_requested)
         elif not (is_commit or request.auth_refresh):
             raise DemandInvalid(
                 "A request needs num_requested, a commit or auth_refresh",
@@ -186,7 +187,7 @@ class ManagedSession:
             self._add_commit(Commit(wanted.commit_request_id, wanted.replay_id, position, now_ms))
 
     def _add_commit(self, commit: Commit) -> None:
-        """A commit takes the place of the last one only if it covers it: one that will be refused stands for none."""
+        """Queue a commit; it replaces the last one only if it covers it. A malformed one covers none."""
         last = self._commits[-1].position if self._commits else None
         if last is not None and commit.position is not None and commit.position >= last:
             self._commits.pop()
@@ -196,7 +197,7 @@ class ManagedSession:
 
 
 def check_no_refresh(auth_refresh: str, wire_code: str = "service.auth.refresh.invalid") -> None:
-    """Raises SessionInvalid: the first request of a call has nothing to refresh."""
+    """Raise SessionInvalid if the first request of a call carries a token to refresh."""
     if auth_refresh:
         raise SessionInvalid(
             "auth_refresh belongs into later requests; the first has its token in the metadata",
@@ -213,5 +214,5 @@ def _parse_custom(replay_id: bytes) -> int:
     return position
 
 
-def _fail(pace: Pace, error: PlatformError) -> None:
-    pace.error = pace.error or error
+def _fail(control: FlowControl, error: PlatformError) -> None:
+    control.error = control.error or error

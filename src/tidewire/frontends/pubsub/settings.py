@@ -1,4 +1,4 @@
-"""Limits and times of the Pub/Sub API; the defaults are the ones clients know."""
+"""Limits and timeouts of the Pub/Sub API. The defaults are those that clients expect."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ class PubSubOptions:
 
 @dataclass(frozen=True, slots=True)
 class PubSubSettings:
-    """What one server allows, and when it speaks or ends by itself.
+    """Limits and timeouts of one server.
 
-    `queued_requests` and `queued_bytes` bound what one publish stream may have under way; a client that sends more is
-    not read from until its responses have caught up. `read_requests` and `worked_bytes` bound what one user may have
-    under way in other calls, and `body_timeout_s` how long one of their requests may take to arrive. A request of up to
-    `received_bytes` is told that it is too large; a larger one is cut off by gRPC itself.
+    `queued_requests` and `queued_bytes` bound the queue of a publish stream; when it is full the stream is not read.
+    `read_requests` and `worked_bytes` bound the unary requests of one user in progress, and `body_timeout_s` how long
+    one may take to arrive. A request of up to `received_bytes` is answered with an error; gRPC cuts off a larger one.
     """
 
     max_outstanding: int = 100
@@ -38,7 +37,7 @@ class PubSubSettings:
     max_response_bytes: int = 1 << 20
     max_event_bytes: int = 1 << 20
     max_request_bytes: int = 4 << 20
-    keepalive_s: float = 60.0  # clients are promised one within 270 s, and watchdogs in use expect it sooner
+    keepalive_s: float = 60.0  # the proto promises one within 270 s; common watchdogs expect it sooner
     min_keepalive_ms: int = 50
     idle_close_s: float = 60.0
     publish_idle_close_s: float = 70.0

@@ -1,8 +1,7 @@
-"""Bytes of the Pub/Sub protocol: replay ids, events cut to what a user may see, and whole messages.
+"""Parse and render Pub/Sub messages: replay ids, redacted events and responses. Pure.
 
-An event is encoded once, as the complete entry of field 1 of FetchResponse (tag, length, ConsumerEvent). A
-response is then those entries joined, plus three small fields: protobuf allows fields to be concatenated in
-any order.
+An event is encoded once, as a complete entry of field 1 of FetchResponse (tag, length, ConsumerEvent). A response joins
+such entries and adds three small fields, because protobuf allows fields in any order.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ _EVENTS_TAG = b"\x0a"  # field 1 of FetchResponse, length-delimited
 _REPLAY_ID_PADDING = b"\0\0"
 _MAX_POSITION = 2**63 - 1
 _UUID_LENGTH = 36
-_CARRIED = frozenset({Family.PLATFORM, Family.CHANGE})
+_FAMILIES = frozenset({Family.PLATFORM, Family.CHANGE})
 
 Request = TypeVar("Request", bound=Message)
 
 
 def render_replay_id(position: int) -> bytes:
-    """The ten bytes by which clients know a position: eight big-endian, two zero."""
+    """Render a position as a replay id: eight bytes big-endian, then two zero bytes."""
     return position.to_bytes(8, "big") + _REPLAY_ID_PADDING
 
 
 def try_parse_replay_id(replay_id: bytes) -> int | None:
-    """The position behind a replay id of ten bytes, or of its first eight as several clients send it."""
+    """Parse a replay id of ten bytes, or of its first eight as some clients send it; None if malformed."""
     if len(replay_id) == 10 and replay_id.endswith(_REPLAY_ID_PADDING):
         replay_id = replay_id[:8]
     if len(replay_id) != 8:
@@ -46,7 +45,7 @@ def try_parse_replay_id(replay_id: bytes) -> int | None:
 
 
 def parse_message(kind: type[Request], body: bytes) -> Request:
-    """A request message. Raises BodyMalformed for bytes that are not one."""
+    """Parse a request message. Raises BodyMalformed."""
     try:
         return kind.FromString(body)
     except DecodeError as error:
@@ -54,13 +53,13 @@ def parse_message(kind: type[Request], body: bytes) -> Request:
 
 
 class PubSubForm:
-    """Events as entries of a FetchResponse. Only event types with a schema travel on this protocol."""
+    """The wire form of events as FetchResponse entries. The protocol carries only events with a schema."""
 
     name = "pubsub"
 
     def encode(self, event: Event, channel: str, hidden: frozenset[str], schema: EventSchema | None) -> bytes:
-        """The event's entry, or empty bytes for families that this protocol does not carry."""
-        if event.family not in _CARRIED:
+        """Return the event's entry; empty for families that this protocol does not carry."""
+        if event.family not in _FAMILIES:
             return b""
         payload = event.payload
         if hidden and schema is not None:
@@ -69,8 +68,9 @@ class PubSubForm:
 
 
 def _render_entry(event: Event, payload: bytes) -> bytes:
-    """A ConsumerEvent as an entry of FetchResponse. Put together by hand: it is made for every event, and the
-    messages of the protobuf library take several times as long to fill.
+    """Render a ConsumerEvent as an entry of FetchResponse.
+
+    Built by hand because it runs for every event, and filling protobuf messages takes several times as long.
     """
     position, _, _, _, _, schema_id, event_uuid, transaction_last = event
     last = b"%d" % transaction_last
@@ -86,19 +86,19 @@ def _render_entry(event: Event, payload: bytes) -> bytes:
     size = sum(map(len, fields))
     produced = _varint_of(size)
     replay_id = b"\x12\x0a%b\0\0" % position.to_bytes(8, "big")
-    # The tag of its event, that event's length, and the rest.
+    # The entry holds the event's tag, its length, the event and the replay id.
     entry = _varint_of(1 + len(produced) + size + len(replay_id))
     return b"".join((_EVENTS_TAG, entry, b"\x0a", produced, *fields, replay_id))
 
 
 @lru_cache(maxsize=1024)
 def _schema_field(schema_id: str) -> bytes:
-    """The field that names an event's schema. Kept: most events have one of a few."""
+    """Render the schema id field. Cached: most events use one of a few schemas."""
     return _text_field(b"\x12", schema_id)
 
 
 def _text_field(tag: bytes, text: str) -> bytes:
-    """A string field, which is left out when it is empty."""
+    """Render a string field; an empty one is left out."""
     raw = text.encode()
     return b"%b%b%b" % (tag, _length(raw), raw) if raw else b""
 
@@ -112,7 +112,7 @@ def _varint_of(size: int) -> bytes:
 
 
 def render_fetch_response(events: Sequence[bytes], reached: int, rpc_id: str, pending: int) -> bytes:
-    """A FetchResponse of encoded entries; without any it is a sign of life."""
+    """Render a FetchResponse of encoded entries; without entries it is a keepalive."""
     rest = pb.FetchResponse(
         latest_replay_id=render_replay_id(reached), rpc_id=rpc_id, pending_num_requested=pending
     )
@@ -122,7 +122,7 @@ def render_fetch_response(events: Sequence[bytes], reached: int, rpc_id: str, pe
 def render_managed_response(
     events: Sequence[bytes], reached: int, rpc_id: str, pending: int, commit: pb.CommitReplayResponse | None
 ) -> bytes:
-    """A ManagedFetchResponse of encoded entries, or the answer to a commit."""
+    """Render a ManagedFetchResponse of encoded entries, or the answer to a commit."""
     rest = pb.ManagedFetchResponse(
         latest_replay_id=render_replay_id(reached),
         rpc_id=rpc_id,
@@ -133,7 +133,7 @@ def render_managed_response(
 
 
 def render_topic_info(topic: TopicDescription, tenant: str, rpc_id: str) -> bytes:
-    """The answer to GetTopic."""
+    """Render the response of GetTopic."""
     return pb.TopicInfo(
         topic_name=topic.name,
         tenant_guid=tenant,
@@ -145,20 +145,18 @@ def render_topic_info(topic: TopicDescription, tenant: str, rpc_id: str) -> byte
 
 
 def render_schema_info(schema_json: str, schema_id: str, rpc_id: str) -> bytes:
-    """The answer to GetSchema."""
+    """Render the response of GetSchema."""
     return pb.SchemaInfo(schema_json=schema_json, schema_id=schema_id, rpc_id=rpc_id).SerializeToString()
 
 
 def render_publish_response(results: Sequence[bytes], schema_id: str, rpc_id: str) -> bytes:
-    """The answer to one PublishRequest, of what `render_published` and `render_refused` made."""
+    """Render the response to a PublishRequest from rendered results."""
     rest = pb.PublishResponse(schema_id=schema_id, rpc_id=rpc_id).SerializeToString()
     return b"".join((*results, rest))
 
 
 def render_published(event_uuid: str, position: int) -> bytes:
-    """A PublishResult as a complete entry of field 1 of PublishResponse. Built like an event's entry, and for the same
-    reason.
-    """
+    """Render a PublishResult as an entry of field 1 of PublishResponse; by hand, as events are."""
     key = event_uuid.encode()
     if len(key) == _UUID_LENGTH:
         return b"\x0a\x32\x0a\x0a%b\0\0\x1a\x24%b" % (position.to_bytes(8, "big"), key)
@@ -166,8 +164,8 @@ def render_published(event_uuid: str, position: int) -> bytes:
     return b"\x0a%b%b" % (_length(result), result)
 
 
-def render_refused(event_uuid: str, message: str) -> bytes:
-    """The same of an event that was not published. It has no replay id: clients take one for success."""
+def render_rejected(event_uuid: str, message: str) -> bytes:
+    """Render the result of a rejected event. It has no replay id: clients take one for success."""
     error = pb.Error(code=pb.PUBLISH, msg=message)
     result = pb.PublishResult(error=error, correlation_key=event_uuid).SerializeToString()
     return b"\x0a%b%b" % (_length(result), result)
@@ -184,7 +182,7 @@ def _varint(number: int) -> bytes:
 
 _SHORT_LENGTHS = tuple(_varint(size) for size in range(1024))
 _HEADER_KEY = b"\x0a" + _varint(len(TRANSACTION_LAST)) + TRANSACTION_LAST.encode()
-# An event's header up to its value, by the number of the value's digits.
+# The bytes of an event's header before its value, by the number of digits in the value.
 _HEADER_STARTS = tuple(
     b"\x22%b%b\x12%b" % (_varint(len(_HEADER_KEY) + 2 + digits), _HEADER_KEY, _varint(digits))
     for digits in range(20)

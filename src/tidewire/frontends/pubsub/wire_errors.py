@@ -1,7 +1,7 @@
-"""Errors in the protocol's words: a gRPC status, a text, and trailers that programs can act on.
+"""Platform errors as gRPC failures: a status, a text, and trailers that programs can act on.
 
-Clients branch on the trailer `error-code`. Where one of its words covers several of our errors (an unknown
-and an expired replay id share one), the trailer `tidewire-code` tells them apart.
+Clients branch on the trailer `error-code`. Where one code covers several of our errors (an unknown and an expired
+replay id share one), the trailer `tidewire-code` distinguishes them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from tidewire import errors as e
 from tidewire.frontends.pubsub.wire import render_replay_id
 
 _MAX_CAUSE = 300
-_MAX_TEXT = 1000  # clients refuse a response whose headers are large
+_MAX_TEXT = 1000  # clients reject responses with large headers
 CODE_PREFIX = "sfdc.platform.eventbus.grpc."
 
-_REFUSED = ("INVALID_ARGUMENT", "topic.meta.permission")
+_REJECTED = ("INVALID_ARGUMENT", "topic.meta.permission")
 _UNKNOWN_TOPIC = ("NOT_FOUND", "topic.meta.permission")
 _UNAUTHENTICATED = ("UNAUTHENTICATED", "service.auth.error")
 _UNAVAILABLE = ("UNAVAILABLE", "service.unavailable")
@@ -23,7 +23,7 @@ _INTERNAL = ("INTERNAL", "subscription.internal.error")
 _EXHAUSTED = ("RESOURCE_EXHAUSTED", "service.protection.triggered")
 
 STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
-    # what a caller of this protocol can meet
+    # errors that a caller of this protocol can cause
     e.AuthHeaderInvalid: ("UNAUTHENTICATED", "service.auth.headers.invalid"),
     e.SessionInvalid: _UNAUTHENTICATED,
     e.LoginFailed: _UNAUTHENTICATED,
@@ -31,10 +31,8 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
     e.ClientUnknown: _UNAUTHENTICATED,
     e.ProtocolViolation: ("INVALID_ARGUMENT", "subscription.fetch.topic.mismatch"),
     e.AccessDenied: ("PERMISSION_DENIED", "topic.meta.permission"),
-    e.OperationUnsupported: (
-        "PERMISSION_DENIED",
-        "topic.meta.permission",
-    ),  # an event that only the server tells
+    # an event that only the server publishes
+    e.OperationUnsupported: ("PERMISSION_DENIED", "topic.meta.permission"),
     e.ChannelForbidden: ("PERMISSION_DENIED", "subscription.topic.cannot.subscribe"),
     e.TopicUnknown: _UNKNOWN_TOPIC,
     e.ChannelUnknown: _UNKNOWN_TOPIC,
@@ -46,7 +44,7 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
     e.ManagedStopped: ("FAILED_PRECONDITION", "managed.subscription.config.stopped"),
     e.ManagedActive: ("ALREADY_EXISTS", "managed.subscription.already.active"),
     e.DemandInvalid: ("INVALID_ARGUMENT", "subscription.fetch.requested.events.invalid"),
-    e.BodyMalformed: _REFUSED,
+    e.BodyMalformed: _REJECTED,
     e.PayloadInvalid: ("INVALID_ARGUMENT", "schema.validation.failed"),
     e.BodyTooLarge: _EXHAUSTED,
     e.LimitExceeded: _EXHAUSTED,
@@ -62,7 +60,7 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
     e.LogCorrupt: _INTERNAL,
     e.InternalError: _INTERNAL,
     e.ConfigInvalid: _INTERNAL,
-    # speak of records, queries and HTTP, which this protocol has none of
+    # errors about records, queries and HTTP, which this protocol does not have
     **dict.fromkeys(
         (
             e.SoqlSyntaxError,
@@ -112,7 +110,7 @@ STATUS_AND_CODE: dict[type[e.PlatformError], tuple[str, str]] = {
             e.DefinitionInvalid,
             e.RequestRefused,
         ),
-        _REFUSED,
+        _REJECTED,
     ),
 }
 
@@ -123,8 +121,7 @@ _LIMITS = {
 }
 _DELIVERY_LIMIT = "You have exceeded the event delivery limit for your org."
 
-# Codes that a call sets itself, in the error's detail `wire_code`, because only it knows which request was
-# wrong.
+# Codes that a call sets in the error's detail `wire_code`, because only it knows which request was wrong.
 STATUS_OF_CODE = {
     "topic.validation.empty": "INVALID_ARGUMENT",
     "schema.validation.failed": "INVALID_ARGUMENT",
@@ -160,7 +157,7 @@ _TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What the peer learns of an error. `status` is the name of a gRPC status code."""
+    """An error as sent to the peer. `status` is the name of a gRPC status code."""
 
     status: str
     text: str
@@ -168,10 +165,7 @@ class Failure:
 
 
 def render_failure(error: e.PlatformError, *, rpc: str, rpc_id: str, tenant: str, topic: str) -> Failure:
-    """The failure of one call.
-
-    `tenant` is the org as clients see it; `topic` what the call named, if anything.
-    """
+    """Render the failure of one call. `tenant` is the org as clients name it; `topic` may be empty."""
     status, code = STATUS_AND_CODE.get(type(error), _INTERNAL)
     if isinstance(error, e.LimitExceeded):
         status, code = _LIMITS.get(str(error.details.get("allocation")), (status, code))
@@ -186,7 +180,7 @@ def render_failure(error: e.PlatformError, *, rpc: str, rpc_id: str, tenant: str
     elif code == "subscription.limit.exceeded":
         text = _DELIVERY_LIMIT
     else:
-        # Errors of our own side may speak of paths and stores; the log has them, the peer does not.
+        # Our own errors may mention paths and stores: log those, but do not send them.
         text = _TEXTS.get(status, error.message)
     trailers: list[tuple[str, str | bytes]] = [
         ("error-code", CODE_PREFIX + code),
@@ -203,7 +197,7 @@ def render_failure(error: e.PlatformError, *, rpc: str, rpc_id: str, tenant: str
 
 
 def _cause(error: e.PlatformError) -> str:
-    """The error on one line of ASCII, without a stack; of our own side's only its name."""
+    """Render the error on one line of ASCII; of internal errors only the class name."""
     name = type(error).__name__
     if isinstance(error, e.StorageError | e.ServerUnreachable | e.InternalError | e.ConfigInvalid):
         return name

@@ -27,7 +27,7 @@ METADATA = [("accesstoken", "t"), ("instanceurl", "https://x"), ("tenantid", ORG
 def opened() -> ManagedSession:
     session = ManagedSession(PubSubSettings(), CallHeaders("t", ORG, ""), 0.0)
     assert session.start(pb.ManagedFetchRequest(subscription_id=ID[:15], num_requested=5), 0) == (ID, "")
-    session.settle(ID, "Mine")
+    session.bind(ID, "Mine")
     return session
 
 
@@ -43,7 +43,7 @@ def test_commits_that_wait_are_answered_by_the_newest() -> None:
     (taken,) = session.take_commits()
     assert (taken.request_id, taken.position, taken.received_ms) == ("c3", 3, 77)
     assert session.take_commits() == []
-    assert (session.pace.pending, session.pace.error) == (5, None)
+    assert (session.control.pending, session.control.error) == (5, None)
 
 
 def test_commit_that_would_be_refused_takes_no_other_ones_place() -> None:
@@ -65,16 +65,16 @@ def test_call_with_too_many_commits_that_stand_for_no_other_ends() -> None:
     session = opened()
     for number in range(1_000, 0, -1):
         session.receive(pb.ManagedFetchRequest(commit_replay_id_request=commit(number)), 0, 0.0)
-    before = session.pace.error
+    before = session.control.error
     session.receive(pb.ManagedFetchRequest(commit_replay_id_request=commit(0)), 0, 0.0)
-    assert (before, type(session.pace.error)) == (None, LimitExceeded)
+    assert (before, type(session.control.error)) == (None, LimitExceeded)
     assert len(session.take_commits()) == 1_000
 
 
 def test_request_with_commit_and_demand_does_both() -> None:
     session = opened()
     session.receive(pb.ManagedFetchRequest(num_requested=2, commit_replay_id_request=commit(1)), 0, 0.0)
-    assert session.pace.pending == 7
+    assert session.control.pending == 7
     assert len(session.take_commits()) == 1
 
 
@@ -82,19 +82,19 @@ def test_request_with_commit_and_demand_does_both() -> None:
 def test_later_request_may_repeat_the_subscription(named: dict[str, str]) -> None:
     session = opened()
     session.receive(pb.ManagedFetchRequest(num_requested=1, **named), 0, 0.0)  # type: ignore[arg-type]
-    assert session.pace.error is None
+    assert session.control.error is None
 
 
 def test_later_request_for_another_subscription_ends_the_call() -> None:
     session = opened()
     session.receive(pb.ManagedFetchRequest(num_requested=1, developer_name="Other"), 0, 0.0)
-    assert isinstance(session.pace.error, ProtocolViolation)
+    assert isinstance(session.control.error, ProtocolViolation)
 
 
 def test_later_request_for_nothing_ends_the_call() -> None:
     session = opened()
     session.receive(pb.ManagedFetchRequest(), 0, 0.0)
-    assert isinstance(session.pace.error, DemandInvalid)
+    assert isinstance(session.control.error, DemandInvalid)
 
 
 def test_first_request_must_name_a_subscription() -> None:
@@ -126,7 +126,7 @@ def test_headers_of_our_own_are_read() -> None:
         ("tidewire-compression", "gzip"),
     ]
     found = parse_headers([*METADATA, *extra])
-    assert (found.from_ms, found.takes_nearest, found.wants_gzip) == (1_700_000_000_000, True, True)
+    assert (found.from_ms, found.replays_nearest, found.wants_gzip) == (1_700_000_000_000, True, True)
 
 
 @pytest.mark.parametrize(

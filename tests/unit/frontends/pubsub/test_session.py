@@ -17,9 +17,9 @@ from tidewire.errors import (
     ReplayIdInvalid,
     TopicUnknown,
 )
+from tidewire.frontends.pubsub.flow_control import Due
 from tidewire.frontends.pubsub.headers import CallHeaders, parse_headers
-from tidewire.frontends.pubsub.pace import Due
-from tidewire.frontends.pubsub.requests import check_publish, check_publish_topic, check_size
+from tidewire.frontends.pubsub.request_rules import check_publish, check_publish_topic, check_size
 from tidewire.frontends.pubsub.session import SubscribeSession
 from tidewire.frontends.pubsub.settings import PubSubSettings
 from tidewire.ids import make_id
@@ -98,14 +98,14 @@ def test_extension_header_lifting_the_cap_to_nothing_is_refused() -> None:
 def test_demand_adds_up_to_the_cap() -> None:
     session = opened(60)
     session.receive(pb.FetchRequest(num_requested=30))
-    assert session.pace.pending == 90
+    assert session.control.pending == 90
     session.receive(pb.FetchRequest(topic_name=TOPIC, num_requested=30))
-    assert session.pace.pending == 100
+    assert session.control.pending == 100
 
 
 @pytest.mark.parametrize("asked, granted", [(5_000, 5_000), (50_000, 10_000), (20, 20)])
 def test_demand_cap_follows_the_request_header_within_bounds(asked: int, granted: int) -> None:
-    assert opened(60_000, max_requested=asked).pace.pending == granted
+    assert opened(60_000, max_requested=asked).control.pending == granted
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 150)), max_size=30))
@@ -118,10 +118,10 @@ def test_demand_equals_requested_less_delivered_within_zero_and_cap(steps: list[
             expected = min(100, expected + amount)
         else:
             delivered = min(amount, expected)
-            session.pace.note_sent(delivered, 0, 0.0)
+            session.control.record_sent(delivered, 0, 0.0)
             expected -= delivered
-        assert session.pace.pending == expected
-    assert session.pace.error is None
+        assert session.control.pending == expected
+    assert session.control.error is None
 
 
 @pytest.mark.parametrize("requested", [0, -1, -(2**31)])
@@ -130,20 +130,20 @@ def test_demand_of_nothing_is_refused(requested: int) -> None:
         opened(requested)
     session = opened(1)
     session.receive(pb.FetchRequest(num_requested=requested))
-    assert isinstance(session.pace.error, DemandInvalid)
+    assert isinstance(session.control.error, DemandInvalid)
 
 
 def test_later_request_for_another_topic_is_an_error() -> None:
     session = opened(1)
     session.receive(pb.FetchRequest(topic_name="/event/Other__e", num_requested=1))
-    assert isinstance(session.pace.error, ProtocolViolation)
+    assert isinstance(session.control.error, ProtocolViolation)
 
 
 def test_later_replay_options_are_ignored() -> None:
     session = opened(1)
     session.receive(pb.FetchRequest(replay_preset=pb.CUSTOM, replay_id=b"bad", num_requested=1))
-    assert session.pace.error is None
-    assert session.pace.pending == 2
+    assert session.control.error is None
+    assert session.control.pending == 2
 
 
 @pytest.mark.parametrize("replay_id", [(77).to_bytes(8, "big"), (77).to_bytes(8, "big") + b"\0\0"])
@@ -190,53 +190,53 @@ def test_start_on_a_channel_of_another_protocol_is_unknown(topic: str) -> None:
 
 def test_keepalive_is_due_after_its_time_and_again() -> None:
     session = opened(5)
-    assert session.pace.due(10, 59.9) is Due.NOTHING
-    assert session.pace.wait_s(59.0) == pytest.approx(1.0)
-    assert session.pace.due(10, 60.0) is Due.KEEPALIVE
-    session.pace.note_sent(0, 10, 60.0)
-    assert session.pace.due(10, 119.9) is Due.NOTHING
-    assert session.pace.due(10, 120.0) is Due.KEEPALIVE
+    assert session.control.due(10, 59.9) is Due.NOTHING
+    assert session.control.wait_s(59.0) == pytest.approx(1.0)
+    assert session.control.due(10, 60.0) is Due.KEEPALIVE
+    session.control.record_sent(0, 10, 60.0)
+    assert session.control.due(10, 119.9) is Due.NOTHING
+    assert session.control.due(10, 120.0) is Due.KEEPALIVE
 
 
 def test_keepalive_asked_for_is_sent_only_when_the_position_moved() -> None:
     session = opened(5, keepalive_ms=200)
-    session.pace.note_sent(1, 10, 0.0)
-    assert session.pace.due(11, 0.1) is Due.NOTHING
-    assert session.pace.due(10, 0.3) is Due.NOTHING
-    assert session.pace.due(11, 0.3) is Due.KEEPALIVE
-    assert session.pace.wait_s(0.15) == pytest.approx(0.05)
-    assert session.pace.wait_s(0.3) == pytest.approx(0.2)
+    session.control.record_sent(1, 10, 0.0)
+    assert session.control.due(11, 0.1) is Due.NOTHING
+    assert session.control.due(10, 0.3) is Due.NOTHING
+    assert session.control.due(11, 0.3) is Due.KEEPALIVE
+    assert session.control.wait_s(0.15) == pytest.approx(0.05)
+    assert session.control.wait_s(0.3) == pytest.approx(0.2)
 
 
 def test_keepalive_asked_for_too_often_is_slowed_down() -> None:
     session = opened(5, keepalive_ms=1)
-    assert session.pace.due(11, 0.049) is Due.NOTHING
-    assert session.pace.due(11, 0.051) is Due.KEEPALIVE
+    assert session.control.due(11, 0.049) is Due.NOTHING
+    assert session.control.due(11, 0.051) is Due.KEEPALIVE
 
 
 def test_call_that_owes_nothing_ends_after_its_last_event_not_its_last_keepalive() -> None:
     session = opened(1)
-    session.pace.note_sent(1, 10, 30.0)
-    session.pace.note_sent(0, 11, 80.0)
-    assert session.pace.due(11, 89.9) is Due.NOTHING
-    assert session.pace.wait_s(80.0) == pytest.approx(10.0)
-    assert session.pace.due(11, 90.0) is Due.END
+    session.control.record_sent(1, 10, 30.0)
+    session.control.record_sent(0, 11, 80.0)
+    assert session.control.due(11, 89.9) is Due.NOTHING
+    assert session.control.wait_s(80.0) == pytest.approx(10.0)
+    assert session.control.due(11, 90.0) is Due.END
 
 
 def test_call_with_new_demand_does_not_end() -> None:
     session = opened(1)
-    session.pace.note_sent(1, 10, 0.0)
+    session.control.record_sent(1, 10, 0.0)
     session.receive(pb.FetchRequest(num_requested=1))
-    assert session.pace.due(10, 60.0) is Due.KEEPALIVE
+    assert session.control.due(10, 60.0) is Due.KEEPALIVE
 
 
 def test_call_half_closed_ends_when_everything_owed_is_delivered() -> None:
     session = opened(2)
-    session.pace.half_close()
-    session.pace.note_sent(1, 10, 0.0)
-    assert session.pace.due(10, 1.0) is Due.NOTHING
-    session.pace.note_sent(1, 11, 1.0)
-    assert session.pace.due(11, 1.0) is Due.END
+    session.control.half_close()
+    session.control.record_sent(1, 10, 0.0)
+    assert session.control.due(10, 1.0) is Due.NOTHING
+    session.control.record_sent(1, 11, 1.0)
+    assert session.control.due(11, 1.0) is Due.END
 
 
 def test_publish_stream_keeps_the_topic_of_its_first_request() -> None:

@@ -160,7 +160,7 @@ def test_publish_response_gives_refused_events_no_replay_id() -> None:
     long_key = "5e1f5f0a-2a7c-4c5e-8f63-2f4f5b0f9a11"
     results = [
         wire.render_published("a", 41),
-        wire.render_refused("b", "does not decode"),
+        wire.render_rejected("b", "does not decode"),
         wire.render_published(long_key, 42),
     ]
     response = pb.PublishResponse.FromString(wire.render_publish_response(results, "sid", "rpc"))

@@ -1,7 +1,7 @@
-"""The writing side of a subscription: events as they become ready, signs of life in between.
+"""Deliver events and keepalives on a subscription stream.
 
-A stream is two tasks: one reads requests into its demand, the other writes whenever it is woken by the hub, by new
-demand or by time. What a stream cannot send it does not fetch: `write` waits for the peer's flow control.
+A stream is two tasks. One reads requests into its demand; the other writes when the hub, new demand or a timer wakes
+it. A stream fetches only what it can send: `write` waits for the peer's flow control, so a slow client costs no memory.
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ from tidewire.delivery.usage import EdgeUsage
 from tidewire.errors import ChannelForbidden, InternalError
 from tidewire.faults import fail_point
 from tidewire.frontends.pubsub.calls import Call, OpenStream
-from tidewire.frontends.pubsub.pace import Due, Pace
+from tidewire.frontends.pubsub.flow_control import Due, FlowControl
 from tidewire.frontends.pubsub.settings import PubSubSettings
 from tidewire.telemetry import counters
 
-API_VERSION = 66.0  # the protocol carries no version; channels are opened as by a client of today
+API_VERSION = 66.0  # the protocol carries no version; channels open as for a current client
 _LIMIT_EVERY_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """One open subscription. `render` makes a response of encoded events, the position reached and the demand left;
-    `attend` is called in every turn for what a protocol has besides events, and `wait_s` says for how long there is
-    nothing by time. `managed` is the name of its managed subscription, if it has one.
+    """One open subscription.
+
+    `render` builds a response from encoded events, the position reached and the remaining demand. `run_tasks` runs in
+    every turn for work besides events, such as commits. `wait_s` returns the time until the next timer. `managed` names
+    its managed subscription, if any.
     """
 
     call: Call
     stream: OpenStream
-    pace: Pace
+    control: FlowControl
     subscription: Subscription
     reading: asyncio.Task[None]
     render: Callable[[Sequence[bytes], int, int], bytes]
     wait_s: Callable[[float], float]
-    attend: Callable[[], Awaitable[None]]
+    run_tasks: Callable[[], Awaitable[None]]
     managed: str = ""
 
 
 class Deliverer:
-    """Writes the flows of one org."""
+    """Delivers the subscriptions of one org."""
 
     def __init__(self, link: CoreLink, usage: EdgeUsage, clock: Clock, settings: PubSubSettings) -> None:
         self._link = link
@@ -56,7 +58,7 @@ class Deliverer:
         self._flows: set[Flow] = set()
 
     async def check_topic(self, principal: Principal, topic: str) -> None:
-        """Raises ChannelForbidden for events that other protocols carry and this one does not."""
+        """Raise ChannelForbidden for events that only other protocols carry."""
         if not (await self._link.describe_topic(principal, topic)).can_subscribe:
             raise ChannelForbidden(f"{topic} cannot be subscribed to by the Pub/Sub API", channel=topic)
 
@@ -68,7 +70,7 @@ class Deliverer:
         )
 
     async def deliver(self, flow: Flow) -> None:
-        """Write until the call ends. Returns to complete it with OK; raises to fail it."""
+        """Write until the call ends. Returns to end it with OK, raises to fail it."""
         self._flows.add(flow)
         try:
             await self._deliver(flow)
@@ -84,49 +86,50 @@ class Deliverer:
                 flow.call.topic,
                 flow.managed,
                 flow.subscription.reached(),
-                flow.pace.pending,
+                flow.control.pending,
             )
             for flow in self._flows
         )
 
     async def _deliver(self, flow: Flow) -> None:
-        stream, pace, subscription = flow.stream, flow.pace, flow.subscription
+        stream, control, subscription = flow.stream, flow.control, flow.subscription
         checked_s = self._clock.monotonic_s()
         sent_through = -1
         while True:
             stream.wake.clear()
-            if (error := stream.error or subscription.error or pace.error) is not None:
+            if (error := stream.error or subscription.error or control.error) is not None:
                 raise error
             if flow.reading.done():
                 flow.reading.result()
-            await flow.attend()
+            await flow.run_tasks()
             events = (
-                subscription.take(pace.pending, self._settings.max_response_bytes) if pace.pending else []
+                subscription.take(control.pending, self._settings.max_response_bytes)
+                if control.pending
+                else []
             )
             reached = subscription.reached()
             if reached < sent_through:
-                raise InternalError(
-                    "events out of order", wire_code="subscription.fetch.replay.repeated"
-                )  # never seen; a client that was told otherwise could not go on
+                # Guards an invariant: going backwards would make the client's stored replay id useless.
+                raise InternalError("events out of order", wire_code="subscription.fetch.replay.repeated")
             now_s = self._clock.monotonic_s()
-            due = Due.KEEPALIVE if events else pace.due(reached, now_s)
+            due = Due.KEEPALIVE if events else control.due(reached, now_s)
             if due is Due.END:
                 if stream.wake.is_set():
-                    continue  # what came while this turn waited, a commit perhaps, has its turn first
+                    continue  # handle what arrived during this turn, such as a commit, before ending
                 return
             if due is Due.KEEPALIVE:
                 fail_point("pubsub.deliver", flow.call.topic)
                 if events and now_s >= checked_s + _LIMIT_EVERY_S:
                     checked_s = now_s
                     await self._check_limit(flow)
-                pace.note_sent(len(events), reached, now_s)
+                control.record_sent(len(events), reached, now_s)
                 counters["pubsub.events_sent"] += len(events)
                 sent_through = reached
-                await flow.call.context.write(flow.render(events, reached, pace.pending))
+                await flow.call.context.write(flow.render(events, reached, control.pending))
                 if events:
                     self._usage.commit_latency.observe_delivery("pubsub", reached)
                 continue
-            # Time wakes it like anything else does: for every wait, a timeout would cost several times as much.
+            # A timer sets the same event as other wake-ups; asyncio.timeout around every wait costs several times more.
             timer = asyncio.get_running_loop().call_later(flow.wait_s(now_s), stream.wake.set)
             try:
                 await stream.wake.wait()

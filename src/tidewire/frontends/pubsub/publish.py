@@ -1,8 +1,8 @@
 """Publish and PublishStream.
 
-A publish stream is read ahead of its responses. While one batch is being made durable, the requests that arrive are
-gathered into the next, so a client that does not wait for its responses shares commits with itself; events keep the
-order in which they were sent. What may be under way is bounded: beyond it, the stream is not read.
+A publish stream is read ahead of its responses. While one batch commits, arriving requests are collected into the next
+batch, so a client that does not wait for responses gets few large commits. Events keep their order. The queue is
+bounded: when it is full the stream is not read, and gRPC's flow control slows the client.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from tidewire.access.principal import Principal
 from tidewire.delivery.link import CoreLink, PublishDraft, PublishOutcomes, Rejection
 from tidewire.errors import BodyTooLarge, ProtocolViolation
 from tidewire.faults import fail_point
-from tidewire.frontends.pubsub import requests as rules
+from tidewire.frontends.pubsub import request_rules as rules
 from tidewire.frontends.pubsub import wire
-from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, note_end
+from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, wake_on_end
 from tidewire.frontends.pubsub.settings import PubSubSettings
 from tidewire.ids import random_uuid
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.telemetry import counters
 from tidewire.tracing import begin_request, end_request
 
-_GATHERED_EVENTS = 2000
-_GATHERED_BYTES = 4 << 20
+_BATCH_EVENTS = 2000
+_BATCH_BYTES = 4 << 20
 
 
 class Publisher:
-    """Answers the two calls for one org."""
+    """Answers Publish and PublishStream for one org."""
 
     def __init__(self, link: CoreLink, callers: Callers, settings: PubSubSettings) -> None:
         self._link = link
@@ -38,7 +38,7 @@ class Publisher:
         self._settings = settings
 
     async def publish(self, call: Call, caller: Caller, body: bytes) -> bytes:
-        """One request and its response."""
+        """Publish one request and return its response."""
         rules.check_size(body, self._settings)
         request = wire.parse_message(pb.PublishRequest, body)
         call.topic = request.topic_name
@@ -49,11 +49,11 @@ class Publisher:
         return response
 
     async def publish_stream(self, call: Call, caller: Caller, requests: Requests) -> None:
-        """One response per request, in order."""
+        """Serve a stream: one response per request, in order."""
         async with self._callers.stream(call, caller) as stream:
             queue = _Queue(self._settings)
             reading = asyncio.create_task(self._read(call, stream, requests, queue))
-            reading.add_done_callback(lambda task: note_end(task, stream.wake))
+            reading.add_done_callback(lambda task: wake_on_end(task, stream.wake))
             try:
                 await self._answer(call, stream, queue, reading)
             finally:
@@ -88,7 +88,7 @@ class Publisher:
     async def _answer(
         self, call: Call, stream: OpenStream, queue: _Queue, reading: asyncio.Task[None]
     ) -> None:
-        """Publish what was read until the call ends; what came before a bad request is answered first."""
+        """Publish queued requests until the call ends. Requests before a bad one are answered first."""
         while True:
             stream.wake.clear()
             if stream.error is not None:
@@ -107,15 +107,15 @@ class Publisher:
     async def _publish_all(
         self, call: Call, principal: Principal, requests: Sequence[pb.PublishRequest]
     ) -> list[bytes]:
-        """Publish the events of some requests to the call's topic in one commit; returns a response for each."""
-        new = tuple.__new__  # half the time of the usual way, and there is one for every event
+        """Publish the events of some requests in one commit; return a response for each request."""
+        new = tuple.__new__  # half the cost of calling the class, paid for every event
         drafts = [
             new(PublishDraft, (event.schema_id, event.payload, event.id))
             for request in requests
             for event in request.events
         ]
         outcomes = await self._publish_traced(call, principal, drafts)
-        refused = dict(outcomes.refused)
+        rejected = dict(outcomes.refused)
         event_uuids = iter(enumerate(outcomes.event_uuids))
         position = outcomes.first
         responses: list[bytes] = []
@@ -123,9 +123,9 @@ class Publisher:
             results: list[bytes] = []
             before = position
             for place, event_uuid in islice(event_uuids, len(request.events)):
-                if place in refused:
-                    refusal = refused[place]
-                    results.append(wire.render_refused(event_uuid, refusal.message or refusal.code))
+                if place in rejected:
+                    rejection = rejected[place]
+                    results.append(wire.render_rejected(event_uuid, rejection.message or rejection.code))
                 else:
                     results.append(wire.render_published(event_uuid, position))
                     position += 1
@@ -141,10 +141,10 @@ class Publisher:
     ) -> PublishOutcomes:
         span = begin_request(call.traceparent)
         if span is None:
-            return await self._publish_fitting(principal, call.topic, drafts)
+            return await self._publish_allowed(principal, call.topic, drafts)
         is_answered = False
         try:
-            outcomes = await self._publish_fitting(principal, call.topic, drafts)
+            outcomes = await self._publish_allowed(principal, call.topic, drafts)
             is_answered = True
             return outcomes
         finally:
@@ -152,29 +152,31 @@ class Publisher:
             attributes["tidewire.events"] = len(drafts)
             end_request(span, "pubsub publish", attributes, is_error=not is_answered)
 
-    async def _publish_fitting(
+    async def _publish_allowed(
         self, principal: Principal, topic: str, drafts: list[PublishDraft]
     ) -> PublishOutcomes:
-        """Publish what is not too large, and refuse the rest."""
+        """Publish the events within the size limit and reject the others."""
         limit_bytes = self._settings.max_event_bytes
         large = {place for place, draft in enumerate(drafts) if _size(draft) > limit_bytes}
         if not large:
             return await self._link.publish(principal, topic, drafts)
         places = [place for place in range(len(drafts)) if place not in large]
-        told = await self._link.publish(principal, topic, [drafts[place] for place in places])
-        refused = {places[place]: refusal for place, refusal in told.refused}
+        outcomes = await self._link.publish(principal, topic, [drafts[place] for place in places])
+        rejected = {places[place]: rejection for place, rejection in outcomes.refused}
         event_uuids = [draft.event_uuid or random_uuid() for draft in drafts]
-        for place, event_uuid in zip(places, told.event_uuids, strict=True):
+        for place, event_uuid in zip(places, outcomes.event_uuids, strict=True):
             event_uuids[place] = event_uuid
         for place in large:
             size_bytes = _size(drafts[place])
             text = f"The event has {size_bytes} bytes; the limit is {limit_bytes}"
-            refused[place] = Rejection(BodyTooLarge.code, text)
-        return PublishOutcomes(tuple(event_uuids), told.first, tuple(refused.items()), told.schema_id)
+            rejected[place] = Rejection(BodyTooLarge.code, text)
+        return PublishOutcomes(
+            tuple(event_uuids), outcomes.first, tuple(rejected.items()), outcomes.schema_id
+        )
 
 
 class _Queue:
-    """Requests that were read and not yet published."""
+    """Requests read but not yet published. Bounded."""
 
     def __init__(self, settings: PubSubSettings) -> None:
         self._settings = settings
@@ -198,13 +200,13 @@ class _Queue:
             self._has_room.clear()
 
     def take(self) -> list[pb.PublishRequest]:
-        """The oldest requests, as many as fit one commit."""
+        """Remove and return the oldest requests, as many as fit one commit."""
         taken: list[pb.PublishRequest] = []
         events = size_bytes = 0
         while self._waiting:
             request, request_bytes = self._waiting[0]
-            is_over = events + len(request.events) > _GATHERED_EVENTS
-            if taken and (is_over or size_bytes + request_bytes > _GATHERED_BYTES):
+            is_over = events + len(request.events) > _BATCH_EVENTS
+            if taken and (is_over or size_bytes + request_bytes > _BATCH_BYTES):
                 break
             self._waiting.popleft()
             taken.append(request)
@@ -217,5 +219,5 @@ class _Queue:
 
 
 def _size(draft: PublishDraft) -> int:
-    """What an event takes up in the log."""
+    """Return the size of an event in the log."""
     return len(draft.payload) + len(draft.event_uuid)

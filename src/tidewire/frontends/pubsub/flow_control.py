@@ -1,10 +1,9 @@
-"""What a stream still owes, and when it speaks or ends.
+"""Flow control of a stream: demand, keepalives and idle end.
 
-Theory of operation. Demand is a number: requests add to it up to a cap, delivered events take from it. Three
-times matter. A response is due `keepalive_s` after the last one; a client that asked for it
-(`tidewire-keepalive-ms`) also gets one that soon whenever the position reached has moved; and a call that
-owes nothing ends `idle_close_s` after its last event. Times are seconds of a monotonic clock and always
-passed in.
+Theory of operation. Demand is a number: requests add to it up to a cap, delivered events subtract from it. Three timers
+matter. A keepalive is due `keepalive_s` after the last response. A client that asks for it (`tidewire-keepalive-ms`)
+gets one sooner whenever the position has moved. A call without demand ends `idle_close_s` after its last event. Times
+are seconds of a monotonic clock and always passed in.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from tidewire.frontends.pubsub.settings import PubSubSettings
 
 
 class Due(Enum):
-    """What a call has to do now that no event is ready."""
+    """What a call must do when no event is ready."""
 
     NOTHING = "nothing"
     KEEPALIVE = "keepalive"
     END = "end"
 
 
-class Pace:
-    """The demand and the times of one call. `error`, once set, ends it."""
+class FlowControl:
+    """Demand and timers of one call. Setting `error` ends it."""
 
     def __init__(self, settings: PubSubSettings, headers: CallHeaders, now_s: float) -> None:
         self._settings = settings
@@ -43,17 +42,17 @@ class Pace:
         self.error: PlatformError | None = None
 
     def demand(self, requested: int) -> None:
-        """Owe so many events more. Raises DemandInvalid."""
+        """Add to the demand. Raises DemandInvalid."""
         if requested <= 0:
             raise DemandInvalid(f"num_requested must be at least 1, not {requested}")
         self.pending = min(self._cap, self.pending + requested)
 
     def half_close(self) -> None:
-        """The client will send no more requests; the call ends when everything owed is delivered."""
+        """Note that no more requests come; the call ends once the demand is met."""
         self._is_half_closed = True
 
-    def note_sent(self, events: int, reached: int, now_s: float) -> None:
-        """A response with so many events is about to go out, telling of position `reached`."""
+    def record_sent(self, events: int, reached: int, now_s: float) -> None:
+        """Record a response with this many events and position `reached`. Call before writing it."""
         self.pending = max(0, self.pending - events)
         self._sent_s = now_s
         self._sent_reached = reached
@@ -61,7 +60,7 @@ class Pace:
             self._idle_since_s = now_s
 
     def due(self, reached: int, now_s: float) -> Due:
-        """What to do when no event is ready."""
+        """Return what to do when no event is ready."""
         if self.pending == 0 and (
             self._is_half_closed or now_s >= self._idle_since_s + self._settings.idle_close_s
         ):
@@ -77,10 +76,10 @@ class Pace:
         return Due.NOTHING
 
     def wait_s(self, now_s: float) -> float:
-        """How long nothing can become due by time alone."""
+        """Return the seconds until a timer is due."""
         next_s = self._sent_s + self._settings.keepalive_s
         if self._prompt_s is not None:
-            # Positions that pass by without an event for this call wake nobody, so they are looked for.
+            # Positions without an event for this call wake nobody, so poll for them.
             prompt_s = self._sent_s + self._prompt_s
             next_s = min(next_s, prompt_s if prompt_s > now_s else now_s + self._prompt_s)
         if self.pending == 0:

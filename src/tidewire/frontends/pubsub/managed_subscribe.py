@@ -1,7 +1,7 @@
-"""ManagedSubscribe: a subscription whose position the server keeps.
+"""ManagedSubscribe: a subscription whose position the server stores.
 
-The client names it, asks for events and commits how far it has come. The core holds the position, and lets one client
-at a time have the subscription; see `access.managed`.
+The client names it, requests events and commits positions. The core stores the position and lets one client at a time
+hold the subscription; see `delivery/managed_positions.py`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay, after
 from tidewire.delivery.link import CoreLink, ManagedStart
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import ChannelForbidden, ManagedUnknown, PlatformError
-from tidewire.frontends.pubsub import requests as rules
+from tidewire.frontends.pubsub import request_rules as rules
 from tidewire.frontends.pubsub import wire
-from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, note_end
-from tidewire.frontends.pubsub.delivering import API_VERSION, Deliverer, Flow
+from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, wake_on_end
+from tidewire.frontends.pubsub.deliver import API_VERSION, Deliverer, Flow
 from tidewire.frontends.pubsub.session import Commit, ManagedSession
 from tidewire.frontends.pubsub.settings import PubSubSettings
-from tidewire.frontends.pubsub.subscribing import FORM, first_request
+from tidewire.frontends.pubsub.subscribe import FORM, first_request
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.telemetry import counters
 
@@ -49,7 +49,7 @@ class ManagedSubscriber:
         self._settings = settings
 
     async def subscribe(self, call: Call, caller: Caller, requests: Requests) -> None:
-        """Serve one call to its end."""
+        """Serve one call until it ends."""
         async with self._callers.stream(call, caller) as stream:
             session = ManagedSession(self._settings, caller.headers, self._clock.monotonic_s())
             body = await first_request(stream, requests, self._settings.idle_close_s)
@@ -61,13 +61,13 @@ class ManagedSubscriber:
             try:
                 start = await self._link.open_managed(caller.principal, subscription_id, name, holder)
             except BaseException as error:
-                # Of a call that is cancelled nobody knows here how far the core came with it.
+                # A cancelled call may or may not have reached the core, so release in any case.
                 self._link.release_managed("", holder)
                 if subscription_id and isinstance(error, ManagedUnknown):
                     error.details["wire_code"] = "managed.subscription.subscription.id.not.found"
                 raise
             try:
-                session.settle(start.subscription_id, start.name)
+                session.bind(start.subscription_id, start.name)
                 call.topic = start.topic
                 await self._serve(call, stream, requests, session, start)
             finally:
@@ -85,24 +85,24 @@ class ManagedSubscriber:
             stream.caller.principal, start.topic, API_VERSION, _replay(start), FORM, stream.wake.set
         )
         reading = asyncio.create_task(self._read(requests, session, stream, subscription))
-        reading.add_done_callback(lambda task: note_end(task, stream.wake))
+        reading.add_done_callback(lambda task: wake_on_end(task, stream.wake))
         counters["pubsub.subscriptions_opened"] += 1
         try:
             await self._callers.check(stream.caller)
             await self._deliverer.check_topic(stream.caller.principal, start.topic)
             await self._deliverer.count_usage(stream, subscription)
-            attending = _Attending(self, call, stream, session, subscription, start)
+            tasks = _ManagedTasks(self, call, stream, session, subscription, start)
             render = partial(_render, call, None)
             await self._deliverer.deliver(
                 Flow(
                     call,
                     stream,
-                    session.pace,
+                    session.control,
                     subscription,
                     reading,
                     render,
                     session.wait_s,
-                    attending.attend,
+                    tasks.run_tasks,
                     start.name,
                 )
             )
@@ -120,14 +120,14 @@ class ManagedSubscriber:
                 subscription.principal = stream.caller.principal
             session.receive(request, self._clock.now_ms(), self._clock.monotonic_s())
             stream.wake.set()
-        session.pace.half_close()
+        session.control.half_close()
 
     def _parse(self, body: bytes) -> pb.ManagedFetchRequest:
         rules.check_size(body, self._settings)
         return wire.parse_message(pb.ManagedFetchRequest, body)
 
     async def commit(self, stream: OpenStream, start: ManagedStart, commit: Commit) -> str:
-        """Make a commit durable; returns why it cannot be, or nothing. Raises ChannelForbidden."""
+        """Store a commit; return why it failed, or an empty text. Raises ChannelForbidden."""
         if commit.position is None:
             return _NO_FORM if commit.replay_id else _NOTHING_GIVEN
         try:
@@ -141,8 +141,8 @@ class ManagedSubscriber:
         counters["pubsub.positions_committed"] += 1
         return ""
 
-    async def confirm(self, stream: OpenStream, start: ManagedStart) -> None:
-        """Raises what has become of the subscription: stopped, gone, or no longer for this reader."""
+    async def check_managed(self, stream: OpenStream, start: ManagedStart) -> None:
+        """Raise if the subscription was stopped or deleted, or this user may no longer read it."""
         try:
             await self._link.check_managed(stream.caller.principal, start.subscription_id, stream.client_id)
         except ManagedUnknown as error:
@@ -150,12 +150,12 @@ class ManagedSubscriber:
             raise
 
     def now_s(self) -> float:
-        """The monotonic time."""
+        """Return the monotonic time."""
         return self._clock.monotonic_s()
 
 
-class _Attending:
-    """What one managed stream has to do besides events."""
+class _ManagedTasks:
+    """Work of one managed stream besides events: commits and checks."""
 
     def __init__(
         self,
@@ -174,12 +174,12 @@ class _Attending:
         self._start = start
         self._generation = -1
 
-    async def attend(self) -> None:
-        """Answer the commits; look after the subscription whenever anything in the org's setup has changed."""
+    async def run_tasks(self) -> None:
+        """Answer commits; check the subscription again when the org's access generation has changed."""
         self._session.check_commits(self._owner.now_s())
         generation = self._subscription.grant.generation
         if generation != self._generation:
-            await self._owner.confirm(self._stream, self._start)
+            await self._owner.check_managed(self._stream, self._start)
             self._generation = generation
         for commit in self._session.take_commits():
             problem = await self._owner.commit(self._stream, self._start, commit)
@@ -189,7 +189,7 @@ class _Attending:
                 process_time=commit.received_ms,
                 error=pb.Error(code=pb.COMMIT, msg=problem) if problem else None,
             )
-            pending = self._session.pace.pending
+            pending = self._session.control.pending
             reached = self._subscription.position
             await self._call.context.write(_render(self._call, response, (), reached, pending))
 

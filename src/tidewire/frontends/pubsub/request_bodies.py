@@ -1,8 +1,8 @@
-"""The requests of calls that have only one: read when their caller is known, and so many at a time.
+"""Read the requests of unary calls within a budget per user.
 
-Theory of operation. gRPC keeps a little of every call until somebody reads from it, and the whole of a request once
-somebody does. So a call is answered for its metadata first, and a user has few requests being read at a time and a
-bounded number of bytes being worked on; further ones wait, most of them still at the client.
+Theory of operation. gRPC buffers little of a call that is not read, and the whole request of one that is. So a call is
+authenticated by its metadata first, and each user has a limited number of requests being read and a limited number of
+bytes in progress. Further requests wait, mostly still at the client.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ from tidewire.frontends.pubsub.calls import Requests
 from tidewire.frontends.pubsub.settings import PubSubSettings
 
 
-class Bodies:
-    """Requests on their way in, by user."""
+class RequestBodies:
+    """Requests being read, by user."""
 
     def __init__(self, settings: PubSubSettings) -> None:
         self._settings = settings
-        self._users: WeakValueDictionary[str, _Share] = WeakValueDictionary()
+        self._users: WeakValueDictionary[str, _UserBudget] = WeakValueDictionary()
 
     @asynccontextmanager
     async def read(self, user_id: str, requests: Requests) -> AsyncIterator[bytes]:
-        """The one request of a call, which counts as the user's while the context lasts. Raises BodyMalformed."""
-        share = self._users.get(user_id)
-        if share is None:
-            share = self._users[user_id] = _Share(self._settings)
-        async with share.reading:
+        """Read the request of a call; it counts against the user's budget while the context lasts.
+
+        Raises BodyMalformed.
+        """
+        budget = self._users.get(user_id)
+        if budget is None:
+            budget = self._users[user_id] = _UserBudget(self._settings)
+        async with budget.reading:
             body = await self._receive(requests)
-            await share.enter(len(body))
+            await budget.enter(len(body))
         try:
             yield body
         finally:
-            share.leave(len(body))
+            budget.leave(len(body))
 
     async def _receive(self, requests: Requests) -> bytes:
         try:
@@ -49,8 +52,8 @@ class Bodies:
         return body
 
 
-class _Share:
-    """What one user may have under way."""
+class _UserBudget:
+    """The budget of one user."""
 
     def __init__(self, settings: PubSubSettings) -> None:
         self.reading = asyncio.Semaphore(settings.read_requests)
@@ -59,13 +62,13 @@ class _Share:
         self._has_left = asyncio.Event()
 
     async def enter(self, size_bytes: int) -> None:
-        """Wait for room; a single request always has it."""
+        """Wait for room. A single request always fits."""
         while self._size_bytes and self._size_bytes + size_bytes > self._limit_bytes:
             self._has_left.clear()
             await self._has_left.wait()
         self._size_bytes += size_bytes
 
     def leave(self, size_bytes: int) -> None:
-        """A request has been dealt with."""
+        """Release the bytes of a finished request."""
         self._size_bytes -= size_bytes
         self._has_left.set()

@@ -1,4 +1,4 @@
-"""Rules that single requests must obey: topics, batches, sizes. Pure."""
+"""Checks of single requests: topics, batches and sizes. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidewire.schema.proto import pubsub_pb2 as pb
 
 
 def topic_of_schema(schema_json: str) -> str:
-    """The topic whose events are written by this schema."""
+    """Return the topic whose events use this schema."""
     name = str(json.loads(schema_json)["name"])
     return f"/{'event' if entity_of_change_event(name) is None else 'data'}/{name}"
 
@@ -42,14 +42,14 @@ def check_publish_topic(topic: str, stream_topic: str) -> str:
 
 
 def check_publish(request: pb.PublishRequest) -> None:
-    """Raises ChannelInvalid or TopicUnknown for the topic, and BodyMalformed if there is no event."""
+    """Raise ChannelInvalid or TopicUnknown for a bad topic, BodyMalformed for a request without events."""
     check_topic(request.topic_name, "publish.topic.validation.empty")
     if not request.events:
         raise BodyMalformed("The request has no events", wire_code="publish.event.count.invalid")
 
 
 def check_first_publish(request: pb.PublishRequest) -> None:
-    """Raises ProtocolViolation for a token to refresh in the first, or only, request of a call."""
+    """Raise ProtocolViolation if the first request of a call refreshes its token."""
     if request.auth_refresh:
         raise ProtocolViolation(
             "The refresh token shouldn't be provided in the initial request",
@@ -58,7 +58,7 @@ def check_first_publish(request: pb.PublishRequest) -> None:
 
 
 def check_size(body: bytes, settings: PubSubSettings) -> None:
-    """Raises BodyTooLarge for a request over the limit."""
+    """Raise BodyTooLarge for a request over the limit."""
     if len(body) > settings.max_request_bytes:
         raise BodyTooLarge(
             f"The request has {len(body)} bytes; the limit is {settings.max_request_bytes}",

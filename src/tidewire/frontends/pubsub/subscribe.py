@@ -1,4 +1,4 @@
-"""Subscribe: a topic, a place to start, and as many events as the client asks for."""
+"""Subscribe: deliver a topic's events from a replay position, as many as the client requests."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tidewire.clock import Clock
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay, after, at_time, nearest
 from tidewire.delivery.subscription import Subscription
 from tidewire.faults import fail_point
-from tidewire.frontends.pubsub import requests as rules
+from tidewire.frontends.pubsub import request_rules as rules
 from tidewire.frontends.pubsub import wire
-from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, note_end
-from tidewire.frontends.pubsub.delivering import API_VERSION, Deliverer, Flow
+from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, wake_on_end
+from tidewire.frontends.pubsub.deliver import API_VERSION, Deliverer, Flow
 from tidewire.frontends.pubsub.headers import CallHeaders
 from tidewire.frontends.pubsub.session import Start, SubscribeSession
 from tidewire.frontends.pubsub.settings import PubSubSettings
@@ -36,7 +36,7 @@ class Subscriber:
         self._settings = settings
 
     async def subscribe(self, call: Call, caller: Caller, requests: Requests) -> None:
-        """Serve one call to its end."""
+        """Serve one call until it ends."""
         async with self._callers.stream(call, caller) as stream:
             session = SubscribeSession(self._settings, caller.headers, self._clock.monotonic_s())
             body = await first_request(stream, requests, self._settings.idle_close_s)
@@ -51,17 +51,24 @@ class Subscriber:
                 caller.principal, start.topic, API_VERSION, replay, FORM, stream.wake.set
             )
             reading = asyncio.create_task(self._read(requests, session, stream, subscription))
-            reading.add_done_callback(lambda task: note_end(task, stream.wake))
+            reading.add_done_callback(lambda task: wake_on_end(task, stream.wake))
             counters["pubsub.subscriptions_opened"] += 1
             try:
-                # A login that ended while the channel was being opened had no subscription yet to end.
+                # A login that ended during the call above could not end this subscription, which did not exist yet.
                 await self._callers.check(caller)
                 await self._deliverer.check_topic(caller.principal, start.topic)
                 await self._deliverer.count_usage(stream, subscription)
                 render = partial(_render, call)
                 await self._deliverer.deliver(
                     Flow(
-                        call, stream, session.pace, subscription, reading, render, session.pace.wait_s, _rest
+                        call,
+                        stream,
+                        session.control,
+                        subscription,
+                        reading,
+                        render,
+                        session.control.wait_s,
+                        _no_tasks,
                     )
                 )
             finally:
@@ -78,7 +85,7 @@ class Subscriber:
                 subscription.principal = stream.caller.principal
             session.receive(request)
             stream.wake.set()
-        session.pace.half_close()
+        session.control.half_close()
 
     def _parse(self, body: bytes) -> pb.FetchRequest:
         rules.check_size(body, self._settings)
@@ -86,7 +93,7 @@ class Subscriber:
 
 
 async def first_request(stream: OpenStream, requests: Requests, timeout_s: float) -> bytes | None:
-    """The first request of a stream; None if it ended, or stayed silent for too long. Raises what ended it."""
+    """Return the first request of a stream, or None if it ended or timed out. Raises the stream's error."""
     reading = asyncio.ensure_future(anext(requests, None))
     ending = asyncio.create_task(stream.wake.wait())
     try:
@@ -105,13 +112,13 @@ def _render(call: Call, events: Sequence[bytes], reached: int, pending: int) -> 
     return wire.render_fetch_response(events, reached, call.rpc_id, pending)
 
 
-async def _rest() -> None:
-    """There is nothing but events."""
+async def _no_tasks() -> None:
+    """No-op: Subscribe has no work besides events."""
 
 
 def _replay(start: Start, headers: CallHeaders) -> Replay:
     if start.preset == pb.CUSTOM:
-        return nearest(start.position) if headers.takes_nearest else after(start.position)
+        return nearest(start.position) if headers.replays_nearest else after(start.position)
     if headers.from_ms is not None:
         return at_time(headers.from_ms)
     return EARLIEST if start.preset == pb.EARLIEST else LATEST

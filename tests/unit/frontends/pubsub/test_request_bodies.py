@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tidewire.errors import BodyMalformed
-from tidewire.frontends.pubsub.bodies import Bodies
+from tidewire.frontends.pubsub.request_bodies import RequestBodies
 from tidewire.frontends.pubsub.settings import PubSubSettings
 
 pytestmark = pytest.mark.anyio
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 class Calls:
     """Calls of one user whose requests arrive when told."""
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: RequestBodies) -> None:
         self._bodies = bodies
         self.begun = 0
         self.worked_on = 0
@@ -36,41 +36,41 @@ class Calls:
             await self.finish.wait()
 
 
-async def settle() -> None:
+async def bind() -> None:
     for _ in range(50):
         await asyncio.sleep(0)
 
 
 async def test_user_has_few_requests_read_at_a_time_and_others_have_their_own() -> None:
-    calls = Calls(Bodies(PubSubSettings(read_requests=2)))
+    calls = Calls(RequestBodies(PubSubSettings(read_requests=2)))
     async with asyncio.TaskGroup() as group:
         for _ in range(5):
             group.create_task(calls.run("one", b"x"))
-        await settle()
+        await bind()
         assert calls.begun == 2
         group.create_task(calls.run("two", b"x"))
-        await settle()
+        await bind()
         assert calls.begun == 3
         calls.arrive.set()
-        await settle()
+        await bind()
         assert calls.worked_on == 6
         calls.finish.set()
 
 
 async def test_user_has_a_bounded_number_of_bytes_worked_on() -> None:
-    calls = Calls(Bodies(PubSubSettings(worked_bytes=25)))
+    calls = Calls(RequestBodies(PubSubSettings(worked_bytes=25)))
     calls.arrive.set()
     async with asyncio.TaskGroup() as group:
         for size in (100, 10):
             group.create_task(calls.run("one", b"x" * size))
-            await settle()
+            await bind()
         assert calls.worked_on == 1
         calls.finish.set()
     calls.finish.clear()
     async with asyncio.TaskGroup() as group:
         for _ in range(3):
             group.create_task(calls.run("one", b"x" * 10))
-        await settle()
+        await bind()
         assert calls.worked_on == 4
         calls.finish.set()
     assert calls.worked_on == 5
@@ -82,12 +82,12 @@ async def test_call_without_a_request_is_refused() -> None:
             yield body
 
     with pytest.raises(BodyMalformed):
-        async with Bodies(PubSubSettings()).read("one", nothing()):
+        async with RequestBodies(PubSubSettings()).read("one", nothing()):
             raise AssertionError("there is nothing to work on")
 
 
 async def test_request_that_does_not_arrive_is_given_up_and_makes_room() -> None:
-    calls = Calls(Bodies(PubSubSettings(read_requests=1, body_timeout_s=0.01)))
+    calls = Calls(RequestBodies(PubSubSettings(read_requests=1, body_timeout_s=0.01)))
     with pytest.raises(BodyMalformed):
         await calls.run("one", b"x")
     calls.arrive.set()
