@@ -1,4 +1,4 @@
-"""One signed-in SOAP call: who makes it, what it asks, and the parts of the core that answer it."""
+"""One signed-in SOAP call: the caller, the request, and the services that answer it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CLIENT_NAME = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,98}[\x21-\x7e])?")
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What calls are answered with; one for the whole application."""
+    """The org's services, shared by all calls."""
 
     gate: Gate
     logins: Logins
@@ -35,7 +35,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class SoapCall:
-    """A call after its session was found good."""
+    """A call with a valid session."""
 
     services: Services
     request: SoapRequest
@@ -56,7 +56,7 @@ class SoapCall:
 
     @property
     def context(self) -> Call:
-        """Who calls, and what events will say about it."""
+        """The caller, and the origin that change events name."""
         origin = f"com/salesforce/api/soap/{self.endpoint.version}.0"
         client = self.request.client
         if _CLIENT_NAME.fullmatch(client):
@@ -66,23 +66,23 @@ class SoapCall:
 
     @property
     def reader(self) -> ApiReader:
-        """Who reads, as monitoring tells of it."""
+        """The caller as monitoring events describe it."""
         api_type = "SOAP Enterprise" if self.dialect is ENTERPRISE else "SOAP Partner"
         client = self.request.client
         return ApiReader(self.principal, api_type, self.endpoint.version, self.peer, self.user_agent, client)
 
     @property
     def all_or_none(self) -> bool:
-        """Whether one failure undoes the whole call."""
+        """Whether one failure rolls back the whole call."""
         return self.request.flag("AllOrNoneHeader", "allOrNone", default=False)
 
 
 Operation = Callable[[SoapCall], Awaitable[str]]
-"""Answers a call with what stands inside its response element; raises PlatformError."""
+"""Answers a call with the content of its response element. Raises PlatformError."""
 
 
 def check_count(given: Sequence[object], limit: int = MAX_RECORDS) -> None:
-    """Raise TooManyRecords if a call carries more than it may."""
+    """Raise TooManyRecords if a call carries more than `limit` items."""
     if len(given) > limit:
         raise TooManyRecords(
             f"record limit reached. cannot submit more than {limit} records into this call", limit=limit

@@ -1,12 +1,12 @@
-"""The calls that write records: create, update, upsert, delete, undelete and emptyRecycleBin.
+"""Calls that write records: create, update, upsert, delete, undelete and emptyRecycleBin.
 
-A call is refused whole, with a fault, for what it says of types and fields: an object or a field that does not
-exist for the caller. What is wrong with one record is that record's own result.
+An object or field that does not exist for the caller fails the whole call with a fault. Any other error is the result
+of its record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from tidewire.errors import (
@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 
 async def create(call: SoapCall) -> str:
-    """Make records, or publish platform events."""
-    given = await _records(call)
+    """Create records, or publish platform events."""
+    given = await _parse_records(call)
     writes = [
         Write(r.entity, None, r.values if not r.record_id else {**r.values, "Id": r.record_id}) for r in given
     ]
@@ -44,58 +44,58 @@ async def create(call: SoapCall) -> str:
         created, is_undone = await create_mixed(call.gate, call.context, writes, all_or_none=call.all_or_none)
     except RequestError as error:
         created, is_undone = [error] * len(writes), True
-    return "".join(_render_created(each, is_undone=is_undone) for each in created)
+    return "".join(_render_result(each, is_undone=is_undone) for each in created)
 
 
-def _render_created(created: Created, *, is_undone: bool) -> str:
-    match created:
+def _render_result(result: Created, *, is_undone: bool) -> str:
+    match result:
         case PlatformError():
-            return _failure([render_row_error(created)])
+            return _failure(render_row_error(result))
         case Published(event_id, event_uuid, is_immediate) if is_immediate or not is_undone:
-            # A success that carries the event's uuid where errors would stand.
+            # A success whose errors element carries the event's uuid.
             note = (
                 f"<errors><message>{event_uuid}</message><statusCode>OPERATION_ENQUEUED</statusCode></errors>"
             )
             return f"<result>{note}{render_element('id', event_id)}<success>true</success></result>"
         case str() if not is_undone:
-            return f"<result>{render_element('id', created)}<success>true</success></result>"
+            return f"<result>{render_element('id', result)}<success>true</success></result>"
         case _:
-            return _failure([rolled_back_error()])
+            return _failure(rolled_back_error())
 
 
 async def update(call: SoapCall) -> str:
-    """Set fields of records."""
-    given = await _records(call)
+    """Update records."""
+    given = await _parse_records(call)
     writes = [Write(record.entity, record.record_id, record.values) for record in given]
-    return "".join(await _write(call, writes))
+    return await _write(call, writes)
 
 
 async def delete(call: SoapCall) -> str:
-    """Put records into the recycle bin."""
+    """Move records to the recycle bin."""
     ids = call.request.texts("ids")
     check_count(ids)
     writes = []
     for record_id in ids:
         entity = call.gate.catalog.try_object_of_id(record_id)
         writes.append(Write(entity.name if entity else "", record_id, None))
-    return "".join(await _write(call, writes))
+    return await _write(call, writes)
 
 
-async def _write(call: SoapCall, writes: Sequence[Write]) -> list[str]:
+async def _write(call: SoapCall, writes: Sequence[Write]) -> str:
     if not writes:
-        return []
-    results = await _settle(
+        return ""
+    results = await _results_of(
         len(writes),
         call.gate.write_together(call.context, writes, all_or_none=call.all_or_none),
     )
     for number, write in enumerate(writes):
         if write.record_id is not None and isinstance(results[number], PlatformError):
             results[number] = _bad_id(write) or results[number]
-    return _render(results, lambda record_id: render_element("id", record_id), all_or_none=call.all_or_none)
+    return _render_ids(results, all_or_none=call.all_or_none)
 
 
 def _bad_id(write: Write) -> PlatformError | None:
-    """What is wrong with the id itself, which comes before anything else about the record."""
+    """Return the error of a bad id, which takes precedence over other errors of the record."""
     if not write.record_id:
         return IdMalformed("Id not specified in an update call", value="")
     if try_normalise_id(write.record_id) is None:
@@ -104,8 +104,8 @@ def _bad_id(write: Write) -> PlatformError | None:
 
 
 async def upsert(call: SoapCall) -> str:
-    """Update records found by an external id, and make the others."""
-    given = await _records(call)
+    """Update or create records by external id."""
+    given = await _parse_records(call)
     name = call.request.text("externalIDFieldName") or call.request.text("externalIdFieldName")
     upserts = []
     for record in given:
@@ -128,7 +128,7 @@ async def upsert(call: SoapCall) -> str:
     if not upserts:
         return ""
     upserts = reject_duplicate_keys(call.gate.catalog, upserts)
-    results = await _settle(
+    results = await _results_of(
         len(upserts), call.gate.upsert_together(call.context, upserts, all_or_none=call.all_or_none)
     )
     is_undone = call.all_or_none and any(isinstance(r, PlatformError) for r in results)
@@ -137,7 +137,7 @@ async def upsert(call: SoapCall) -> str:
         if isinstance(result, PlatformError) or is_undone:
             error = result if isinstance(result, PlatformError) else None
             note = rolled_back_error() if error is None else render_row_error(error)
-            out.append(_failure([note], before="<created>false</created>"))
+            out.append(_failure(note, before="<created>false</created>"))
         else:
             record_id, is_new = result
             created = render_element("created", is_new)
@@ -146,56 +146,45 @@ async def upsert(call: SoapCall) -> str:
 
 
 async def undelete(call: SoapCall) -> str:
-    """Bring records back from the recycle bin."""
+    """Restore records from the recycle bin."""
     ids = call.request.texts("ids")
     check_count(ids)
     if not ids:
         return ""
-    results = await _settle(len(ids), call.gate.undelete(call.context, ids, all_or_none=call.all_or_none))
-    return "".join(
-        _render(results, lambda record_id: render_element("id", record_id), all_or_none=call.all_or_none)
-    )
+    results = await _results_of(len(ids), call.gate.undelete(call.context, ids, all_or_none=call.all_or_none))
+    return _render_ids(results, all_or_none=call.all_or_none)
 
 
 async def empty_recycle_bin(call: SoapCall) -> str:
-    """Remove records in the recycle bin for good."""
+    """Purge records from the recycle bin."""
     ids = call.request.texts("ids")
     check_count(ids)
     if not ids:
         return ""
-    results = await _settle(len(ids), call.gate.purge(call.context, ids))
-    return "".join(_render(results, lambda record_id: render_element("id", record_id), all_or_none=False))
+    results = await _results_of(len(ids), call.gate.purge(call.context, ids))
+    return _render_ids(results, all_or_none=False)
 
 
-async def _settle(count: int, outcome: Awaitable[list[T | PlatformError]]) -> list[T | PlatformError]:
-    """A transaction's results. One that was refused as a whole has stored nothing, which each record is told."""
+async def _results_of(count: int, outcome: Awaitable[list[T | PlatformError]]) -> list[T | PlatformError]:
+    """Return a transaction's results; if it failed as a whole, that error for each record."""
     try:
         return await outcome
     except RequestError as error:
         return [error] * count
 
 
-def _render(
-    results: Sequence[T | PlatformError], render: Callable[[T], str], *, all_or_none: bool
-) -> list[str]:
+def _render_ids(results: Sequence[str | PlatformError], *, all_or_none: bool) -> str:
+    """Render the id or the error of each record."""
     is_undone = all_or_none and any(isinstance(result, PlatformError) for result in results)
-    out = []
-    for result in results:
-        if isinstance(result, PlatformError):
-            out.append(_failure([render_row_error(result)]))
-        elif is_undone:
-            out.append(_failure([rolled_back_error()]))
-        else:
-            out.append(f"<result>{render(result)}<success>true</success></result>")
-    return out
+    return "".join(_render_result(result, is_undone=is_undone) for result in results)
 
 
-def _failure(errors: Sequence[str], before: str = "") -> str:
-    return f'<result>{before}{"".join(errors)}<id xsi:nil="true"/><success>false</success></result>'
+def _failure(error: str, before: str = "") -> str:
+    return f'<result>{before}{error}<id xsi:nil="true"/><success>false</success></result>'
 
 
-async def _records(call: SoapCall) -> list[SObject]:
-    """The sObjects of a call, with their values in the form that their fields take."""
+async def _parse_records(call: SoapCall) -> list[SObject]:
+    """Return the sObjects of a call, with values converted for their fields."""
     elements = list(call.request.all("sObjects"))
     check_count(elements)
     truncates = call.request.flag("AllowFieldTruncationHeader", "allowFieldTruncation", default=False)
@@ -211,7 +200,7 @@ async def _records(call: SoapCall) -> list[SObject]:
 
 
 async def read_values(call: SoapCall, record: SObject, *, truncates: bool) -> SObject:
-    """A record with its values typed. Raises ObjectUnknown, or FieldUnknown for a name that is no field."""
+    """Convert a record's values for their fields. Raises ObjectUnknown or FieldUnknown."""
     obj, readable, _ = await call.gate.visible_fields(call.principal, record.entity)
     for name in record.values:
         if not _is_visible(obj, name, readable):

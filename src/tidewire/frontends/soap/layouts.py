@@ -1,7 +1,7 @@
-"""The calls of clients with a user interface: layouts of all kinds, tabs, themes and menus.
+"""Calls for clients with a user interface: layouts, tabs, themes and menus.
 
-Nobody designs pages here. An object has one layout, with every field that the caller may see, and one compact and
-one search layout with its name; there are no approvals, icons, colours and menu items, and the answers say so.
+This server has no page designer. An object has one layout, with every field that the caller may see, and one compact
+and one search layout with its name. Approvals, icons, colours and menu items are empty.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidewire.ids import make_id
 from tidewire.schema.model import Field, ObjectType
 
 MENUS = ("AppSwitcher", "Salesforce1", "NetworkTabs")
-"""The menus that a client may ask for."""
+"""The menus that exist."""
 _MASTER_RECORD_TYPE = "012000000000000AAA"
 _LAYOUT_PREFIX = "00h"
 _TAB_SET_PREFIX = "02u"
@@ -23,7 +23,7 @@ _NO_THEME = ""  # a theme without items is an empty element
 
 
 async def describe_layout(call: SoapCall) -> str:
-    """One layout for everybody: each field that the caller may see, one under the other."""
+    """Return the layout of an object: the fields that the caller may see, in one column."""
     entity, fields, editable = await _open(call, call.request.text("sObjectType"))
     layout_id = make_id(_LAYOUT_PREFIX, 1)
     rows = "".join(
@@ -50,7 +50,7 @@ async def describe_layout(call: SoapCall) -> str:
 
 
 async def describe_compact_layouts(call: SoapCall) -> str:
-    """The one compact layout that every object has."""
+    """Return the compact layout of an object; every object has one."""
     layout = await _compact_layout(call, call.request.text("sObjectType"))
     mapping = (
         "<recordTypeCompactLayoutMappings><available>true</available>"
@@ -65,7 +65,7 @@ async def describe_compact_layouts(call: SoapCall) -> str:
 
 
 async def describe_primary_compact_layouts(call: SoapCall) -> str:
-    """The compact layout of each of several objects."""
+    """Return the compact layouts of several objects."""
     names = call.request.texts("sObjectTypes")
     check_count(names, MAX_DESCRIBED)
     return "".join([f"<result>{await _compact_layout(call, name)}</result>" for name in names])
@@ -80,7 +80,7 @@ async def _compact_layout(call: SoapCall, name: str) -> str:
 
 
 async def describe_search_layouts(call: SoapCall) -> str:
-    """What a list of found records would show of each object: its name."""
+    """Return the search layouts of objects: the name field."""
     names = call.request.texts("sObjectType")
     check_count(names, MAX_DESCRIBED)
     return "".join([await _search_layout(call, name) for name in names])
@@ -100,7 +100,7 @@ async def _search_layout(call: SoapCall, name: str) -> str:
 
 
 async def describe_search_scope_order(call: SoapCall) -> str:
-    """The objects that a search goes through if it names none, in its order."""
+    """List the objects that a search without RETURNING covers, in its order."""
     return "".join(
         f"<result>{render_elements((('keyPrefix', entity.key_prefix), ('name', entity.name)))}</result>"
         for entity in await call.gate.visible_objects(call.principal)
@@ -109,13 +109,13 @@ async def describe_search_scope_order(call: SoapCall) -> str:
 
 
 async def describe_approval_layout(call: SoapCall) -> str:
-    """No approvals."""
+    """Return no approval layouts: there are no approvals."""
     await _open(call, call.request.text("sObjectType"))
     return "<result/>"
 
 
 async def describe_theme(call: SoapCall) -> str:
-    """No icons and colours, of all objects or of those that are named."""
+    """Return no icons and colours, of all objects or of those in the call."""
     names = call.request.texts("sobjectType")
     check_count(names, MAX_DESCRIBED)
     for name in names:
@@ -124,12 +124,12 @@ async def describe_theme(call: SoapCall) -> str:
 
 
 async def describe_global_theme(call: SoapCall) -> str:
-    """Every object, and that none of them has a theme."""
+    """List every object, and an empty theme."""
     return f"<result><global>{await render_global(call)}</global><theme>{_NO_THEME}</theme></result>"
 
 
 async def describe_app_menu(call: SoapCall) -> str:
-    """A menu without items."""
+    """Return a menu without items."""
     menu = call.request.text("appMenuType")
     if menu not in MENUS:
         raise PicklistValueInvalid(
@@ -140,7 +140,7 @@ async def describe_app_menu(call: SoapCall) -> str:
 
 
 async def describe_tabs(call: SoapCall) -> str:
-    """One set of tabs: an object of data each."""
+    """Return one tab set with a tab for every data object."""
     tabs = "".join(f"<tabs>{tab}</tabs>" for tab in await _tabs(call))
     head = render_elements((("description", ""), ("label", "Tidewire"), ("logoUrl", ""), ("namespace", None)))
     tab_set = render_elements((("selected", True), ("tabSetId", make_id(_TAB_SET_PREFIX, 1))))
@@ -148,7 +148,7 @@ async def describe_tabs(call: SoapCall) -> str:
 
 
 async def describe_all_tabs(call: SoapCall) -> str:
-    """The same tabs without their set."""
+    """Return the same tabs without their set."""
     return "".join(f"<result>{tab}</result>" for tab in await _tabs(call))
 
 
@@ -176,7 +176,7 @@ async def _open(call: SoapCall, name: str) -> tuple[ObjectType, list[Field], fro
 
 
 def _item(f: Field, editable: frozenset[str], tab_order: int) -> str:
-    """The inside of a DescribeLayoutItem."""
+    """Render the inside of a DescribeLayoutItem."""
     can_edit = f.name in editable
     head = (
         ("editableForNew", f.createable and can_edit),

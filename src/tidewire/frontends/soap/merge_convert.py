@@ -1,4 +1,4 @@
-"""The calls that make one record of several, or several of one: merge and convertLead."""
+"""Calls that merge records or convert leads: merge and convertLead."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _RECORDS = {"accountRecord": "Account", "contactRecord": "Contact", "opportunity
 
 
 async def merge(call: SoapCall) -> str:
-    """Merge up to three records for each request; each is a transaction of its own.
+    """Merge up to three records for each request; each merge is its own transaction.
 
-    The requests stand under `request`, as the WSDL has it, or under `mergeRequests`, as some clients do.
+    The requests are in `request` elements, as in the WSDL, or in `mergeRequests`, as some clients send them.
     """
     requests = list(call.request.all("request", "mergeRequests"))
     check_count(requests)
@@ -46,7 +46,7 @@ def _parse_merge(element: Element) -> tuple[SObject, list[str]]:
         if is_nil(pair):
             continue
         given = {local_name(part): text_of(part) for part in pair}
-        # No merge of ours depends on any of them, so nothing but their form can be wrong.
+        # Our merges use none of this information, so only its form is checked.
         if not given.get("name") or not given.keys() <= {"name", "value"}:
             raise BodyMalformed("Each additionalInformationMap needs a name and a value")
     return parse_sobject(masters[0]), loser_ids
@@ -67,7 +67,7 @@ async def _merge(call: SoapCall, master: SObject, loser_ids: list[str]) -> str:
 
 
 async def convert_lead(call: SoapCall) -> str:
-    """Convert leads; each is a transaction of its own."""
+    """Convert leads; each conversion is its own transaction."""
     elements = list(call.request.all("leadConverts"))
     check_count(elements, MAX_CONVERSIONS)
     return "".join([await _convert(call, element) for element in elements])
@@ -106,12 +106,12 @@ async def _convert(call: SoapCall, element: Element) -> str:
 
 
 async def _read_record(call: SoapCall, element: Element, name: str) -> dict[str, object]:
-    """The values that a conversion gives one of its records; none if it says nothing of it."""
+    """Return the values that a conversion sets on one of its records; empty if absent."""
     found = next((child for child in element if local_name(child) == name and not is_nil(child)), None)
     if found is None:
         return {}
     entity = _RECORDS[name]
-    if XSI_TYPE not in found.attrib:  # the enterprise schema has its type in the element's own
+    if XSI_TYPE not in found.attrib:  # the enterprise schema implies the type
         found.set(XSI_TYPE, entity)
     record = parse_sobject(found)
     if record.entity.lower() != entity.lower() or record.record_id:

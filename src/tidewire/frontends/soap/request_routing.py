@@ -1,7 +1,6 @@
-"""Whom a request concerns, told from its beginning: the session token in the header, or the name that logs in.
+"""Find the session token or login name at the start of a request, by which the server chooses the org.
 
-A server of several orgs needs this before it can hand a request to one of them. Nothing is believed: a request that
-is not well-formed tells nothing here and is refused where it is answered.
+Nothing is verified here: a malformed request yields no keys and fails where it is answered.
 """
 
 from __future__ import annotations
@@ -10,25 +9,25 @@ from dataclasses import dataclass
 from xml.parsers import expat
 
 _PIECE_BYTES = 4096
-_READ_BYTES = 65_536  # headers come first and are small; a request that hides its own is nobody's
+_READ_BYTES = 65_536  # headers come first and are small; keys beyond this are not found
 _MAX_DEPTH = 8
 _MAX_TEXT = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingKeys:
-    """What a request says of itself; both are empty if it says nothing."""
+    """The session token or the login name of a request; both empty if it has neither."""
 
     token: str = ""
     username: str = ""
 
 
 class _Found(Exception):
-    """Ends the reading; never leaves this module."""
+    """Stops the parser; never leaves this module."""
 
 
 class _Reader:
-    """Follows the elements of an envelope as far as is needed."""
+    """Follows the elements of an envelope until a key is found or none can follow."""
 
     def __init__(self) -> None:
         self.token = ""
@@ -60,18 +59,18 @@ class _Reader:
                 self._path.pop()
                 self._text.clear()
 
-    def refuse(self, *_given: object) -> None:
+    def stop(self, *_given: object) -> None:
         raise _Found
 
 
 def parse_routing_keys(body: bytes) -> RoutingKeys:
-    """Read as little of an envelope as tells whom it concerns."""
+    """Parse an envelope only as far as its session token or login name."""
     reader = _Reader()
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
     parser.CharacterDataHandler = reader.text
-    parser.StartDoctypeDeclHandler = reader.refuse
+    parser.StartDoctypeDeclHandler = reader.stop
     try:
         for start in range(0, min(len(body), _READ_BYTES), _PIECE_BYTES):
             parser.Parse(body[start : start + _PIECE_BYTES], False)

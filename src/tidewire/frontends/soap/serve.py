@@ -1,10 +1,12 @@
-"""SOAP entry point: finds the operation, answers it, and turns every failure into a fault."""
+"""SOAP entry point: find the operation, run it, and render every failure as a fault."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from dataclasses import replace
+from xml.etree.ElementTree import Element
 
 from tidewire.access.logins import Logins
 from tidewire.clock import Clock
@@ -16,15 +18,14 @@ from tidewire.errors import (
     ResourceUnknown,
     SessionInvalid,
 )
-from tidewire.frontends.soap import describe, dml, layouts, merge_convert, query, users, utility
+from tidewire.frontends.soap import describe, dml, layouts, merge_convert, metadata, query, users
 from tidewire.frontends.soap.calls import Operation, Services, SoapCall
-from tidewire.frontends.soap.default_namespace import enter, leave, namespace_of
-from tidewire.frontends.soap.metadata.operations import METADATA_OPERATIONS
-from tidewire.frontends.soap.unsupported_calls import REFUSED
+from tidewire.frontends.soap.unsupported_calls import UNSUPPORTED
 from tidewire.frontends.soap.wire import (
     CONTENT_TYPE,
     METADATA,
     PARTNER,
+    XSI_TYPE,
     Endpoint,
     SoapRequest,
     parse_dialect,
@@ -37,19 +38,27 @@ from tidewire.frontends.soap.wsdl.download import answer_wsdl, is_wsdl
 from tidewire.frontends.soap.wsdl.shapes import HEADERS
 from tidewire.gate.api_usage import DAILY_API_REQUESTS
 from tidewire.gate.gate import Gate
+from tidewire.gate.namespaces import Namespace, try_namespace
 from tidewire.gate.query_cursors import QueryCursors
 from tidewire.gate.query_pages import CursorState
+from tidewire.schema.catalog import Catalog
 from tidewire.telemetry import counters
 from tidewire.transport.http import HttpRequest, HttpResponse
+from tidewire.transport.xml_trees import local_name
 
 _log = logging.getLogger(__name__)
 
-_PARSED_ON_LOOP_BYTES = 32 * 1024  # larger requests are taken apart on a thread
+_PARSED_ON_LOOP_BYTES = 32 * 1024  # larger requests are parsed on a thread
+
+_NAME_ELEMENTS = frozenset(
+    {"type", "sObjectType", "externalIDFieldName", "externalIdFieldName", "fieldsToNull"}
+)
+_TAG = re.compile(r"(</?(?:[A-Za-z]\w*:)?)(\w+)")
 
 _PAGE_STATUS: dict[type[PlatformError], int] = {ResourceUnknown: 404, SessionInvalid: 401}
 
 OPERATIONS: dict[str, Operation] = {
-    "changeOwnPassword": utility.change_own_password,
+    "changeOwnPassword": users.change_own_password,
     "convertLead": merge_convert.convert_lead,
     "create": dml.create,
     "delete": dml.delete,
@@ -68,37 +77,35 @@ OPERATIONS: dict[str, Operation] = {
     "describeTabs": layouts.describe_tabs,
     "describeTheme": layouts.describe_theme,
     "emptyRecycleBin": dml.empty_recycle_bin,
-    "getDeleted": utility.get_deleted,
-    "getServerTimestamp": utility.get_server_timestamp,
-    "getUpdated": utility.get_updated,
+    "getDeleted": query.get_deleted,
+    "getServerTimestamp": query.get_server_timestamp,
+    "getUpdated": query.get_updated,
     "getUserInfo": users.get_user_info,
-    "invalidateSessions": utility.invalidate_sessions,
+    "invalidateSessions": users.invalidate_sessions,
     "logout": users.logout,
     "merge": merge_convert.merge,
     "query": query.query,
     "queryAll": query.query_all,
     "queryMore": query.query_more,
-    "resetPassword": utility.reset_password,
+    "resetPassword": users.reset_password,
     "retrieve": query.retrieve,
     "search": query.search,
-    "setPassword": utility.set_password,
+    "setPassword": users.set_password,
     "undelete": dml.undelete,
     "update": dml.update,
     "upsert": dml.upsert,
 }
-"""What each call does; login alone needs no session and is not among them."""
+"""The handler of each call; login, which needs no session, is handled apart."""
 
 
 class SoapApp:
-    """Answers `/services/Soap/u` (partner), `/services/Soap/c` (enterprise), `/services/Soap/m` (metadata), and
-    who fetches the WSDL of the first two.
-    """
+    """Answers `/services/Soap/u` (partner), `/c` (enterprise) and `/m` (metadata), and serves their WSDLs."""
 
     def __init__(self, gate: Gate, logins: Logins, cursors: QueryCursors[CursorState], clock: Clock) -> None:
         self._services = Services(gate, logins, cursors, clock)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request. Never raises: a failure of ours is logged once and answered without detail."""
+        """Answer one request. Never raises: an internal failure is logged once and answered without detail."""
         counters["soap.requests_received"] += 1
         dialect = PARTNER
         try:
@@ -116,7 +123,7 @@ class SoapApp:
             error = InternalError("internal error")
         counters["soap.requests_refused"] += 1
         response = render_error(dialect, error)
-        # A fault is sent with 500, but nobody who looks for a page expects one.
+        # A fault has status 500, but a browser that fetches a page expects 404 or 401.
         is_page = request.method in ("GET", "HEAD")
         return (
             replace(response, status=_PAGE_STATUS.get(type(error), response.status)) if is_page else response
@@ -136,21 +143,21 @@ class SoapApp:
             content = await users.login(self._services.logins, request, endpoint, call)
         else:
             content = await self._call(endpoint, call, request)
-            if endpoint.dialect is not METADATA:  # whose schema has no such header
+            if endpoint.dialect is not METADATA:  # its schema has no LimitInfoHeader
                 usage = (self._services.gate.usage.used(), DAILY_API_REQUESTS)
         return HttpResponse(
             200, render_answer(endpoint.dialect, call.operation, content, usage), CONTENT_TYPE
         )
 
     async def _call(self, endpoint: Endpoint, request: SoapRequest, sent: HttpRequest) -> str:
-        operations = METADATA_OPERATIONS if endpoint.dialect is METADATA else OPERATIONS
+        operations = metadata.OPERATIONS if endpoint.dialect is METADATA else OPERATIONS
         operation = operations.get(request.operation)
         if operation is None and endpoint.dialect is not METADATA:
-            operation = REFUSED.get(request.operation)
+            operation = UNSUPPORTED.get(request.operation)
         if operation is None:
             name = f"{{{endpoint.dialect.namespace}}}{request.operation[:80]}"
             raise ResourceUnknown(f"No operation available for request {name}")
-        # An absent header is an empty token, which no session has.
+        # Without a header the token is empty, which no session has.
         principal = await self._services.logins.authenticate(request.session_id)
         if endpoint.org_id not in ("", principal.org_id):
             raise SessionInvalid("Session expired or invalid")  # the address of another org
@@ -159,18 +166,54 @@ class SoapApp:
         self._services.gate.usage.count()
         agent = sent.headers.get("user-agent", "")
         call = SoapCall(self._services, request, endpoint, principal, sent.peer, agent)
-        namespace = None if endpoint.dialect is METADATA else namespace_of(request, call.gate.catalog)
+        namespace = None if endpoint.dialect is METADATA else _namespace_of(request, call.gate.catalog)
         if namespace is None:
             return await operation(call)
-        enter(namespace, request.body)
-        return leave(namespace, await operation(call))
+        _add_prefixes(namespace, request.body)
+        return _strip_prefixes(namespace, await operation(call))
 
 
 def _check_understood(request: SoapRequest, endpoint: Endpoint) -> None:
-    """Raise BodyMalformed for a block of the header that has to be understood and is not one of the API's."""
+    """Raise BodyMalformed for an unknown header block that is marked mustUnderstand."""
     known = {f"{{{endpoint.dialect.namespace}}}{name}" for name in HEADERS}
     for tag in request.demanded:
         if tag not in known:
             raise BodyMalformed(
                 f"Must understand check failed for header {tag[:200]}", soap_fault="MustUnderstand"
             )
+
+
+def _namespace_of(request: SoapRequest, catalog: Catalog) -> Namespace | None:
+    """Return the namespace that a call omits (`defaultNamespace` of CallOptions), or None if its names are full.
+
+    Descriptions always use full names.
+    """
+    given = request.header("CallOptions", "defaultNamespace")
+    if not given or request.operation.startswith("describe"):
+        return None
+    return try_namespace(catalog, given)
+
+
+def _add_prefixes(namespace: Namespace, body: Element) -> None:
+    """Add the prefix to the names in a call, in place."""
+    for element in body.iter():
+        name = local_name(element)
+        text = (element.text or "").strip()
+        if name in _NAME_ELEMENTS:
+            element.text = namespace.qualify(text)
+        elif name == "queryString":
+            element.text = namespace.qualify_query(text)
+        elif name == "searchString":
+            element.text = namespace.qualify_search(text)
+        elif name == "fieldList":
+            element.text = ",".join(namespace.qualify_path(each.strip()) for each in text.split(","))
+        typed = element.get(XSI_TYPE)
+        if typed is not None:
+            prefix, colon, kind = typed.rpartition(":")
+            element.set(XSI_TYPE, prefix + colon + namespace.qualify(kind))
+        element.tag = element.tag.removesuffix(name) + namespace.qualify(name)
+
+
+def _strip_prefixes(namespace: Namespace, content: str) -> str:
+    """Return an answer whose names omit the prefix, as the caller's do."""
+    return _TAG.sub(lambda found: found[1] + namespace.unqualify(found[2]), content)

@@ -1,5 +1,6 @@
-"""Calls of the schema that this server does not answer. Each is refused in so many words, after its session was
-found good, so that a client can tell what is missing from what is misspelled.
+"""Calls of the WSDL that this server does not support.
+
+Each fails with its reason once the session is verified, so that clients can tell it from a misspelt call.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _REASONS = {
 }
 
 
-def _refusal(name: str, reason: str) -> Operation:
-    async def refuse(_call: SoapCall) -> str:
+def _unsupported(name: str, reason: str) -> Operation:
+    async def fail(_call: SoapCall) -> str:
         raise FeatureUnavailable(f"{name} is not available: this server {reason}", feature=name)
 
-    return refuse
+    return fail
 
 
-REFUSED: dict[str, Operation] = {
-    name: _refusal(name, reason) for reason, names in _REASONS.items() for name in names
+UNSUPPORTED: dict[str, Operation] = {
+    name: _unsupported(name, reason) for reason, names in _REASONS.items() for name in names
 }
-"""What each of these calls does."""
+"""The handler of each call."""

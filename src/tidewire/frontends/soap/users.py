@@ -1,24 +1,27 @@
-"""Signing in and out: login, logout and getUserInfo. The order of what they tell is the WSDL's: clients index into
-it by number.
+"""Calls about users: login, logout, getUserInfo, passwords and sessions.
+
+Elements have the order of the WSDL, because clients read them by index.
 """
 
 from __future__ import annotations
 
 from tidewire.access.logins import LoginResult, Logins, UserInfo
-from tidewire.errors import LoginFailed
-from tidewire.frontends.soap.calls import SoapCall
-from tidewire.frontends.soap.wire import Endpoint, SoapRequest, render_elements
+from tidewire.errors import LoginFailed, SessionInvalid
+from tidewire.frontends.soap.calls import SoapCall, check_count
+from tidewire.frontends.soap.wire import Endpoint, SoapRequest, render_element, render_elements
+from tidewire.frontends.soap.wire_errors import render_row_error
+from tidewire.ids import normalise_id
 from tidewire.transport.http import HttpRequest
 
 _ATTACHMENT_LIMIT_BYTES = 5_242_880
 
 
 async def login(logins: Logins, http: HttpRequest, endpoint: Endpoint, request: SoapRequest) -> str:
-    """Start a session."""
+    """Sign in and start a session."""
     username = request.text("username")
     password = request.text("password")
     if not username or not password:
-        raise LoginFailed("a login needs a user name and a password")
+        raise LoginFailed("username and password are required")
     scope = request.header("LoginScopeHeader", "organizationId")
     started = await logins.login(username, password, http.peer, org_id=scope)
     info = await logins.user_info(started.principal)
@@ -26,20 +29,20 @@ async def login(logins: Logins, http: HttpRequest, endpoint: Endpoint, request: 
 
 
 async def logout(call: SoapCall) -> str:
-    """End the session that the call came with."""
+    """End the caller's session."""
     await call.services.logins.logout(call.principal)
     return ""
 
 
 async def get_user_info(call: SoapCall) -> str:
-    """Who is calling."""
+    """Return the caller's user and org."""
     logins = call.services.logins
     info = await logins.user_info(call.principal)
     return f"<result>{render_user_info(info, logins.seconds_valid)}</result>"
 
 
 def render_user_info(info: UserInfo, seconds_valid: int) -> str:
-    """The 24 elements of a GetUserInfoResult."""
+    """Render the 24 elements of a GetUserInfoResult."""
     return render_elements(
         (
             ("accessibilityMode", False),
@@ -71,7 +74,7 @@ def render_user_info(info: UserInfo, seconds_valid: int) -> str:
 
 
 def render_login(login: LoginResult, info: UserInfo, endpoint: Endpoint, base_url: str) -> str:
-    """The seven elements of a LoginResult."""
+    """Render the seven elements of a LoginResult."""
     user_info = render_user_info(info, login.seconds_valid)
     return (
         render_elements(
@@ -86,3 +89,47 @@ def render_login(login: LoginResult, info: UserInfo, endpoint: Endpoint, base_ur
         )
         + f"<userInfo>{user_info}</userInfo>"
     )
+
+
+async def set_password(call: SoapCall) -> str:
+    """Set a user's password."""
+    user_id = normalise_id(call.request.text("userId"))
+    element = next(call.request.all("password"), None)
+    password = "" if element is None else element.text or ""
+    await call.services.logins.set_password(call.context, user_id, password)
+    return "<result/>"
+
+
+async def change_own_password(call: SoapCall) -> str:
+    """Replace the caller's own password."""
+    given = {name: next(call.request.all(name), None) for name in ("oldPassword", "newPassword")}
+    old, new = (("" if element is None else element.text or "") for element in given.values())
+    await call.services.logins.change_own_password(call.context, old, new)
+    return "<result/>"
+
+
+async def reset_password(call: SoapCall) -> str:
+    """Give a user a random password."""
+    user_id = normalise_id(call.request.text("userId"))
+    password = await call.services.logins.reset_password(call.context, user_id)
+    return f"<result>{render_element('password', password)}</result>"
+
+
+async def invalidate_sessions(call: SoapCall) -> str:
+    """End sessions by token: the caller's own, or with Manage Users anybody's."""
+    tokens = call.request.texts("sessionIds")
+    check_count(tokens)
+    sessions = call.services.logins.sessions
+    grants = await call.gate.grants(call.principal)
+    out = []
+    for token in tokens:
+        try:
+            entry = await sessions.peek(token)
+            if entry.user_id != call.principal.user_id and not grants.has("ManageUsers"):
+                raise SessionInvalid("Session expired or invalid")
+            is_own = entry.user_id == call.principal.user_id
+            await (sessions.log_out if is_own else sessions.revoke)(entry.session_id)
+            out.append("<result><success>true</success></result>")
+        except SessionInvalid as error:
+            out.append(f"<result>{render_row_error(error)}<success>false</success></result>")
+    return "".join(out)

@@ -1,9 +1,9 @@
-"""Records between XML and the gate: what a caller sends as an sObject, and what a caller is answered. Pure.
+"""Records in XML: parse the sObjects that callers send, and render the records of answers. Pure.
 
-An element without text, or marked nil, says nothing about its field; only `fieldsToNull` empties one. In answers
-a record's type and id come first, whatever was selected, and the selected fields follow in order, the id again
-among them: so does the platform. Records of the enterprise API have the order of their schema instead, on which
-clients that were made of it depend.
+An element without text, or marked nil, leaves its field unchanged; only `fieldsToNull` empties a field. In answers a
+record's type and id come first, whatever was selected, and the selected fields follow in order, including the id
+again: so does the platform. Records of the enterprise API have the order of their schema instead, on which generated
+clients depend.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ _ADDRESS_PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class SObject:
-    """A record as a call brings it: raw texts by field name, None for a field to be emptied, and under the name
-    of a relationship the external id of the record it points at.
+    """A record of a call: raw texts by field name, None for a field to be emptied.
+
+    The value under a relationship's name is the external id of the related record.
     """
 
     entity: str
@@ -56,7 +57,7 @@ class SObject:
 
 
 def parse_sobject(element: Element) -> SObject:
-    """Take an sObject apart. Raises BodyMalformed for one without a type."""
+    """Parse an sObject. Raises BodyMalformed for one without a type."""
     entity, record_id = type_attribute(element), ""
     values: dict[str, object] = {}
     nulled: list[str] = []
@@ -98,9 +99,9 @@ def _untyped(element: Element) -> SObject:
 
 
 def typed_values(obj: ObjectType, values: Mapping[str, object], *, truncates: bool) -> dict[str, object]:
-    """Raw texts in the form that fields take: XML Schema spells truths, dates and moments in more ways than one.
+    """Convert raw texts to what fields accept: XML Schema has several spellings of booleans, dates and times.
 
-    With `truncates`, text that is too long is cut.
+    With `truncates`, text that is too long is truncated.
     """
     typed: dict[str, object] = {}
     for name, raw in values.items():
@@ -123,7 +124,7 @@ def _typed(field: Field, raw: str, truncates: bool) -> str:
 
 
 def _date_of(text: str) -> str:
-    """The day in a date or a moment: programs that know moments alone send one, and mean its day in UTC."""
+    """Return the day of a date or datetime; clients without a date type send a datetime and mean its UTC day."""
     if zoned := _ZONED_DATE.fullmatch(text):
         return zoned[1]
     if not _MOMENT.fullmatch(text):
@@ -135,7 +136,7 @@ def _date_of(text: str) -> str:
 
 
 def render_query_result(page: AnswerPage, dialect: Dialect) -> str:
-    """The inside of a QueryResult: the rows of a page, and the locator of those that follow."""
+    """Render the inside of a QueryResult: the rows of a page and the locator of the next."""
     records = "".join(render_row(page.rows, row, dialect) for row in page.rows.rows)
     return (
         render_element("done", not page.locator)
@@ -146,7 +147,7 @@ def render_query_result(page: AnswerPage, dialect: Dialect) -> str:
 
 
 def render_row(rows: Rows, row: Record, dialect: Dialect, tag: str = "records") -> str:
-    """One row of an answer, record or group."""
+    """Render one row of an answer, a record or a group."""
     if rows.is_aggregate:
         return _render_group(rows.columns, row, dialect, tag)
     return render_record(tag, rows.entity, rows.select or rows.columns, row, dialect)
@@ -159,7 +160,7 @@ def render_record(
     row: Mapping[str, Cell],
     dialect: Dialect,
 ) -> str:
-    """One record with its parents and children inside."""
+    """Render one record with its parents and children inside."""
     chosen = list(columns)
     has_id = any(column.name == "Id" for column in chosen)
     shown_id = render_element("sf:Id", str(row["Id"]) if has_id and row.get("Id") else None)
@@ -190,7 +191,7 @@ def _render_field(entity: ObjectType, name: str, field: Field, row: Mapping[str,
     if not isinstance(compound, dict):
         return render_element(tag, compound)
     is_address = field.type is FieldType.ADDRESS
-    # The schema wants every part, also of a country whose code is not kept.
+    # The schema requires every part, even those that we do not store.
     names = _ADDRESS_PARTS if is_address else _LOCATION_PARTS
     inner = "".join(render_element(part, compound.get(part)) for part in names)
     return f'<{tag} xsi:type="{field.type.row.word}">{inner}</{tag}>'

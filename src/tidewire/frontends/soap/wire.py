@@ -1,11 +1,11 @@
-"""SOAP envelopes: requests taken apart by namespace and local name, answers written out by hand. Pure.
+"""SOAP envelopes: requests parsed by namespace and local name, answers rendered as text. Pure.
 
-Clients find values in answers by position, by regular expression and by literal tag, so the text is fixed:
-the `soapenv` prefix for the envelope, the API's namespace as the default, `sf` for the fields of records, and
-scalar tags bare and without attributes.
+Clients find values in answers by position, by regular expression and by literal tag, so the text is fixed: the
+`soapenv` prefix for the envelope, the API's namespace as the default, `sf` for the fields of records, and scalar tags
+without prefix and attributes.
 
-A request is UTF-8 without a document type, and neither deep nor large: what is not is refused before a tree of it
-stands in memory.
+A request is UTF-8 without a document type, limited in depth and size; the parser rejects any other before it builds a
+tree in memory.
 """
 
 from __future__ import annotations
@@ -73,76 +73,76 @@ _DIALECTS = {dialect.letter: dialect for dialect in (PARTNER, ENTERPRISE, METADA
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a request was sent: the API and its version, and the org if the path names one."""
+    """The API and version that a request was sent to, and the org if the path names one."""
 
     dialect: Dialect
     version: int
     org_id: str = ""
 
     def url(self, base_url: str, org_id: str) -> str:
-        """The address for later calls of this API."""
+        """Return the address for later calls of this API."""
         return f"{base_url}/services/Soap/{self.dialect.letter}/{self.version}.0/{org_id[:15]}"
 
     def metadata_url(self, base_url: str, org_id: str) -> str:
-        """The address that belongs to the metadata API."""
+        """Return the address of the metadata API."""
         return f"{base_url}/services/Soap/m/{self.version}.0/{org_id[:15]}"
 
 
 @dataclass(frozen=True, slots=True)
 class SoapRequest:
-    """One call: the operation's element with its arguments inside, and the blocks of the header by name."""
+    """One call: the operation's element with its arguments, and the header blocks by name."""
 
     operation: str
     body: Element = field(repr=False)  # holds a password at login
     headers: dict[str, Element] = field(default_factory=dict, repr=False)
-    demanded: tuple[str, ...] = ()  # the tags of blocks that whoever answers must understand
+    demanded: tuple[str, ...] = ()  # tags of header blocks marked mustUnderstand
 
     def text(self, name: str) -> str:
-        """The argument of this name without blanks around it, empty if absent."""
+        """Return the stripped text of an argument, empty if absent."""
         return next((text_of(child) for child in self.all(name)), "")
 
     def texts(self, name: str) -> list[str]:
-        """Every argument of this name."""
+        """Return the stripped texts of all arguments of a name."""
         return [text_of(child) for child in self.all(name)]
 
     def all(self, *names: str) -> Iterator[Element]:
-        """The arguments of these names, in order, in whatever namespace: clients put them in several."""
+        """Return the arguments of these names, in order and in any namespace: clients use several."""
         return (child for child in self.body if local_name(child) in names and not is_nil(child))
 
     def header(self, block: str, name: str) -> str:
-        """A value of the header, such as `sessionId` of `SessionHeader`; empty if absent."""
+        """Return a value of the header, such as `sessionId` of `SessionHeader`; empty if absent."""
         element = self.headers.get(block)
         if element is None:
             return ""
         return next((text_of(child) for child in element if local_name(child) == name), "")
 
     def flag(self, block: str, name: str, *, default: bool) -> bool:
-        """A truth value of the header."""
+        """Return a boolean of the header."""
         return {"true": True, "1": True, "false": False, "0": False}.get(self.header(block, name), default)
 
     @property
     def session_id(self) -> str:
-        """The session token, empty if there is none."""
+        """The session token, or empty."""
         return self.header("SessionHeader", "sessionId")
 
     @property
     def client(self) -> str:
-        """The name that the client gives itself."""
+        """The client's name in CallOptions."""
         return self.header("CallOptions", "client")
 
 
 def parse_dialect(raw_path: str) -> Dialect:
-    """The API that a path names; raises ResourceUnknown."""
+    """Return the API that a path names. Raises ResourceUnknown."""
     found = _PATH.fullmatch(raw_path)
     dialect = _DIALECTS.get(found[1]) if found else None
-    # Clients of the metadata API call it at paths of their own under the version.
+    # Clients of the metadata API append further segments to its path.
     if dialect is None or (found and found[4] not in (None, "/") and dialect is not METADATA):
         raise ResourceUnknown("No SOAP service is at this path")
     return dialect
 
 
 def parse_endpoint(raw_path: str) -> Endpoint:
-    """API and version of a path, with or without org id and trailing slash; raises VersionUnsupported."""
+    """Parse API, version and optional org id of a path. Raises ResourceUnknown or VersionUnsupported."""
     dialect = parse_dialect(raw_path)
     found = _PATH.fullmatch(raw_path)
     text = unquote(found[2] or "") if found else ""
@@ -154,7 +154,7 @@ def parse_endpoint(raw_path: str) -> Endpoint:
 
 
 def parse_request(body: bytes, dialect: Dialect) -> SoapRequest:
-    """Take an envelope apart. Raises BodyTooLarge, BodyMalformed, ResourceUnknown for a wrong namespace."""
+    """Parse an envelope. Raises BodyTooLarge, BodyMalformed, or ResourceUnknown for a wrong namespace."""
     if len(body) > MAX_BODY_BYTES:
         raise BodyTooLarge(
             f"The request body is larger than {MAX_BODY_BYTES} bytes", limit_bytes=MAX_BODY_BYTES
@@ -179,27 +179,27 @@ def parse_request(body: bytes, dialect: Dialect) -> SoapRequest:
 
 
 def _is_for_us(block: Element) -> bool:
-    """Whether a block of the header is meant for who answers the call and not for somebody on the way."""
+    """Whether a header block is addressed to the server, not to an intermediary."""
     return block.get(_ACTOR, "").strip() in ("", _NEXT_ACTOR)
 
 
 def text_of(element: Element) -> str:
-    """An element's text without blanks around it."""
+    """Return an element's stripped text."""
     return (element.text or "").strip()
 
 
 def type_attribute(element: Element) -> str:
-    """The name in an element's `xsi:type`, without its prefix; empty if there is none."""
+    """Return the name in an element's `xsi:type` without its prefix, or empty."""
     return element.get(XSI_TYPE, "").strip().rpartition(":")[2]
 
 
 def clean(text: str) -> str:
-    """Text as it may stand in an element: escaped, and without what XML cannot hold."""
+    """Escape text for an element, and replace characters that XML does not allow."""
     return escape(UNPRINTABLE.sub("\ufffd", text))
 
 
 def render_element(name: str, value: str | bool | int | float | None) -> str:
-    """One element: booleans and numbers in XML's own spelling, None as nil."""
+    """Render one element: booleans and numbers as XML Schema spells them, None as nil."""
     if value is None:
         return f'<{name} xsi:nil="true"/>'
     text = str(value).lower() if isinstance(value, bool) else clean(str(value))
@@ -207,16 +207,16 @@ def render_element(name: str, value: str | bool | int | float | None) -> str:
 
 
 def render_elements(pairs: Iterable[tuple[str, str | bool | int | float | None]]) -> str:
-    """Elements in order."""
+    """Render elements in order."""
     return "".join(render_element(name, value) for name, value in pairs)
 
 
 def render_answer(
     dialect: Dialect, operation: str, content: str, usage: tuple[int, int] | None = None
 ) -> bytes:
-    """The envelope of a successful call; `content` is ready XML, empty for calls that answer nothing.
+    """Render the envelope of a successful call; `content` is XML, empty for calls without a result.
 
-    With `usage`, the calls that were counted and how many there may be, the answer has a header that tells them.
+    With `usage`, the counted API calls and their limit, the answer has a LimitInfoHeader.
     """
     header = ""
     if usage is not None:
@@ -239,12 +239,11 @@ def render_answer(
 def render_fault(
     dialect: Dialect, code: str, message: str, fault_type: str, place: tuple[int, int] | None = None
 ) -> bytes:
-    """The envelope of a failed call.
+    """Render the envelope of a failed call.
 
-    With a `fault_type` the code is one of the API's exception codes and the detail element repeats it, under
-    the prefix `sf` that clients search for literally. Without, the fault is SOAP's own and has no detail.
-    The schema of the metadata API has no type for a detail, so its faults go without one. `place` is the row and
-    column of a query at fault.
+    With a `fault_type`, the code is one of the API's exception codes and the detail element repeats it, under the
+    prefix `sf` that clients search for literally. Without, the fault is SOAP's own and has no detail. The metadata
+    API's schema has no type for a detail, so its faults have none. `place` is the row and column of a query at fault.
     """
     text = clean(message)
     if not fault_type:

@@ -1,8 +1,8 @@
-"""What a SOAP caller is told about each error: one table over every leaf of the error tree.
+"""SOAP answers to errors: one table over every leaf of the error tree.
 
-Most errors have one of the API's exception codes and a typed detail element. Three are SOAP's own: they blame
-the message itself and have no detail. A fixed text replaces the message where clients know the words, or
-where the message could tell a caller about our disks.
+Most errors have one of the API's exception codes and a typed detail element. Faults of SOAP itself are about the
+message and have no detail. A fixed text replaces the message where clients compare it, or where the message could
+reveal details of our disks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _UNEXPECTED_FAULT = "UnexpectedErrorFault"
 _PLACED_FAULTS = frozenset(
     {"MalformedQueryFault", "MalformedSearchFault", "InvalidFieldFault", "InvalidSObjectFault"}
 )
-"""Faults that say where in a query they are; of an error outside of one, -1 and -1."""
+"""Faults with a row and column of a query, -1 and -1 for an error outside a query."""
 _ROW_CODES: dict[type[PlatformError], str] = {
     errors.AccessDenied: "INSUFFICIENT_ACCESS_OR_READONLY",
     errors.BodyMalformed: "INVALID_FIELD",
 }
-"""Codes of one record's result that differ from those of a fault."""
+"""Codes that differ in the result of one record from those of a fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ _UNEXPECTED = SoapError(
     "UNKNOWN_EXCEPTION", text="An unexpected error occurred. The server's log has the details."
 )
 _UNAVAILABLE = SoapError(
-    "SERVER_UNAVAILABLE", text="The server cannot take the request now. Try again.", status=503
+    "SERVER_UNAVAILABLE", text="The server is temporarily unavailable. Retry in a few seconds.", status=503
 )
 _CLIENT = SoapError("Client", "")
 _SESSION_INVALID = SoapError(
@@ -128,7 +128,7 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
     errors.DiskFull: _UNAVAILABLE,
     errors.WriteConflict: _UNAVAILABLE,
     errors.OutcomeUnknown: SoapError(
-        "UNKNOWN_EXCEPTION", text="The outcome of the change is unknown. Read the record before trying again."
+        "UNKNOWN_EXCEPTION", text="The outcome of the change is unknown. Read the record before you retry."
     ),
     errors.StoreClosed: _UNAVAILABLE,
     errors.StoreLocked: _UNAVAILABLE,
@@ -141,28 +141,28 @@ SOAP_ERRORS: dict[type[PlatformError], SoapError] = {
 
 
 _OTHER_EXCEPTION_CODES = ("API_DISABLED_FOR_ORG", "INVALID_OLD_PASSWORD", "LOGIN_MUST_USE_SECURITY_TOKEN")
-"""Codes that an error brings along."""
+"""Codes that errors carry in their details."""
 _OTHER_STATUS_CODES = ("ALL_OR_NONE_OPERATION_ROLLED_BACK", "MISSING_ARGUMENT", "OPERATION_ENQUEUED")
 
 
 def exception_codes() -> list[str]:
-    """Every code that a fault of the partner and enterprise APIs may have."""
+    """Return every code that a fault of the partner and enterprise APIs may have."""
     own = {row.code for row in SOAP_ERRORS.values() if row.fault_type}
     return sorted(own.union(_OTHER_EXCEPTION_CODES))
 
 
 def status_codes() -> list[str]:
-    """Every code that one record's result may have."""
+    """Return every code that the result of one record may have."""
     return sorted({*exception_codes(), *_ROW_CODES.values(), *_OTHER_STATUS_CODES})
 
 
 def render_error(dialect: Dialect, error: PlatformError) -> HttpResponse:
-    """The whole answer to a call that failed."""
+    """Render the answer to a call that failed."""
     row = SOAP_ERRORS.get(type(error), _UNEXPECTED)
     code, text = row.code, row.text or error.message
-    told = error.details.get("exception_code")
-    if isinstance(error, errors.LoginFailed) and isinstance(told, str):
-        code, text = told, error.message
+    own_code = error.details.get("exception_code")
+    if isinstance(error, errors.LoginFailed) and isinstance(own_code, str):
+        code, text = own_code, error.message
     if isinstance(error, errors.AccessDenied) and error.details.get("permission") == "ApiEnabled":
         code = "API_DISABLED_FOR_ORG"
     if isinstance(error, errors.BodyMalformed) and error.details.get("soap_fault"):
@@ -182,9 +182,9 @@ def render_error(dialect: Dialect, error: PlatformError) -> HttpResponse:
 
 
 def _metadata_code(error: PlatformError) -> str:
-    """The status code that a refused component of metadata brings along; empty for other errors."""
-    told = error.details.get("status_code")
-    return told if isinstance(error, errors.DefinitionInvalid) and isinstance(told, str) else ""
+    """Return the status code that the error of a metadata component carries; empty for other errors."""
+    code = error.details.get("status_code")
+    return code if isinstance(error, errors.DefinitionInvalid) and isinstance(code, str) else ""
 
 
 def _place(row: SoapError, error: PlatformError) -> tuple[int, int] | None:
@@ -195,18 +195,18 @@ def _place(row: SoapError, error: PlatformError) -> tuple[int, int] | None:
 
 
 def render_row_error(error: PlatformError) -> str:
-    """What is wrong with one record of a call that otherwise succeeded."""
+    """Render the error of one record of a call that otherwise succeeded."""
     row = SOAP_ERRORS.get(type(error), _UNEXPECTED)
     code = _metadata_code(error) or _ROW_CODES.get(type(error), row.code)
     if isinstance(error, errors.IdMalformed) and error.details.get("value") == "":
-        code = "MISSING_ARGUMENT"  # no id is not a wrong one
+        code = "MISSING_ARGUMENT"  # a missing id is not a malformed one
     named = error.details.get("fields")
     fields = [str(name) for name in named] if isinstance(named, list | tuple) else []
     return _render_row(code, row.text or error.message, fields)
 
 
 def rolled_back_error() -> str:
-    """What a good record is told when another one's failure undid it."""
+    """Render the error of a valid record that was rolled back because another failed."""
     return _render_row(
         "ALL_OR_NONE_OPERATION_ROLLED_BACK",
         "Record rolled back because not all records were valid and the request was using AllOrNone header",

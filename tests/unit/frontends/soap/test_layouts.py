@@ -6,7 +6,7 @@ import pytest
 
 from tests.orgs import READER, TestOrg
 from tests.unit.frontends.soap.caller import sign_in
-from tidewire.frontends.soap.unsupported_calls import REFUSED
+from tidewire.frontends.soap.unsupported_calls import UNSUPPORTED
 
 ACCOUNT = "<sObjectType>Account</sObjectType>"
 HIDDEN = "<sObjectType>Opportunity</sObjectType>"
@@ -79,7 +79,7 @@ async def test_hidden_object_has_no_layout(org: TestOrg, call: str, arguments: s
     assert "Opportunity" not in [scope.findtext("name") for scope in scopes]
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED))
 async def test_call_that_is_not_answered_is_refused_by_name(org: TestOrg, name: str) -> None:
     caller = await sign_in(org)
     code, text = await caller.fault(name)

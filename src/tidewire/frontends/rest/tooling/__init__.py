@@ -1,5 +1,5 @@
-"""The Tooling API: the org's types as records, by the same SOQL as data.
+"""The Tooling API: the org's types as records, queried with SOQL like data.
 
-Objects here have no tables. Each is an entry of `objects.py`: a type for the binder, and a function that makes its rows
-of what the caller may see. `query.py` answers queries over such rows in memory, `api.py` is the resources.
+Objects here have no tables. Each is an entry of `objects.py`: a type for the binder, and a function that builds its
+rows from what the caller may see. `query.py` runs queries over such rows in memory, `api.py` has the resources.
 """

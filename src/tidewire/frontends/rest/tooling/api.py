@@ -39,13 +39,13 @@ _MAX_BATCH_SIZE = 200
 _RESOURCES = ("composite", "query", "search", "sobjects")
 
 
-async def _look(api: Api, call: ApiCall, work: Callable[[Seen], T]) -> T:
-    """What `work` makes of the org as the caller sees it, off the loop."""
+async def _read_seen(api: Api, call: ApiCall, work: Callable[[Seen], T]) -> T:
+    """Run `work` on the org as the caller sees it, on a reader thread."""
     gate = api.gate
     objects = await gate.visible_objects(call.principal)
     grants = await gate.grants(call.principal)
     known, current = gate.catalog, gate.records.catalog
-    if current is not known:  # what this transaction has made is its maker's to see
+    if current is not known:  # types that this transaction created are visible to its caller
         names = {obj.name for obj in objects}
         objects = [o for o in current.objects if o.name in names or known.try_object(o.name) is None]
     events = tuple(
@@ -65,13 +65,13 @@ def _object(name: str) -> ToolingObject:
 
 
 async def list_resources(api: Api, call: ApiCall) -> HttpResponse:
-    """The resources of the Tooling API."""
+    """List the resources of the Tooling API."""
     body = {name: data_url(call.version, "tooling", name) for name in _RESOURCES}
     return render_answer(api, call, 200, body)
 
 
 async def list_objects(api: Api, call: ApiCall) -> HttpResponse:
-    """The global list."""
+    """List the objects."""
     entries = [_entry(each, call.version) for _, each in sorted(TOOLING_OBJECTS.items())]
     body = {"encoding": "UTF-8", "maxBatchSize": _MAX_BATCH_SIZE, "sobjects": entries}
     return render_answer(api, call, 200, body)
@@ -84,13 +84,13 @@ def _entry(each: ToolingObject, version: int) -> dict[str, object]:
 
 
 async def describe_briefly(api: Api, call: ApiCall) -> HttpResponse:
-    """An object's entry of the global list."""
+    """Return an object's entry of the list."""
     each = _object(call.arguments[0])
     return render_answer(api, call, 200, {"objectDescribe": _entry(each, call.version), "recentItems": []})
 
 
 async def describe(api: Api, call: ApiCall) -> HttpResponse:
-    """Everything about an object."""
+    """Describe an object."""
     each = _object(call.arguments[0])
     names = frozenset(f.name for f in each.type.fields)
     writeable = frozenset({FULL_NAME, METADATA}) if each.kind else frozenset[str]()
@@ -110,27 +110,27 @@ async def describe(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def query(api: Api, call: ApiCall) -> HttpResponse:
-    """A query's whole answer."""
+    """Run a query and return all its rows."""
     soql = call.request.query.get("q", "")
     if not soql.strip():
         raise SoqlSyntaxError("A query string has to be specified", row=1, column=1, query="")
     now_ms = api.clock.now_ms()
     if call.request.query.get("columns", "").lower() == "true":
-        bound = await _look(api, call, lambda seen: bind_tooling_query(soql, seen, now_ms))
+        bound = await _read_seen(api, call, lambda seen: bind_tooling_query(soql, seen, now_ms))
         return render_answer(api, call, 200, render_columns(bound))
-    found = await _look(api, call, lambda seen: run_tooling_query(soql, seen, call.version, now_ms))
+    found = await _read_seen(api, call, lambda seen: run_tooling_query(soql, seen, call.version, now_ms))
     return render_answer(api, call, 200, render_page(found))
 
 
 async def search(api: Api, call: ApiCall) -> HttpResponse:
-    """Searches find nothing here: no object of the Tooling API is searchable."""
+    """Return no records: no object of the Tooling API is searchable."""
     if not call.request.query.get("q", "").strip():
         raise SearchMalformed("No search term found. The search term must be enclosed in braces.")
     return render_answer(api, call, 200, {"searchRecords": []})
 
 
 async def read(api: Api, call: ApiCall) -> HttpResponse:
-    """One record with all that it has."""
+    """Return one record with all fields."""
     name, key = call.arguments
     each = _object(name)
 
@@ -141,7 +141,7 @@ async def read(api: Api, call: ApiCall) -> HttpResponse:
         record: dict[str, object] = {"attributes": attributes(each.type, row, call.version)}
         return record | {f.name: render_cell(each.type, f.name, row) for f in each.type.fields}
 
-    return render_answer(api, call, 200, await _look(api, call, work))
+    return render_answer(api, call, 200, await _read_seen(api, call, work))
 
 
 def _find(each: ToolingObject, seen: Seen, key: str) -> Row:
@@ -160,7 +160,7 @@ def _check_writeable(each: ToolingObject, word: str) -> None:
 
 
 async def create(api: Api, call: ApiCall) -> HttpResponse:
-    """Make a component from its full name and metadata."""
+    """Create a component from its full name and metadata."""
     each = _object(call.arguments[0])
     _check_writeable(each, "inserted")
     component = _component(each, call, "")
@@ -173,7 +173,7 @@ async def create(api: Api, call: ApiCall) -> HttpResponse:
             str(row["Id"]) for row in rows if str(row[FULL_NAME]).lower() == component.full_name.lower()
         )
 
-    record_id = await _look(api, call, work)
+    record_id = await _read_seen(api, call, work)
     location = ("Location", data_url(call.version, "tooling", "sobjects", each.type.name, record_id))
     body = {"id": record_id, "success": True, "errors": [], "warnings": [], "infos": []}
     return render_answer(api, call, 201, body, location)
@@ -181,10 +181,7 @@ async def create(api: Api, call: ApiCall) -> HttpResponse:
 
 async def update(api: Api, call: ApiCall) -> HttpResponse:
     """Replace a component's metadata."""
-    name, key = call.arguments
-    each = _object(name)
-    _check_writeable(each, "updated")
-    full_name = await _look(api, call, lambda seen: str(_find(each, seen, key)[FULL_NAME]))
+    each, full_name = await _find_component(api, call, "updated")
     component = _component(each, call, full_name)
     (saved,) = await Metadata(api.gate).update(call.context, [component], all_or_none=True)
     _check_saved(saved)
@@ -192,14 +189,18 @@ async def update(api: Api, call: ApiCall) -> HttpResponse:
 
 
 async def delete(api: Api, call: ApiCall) -> HttpResponse:
-    """Remove a component."""
-    name, key = call.arguments
-    each = _object(name)
-    _check_writeable(each, "deleted")
-    full_name = await _look(api, call, lambda seen: str(_find(each, seen, key)[FULL_NAME]))
+    """Delete a component."""
+    each, full_name = await _find_component(api, call, "deleted")
     (saved,) = await Metadata(api.gate).delete(call.context, each.kind, [full_name], all_or_none=True)
     _check_saved(saved)
     return render_empty(api)
+
+
+async def _find_component(api: Api, call: ApiCall, word: str) -> tuple[ToolingObject, str]:
+    name, key = call.arguments
+    each = _object(name)
+    _check_writeable(each, word)
+    return each, await _read_seen(api, call, lambda seen: str(_find(each, seen, key)[FULL_NAME]))
 
 
 def _component(each: ToolingObject, call: ApiCall, known_name: str) -> Component:

@@ -1,11 +1,11 @@
-"""Channels, their members, and the fields that members add to events, as objects of the Tooling API.
+"""Channels, their members and enriched fields, and managed subscriptions, as objects of the Tooling API.
 
-They are what sets up the org: only who may view its setup sees rows.
+They are part of the org's setup: only users who may view the setup see rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tidewire.frontends.rest.tooling.model import (
     FULL_NAME,
@@ -14,48 +14,55 @@ from tidewire.frontends.rest.tooling.model import (
     Seen,
     ToolingObject,
     durable_id,
-    flags,
+    checkbox_fields,
     link,
-    made_fields,
-    made_values,
+    audit_fields,
+    audit_values,
     metadata_fields,
     tooling_type,
-    words,
+    text_fields,
 )
 from tidewire.gate.metadata.channels import try_read_channel, try_read_member
-from tidewire.gate.metadata.registry import channel_id, component_id, field_id, member_id
+from tidewire.gate.metadata.managed import try_read_managed
+from tidewire.gate.metadata.registry import channel_id, component_id, field_id, managed_id, member_id
 from tidewire.schema.channels import CHANNEL_SUFFIX, STANDARD_CHANNEL, ChannelMember
 from tidewire.schema.fields import datetime
+from tidewire.schema.model import Field, ObjectType
 
-_CHANNEL = tooling_type(
-    "PlatformEventChannel",
-    "Platform Event Channel",
-    "Platform Event Channels",
-    "0YL",
-    [
-        *flags("IsDeleted"),
-        *words("DeveloperName", "Language", "MasterLabel", "NamespacePrefix", "ManageableState"),
-        *made_fields(),
-        datetime("SystemModstamp", "System Modstamp"),
-        *words("ChannelType", "EventType"),
-        *metadata_fields(),
-    ],
-    is_writeable=True,
+
+def _component_type(name: str, label: str, prefix: str, own: list[Field]) -> ObjectType:
+    """Return the type of a component that can be written; `own` are the fields that others lack."""
+    return tooling_type(
+        name,
+        label,
+        f"{label}s",
+        prefix,
+        [
+            *checkbox_fields("IsDeleted"),
+            *text_fields("DeveloperName", "Language", "MasterLabel", "NamespacePrefix", "ManageableState"),
+            *audit_fields(),
+            datetime("SystemModstamp", "System Modstamp"),
+            *own,
+            *metadata_fields(),
+        ],
+        is_writeable=True,
+    )
+
+
+_CHANNEL = _component_type(
+    "PlatformEventChannel", "Platform Event Channel", "0YL", text_fields("ChannelType", "EventType")
 )
-_MEMBER = tooling_type(
+_MEMBER = _component_type(
     "PlatformEventChannelMember",
     "Platform Event Channel Member",
-    "Platform Event Channel Members",
     "0v8",
-    [
-        *flags("IsDeleted"),
-        *words("DeveloperName", "Language", "MasterLabel", "NamespacePrefix", "ManageableState"),
-        *made_fields(),
-        datetime("SystemModstamp", "System Modstamp"),
-        *words("EventChannel", "SelectedEntity", "FilterExpression"),
-        *metadata_fields(),
-    ],
-    is_writeable=True,
+    text_fields("EventChannel", "SelectedEntity", "FilterExpression"),
+)
+_MANAGED = _component_type(
+    "ManagedEventSubscription",
+    "Managed Event Subscription",
+    "18x",
+    text_fields("TopicName", "DefaultReplay", "ErrorRecoveryReplay", "State"),
 )
 _ENRICHED = tooling_type(
     "EnrichedField",
@@ -63,11 +70,11 @@ _ENRICHED = tooling_type(
     "Enriched Fields",
     "0vA",
     [
-        *flags("IsDeleted"),
-        *made_fields(),
+        *checkbox_fields("IsDeleted"),
+        *audit_fields(),
         datetime("SystemModstamp", "System Modstamp"),
         link("ChannelMemberId", "PlatformEventChannelMember", "ChannelMember", "EnrichedFields"),
-        *words("Field"),
+        *text_fields("Field"),
     ],
 )
 
@@ -77,53 +84,88 @@ def _can_see(seen: Seen) -> bool:
 
 
 def _system_values(seen: Seen) -> Row:
-    made = made_values(seen)
-    return made | {"IsDeleted": False, "SystemModstamp": made["LastModifiedDate"]}
+    audit = audit_values(seen)
+    return audit | {"IsDeleted": False, "SystemModstamp": audit["LastModifiedDate"]}
 
 
-def _named(name: str, label: str) -> Row:
-    return {
-        "DeveloperName": name,
-        "Language": "en_US",
-        "MasterLabel": label,
-        "NamespacePrefix": None,
-        "ManageableState": "unmanaged",
-    }
+def _component_rows(seen: Seen, rows: Iterable[tuple[str, str, str, Row]]) -> list[Row]:
+    """Return rows of components, each of its full name, developer name, label and own values."""
+    if not _can_see(seen):
+        return []
+    system = _system_values(seen)
+    return [
+        own
+        | {
+            "DeveloperName": name,
+            "Language": "en_US",
+            "MasterLabel": label,
+            "NamespacePrefix": None,
+            "ManageableState": "unmanaged",
+            FULL_NAME: full_name,
+        }
+        | system
+        for full_name, name, label, own in rows
+    ]
 
 
 def _channel_rows(seen: Seen) -> list[Row]:
-    if not _can_see(seen):
-        return []
-    system = _system_values(seen)
-    return [
-        {
-            "Id": channel_id(channel.name),
-            "ChannelType": channel.kind,
-            "EventType": channel.event_type or None,
-            FULL_NAME: channel.name,
-        }
-        | _named(channel.name.removesuffix(CHANNEL_SUFFIX), channel.label)
-        | system
-        for channel in seen.catalog.selection.channels
-    ]
+    return _component_rows(
+        seen,
+        (
+            (
+                channel.name,
+                channel.name.removesuffix(CHANNEL_SUFFIX),
+                channel.label,
+                {
+                    "Id": channel_id(channel.name),
+                    "ChannelType": channel.kind,
+                    "EventType": channel.event_type or None,
+                },
+            )
+            for channel in seen.catalog.selection.channels
+        ),
+    )
 
 
 def _member_rows(seen: Seen) -> list[Row]:
-    if not _can_see(seen):
-        return []
-    system = _system_values(seen)
-    return [
-        {
-            "Id": member_id(member.full_name),
-            "EventChannel": _channel_key(member.channel),
-            "SelectedEntity": _entity_key(seen, member),
-            "FilterExpression": member.filter_text or None,
-            FULL_NAME: member.full_name,
-        }
-        | _named(member.full_name, member.event)
-        | system
-        for member in seen.catalog.selection.members
-    ]
+    return _component_rows(
+        seen,
+        (
+            (
+                member.full_name,
+                member.full_name,
+                member.event,
+                {
+                    "Id": member_id(member.full_name),
+                    "EventChannel": _channel_key(member.channel),
+                    "SelectedEntity": _entity_key(seen, member),
+                    "FilterExpression": member.filter_text or None,
+                },
+            )
+            for member in seen.catalog.selection.members
+        ),
+    )
+
+
+def _managed_rows(seen: Seen) -> list[Row]:
+    return _component_rows(
+        seen,
+        (
+            (
+                managed.name,
+                managed.name,
+                managed.label,
+                {
+                    "Id": managed_id(managed.name),
+                    "TopicName": managed.topic,
+                    "DefaultReplay": managed.default_replay,
+                    "ErrorRecoveryReplay": managed.error_replay,
+                    "State": managed.state,
+                },
+            )
+            for managed in seen.catalog.selection.managed
+        ),
+    )
 
 
 def _channel_key(name: str) -> str:
@@ -131,7 +173,7 @@ def _channel_key(name: str) -> str:
 
 
 def _entity_key(seen: Seen, member: ChannelMember) -> str:
-    """A standard object's change event goes by its name, what belongs to a type of the org's own by an id."""
+    """Return the key of a member's entity: a standard object's change event has its name, others an id."""
     event = seen.catalog.try_event(member.event)
     if event is not None:
         return durable_id(event)
@@ -170,6 +212,11 @@ def _member_metadata(seen: Seen, row: Row) -> Mapping[str, object]:
     return {METADATA: absent | properties}
 
 
+def _managed_metadata(seen: Seen, row: Row) -> Mapping[str, object]:
+    properties = try_read_managed(seen.catalog, str(row[FULL_NAME])) or {}
+    return {METADATA: properties | {"urls": None, "version": None}}
+
+
 CHANNEL_OBJECTS = (
     ToolingObject(
         _CHANNEL, _channel_rows, complete=_channel_metadata, kind="PlatformEventChannel", is_reference=True
@@ -178,4 +225,7 @@ CHANNEL_OBJECTS = (
         _MEMBER, _member_rows, complete=_member_metadata, kind="PlatformEventChannelMember", is_reference=True
     ),
     ToolingObject(_ENRICHED, _enriched_rows),
+    ToolingObject(
+        _MANAGED, _managed_rows, complete=_managed_metadata, kind="ManagedEventSubscription", is_reference=True
+    ),
 )

@@ -1,4 +1,4 @@
-"""What an object of the Tooling API is: a type without a table, and where its rows come from."""
+"""Objects of the Tooling API: a type without a table, and a function that builds its rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidewire.schema.model import EventType, Field, ObjectType
 from tidewire.storage.store import Reader
 
 Row = dict[str, object]
-"""Values by field name, as fields store them; FullName and Metadata are added only to a row that is alone."""
+"""Stored values by field name; FullName and Metadata are added only to a single row."""
 
 FULL_NAME = "FullName"
 METADATA = "Metadata"
@@ -24,14 +24,14 @@ METADATA = "Metadata"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one caller sees of the org: `catalog` has only the objects and events that the caller may know of."""
+    """The org as one caller sees it; `catalog` has only the objects and events that the caller may know."""
 
     catalog: Catalog
     grants: Grants
     reader: Reader
 
     def fields_of(self, obj: ObjectType) -> list[Field]:
-        """The fields of an object that the caller may see."""
+        """Return the fields of an object that the caller may see."""
         return [f for f in obj.fields if self.grants.can_read_field(obj, f)]
 
 
@@ -39,9 +39,9 @@ class Seen:
 class ToolingObject:
     """One object. `key` is the field by which others refer to its rows.
 
-    `complete` gives a row's full name and metadata, for objects that have them; `kind` is the type of component
-    that a write changes, empty for objects that can only be read. With `is_reference`, an id that no row has is told as
-    a wrong reference, not as a resource that is missing.
+    `complete` adds a row's full name and metadata, for objects that have them. `kind` is the type of component that a
+    write changes, empty for read-only objects. With `is_reference`, an unknown id is reported as a wrong reference, not
+    as a missing resource.
     """
 
     type: ObjectType
@@ -55,7 +55,7 @@ class ToolingObject:
 def tooling_type(
     name: str, label: str, plural: str, prefix: str, fields: Sequence[Field], *, is_writeable: bool = False
 ) -> ObjectType:
-    """The type of a tooling object; its fields follow the id."""
+    """Return the type of a tooling object; its fields follow the id."""
     return ObjectType(
         name=name,
         label=label,
@@ -69,36 +69,36 @@ def tooling_type(
     )
 
 
-def words(*names: str) -> list[Field]:
-    """Text fields."""
+def text_fields(*names: str) -> list[Field]:
+    """Return text fields."""
     return [text(name, name, 255) for name in names]
 
 
-def flags(*names: str) -> list[Field]:
-    """Checkboxes."""
+def checkbox_fields(*names: str) -> list[Field]:
+    """Return checkbox fields."""
     return [checkbox(name, name) for name in names]
 
 
 def metadata_fields() -> list[Field]:
-    """The full name and the metadata of a component: neither filtered nor sorted."""
+    """Return the full name and metadata of a component, which cannot be filtered or sorted."""
     return [
         Field(name=FULL_NAME, label="Full Name", type=FieldType.TEXT, length=255),
         Field(name=METADATA, label="Metadata", type=FieldType.LONG_TEXT),
     ]
 
 
-def made_fields() -> list[Field]:
-    """Who made the component, and when. Types keep no record of it: the org's own stands in."""
+def audit_fields() -> list[Field]:
+    """Return the audit fields of a component."""
     return [
         datetime("CreatedDate", "Created Date"),
-        *words("CreatedById"),
+        *text_fields("CreatedById"),
         datetime("LastModifiedDate", "Last Modified Date"),
-        *words("LastModifiedById"),
+        *text_fields("LastModifiedById"),
     ]
 
 
-def made_values(seen: Seen) -> Row:
-    """The values of `made_fields`."""
+def audit_values(seen: Seen) -> Row:
+    """Return the values of `audit_fields`: those of the org, because types do not record theirs."""
     organization = seen.catalog.try_object("Organization")
     rows = [] if organization is None else read_all_rows(seen.reader, organization)
     org = rows[0] if rows else {}
@@ -108,12 +108,12 @@ def made_values(seen: Seen) -> Row:
 
 
 def durable_id(each: ObjectType | EventType) -> str:
-    """What other objects call an entity: its name, or the id of one of the org's own."""
+    """Return the key of an entity in other objects: a standard object's name, else an id."""
     return object_id(each) if isinstance(each, EventType) or each.custom else each.name
 
 
 def link(name: str, target: str, relationship: str, children: str = "") -> Field:
-    """The key of a row of another tooling object."""
+    """Return a field that holds the key of another tooling object's row."""
     return Field(
         name=name,
         label=name,

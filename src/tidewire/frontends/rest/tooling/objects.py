@@ -1,11 +1,10 @@
-"""The objects of the Tooling API, one entry each. Rows are made of what the caller may see, and of nothing else."""
+"""The objects of the Tooling API, one entry each. Rows are built from what the caller may see."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from tidewire.frontends.rest.tooling.channels import CHANNEL_OBJECTS
-from tidewire.frontends.rest.tooling.managed import MANAGED_OBJECT
 from tidewire.frontends.rest.tooling.model import (
     FULL_NAME,
     METADATA,
@@ -13,13 +12,13 @@ from tidewire.frontends.rest.tooling.model import (
     Seen,
     ToolingObject,
     durable_id,
-    flags,
+    checkbox_fields,
     link,
-    made_fields,
-    made_values,
+    audit_fields,
+    audit_values,
     metadata_fields,
     tooling_type,
-    words,
+    text_fields,
 )
 from tidewire.gate.metadata.field_render import field_kind, render_field_properties
 from tidewire.gate.metadata.objects import is_event, is_shared, render_event, render_object, shown_fields
@@ -47,13 +46,13 @@ _ENTITY = tooling_type(
     "Entity Definitions",
     "4ie",
     [
-        *words("DurableId", "QualifiedApiName", "DeveloperName", "NamespacePrefix", "MasterLabel", "Label"),
-        *words("PluralLabel", "KeyPrefix", "PublisherId", "Description", "DeploymentStatus"),
-        *words("InternalSharingModel", "ExternalSharingModel"),
-        *flags("IsCustomizable", "IsCustomSetting", "IsQueryable", "IsRetrieveable", "IsReplicateable"),
-        *flags("IsSearchable", "IsLayoutable", "IsTriggerable", "IsApexTriggerable", "IsWorkflowEnabled"),
-        *flags("IsEverCreatable", "IsEverUpdatable", "IsEverDeletable", "IsDeprecatedAndHidden"),
-        *flags("IsFeedEnabled", "IsIdEnabled", "IsCompactLayoutable", "IsProcessEnabled", "HasSubtypes"),
+        *text_fields("DurableId", "QualifiedApiName", "DeveloperName", "NamespacePrefix", "MasterLabel", "Label"),
+        *text_fields("PluralLabel", "KeyPrefix", "PublisherId", "Description", "DeploymentStatus"),
+        *text_fields("InternalSharingModel", "ExternalSharingModel"),
+        *checkbox_fields("IsCustomizable", "IsCustomSetting", "IsQueryable", "IsRetrieveable", "IsReplicateable"),
+        *checkbox_fields("IsSearchable", "IsLayoutable", "IsTriggerable", "IsApexTriggerable", "IsWorkflowEnabled"),
+        *checkbox_fields("IsEverCreatable", "IsEverUpdatable", "IsEverDeletable", "IsDeprecatedAndHidden"),
+        *checkbox_fields("IsFeedEnabled", "IsIdEnabled", "IsCompactLayoutable", "IsProcessEnabled", "HasSubtypes"),
     ],
 )
 _FIELD = tooling_type(
@@ -62,13 +61,13 @@ _FIELD = tooling_type(
     "Field Definitions",
     "4fd",
     [
-        *words("DurableId", "QualifiedApiName", "DeveloperName", "NamespacePrefix", "MasterLabel", "Label"),
-        *words("DataType", "ValueTypeId", "ExtraTypeInfo", "RelationshipName", "Description", "PublisherId"),
+        *text_fields("DurableId", "QualifiedApiName", "DeveloperName", "NamespacePrefix", "MasterLabel", "Label"),
+        *text_fields("DataType", "ValueTypeId", "ExtraTypeInfo", "RelationshipName", "Description", "PublisherId"),
         link("EntityDefinitionId", "EntityDefinition", "EntityDefinition", "Fields"),
         *(integer(name, name, 9) for name in ("Length", "Precision", "Scale")),
-        *flags("IsCalculated", "IsCompound", "IsNameField", "IsNillable", "IsIndexed", "IsHtmlFormatted"),
-        *flags("IsHighScaleNumber", "IsPolymorphicForeignKey", "IsFieldHistoryTracked", "IsApiFilterable"),
-        *flags("IsApiGroupable", "IsApiSortable", "IsListVisible", "IsFlsEnabled"),
+        *checkbox_fields("IsCalculated", "IsCompound", "IsNameField", "IsNillable", "IsIndexed", "IsHtmlFormatted"),
+        *checkbox_fields("IsHighScaleNumber", "IsPolymorphicForeignKey", "IsFieldHistoryTracked", "IsApiFilterable"),
+        *checkbox_fields("IsApiGroupable", "IsApiSortable", "IsListVisible", "IsFlsEnabled"),
     ],
 )
 _CUSTOM_FIELD = tooling_type(
@@ -77,11 +76,11 @@ _CUSTOM_FIELD = tooling_type(
     "Custom Fields",
     "00N",
     [
-        *words("DeveloperName", "TableEnumOrId", "NamespacePrefix", "ManageableState", "InlineHelpText"),
-        *words("Description", "RelationshipLabel", "SummaryOperation"),
+        *text_fields("DeveloperName", "TableEnumOrId", "NamespacePrefix", "ManageableState", "InlineHelpText"),
+        *text_fields("Description", "RelationshipLabel", "SummaryOperation"),
         link("EntityDefinitionId", "EntityDefinition", "EntityDefinition", "CustomFields"),
         *(integer(name, name, 9) for name in ("Length", "Precision", "Scale")),
-        *made_fields(),
+        *audit_fields(),
         *metadata_fields(),
     ],
     is_writeable=True,
@@ -92,11 +91,11 @@ _CUSTOM_OBJECT = tooling_type(
     "Custom Objects",
     "01I",
     [
-        *words(
+        *text_fields(
             "DeveloperName", "NamespacePrefix", "ManageableState", "Description", "SharingModel", "Language"
         ),
-        *words("ExternalName", "ExternalRepository", "CustomHelpId"),
-        *made_fields(),
+        *text_fields("ExternalName", "ExternalRepository", "CustomHelpId"),
+        *audit_fields(),
         *metadata_fields(),
     ],
     is_writeable=True,
@@ -104,7 +103,7 @@ _CUSTOM_OBJECT = tooling_type(
 
 
 def _stem(name: str) -> str:
-    """A name without namespace and suffix."""
+    """Return a name without namespace and suffix."""
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
             return name.removesuffix(suffix).rpartition("__")[2]
@@ -231,9 +230,9 @@ def _data_type(obj: ObjectType | None, f: Field) -> str:
 
 
 def _custom_field_rows(seen: Seen) -> list[Row]:
-    made = made_values(seen)
+    audit = audit_values(seen)
     return [
-        _custom_field_row(owner, f) | made
+        _custom_field_row(owner, f) | audit
         for owner, f in iter_fields(seen.catalog)
         if isinstance(owner, EventType) or seen.grants.can_read_field(owner, f)
     ]
@@ -269,7 +268,7 @@ def _field_metadata(seen: Seen, row: Row) -> Mapping[str, object]:
 
 
 def _custom_object_rows(seen: Seen) -> list[Row]:
-    made = made_values(seen)
+    audit = audit_values(seen)
     types: list[ObjectType | EventType] = [o for o in seen.catalog.objects if o.custom]
     types += seen.catalog.events
     return [
@@ -283,7 +282,7 @@ def _custom_object_rows(seen: Seen) -> list[Row]:
             "Language": "en_US",
             FULL_NAME: each.name,
         }
-        | made
+        | audit
         for each in types
     ]
 
@@ -306,10 +305,9 @@ TOOLING_OBJECTS: dict[str, ToolingObject] = {
         ToolingObject(_CUSTOM_FIELD, _custom_field_rows, complete=_field_metadata, kind="CustomField"),
         ToolingObject(_CUSTOM_OBJECT, _custom_object_rows, complete=_object_metadata, kind="CustomObject"),
         *CHANNEL_OBJECTS,
-        MANAGED_OBJECT,
     )
 }
-"""Every object by its lower-case name. Another one is another entry here."""
+"""Every object by its lower-case name. To add an object, add an entry here."""
 
 TOOLING_CATALOG = Catalog(version=0, objects=tuple(each.type for each in TOOLING_OBJECTS.values()))
-"""The same objects as the binder knows them."""
+"""The same objects for the SOQL binder."""

@@ -1,6 +1,6 @@
-"""Queries over rows in memory: filtered by the predicate that push topics use, sorted and cut as data queries are.
+"""Queries over rows in memory: filtered with the predicates of push topics, sorted and limited like data queries.
 
-Fields of related rows are laid beside a row's own under their whole path, so the predicate needs to follow nothing.
+Fields of related rows are added to a row under their full path, so that predicates need not follow relationships.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _GROUP = "AggregateResult"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A query's answer: ready records, or only their number for a count."""
+    """A query's result: rendered records, or only their number for a count."""
 
     entity: str
     records: list[dict[str, object]]
@@ -55,19 +55,19 @@ class Found:
 
 
 def bind_tooling_query(soql: str, seen: Seen, now_ms: int) -> BoundQuery:
-    """What a query over tooling objects would read. Raises what binding a query raises."""
+    """Bind a query over tooling objects. Raises what binding a query raises."""
     bound = bind_query(parse_query(soql), TOOLING_CATALOG, now_ms=now_ms, caller=seen.grants.caller)
     aggregate = bound.aggregate
     if aggregate is not None and TOOLING_OBJECTS[bound.entity.name.lower()].key != "Id":
-        reason = f"{bound.entity.name} can be counted by COUNT() only, and not be grouped"
+        reason = f"{bound.entity.name} supports COUNT() only, without grouping"
         raise SoqlSyntaxError(reason, row=1, column=1, query=soql)
     if aggregate is not None and not all(isinstance(each, Column) for each in aggregate.operands):
-        raise SoqlSyntaxError("tooling records are grouped by fields only", row=1, column=1, query=soql)
+        raise SoqlSyntaxError("tooling records can be grouped by fields only", row=1, column=1, query=soql)
     return bound
 
 
 def run_tooling_query(soql: str, seen: Seen, version: int, now_ms: int) -> Found:
-    """Answer a query over tooling objects. Raises what binding a query raises."""
+    """Run a query over tooling objects. Raises what binding a query raises."""
     bound = bind_tooling_query(soql, seen, now_ms)
     runner = Runner(seen, version)
     if bound.aggregate is not None:
@@ -81,7 +81,7 @@ def run_tooling_query(soql: str, seen: Seen, version: int, now_ms: int) -> Found
 
 @dataclass(slots=True)
 class Runner:
-    """One request's tables, each made once."""
+    """Runs one request's query; each table is built once."""
 
     seen: Seen
     version: int
@@ -89,13 +89,13 @@ class Runner:
     keyed: dict[str, dict[object, Row]] = field(default_factory=dict)
 
     def table(self, entity: ObjectType) -> Sequence[Row]:
-        """All rows of an object."""
+        """Return all rows of an object."""
         if entity.name not in self.tables:
             self.tables[entity.name] = TOOLING_OBJECTS[entity.name.lower()].rows(self.seen)
         return self.tables[entity.name]
 
     def rows_of(self, bound: BoundQuery, rows: Sequence[Row] | None = None) -> list[Row]:
-        """The rows that a query finds, in its order."""
+        """Return the rows that a query selects, in its order."""
         found = list(self.table(bound.entity) if rows is None else rows)
         paths: dict[str, Column] = {}
         where = None if bound.where is None else _flat(bound.where, paths)
@@ -110,27 +110,27 @@ class Runner:
         return wide[first:] if bound.limit is None else wide[first : first + bound.limit]
 
     def widened(self, row: Row, paths: Mapping[str, Column]) -> Row:
-        """A row with the fields of related rows beside its own."""
+        """Return a row with the fields of related rows added."""
         if not paths:
             return row
         return row | {name: self.follow(row, column) for name, column in paths.items()}
 
     def follow(self, row: Row, column: Column) -> object:
-        """The value at the end of a path."""
+        """Return the value at the end of a path."""
         current: Row | None = row
         for step in column.steps:
             current = None if current is None else self.parent(step.target, current.get(step.lookup.name))
         return None if current is None else current.get(column.field.name)
 
     def parent(self, target: ObjectType, key: object) -> Row | None:
-        """The row of `target` that a link names."""
+        """Return the row of `target` with this key, or None."""
         if target.name not in self.keyed:
             name = TOOLING_OBJECTS[target.name.lower()].key
             self.keyed[target.name] = {row[name]: row for row in self.table(target)}
         return self.keyed[target.name].get(key)
 
     def groups(self, bound: BoundQuery, aggregate: BoundAggregate) -> list[dict[str, object]]:
-        """What an aggregate query makes of the rows."""
+        """Render the groups of an aggregate query."""
         rows = self.rows_of(replace(bound, order=(), limit=None, offset=None))
         columns = [each for each in aggregate.operands if isinstance(each, Column)]
         records = (tuple(cast("Value", self.follow(row, column)) for column in columns) for row in rows)
@@ -146,7 +146,7 @@ class Runner:
     # records
 
     def render(self, bound: BoundQuery, rows: Sequence[Row]) -> list[dict[str, object]]:
-        """Rows as a query's records. Raises SoqlSyntaxError for metadata of more than one."""
+        """Render rows as records. Raises SoqlSyntaxError for metadata of more than one row."""
         entry = TOOLING_OBJECTS[bound.entity.name.lower()]
         names = {item.name for item in bound.select}
         if entry.complete is not None and names.intersection(_ALONE):
@@ -160,7 +160,7 @@ class Runner:
         return [self.record(bound, row) for row in rows]
 
     def record(self, bound: BoundQuery, row: Row) -> dict[str, object]:
-        """One record, with its parents and children inside."""
+        """Render one record, with its parents and children inside."""
         record: dict[str, object] = {"attributes": attributes(bound.entity, row, self.version)}
         for item in bound.select:
             match item:
@@ -191,14 +191,14 @@ class Runner:
 
 
 def attributes(entity: ObjectType, row: Row, version: int) -> dict[str, object]:
-    """What a record says of itself."""
+    """Return the attributes of a record: its type and URL."""
     entry: ToolingObject = TOOLING_OBJECTS[entity.name.lower()]
     url = data_url(version, "tooling", "sobjects", entity.name, str(row[entry.key]))
     return {"type": entity.name, "url": url}
 
 
 def render_cell(entity: ObjectType, name: str, row: Row) -> object:
-    """One value as JSON."""
+    """Render one value as JSON."""
     value = row.get(name)
     described = entity.by_name[name.lower()]
     if name == METADATA:
@@ -209,7 +209,7 @@ def render_cell(entity: ObjectType, name: str, row: Row) -> object:
 
 
 def render_page(found: Found) -> dict[str, object]:
-    """A whole answer: there are no further pages."""
+    """Render a result, which always fits on one page."""
     return {
         "size": len(found.records) or found.total,
         "totalSize": found.total,
@@ -221,7 +221,7 @@ def render_page(found: Found) -> dict[str, object]:
 
 
 def _flat_operand(operand: Operand, paths: dict[str, Column]) -> Operand:
-    """A column whose path, if it has one, is its name."""
+    """Return a column whose name is its path, and note it in `paths`."""
     if not isinstance(operand, Column) or not operand.steps:
         return operand
     name = ".".join((*(step.lookup.name for step in operand.steps), operand.field.name))
@@ -248,7 +248,7 @@ def _flat(where: BoundCondition, paths: dict[str, Column]) -> BoundCondition:
             return replace(where, operand=_flat_operand(where.operand, paths))
         case BoundLike() | BoundIncludes():
             return replace(where, operand=_flat_column(where.operand, paths))
-        case _:  # a semi-join, which the predicate refuses
+        case _:  # a semi-join, which predicates do not support
             return where
 
 

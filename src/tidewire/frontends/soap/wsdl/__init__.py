@@ -1,6 +1,6 @@
-"""The WSDL of the partner and enterprise APIs, written out of what this server answers and what a caller may see.
+"""The WSDL of the partner and enterprise APIs.
 
-Reads from: the tables of `shapes`, the table of errors and the org's catalog. Feeds: whoever makes a client.
-Guarantee: an answer of ours has the elements of its type here, in this order. Never does: show a field or an object
-to somebody who may not read it.
+Reads from: the tables of `shapes`, the table of errors and the org's catalog. Feeds: client generators. Guarantee: our
+answers have the elements of their types here, in this order. Never does: show a field or an object to a caller who may
+not read it.
 """

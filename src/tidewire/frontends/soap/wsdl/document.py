@@ -1,4 +1,4 @@
-"""The WSDL document itself: schemas, messages, operations and the address of one API. Pure."""
+"""Render the WSDL document of one API: schemas, messages, operations and address. Pure."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _TRANSPORT = "http://schemas.xmlsoap.org/soap/http"
 
 @dataclass(frozen=True, slots=True)
 class RecordShape:
-    """A type of record as the enterprise API spells it out: its name, and its elements in the notation of `shapes`."""
+    """A record type of the enterprise API: its name, and its elements in the notation of `shapes`."""
 
     name: str
     words: tuple[str, ...]
 
 
 def render_wsdl(dialect: Dialect, address: str, records: Sequence[RecordShape] = ()) -> bytes:
-    """The whole document. `records` are the types of the enterprise API; the partner API has one for all."""
+    """Render the document. `records` are the types of the enterprise API; the partner API has one for all."""
     calls = sorted(CALLS)
     messages = "".join(_message(f"{name}Request", f"tns:{name}") for name in calls)
     messages += "".join(_message(f"{name}Response", f"tns:{name}Response") for name in calls)

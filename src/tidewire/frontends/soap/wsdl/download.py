@@ -1,7 +1,7 @@
-"""Answers whoever fetches a WSDL.
+"""Serve the WSDL documents.
 
-The partner API is the same for everybody, so its document needs no session. The enterprise one spells out the
-org's objects and fields as far as the caller sees them.
+The partner API is the same for every org, so its document needs no session. The enterprise document lists the org's
+objects and fields as far as the caller may see them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MEDIA_TYPE = "text/xml;charset=UTF-8"
 
 
 def is_wsdl(request: HttpRequest) -> bool:
-    """Whether a request is for one of the documents and not a call."""
+    """Whether a request is for a document rather than a call."""
     path = request.raw_path
     if path.startswith("/services/Soap/"):
         return request.method in ("GET", "HEAD") and any(name.lower() == "wsdl" for name in request.query)
@@ -41,7 +41,7 @@ def is_wsdl(request: HttpRequest) -> bool:
 
 
 async def answer_wsdl(services: Services, request: HttpRequest) -> HttpResponse:
-    """The document that a request asks for. Raises ResourceUnknown, SessionInvalid or VersionUnsupported."""
+    """Return the document. Raises ResourceUnknown, SessionInvalid or VersionUnsupported."""
     if request.method not in ("GET", "HEAD"):
         raise MethodNotAllowed("A WSDL is fetched by GET", allowed=("GET", "HEAD"))
     endpoint = _endpoint(request)
@@ -118,7 +118,7 @@ def _field_word(f: Field) -> str:
 
 
 def _parent_word(f: Field, seen: frozenset[str]) -> str:
-    """A parent of one type is told by that type; of several, each says in the answer what it is."""
+    """Declare a parent with its type; one of several types is an sObject that names its type in answers."""
     is_one = len(f.reference_to) == 1 and f.reference_to[0] in seen
     return f"{f.relationship_name}:ens:{f.reference_to[0] if is_one else 'sObject'}?~"
 

@@ -1,8 +1,8 @@
-"""What calls, results and headers are made of, in a notation of one word for each element. Pure.
+"""The elements of calls, results and headers, in a notation of one word for each element. Pure.
 
-A word is a name, then `:` and a type unless it is a string, then how often it stands there: once, `?` once or not
-at all, `*` any number of times, `+` at least once; a `~` at the end says that it may be nil. Types without a prefix
-are XML Schema's if it has one of that name, and else the API's own; `ens:sObject` is a record.
+A word is a name, then `:` and a type unless it is a string, then its occurrence: once, `?` optional, `*` any number,
+`+` at least one; a `~` at the end makes it nillable. Types without a prefix are XML Schema's if it has one of that
+name, else the API's; `ens:sObject` is a record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WRITE_FAULTS = "InvalidFieldFault InvalidIdFault InvalidSObjectFault"
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """A call: what it takes, what it answers, the headers beside those of every call, and its own faults."""
+    """A call: its arguments, its result, the headers besides those of every call, and its faults."""
 
     takes: str = ""
     answers: str = ""
@@ -143,7 +143,7 @@ HEADERS: dict[str, str] = {
     "SessionHeader": "sessionId",
     "StreamingEnabledHeader": "streamingEnabled:boolean",
 }
-"""Every block that the header of a call or an answer may hold."""
+"""Every block of the headers of calls and answers."""
 
 _OBJECT_FLAGS = (
     "activateable:boolean {0}createable:boolean custom:boolean customSetting:boolean deepCloneable:boolean"
@@ -296,7 +296,7 @@ TYPES: dict[str, str] = {
     "location": "latitude:double~ longitude:double~",
 }
 ADDRESS = "city~ country~ countryCode~ geocodeAccuracy~ postalCode~ state~ stateCode~ street~"
-"""What an address has beside its location."""
+"""The elements of an address besides its location."""
 
 FAULTS: dict[str, str] = {
     "InvalidFieldFault": "ApiQueryFault",
@@ -314,10 +314,10 @@ FAULTS: dict[str, str] = {
 
 
 def render_word(word: str) -> str:
-    """The schema's element for one word of the notation."""
+    """Render the schema element of one word of the notation."""
     found = _WORD.fullmatch(word)
     if found is None:
-        raise ValueError(f"no word of the notation: {word}")
+        raise ValueError(f"not a word of the notation: {word}")
     name, kind, occurs, nil = found.groups()
     kind = kind or "string"
     if ":" not in kind:
@@ -327,5 +327,5 @@ def render_word(word: str) -> str:
 
 
 def render_words(words: str) -> str:
-    """The elements of a type, in order."""
+    """Render the elements of a type, in order."""
     return "".join(render_word(word) for word in words.split())

@@ -1,18 +1,21 @@
-"""The operations of the Metadata API: arguments taken out of the call, results written in the schema's order."""
+"""The Metadata API: components one by one, and packages of them by deploy and retrieve."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import binascii
+from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
 from tidewire.errors import BodyMalformed
 from tidewire.frontends.soap.calls import Operation, SoapCall
-from tidewire.frontends.soap.metadata import packages
 from tidewire.frontends.soap.wire import render_element, text_of, type_attribute
 from tidewire.frontends.soap.wire_errors import render_row_error, rolled_back_error
-from tidewire.gate.metadata.properties import Component
+from tidewire.gate.metadata.deploy import DeployOptions, Deploys
+from tidewire.gate.metadata.properties import Component, Properties, flag_of, items_of, refuse, texts_of
+from tidewire.gate.metadata.properties import text_of as property_text
 from tidewire.gate.metadata.registry import METADATA_TYPES, MetadataType, metadata_type
-from tidewire.gate.metadata.retrieve import render_listed
+from tidewire.gate.metadata.retrieve import RetrieveOptions, Retrieves, render_listed
 from tidewire.gate.metadata.service import Metadata, SaveResult, check_count
 from tidewire.gate.metadata.xml import properties_of, render_properties
 from tidewire.transport.xml_trees import local_name
@@ -35,25 +38,25 @@ def _component(element: Element) -> Component:
 
 
 async def create_metadata(call: SoapCall) -> str:
-    """Make components."""
+    """Create components."""
     saved = await Metadata(call.gate).create(call.context, _components(call), all_or_none=call.all_or_none)
     return "".join(_render_saved(each) for each in saved)
 
 
 async def update_metadata(call: SoapCall) -> str:
-    """Change components."""
+    """Update components."""
     saved = await Metadata(call.gate).update(call.context, _components(call), all_or_none=call.all_or_none)
     return "".join(_render_saved(each) for each in saved)
 
 
 async def upsert_metadata(call: SoapCall) -> str:
-    """Make or change components, and tell which."""
+    """Create or update components, and report which."""
     saved = await Metadata(call.gate).upsert(call.context, _components(call), all_or_none=call.all_or_none)
     return "".join(_render_saved(each, has_created=True) for each in saved)
 
 
 async def delete_metadata(call: SoapCall) -> str:
-    """Remove components of one type."""
+    """Delete components of one type."""
     kind, names = call.request.text("type"), call.request.texts("fullNames")
     metadata_type(kind)
     saved = await Metadata(call.gate).delete(call.context, kind, names, all_or_none=call.all_or_none)
@@ -61,7 +64,7 @@ async def delete_metadata(call: SoapCall) -> str:
 
 
 async def rename_metadata(call: SoapCall) -> str:
-    """Give a component another name."""
+    """Rename a component."""
     request = call.request
     kind, old, new = (request.text(name) for name in ("type", "oldFullName", "newFullName"))
     metadata_type(kind)
@@ -80,7 +83,7 @@ def _render_saved(saved: SaveResult, *, has_created: bool = False) -> str:
 
 
 async def read_metadata(call: SoapCall) -> str:
-    """The properties of components; nil for one that is not there."""
+    """Return the properties of components; nil for one not found."""
     kind, names = call.request.text("type"), call.request.texts("fullNames")
     found = await Metadata(call.gate).read(call.principal, kind, names, api_version=call.endpoint.version)
     records = "".join(
@@ -93,7 +96,7 @@ async def read_metadata(call: SoapCall) -> str:
 
 
 async def list_metadata(call: SoapCall) -> str:
-    """The components of up to three types."""
+    """List the components of up to three types."""
     kinds = [
         text_of(child)
         for query in call.request.all("queries")
@@ -106,7 +109,7 @@ async def list_metadata(call: SoapCall) -> str:
 
 
 async def describe_metadata(call: SoapCall) -> str:
-    """The types of components."""
+    """List the types of components."""
     await Metadata(call.gate).check(call.principal)
     objects = [_describe(each) for each in METADATA_TYPES.values() if not each.is_inside]
     result: Mapping[str, object] = {
@@ -130,7 +133,7 @@ def _describe(each: MetadataType) -> dict[str, object]:
 
 
 async def describe_value_type(call: SoapCall) -> str:
-    """The properties of a type, by the type's qualified name."""
+    """List the properties of a type, by its qualified name."""
     await Metadata(call.gate).check(call.principal)
     type_ = metadata_type(call.request.text("type").rpartition(_NAMESPACE_END)[2])
     result: dict[str, object] = {
@@ -138,13 +141,11 @@ async def describe_value_type(call: SoapCall) -> str:
         "apiDeletable": True,
         "apiReadable": True,
         "apiUpdatable": True,
-        "valueTypeFields": [_value_field(name, is_name=name == "fullName") for name in _names(type_)],
+        "valueTypeFields": [
+            _value_field(name, is_name=name == "fullName") for name in ("fullName", *sorted(type_.properties))
+        ],
     }
     return f"<result>{render_properties(result)}</result>"
-
-
-def _names(type_: MetadataType) -> Sequence[str]:
-    return ("fullName", *sorted(type_.properties))
 
 
 def _value_field(name: str, *, is_name: bool) -> dict[str, object]:
@@ -158,21 +159,94 @@ def _value_field(name: str, *, is_name: bool) -> dict[str, object]:
     }
 
 
-METADATA_OPERATIONS: dict[str, Operation] = {
-    "cancelDeploy": packages.cancel_deploy,
-    "checkDeployStatus": packages.check_deploy_status,
-    "checkRetrieveStatus": packages.check_retrieve_status,
+def _argument(call: SoapCall, *names: str) -> Properties:
+    """Return the properties of the first argument with one of these names."""
+    element: Element | None = next(call.request.all(*names), None)
+    found = None if element is None else properties_of(element)
+    return found if isinstance(found, dict) else {}
+
+
+async def deploy(call: SoapCall) -> str:
+    """Deploy an archive."""
+    options = _argument(call, "DeployOptions", "deployOptions")
+    try:
+        archive = base64.b64decode("".join(call.request.text("ZipFile").split()), validate=True)
+    except (binascii.Error, ValueError) as err:
+        raise BodyMalformed("ZipFile is not base64") from err
+    wanted = DeployOptions(
+        is_check_only=flag_of(options, "checkOnly"),
+        is_single_package=flag_of(options, "singlePackage"),
+        ignores_warnings=flag_of(options, "ignoreWarnings"),
+        rollback_on_error=flag_of(options, "rollbackOnError"),
+    )
+    request_id = await Deploys(Metadata(call.gate), call.services.clock).deploy(call.context, archive, wanted)
+    return _queued(request_id)
+
+
+async def deploy_recent_validation(call: SoapCall) -> str:
+    """Deploy an archive that was validated without errors."""
+    deploys = Deploys(Metadata(call.gate), call.services.clock)
+    request_id = await deploys.deploy_checked(call.context, call.request.text("validationId").strip())
+    return f"<result>{request_id}</result>"
+
+
+def _queued(request_id: str) -> str:
+    # Clients poll for the result, which is ready at their first request for it.
+    return f"<result>{render_properties({'done': False, 'id': request_id, 'state': 'Queued'})}</result>"
+
+
+async def check_deploy_status(call: SoapCall) -> str:
+    """Return the result of a deploy."""
+    deploys = Deploys(Metadata(call.gate), call.services.clock)
+    result = await deploys.result(call.principal, call.request.text("asyncProcessId"))
+    if not flag_of({"flag": call.request.text("includeDetails")}, "flag"):
+        result.pop("details", None)
+    return f"<result>{render_properties(result)}</result>"
+
+
+async def cancel_deploy(call: SoapCall) -> str:
+    """Fail: a deploy has ended before its id is returned."""
+    deploys = Deploys(Metadata(call.gate), call.services.clock)
+    await deploys.result(call.principal, call.request.text("String") or call.request.text("id"))
+    refuse("Deployment already completed", "INVALID_ID_FIELD")
+
+
+async def retrieve(call: SoapCall) -> str:
+    """Build an archive of components."""
+    request = _argument(call, "retrieveRequest", "request")
+    package = request.get("unpackaged")
+    members: dict[str, list[str]] = {}
+    for item in items_of(package if isinstance(package, Mapping) else {}, "types"):
+        members.setdefault(property_text(item, "name").strip(), []).extend(texts_of(item, "members"))
+    version = property_text(request, "apiVersion") or f"{call.endpoint.version}.0"
+    options = RetrieveOptions(members, version, flag_of(request, "singlePackage"))
+    return _queued(await Retrieves(Metadata(call.gate)).retrieve(call.context, options))
+
+
+async def check_retrieve_status(call: SoapCall) -> str:
+    """Return the result of a retrieve, with its archive unless `includeZip` is false."""
+    retrieves = Retrieves(Metadata(call.gate))
+    result, archive = await retrieves.result(call.principal, call.request.text("asyncProcessId"))
+    if flag_of({"flag": call.request.text("includeZip")}, "flag", default=True):
+        result = result | {"zipFile": base64.b64encode(archive).decode("ascii")}
+    return f"<result>{render_properties(result)}</result>"
+
+
+OPERATIONS: dict[str, Operation] = {
+    "cancelDeploy": cancel_deploy,
+    "checkDeployStatus": check_deploy_status,
+    "checkRetrieveStatus": check_retrieve_status,
     "createMetadata": create_metadata,
     "deleteMetadata": delete_metadata,
-    "deploy": packages.deploy,
-    "deployRecentValidation": packages.deploy_recent_validation,
+    "deploy": deploy,
+    "deployRecentValidation": deploy_recent_validation,
     "describeMetadata": describe_metadata,
     "describeValueType": describe_value_type,
     "listMetadata": list_metadata,
     "readMetadata": read_metadata,
     "renameMetadata": rename_metadata,
-    "retrieve": packages.retrieve,
+    "retrieve": retrieve,
     "updateMetadata": update_metadata,
     "upsertMetadata": upsert_metadata,
 }
-"""What each call does; all of them need a session."""
+"""The handler of each call; all of them need a session."""
