@@ -72,11 +72,11 @@ def test_every_type_that_is_named_is_declared(dialect: Dialect) -> None:
     assert used <= messages
 
 
-def test_word_that_is_none_is_refused() -> None:
+def test_render_word_raises_for_text_outside_the_notation() -> None:
     assert render_word("a:int*~") == (
         '<element name="a" type="xsd:int" minOccurs="0" maxOccurs="unbounded" nillable="true"/>'
     )
-    with pytest.raises(ValueError, match="no word"):
+    with pytest.raises(ValueError, match="not a word"):
         render_word("a b")
 
 

@@ -13,14 +13,14 @@ from tidewire.frontends.rest.tooling.model import (
     Row,
     Seen,
     ToolingObject,
-    durable_id,
-    checkbox_fields,
-    link,
     audit_fields,
     audit_values,
+    checkbox_fields,
+    durable_id,
+    link,
     metadata_fields,
-    tooling_type,
     text_fields,
+    tooling_type,
 )
 from tidewire.gate.metadata.channels import try_read_channel, try_read_member
 from tidewire.gate.metadata.managed import try_read_managed
@@ -226,6 +226,10 @@ CHANNEL_OBJECTS = (
     ),
     ToolingObject(_ENRICHED, _enriched_rows),
     ToolingObject(
-        _MANAGED, _managed_rows, complete=_managed_metadata, kind="ManagedEventSubscription", is_reference=True
+        _MANAGED,
+        _managed_rows,
+        complete=_managed_metadata,
+        kind="ManagedEventSubscription",
+        is_reference=True,
     ),
 )

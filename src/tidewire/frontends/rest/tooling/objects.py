@@ -11,14 +11,14 @@ from tidewire.frontends.rest.tooling.model import (
     Row,
     Seen,
     ToolingObject,
-    durable_id,
-    checkbox_fields,
-    link,
     audit_fields,
     audit_values,
+    checkbox_fields,
+    durable_id,
+    link,
     metadata_fields,
-    tooling_type,
     text_fields,
+    tooling_type,
 )
 from tidewire.gate.metadata.field_render import field_kind, render_field_properties
 from tidewire.gate.metadata.objects import is_event, is_shared, render_event, render_object, shown_fields
@@ -46,13 +46,21 @@ _ENTITY = tooling_type(
     "Entity Definitions",
     "4ie",
     [
-        *text_fields("DurableId", "QualifiedApiName", "DeveloperName", "NamespacePrefix", "MasterLabel", "Label"),
+        *text_fields(
+            "DurableId", "QualifiedApiName", "DeveloperName", "NamespacePrefix", "MasterLabel", "Label"
+        ),
         *text_fields("PluralLabel", "KeyPrefix", "PublisherId", "Description", "DeploymentStatus"),
         *text_fields("InternalSharingModel", "ExternalSharingModel"),
-        *checkbox_fields("IsCustomizable", "IsCustomSetting", "IsQueryable", "IsRetrieveable", "IsReplicateable"),
-        *checkbox_fields("IsSearchable", "IsLayoutable", "IsTriggerable", "IsApexTriggerable", "IsWorkflowEnabled"),
+        *checkbox_fields(
+            "IsCustomizable", "IsCustomSetting", "IsQueryable", "IsRetrieveable", "IsReplicateable"
+        ),
+        *checkbox_fields(
+            "IsSearchable", "IsLayoutable", "IsTriggerable", "IsApexTriggerable", "IsWorkflowEnabled"
+        ),
         *checkbox_fields("IsEverCreatable", "IsEverUpdatable", "IsEverDeletable", "IsDeprecatedAndHidden"),
-        *checkbox_fields("IsFeedEnabled", "IsIdEnabled", "IsCompactLayoutable", "IsProcessEnabled", "HasSubtypes"),
+        *checkbox_fields(
+            "IsFeedEnabled", "IsIdEnabled", "IsCompactLayoutable", "IsProcessEnabled", "HasSubtypes"
+        ),
     ],
 )
 _FIELD = tooling_type(
@@ -61,12 +69,20 @@ _FIELD = tooling_type(
     "Field Definitions",
     "4fd",
     [
-        *text_fields("DurableId", "QualifiedApiName", "DeveloperName", "NamespacePrefix", "MasterLabel", "Label"),
-        *text_fields("DataType", "ValueTypeId", "ExtraTypeInfo", "RelationshipName", "Description", "PublisherId"),
+        *text_fields(
+            "DurableId", "QualifiedApiName", "DeveloperName", "NamespacePrefix", "MasterLabel", "Label"
+        ),
+        *text_fields(
+            "DataType", "ValueTypeId", "ExtraTypeInfo", "RelationshipName", "Description", "PublisherId"
+        ),
         link("EntityDefinitionId", "EntityDefinition", "EntityDefinition", "Fields"),
         *(integer(name, name, 9) for name in ("Length", "Precision", "Scale")),
-        *checkbox_fields("IsCalculated", "IsCompound", "IsNameField", "IsNillable", "IsIndexed", "IsHtmlFormatted"),
-        *checkbox_fields("IsHighScaleNumber", "IsPolymorphicForeignKey", "IsFieldHistoryTracked", "IsApiFilterable"),
+        *checkbox_fields(
+            "IsCalculated", "IsCompound", "IsNameField", "IsNillable", "IsIndexed", "IsHtmlFormatted"
+        ),
+        *checkbox_fields(
+            "IsHighScaleNumber", "IsPolymorphicForeignKey", "IsFieldHistoryTracked", "IsApiFilterable"
+        ),
         *checkbox_fields("IsApiGroupable", "IsApiSortable", "IsListVisible", "IsFlsEnabled"),
     ],
 )
@@ -76,7 +92,9 @@ _CUSTOM_FIELD = tooling_type(
     "Custom Fields",
     "00N",
     [
-        *text_fields("DeveloperName", "TableEnumOrId", "NamespacePrefix", "ManageableState", "InlineHelpText"),
+        *text_fields(
+            "DeveloperName", "TableEnumOrId", "NamespacePrefix", "ManageableState", "InlineHelpText"
+        ),
         *text_fields("Description", "RelationshipLabel", "SummaryOperation"),
         link("EntityDefinitionId", "EntityDefinition", "EntityDefinition", "CustomFields"),
         *(integer(name, name, 9) for name in ("Length", "Precision", "Scale")),
