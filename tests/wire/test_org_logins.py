@@ -85,7 +85,7 @@ def test_device_code_of_one_org_is_unknown_to_the_users_of_the_other(pair: Pair)
     browser = Browser(pair.a.server)
     page = browser.sign_in(browser.get("/setup/connect"), DEV_USERNAME, DEV_PASSWORD)
     asked = browser.send(page, action="code", user_code=begun["user_code"])
-    assert "No device waits with this code" in asked.text
+    assert "No device is waiting with this code" in asked.text
 
 
 def test_app_id_that_two_orgs_use_is_told_apart_by_its_secret(pair: Pair) -> None:

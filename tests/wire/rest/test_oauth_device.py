@@ -79,7 +79,7 @@ def test_wrong_codes_are_refused(server: ServerProcess, app: dict[str, str], adm
     assert poll(server, other, started["device_code"])[0] == "invalid_grant"
     browser = Browser(server)
     form = browser.sign_in(browser.get("/setup/connect"), DEV_USERNAME)
-    assert "No device waits" in browser.send(form, user_code="BBBBBBBB").text
+    assert "No device is waiting" in browser.send(form, user_code="BBBBBBBB").text
     # The answer belongs to the code it was asked for.
     consent = browser.send(form, user_code=started["user_code"])
     swapped = begin(server, app)["user_code"]

@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl
 from tidewire.access.oauth import read_assertion
 from tidewire.delivery.front_end import OrgDirectory
 from tidewire.errors import AuthHeaderInvalid, GrantInvalid
-from tidewire.frontends.rest.oauth.browser import SESSION_COOKIE, read_cookie
-from tidewire.frontends.rest.oauth.forms import client_credentials, given_parameters
+from tidewire.frontends.rest.oauth.login_form import SESSION_COOKIE, read_cookie
+from tidewire.frontends.rest.oauth.wire import client_credentials, given_parameters
 from tidewire.frontends.rest.wire import parse_form, parse_segments, parse_token
 from tidewire.transport.http import HttpRequest, cached_by_head
 

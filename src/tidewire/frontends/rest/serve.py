@@ -26,7 +26,7 @@ from tidewire.frontends.rest.data import DataApi
 from tidewire.frontends.rest.management.api import answer_management
 from tidewire.frontends.rest.management.calls import Services
 from tidewire.frontends.rest.management.logins import answer_password
-from tidewire.frontends.rest.oauth.api import OAuthApi
+from tidewire.frontends.rest.oauth.routes import OAuthApi
 from tidewire.frontends.rest.wire import (
     parse_address,
     parse_token,

@@ -1,5 +1,5 @@
-"""OAuth 2.0 and OpenID Connect on the wire: token endpoint, login and consent pages, and who a user is.
+"""OAuth 2.0 and OpenID Connect over HTTP: token endpoint, login and consent pages, and identity.
 
-Errors here have OAuth's own form, `{error, error_description}` with status 400, not the data API's array. A refused
-login never says what was wrong with it.
+Errors have OAuth's form, `{error, error_description}` with status 400, not the data API's array. A failed login does
+not say what was wrong.
 """

@@ -1,7 +1,7 @@
-"""The authorization endpoint: a browser comes for an app, its user signs in and decides, and it is sent back.
+"""The authorization endpoint: the user signs in, approves an app, and the browser is redirected back to the app.
 
-Nothing is sent to an address that is not one of the app's own, letter for letter: a request that is wrong in its app
-or its address gets a page, and only other mistakes travel back to the app.
+A browser is only redirected to one of the app's callback URLs, compared exactly. A request with an unknown app or
+callback URL gets an error page; all other errors are sent back to the app.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from tidewire.access.oauth import OAuth, oauth_error_of
 from tidewire.access.scopes import granted_scopes
 from tidewire.access.sessions import SessionEntry
 from tidewire.errors import GrantInvalid
-from tidewire.frontends.rest.oauth.browser import is_own_page
-from tidewire.frontends.rest.oauth.forms import redirect, redirect_to
+from tidewire.frontends.rest.oauth.login_form import (
+    LoginForm,
+    is_csrf_token,
+    is_own_page,
+    render_csrf_token,
+)
 from tidewire.frontends.rest.oauth.pages import render_consent, render_message
-from tidewire.frontends.rest.oauth.signing_in import SigningIn
 from tidewire.frontends.rest.oauth.token import TokenEndpoint
+from tidewire.frontends.rest.oauth.wire import redirect, redirect_to
 from tidewire.frontends.rest.wire import parse_form
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -43,8 +47,8 @@ _MAX_LENGTH = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
-    """A request whose app and address are good, so that errors may travel back."""
+class _AuthRequest:
+    """A request with a known app and callback URL, to which errors can be sent."""
 
     app: ConnectedApp
     redirect_uri: str
@@ -52,7 +56,7 @@ class _Ask:
 
     @property
     def is_direct(self) -> bool:
-        """Whether the tokens themselves are asked for, behind the `#`."""
+        """Whether tokens are requested, which are returned in the URL's fragment."""
         return "token" in self.given.get("response_type", "").split()
 
     @property
@@ -61,25 +65,25 @@ class _Ask:
         return frozenset(words | ({"none"} if self.given.get("immediate") == "true" else set()))
 
     def send(self, values: dict[str, str]) -> HttpResponse:
-        """Back to the app."""
+        """Redirect to the app with these values."""
         state = {"state": self.given.get("state", "")}
         return redirect(self.redirect_uri, values | state, in_fragment=self.is_direct)
 
-    def refuse(self, error: str, description: str) -> HttpResponse:
-        """Back to the app with an error."""
+    def reject(self, error: str, description: str) -> HttpResponse:
+        """Redirect to the app with an error."""
         return self.send({"error": error, "error_description": description})
 
 
 class AuthorizeEndpoint:
     """Answers `/services/oauth2/authorize`."""
 
-    def __init__(self, oauth: OAuth, signing_in: SigningIn, tokens: TokenEndpoint) -> None:
+    def __init__(self, oauth: OAuth, login_form: LoginForm, tokens: TokenEndpoint) -> None:
         self._oauth = oauth
-        self._signing_in = signing_in
+        self._login_form = login_form
         self._tokens = tokens
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
-        """GET for a browser that arrives, POST for its forms."""
+        """Answer GET with a page or a redirect, and POST of the page's forms."""
         form = (parse_form(request) or {}) if request.method == "POST" else {}
         is_page = "action" in form
         text = form.get("request", "") if is_page else ""
@@ -89,7 +93,7 @@ class AuthorizeEndpoint:
             ask = await self._read(given)
         except GrantInvalid as err:
             error, description = oauth_error_of(err)
-            return render_message("This request cannot be answered", f"{error}: {description}", 400)
+            return render_message("The app's request is invalid", f"{error}: {description}", 400)
         try:
             scopes = self._check(ask)
             match form.get("action") if is_page else None:
@@ -100,17 +104,17 @@ class AuthorizeEndpoint:
                 case action:
                     return await self._decide(request, ask, scopes, form, allows=action == "allow")
         except GrantInvalid as err:
-            return ask.refuse(*oauth_error_of(err))
+            return ask.reject(*oauth_error_of(err))
 
-    async def _read(self, given: dict[str, str]) -> _Ask:
+    async def _read(self, given: dict[str, str]) -> _AuthRequest:
         app = await self._oauth.find_app(given.get("client_id", ""))
         uri = given.get("redirect_uri", "")
         if uri not in app.callback_urls:
             raise GrantInvalid("redirect_uri must match configuration", oauth_error="redirect_uri_mismatch")
-        return _Ask(app, uri, given)
+        return _AuthRequest(app, uri, given)
 
-    def _check(self, ask: _Ask) -> frozenset[str]:
-        """The scopes that the request would get. Raises GrantInvalid."""
+    def _check(self, ask: _AuthRequest) -> frozenset[str]:
+        """Check the request and return the scopes it would get. Raises GrantInvalid."""
         given, app = ask.given, ask.app
         kind = given.get("response_type", "")
         if kind not in ("code", "token"):
@@ -124,12 +128,12 @@ class AuthorizeEndpoint:
             raise GrantInvalid("missing required code challenge", oauth_error="invalid_request")
         return granted_scopes(given.get("scope", ""), app.scopes)
 
-    async def _show(self, request: HttpRequest, ask: _Ask, scopes: frozenset[str]) -> HttpResponse:
-        user = await self._signing_in.try_user(request)
+    async def _show(self, request: HttpRequest, ask: _AuthRequest, scopes: frozenset[str]) -> HttpResponse:
+        user = await self._login_form.try_user(request)
         if user is None or "login" in ask.prompts:
             if "none" in ask.prompts:
-                return ask.refuse("login_required", "nobody is signed in")
-            return self._signing_in.show(
+                return ask.reject("login_required", "nobody is signed in")
+            return self._login_form.show(
                 request,
                 PATH,
                 urlencode(ask.given),
@@ -139,40 +143,45 @@ class AuthorizeEndpoint:
         if "consent" not in ask.prompts and await self._oauth.has_approved(ask.app, user.user_id, scopes):
             return await self._give(request, ask, scopes, user)
         if "none" in ask.prompts:
-            return ask.refuse("immediate_unsuccessful", "the user has to be asked")
+            return ask.reject("immediate_unsuccessful", "the user has to be asked")
         text = urlencode(ask.given)
-        proof = self._signing_in.guard.render("consent", user.session_id, text)
+        csrf_token = render_csrf_token("consent", user.session_id, text)
         return render_consent(
             PATH,
-            {"request": text, "form": proof},
+            {"request": text, "form": csrf_token},
             app=ask.app.label,
             username=user.username,
             scopes=scopes,
             leads_to=ask.redirect_uri,
         )
 
-    async def _login(self, request: HttpRequest, ask: _Ask, form: dict[str, str]) -> HttpResponse:
-        # Asked once is enough: without this the next page would ask for a login again.
+    async def _login(self, request: HttpRequest, ask: _AuthRequest, form: dict[str, str]) -> HttpResponse:
+        # `prompt=login` was served by this login: the next page must not ask for another.
         prompt = " ".join(sorted(ask.prompts - {"login"}))
         target = f"{PATH}?{urlencode(ask.given | {'prompt': prompt})}"
-        return await self._signing_in.take(request, PATH, form, target, ask.redirect_uri)
+        return await self._login_form.submit(request, PATH, form, target, ask.redirect_uri)
 
     async def _decide(
-        self, request: HttpRequest, ask: _Ask, scopes: frozenset[str], form: dict[str, str], *, allows: bool
+        self,
+        request: HttpRequest,
+        ask: _AuthRequest,
+        scopes: frozenset[str],
+        form: dict[str, str],
+        *,
+        allows: bool,
     ) -> HttpResponse:
-        user = await self._signing_in.try_user(request)
+        user = await self._login_form.try_user(request)
         text = form.get("request", "")
-        guard = self._signing_in.guard
-        is_ours = user is not None and guard.is_ours(form.get("form", ""), "consent", user.session_id, text)
-        if user is None or not is_ours or not is_own_page(request):
+        is_valid = user is not None and is_csrf_token(form.get("form", ""), "consent", user.session_id, text)
+        if user is None or not is_valid or not is_own_page(request):
             return redirect_to(f"{PATH}?{urlencode(ask.given)}", status=303)
         if not allows:
-            return ask.refuse("access_denied", "end-user denied authorization")
+            return ask.reject("access_denied", "end-user denied authorization")
         await self._oauth.approve(ask.app, user.user_id, scopes)
         return await self._give(request, ask, scopes, user)
 
     async def _give(
-        self, request: HttpRequest, ask: _Ask, scopes: frozenset[str], user: SessionEntry
+        self, request: HttpRequest, ask: _AuthRequest, scopes: frozenset[str], user: SessionEntry
     ) -> HttpResponse:
         nonce = ask.given.get("nonce", "")
         if not ask.is_direct:

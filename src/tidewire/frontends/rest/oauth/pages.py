@@ -1,7 +1,7 @@
-"""The pages of the login, as HTML without a script. Pure.
+"""Renders the login, consent and device pages as HTML without scripts. Pure.
 
-Everything that came from outside is escaped. The style is named by its hash, and forms may lead only to us and to
-the app's own callback, which a browser checks again when it is sent there.
+All input is escaped. The content security policy allows the style by its hash, and forms only to this server and to the
+app's callback URL, which browsers check again on the redirect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 def render_login(
     action: str, hidden: dict[str, str], *, username: str = "", problem: str = "", leads_to: str = ""
 ) -> HttpResponse:
-    """The form that asks for user name and password."""
+    """Render the form for user name and password."""
     focus = "" if username else " autofocus"
     body = (
         f"<h1>Sign in to Tidewire</h1>{_problem(problem)}"
@@ -59,13 +59,13 @@ def render_consent(
     scopes: Iterable[str],
     leads_to: str = "",
 ) -> HttpResponse:
-    """The form that asks whether an app may act for the user."""
-    wishes = "".join(
+    """Render the form on which the user approves an app."""
+    items = "".join(
         f"<li>{escape(text)}</li>"
         for text in dict.fromkeys(NAMES.get(scope, scope) for scope in sorted(scopes))
     )
     body = (
-        f"<h1>Allow access?</h1><p><strong>{escape(app)}</strong> asks to:</p><ul>{wishes}</ul>"
+        f"<h1>Allow access?</h1><p><strong>{escape(app)}</strong> is requesting permission to:</p><ul>{items}</ul>"
         f"<p>You are signed in as {escape(username)}.</p>"
         f'<form method="post" action="{escape(action)}">{_hidden(hidden)}'
         '<button class="main" name="action" value="allow">Allow</button>'
@@ -75,11 +75,11 @@ def render_consent(
 
 
 def render_device_form(action: str, hidden: dict[str, str], *, code: str, problem: str = "") -> HttpResponse:
-    """The form that asks for the code that a device shows."""
+    """Render the form for a device's code."""
     body = (
         f"<h1>Connect a device</h1>{_problem(problem)}"
         f'<form method="post" action="{escape(action)}">{_hidden(hidden | {"action": "code"})}'
-        '<label for="user_code">The code that the device shows</label>'
+        '<label for="user_code">Code shown on the device</label>'
         f'<input id="user_code" name="user_code" required autocomplete="off" maxlength="40" autofocus'
         f' value="{escape(code)}"><button class="main">Connect</button></form>'
     )
@@ -87,7 +87,7 @@ def render_device_form(action: str, hidden: dict[str, str], *, code: str, proble
 
 
 def render_message(title: str, text: str, status: int = 200) -> HttpResponse:
-    """A page that only says something."""
+    """Render a page with a message."""
     return _page(title, f"<h1>{escape(title)}</h1><p>{escape(text)}</p>", status)
 
 
@@ -125,7 +125,7 @@ def _page(title: str, body: str, status: int, leads_to: str = "") -> HttpRespons
 
 
 def _source(url: str) -> str:
-    """The app's callback as a source of the policy: browsers hold the redirect after a form against it."""
+    """Return the app's callback URL as a source of the policy, which browsers apply to redirects after a form."""
     parts = urlsplit(url)
     if parts.scheme in ("http", "https"):
         return f" {parts.scheme}://{parts.netloc}" if _NETLOC.fullmatch(parts.netloc) else ""

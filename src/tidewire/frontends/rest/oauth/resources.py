@@ -1,4 +1,4 @@
-"""What a token stands for: userinfo, identity URL, introspection, the end of a token, and discovery."""
+"""OAuth resources around tokens: userinfo, identity URL, introspection, revocation and discovery."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tidewire.frontends.rest.identity import (
     render_identity_xml,
     render_userinfo,
 )
-from tidewire.frontends.rest.oauth.forms import (
+from tidewire.frontends.rest.oauth.token import DEVICE_PATH
+from tidewire.frontends.rest.oauth.wire import (
     client_credentials,
     given_parameters,
     is_callback_name,
     refuse,
 )
-from tidewire.frontends.rest.oauth.token import DEVICE_PATH
 from tidewire.frontends.rest.wire import (
     MAX_VERSION,
     NO_STORE,
@@ -42,7 +42,7 @@ _VERSION = re.compile(r"[1-9][0-9]\.0")
 
 
 class TokenResources:
-    """Answers everything under OAuth that needs a token rather than gives one."""
+    """Answers the OAuth resources that take a token, and discovery."""
 
     def __init__(self, oauth: OAuth, logins: Logins, gate: Gate, clock: Clock) -> None:
         self._oauth = oauth
@@ -50,7 +50,7 @@ class TokenResources:
         self._gate = gate
         self._clock = clock
 
-    async def tell_userinfo(self, request: HttpRequest) -> HttpResponse:
+    async def answer_userinfo(self, request: HttpRequest) -> HttpResponse:
         """GET or POST /services/oauth2/userinfo."""
         entry = await self._try_session(request)
         if isinstance(entry, HttpResponse):
@@ -61,8 +61,8 @@ class TokenResources:
         body = render_userinfo(request.base_url, info, self._clock.now_ms())
         return render_json(request, 200, body, (NO_STORE,))
 
-    async def tell_identity(self, request: HttpRequest, org_id: str, user_id: str) -> HttpResponse:
-        """GET /id/{org}/{user}: the caller's own identity, or anybody's for those who see all users."""
+    async def answer_identity(self, request: HttpRequest, org_id: str, user_id: str) -> HttpResponse:
+        """GET /id/{org}/{user}: the caller's identity, or any user's with View All Users or Manage Users."""
         entry = await self._try_session(request)
         if isinstance(entry, HttpResponse):
             return entry
@@ -102,11 +102,11 @@ class TokenResources:
             }
         if callback:
             return _jsonp(callback, error)
-        # Clients read this one answer as a form.
+        # Clients parse this error as a form, not as JSON.
         return HttpResponse(400, urlencode(error).encode(), "application/x-www-form-urlencoded", (NO_STORE,))
 
     async def introspect(self, request: HttpRequest) -> HttpResponse:
-        """POST /services/oauth2/introspect: an app asks about a token of its own."""
+        """POST /services/oauth2/introspect: an app inspects one of its tokens."""
         form = parse_form(request) or {}
         client_id, secret = client_credentials(request, form)
         try:
@@ -141,12 +141,12 @@ class TokenResources:
         body["sub"] = identity_url(request.base_url, self._logins.org_id, found.user_id)
         return render_json(request, 200, body, (NO_STORE,))
 
-    async def tell_keys(self, request: HttpRequest) -> HttpResponse:
-        """GET /id/keys: what id tokens are signed with."""
+    async def answer_keys(self, request: HttpRequest) -> HttpResponse:
+        """GET /id/keys: the public key of id tokens."""
         key = await self._oauth.signing_key()
         return render_json(request, 200, {"keys": [key.render_jwk()]}, (NO_STORE,))
 
-    def tell_configuration(self, request: HttpRequest) -> HttpResponse:
+    def answer_configuration(self, request: HttpRequest) -> HttpResponse:
         """GET /.well-known/openid-configuration."""
         base = request.base_url
         oauth = f"{base}/services/oauth2"
@@ -169,7 +169,7 @@ class TokenResources:
         }
         return render_json(request, 200, body)
 
-    def tell_login_settings(self, request: HttpRequest) -> HttpResponse:
+    def answer_login_settings(self, request: HttpRequest) -> HttpResponse:
         """GET /.well-known/auth-configuration."""
         base = request.base_url
         body = {
@@ -191,7 +191,7 @@ class TokenResources:
         return grants.has("ViewAllUsers") or grants.has("ManageUsers")
 
     async def _try_session(self, request: HttpRequest) -> SessionEntry | HttpResponse:
-        """The session behind the request's token, or the refusal."""
+        """Return the session of the request's token, or the error response."""
         try:
             token = parse_token(request)
         except AuthHeaderInvalid:
@@ -212,10 +212,10 @@ def _wants_xml(request: HttpRequest) -> bool:
 
 
 def _jsonp(callback: str, body: object) -> HttpResponse:
-    """A script that calls the caller's function; a name that is more than a name is refused."""
+    """Render JSONP: a script that calls the caller's function. Rejects anything but a plain function name."""
     if not is_callback_name(callback):
         return render_text(400, "Invalid_Callback")
-    # Nothing of ours may end the script or open markup, whoever reads it as what.
+    # Escaped so that the body cannot end the script or start markup, however a browser interprets it.
     text = json.dumps(body).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     headers = (NO_STORE, ("X-Content-Type-Options", "nosniff"))
     return HttpResponse(200, f"/**/{callback}({text});".encode(), "text/javascript;charset=UTF-8", headers)

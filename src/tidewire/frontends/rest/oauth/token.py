@@ -1,4 +1,4 @@
-"""The token endpoint: every grant in, one JSON answer out."""
+"""The token endpoint: accepts every grant type and answers in JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidewire.access.scopes import OPENID, render_scopes
 from tidewire.clock import Clock
 from tidewire.errors import GrantInvalid, LimitExceeded, LoginFailed
 from tidewire.frontends.rest.identity import identity_url, render_token
-from tidewire.frontends.rest.oauth.forms import client_credentials, refuse
+from tidewire.frontends.rest.oauth.wire import client_credentials, refuse
 from tidewire.frontends.rest.wire import NO_STORE, parse_form, render_json
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -51,7 +51,7 @@ class TokenEndpoint:
         if not client_id and grant_type != _JWT:
             raise GrantInvalid("client identifier invalid", oauth_error="invalid_client_id")
         issued = await self._grant(request, grant_type, client_id, secret, form)
-        # The password flow's answer is the bare token: its clients know who signed in, and what they may do.
+        # The password flow returns only the token, as the original does: its clients know the user and the scopes.
         return await self.render(request, issued, secret, is_bare=grant_type == "password")
 
     async def _grant(
@@ -100,7 +100,7 @@ class TokenEndpoint:
     async def render(
         self, request: HttpRequest, issued: Issued, secret: str, *, is_bare: bool = False
     ) -> dict[str, object]:
-        """The answer that carries a fresh token."""
+        """Render the response with a new token."""
         principal = issued.login.principal
         body: dict[str, object] = dict(
             render_token(

@@ -1,4 +1,4 @@
-"""OAuth's own forms: requests' parameters, errors and redirects. Pure."""
+"""OAuth on the wire: request parameters, error responses and redirects. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _CALLBACK_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,63}(?:\.[A-Za-z_$][A-Za-
 
 
 def given_parameters(request: HttpRequest) -> dict[str, str]:
-    """What came in the query and, on a POST, in the form, which counts more."""
+    """Return the parameters of the query and, on a POST, of the form, which takes precedence."""
     form = parse_form(request) if request.method == "POST" else None
     return request.query | (form or {})
 
 
 def client_credentials(request: HttpRequest, form: Mapping[str, str]) -> tuple[str, str]:
-    """Client id and secret from the form, else from HTTP Basic."""
+    """Return client id and secret from the form, or else from HTTP Basic."""
     if "client_id" in form:
         return form["client_id"], form.get("client_secret", "")
     kind, _, encoded = request.headers.get("authorization", "").partition(" ")
@@ -36,12 +36,12 @@ def client_credentials(request: HttpRequest, form: Mapping[str, str]) -> tuple[s
 
 
 def refuse(request: HttpRequest, error: str, description: str) -> HttpResponse:
-    """An error of the token endpoint."""
+    """Render an error of the token endpoint."""
     return render_json(request, 400, {"error": error, "error_description": description}, (NO_STORE,))
 
 
 def redirect(url: str, values: Mapping[str, str], *, in_fragment: bool = False) -> HttpResponse:
-    """Send the browser back to an app with these values, in the query or behind the `#`."""
+    """Redirect the browser to an app with these values, in the query or in the fragment."""
     text = urlencode({name: value for name, value in values.items() if value})
     scheme, netloc, path, query, _ = urlsplit(url)
     if in_fragment:
@@ -52,10 +52,10 @@ def redirect(url: str, values: Mapping[str, str], *, in_fragment: bool = False) 
 
 
 def redirect_to(target: str, *headers: tuple[str, str], status: int = 302) -> HttpResponse:
-    """Send the browser to an address that was checked before."""
+    """Redirect the browser to a URL that the caller has checked."""
     return HttpResponse(status, b"", "", (("Location", target), NO_STORE, *headers))
 
 
 def is_callback_name(text: str) -> bool:
-    """Whether this can only be the name of a function: nothing else may stand in a script we answer with."""
+    """Whether the text is a plain function name, the only thing that a JSONP script may start with."""
     return _CALLBACK_NAME.fullmatch(text) is not None

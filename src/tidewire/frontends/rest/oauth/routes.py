@@ -1,4 +1,4 @@
-"""Which part of OAuth answers a path."""
+"""Routes OAuth paths to the endpoints that answer them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tidewire.access.oauth import OAuth
 from tidewire.clock import Clock
 from tidewire.frontends.rest.oauth.authorize import AuthorizeEndpoint
 from tidewire.frontends.rest.oauth.device_page import DevicePage
+from tidewire.frontends.rest.oauth.login_form import LoginForm
 from tidewire.frontends.rest.oauth.resources import TokenResources
-from tidewire.frontends.rest.oauth.signing_in import SigningIn
 from tidewire.frontends.rest.oauth.token import TokenEndpoint
 from tidewire.frontends.rest.wire import require_method
 from tidewire.gate.gate import Gate
@@ -21,14 +21,14 @@ class OAuthApi:
     """Answers `/services/oauth2`, `/id`, `/setup/connect` and `/.well-known`."""
 
     def __init__(self, oauth: OAuth, logins: Logins, gate: Gate, clock: Clock) -> None:
-        signing_in = SigningIn(oauth)
+        login_form = LoginForm(oauth)
         self._tokens = TokenEndpoint(oauth, logins, clock)
-        self._authorize = AuthorizeEndpoint(oauth, signing_in, self._tokens)
-        self._device = DevicePage(oauth, signing_in)
+        self._authorize = AuthorizeEndpoint(oauth, login_form, self._tokens)
+        self._device = DevicePage(oauth, login_form)
         self._resources = TokenResources(oauth, logins, gate, clock)
 
     async def try_answer(self, request: HttpRequest, segments: tuple[str, ...]) -> HttpResponse | None:
-        """Answer a path of OAuth's; None for any other. Raises MethodNotAllowed."""
+        """Answer an OAuth path; None for any other path. Raises MethodNotAllowed."""
         resources = self._resources
         answer: Callable[[HttpRequest], Awaitable[HttpResponse]]
         allowed: tuple[str, ...]
@@ -38,7 +38,7 @@ class OAuthApi:
             case ("services", "oauth2", "authorize"):
                 answer, allowed = self._authorize.answer, ("GET", "POST")
             case ("services", "oauth2", "userinfo"):
-                answer, allowed = resources.tell_userinfo, ("GET", "POST")
+                answer, allowed = resources.answer_userinfo, ("GET", "POST")
             case ("services", "oauth2", "revoke"):
                 answer, allowed = resources.revoke, ("GET", "POST")
             case ("services", "oauth2", "introspect"):
@@ -46,16 +46,16 @@ class OAuthApi:
             case ("setup", "connect"):
                 answer, allowed = self._device.answer, ("GET", "POST")
             case ("id", "keys"):
-                answer, allowed = resources.tell_keys, ("GET",)
+                answer, allowed = resources.answer_keys, ("GET",)
             case (".well-known", "openid-configuration"):
                 require_method(request, "GET")
-                return resources.tell_configuration(request)
+                return resources.answer_configuration(request)
             case (".well-known", "auth-configuration"):
                 require_method(request, "GET")
-                return resources.tell_login_settings(request)
+                return resources.answer_login_settings(request)
             case ("id", org_id, user_id):
                 require_method(request, "GET")
-                return await resources.tell_identity(request, org_id, user_id)
+                return await resources.answer_identity(request, org_id, user_id)
             case _:
                 return None
         require_method(request, *allowed)
