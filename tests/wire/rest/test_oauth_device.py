@@ -68,7 +68,7 @@ def test_waiting_device_is_told_to_wait_and_a_hasty_one_to_slow_down(
 
 def test_denied_device_is_told(server: ServerProcess, app: dict[str, str]) -> None:
     started = begin(server, app)
-    assert "refused" in decide(server, started["user_code"], "deny", DEV_USERNAME)
+    assert "denied" in decide(server, started["user_code"], "deny", DEV_USERNAME)
     assert poll(server, app, started["device_code"])[0] == "access_denied"
 
 
