@@ -1,5 +1,5 @@
-"""The wiring: the only package that knows every stage, and makes one running server of them.
+"""The wiring: the only package that knows every stage and builds a running server from them.
 
-Reads from: configuration. Feeds: everybody, by handing each stage what it needs. Guarantee: stages meet only
-here. Never does: any stage's work.
+Reads from: configuration. Feeds: every stage, by handing it what it needs. Guarantee: stages meet only here,
+and front ends only in `front_ends`. Never does: any stage's work.
 """

@@ -1,4 +1,4 @@
-"""The first start of a data directory: an org, its profiles and its administrator."""
+"""Create an org: its profiles, its administrator and its standard rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ADMIN_PERMISSIONS = (
     "ManageUsers",
     "ManageEncryptionKeys",
 )
-# What a development org starts with: something to watch, and somebody who may not see all of it.
+# The sample content of a development org: captured objects, an event, and a user who may not see everything.
 _DEV_DEFINITION: dict[str, object] = {
     "capture": ["Account", "Contact", "Opportunity"],
     "events": {
@@ -67,14 +67,14 @@ _DEV_DEFINITION: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class OrgIdentity:
-    """Which org a data directory holds."""
+    """The id and name of an org."""
 
     org_id: str
     name: str
 
 
 def try_read_identity(reader: Reader) -> OrgIdentity | None:
-    """The org in this store, or None if it was never set up."""
+    """Read the org of a store, None if it has none."""
     found: dict[str, str] = dict(
         reader.execute("SELECT name, value FROM settings WHERE name IN ('org_id', 'org_name')")
     )
@@ -82,7 +82,7 @@ def try_read_identity(reader: Reader) -> OrgIdentity | None:
 
 
 def draw_org_id() -> str:
-    """An id for a new org."""
+    """Return a random id for a new org."""
     return make_id("00D", secrets.randbelow(62**6))
 
 
@@ -96,7 +96,7 @@ async def create_org(
     org_id: str,
     is_dev: bool,
 ) -> OrgIdentity:
-    """Make the org and its administrator, in one transaction."""
+    """Create the org and its administrator in one transaction."""
     identity = OrgIdentity(org_id, org_name)
     admin_id = make_id("005", 1)
 
@@ -136,7 +136,7 @@ async def create_org(
 
 
 def _dev_app() -> ConnectedApp:
-    """An app whose secret everybody knows, for every flow that needs nothing more."""
+    """Return the development app, whose secret is public, for all flows that need no further setup."""
     return ConnectedApp(
         DEV_CLIENT_ID,
         "Development",
@@ -148,7 +148,7 @@ def _dev_app() -> ConnectedApp:
 
 
 def _store_organization(unit: UnitOfWork, identity: OrgIdentity) -> None:
-    """The org's one row about itself. Its id is the org's, so no number is drawn for it."""
+    """Insert the Organization row. Its id is the org's, so no record number is used."""
     organization = unit.catalog.object("Organization")
     second_ms = unit.now_ms - unit.now_ms % 1000
     row: dict[str, Value] = {f.name: f.default for f in organization.stored_fields if f.default is not None}

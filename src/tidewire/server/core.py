@@ -1,4 +1,4 @@
-"""The core of one org: writer, records, capture and access, opened together and closed together."""
+"""The core of one org: its writer, records, capture and access, opened and closed together."""
 
 from __future__ import annotations
 
@@ -96,50 +96,46 @@ class Core:
 
     @property
     def failure(self) -> PlatformError | None:
-        """Why no more writes are taken, if so."""
+        """The error that stopped the writer, if any."""
         return self.writer.failure
 
     async def trim_forever(self, clock: Clock) -> None:
-        """Drop what retention no longer keeps, every few minutes, until cancelled."""
+        """Call `trim` every few minutes until cancelled."""
         while True:
             await self.trim(clock)
             await asyncio.sleep(_TRIM_EVERY_S)
 
     async def trim(self, clock: Clock) -> None:
-        """Drop what retention no longer keeps."""
+        """Delete expired events, recycled records, recent items, logins, jobs and durable clients."""
+        now_ms = clock.now_ms()
+        write = self.records.write_plain
         for family, kept_h in self._kept_hours.items():
-            if kept_h <= 0:
-                continue
-            before_ms = clock.now_ms() - round(kept_h * 3_600_000)
-            try:
-                await self.records.write_plain(
-                    partial(self.log.trim, family=family, before_ms=before_ms), solo=True
-                )
-            except PlatformError as error:
-                log.warning("eventlog.trim_failed", extra={"code": error.code})
+            if kept_h > 0:
+                before_ms = now_ms - round(kept_h * 3_600_000)
+                trim = partial(self.log.trim, family=family, before_ms=before_ms)
+                await self._try("eventlog.trim_failed", partial(write, trim, solo=True))
         await self._empty_old_bin(clock)
+        purge_items = partial(purge_recent_items, now_ms=now_ms)
+        await self._try("access.purge_failed", partial(write, purge_items, solo=True))
+        await self._try("access.purge_failed", self.logins.purge)
+        await self._try("jobs.purge_failed", self.jobs.purge)
+        await self._try("access.purge_failed", self.durable_clients.purge)
+
+    async def _try(self, failure: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Run maintenance work; a failure is logged, and the next round tries again."""
         try:
-            await self.records.write_plain(partial(purge_recent_items, now_ms=clock.now_ms()), solo=True)
-            await self.logins.purge()
+            await work()
         except PlatformError as error:
-            log.warning("access.purge_failed", extra={"code": error.code})
-        try:
-            await self.jobs.purge()
-        except PlatformError as error:
-            log.warning("jobs.purge_failed", extra={"code": error.code})
-        try:
-            await self.durable_clients.purge()
-        except PlatformError as error:
-            log.warning("access.purge_failed", extra={"code": error.code})
+            log.warning(failure, extra={"code": error.code})
 
     async def _flush_forever(self) -> None:
-        """Write what is counted in memory, every moment, until cancelled."""
+        """Flush the usage counts every second until cancelled."""
         while True:
             await asyncio.sleep(_FLUSH_EVERY_S)
             await self._flush(self.allocations.flush)
 
     async def _flush(self, flush: Callable[[], Awaitable[None]]) -> None:
-        # Also where the org's files have been moved away: its store must still be let go of.
+        # The org's files may have been moved away; its store must still be closed after this.
         try:
             await flush()
         except PlatformError as error:
@@ -148,7 +144,7 @@ class Core:
             log.warning("access.flush_failed", extra={"code": type(error).__name__})
 
     async def _empty_old_bin(self, clock: Clock) -> None:
-        """Purge what has been in the recycle bin for too long, a bounded piece of work at a time."""
+        """Purge expired records from the recycle bin, in bounded transactions."""
         types = self.records.types
         gone = 1
         while gone:
@@ -161,7 +157,7 @@ class Core:
                 return
 
     async def close(self) -> None:
-        """Finish what is queued, then let go of the store. Jobs go on at the next start."""
+        """Finish queued writes and close the store. Jobs resume at the next start."""
         tasks = (self._running_jobs, self._flushing, self._keeping, self._flushing_recent_items)
         for task in tasks:
             task.cancel()
@@ -174,19 +170,19 @@ class Core:
 
 
 class CommitFeed:
-    """Carries committed batches from the writer thread to whoever watches on the loop, in commit order."""
+    """Passes committed batches from the writer thread to the watchers on the loop, in commit order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._watchers: list[Callable[[CommittedBatch], None]] = []
 
     def watch(self, deliver: Callable[[CommittedBatch], None]) -> Callable[[], None]:
-        """Call `deliver` on the loop after each commit; returns the way to stop."""
+        """Call `deliver` on the loop after each commit; returns a function that stops it."""
         self._watchers.append(deliver)
         return lambda: self._watchers.remove(deliver)
 
     def on_commit(self, transactions: list[Transaction], progress: Progress) -> None:
-        """The writer's listener. Called on the writer thread."""
+        """Called by the writer on its thread after each commit."""
         batch = CommittedBatch(
             events=tuple(chain.from_iterable(tx.events for tx in transactions)),
             head=progress.next_position - 1,
@@ -204,7 +200,7 @@ class CommitFeed:
 
 @dataclass(frozen=True, slots=True)
 class NewOrg:
-    """What an org is made with."""
+    """The parameters of a new org."""
 
     username: str
     password: str = field(repr=False)
@@ -215,11 +211,11 @@ class NewOrg:
 async def open_core(
     settings: Settings, clock: Clock, *, new: NewOrg | None = None, key_file: Path | None = None
 ) -> Core:
-    """Open a store, making its org first if it has none.
+    """Open a store, and create its org if it has none.
 
-    A new org is `new`, or has the development login in development mode; with neither it is refused, and so
-    is `new` for an org that is there already. `key_file` signs id tokens; without one it is the data
-    directory's.
+    The new org is `new`, or has the development login in development mode. Raises ConfigInvalid if there is
+    neither, or if `new` is given for a store that has an org. `key_file` signs id tokens; by default it is in
+    the data directory.
     """
     first_position = settings.first_replay_id or first_position_at(clock.now_ms())
     store = await asyncio.to_thread(_open_store, settings, first_position)
@@ -237,11 +233,11 @@ def _open_store(settings: Settings, first_position: int) -> Store:
     if not settings.store.startswith(("postgresql://", "postgres://")):
         raise ConfigInvalid("store must be sqlite or postgresql://...", setting="store")
     try:
-        # Loaded here because the driver is an extra that a server on SQLite does without.
+        # Imported here: the driver is an extra that servers on SQLite do not need.
         from tidewire.storage.postgres import PostgresStore
     except ImportError as error:
         raise ConfigInvalid(
-            "store: PostgreSQL needs its driver; install tidewire[postgres]", setting="store"
+            "store: the PostgreSQL driver is missing; install tidewire[postgres]", setting="store"
         ) from error
     return PostgresStore(settings.store, first_position)
 
@@ -252,7 +248,7 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     types = Types(event_log, RULES, NO_LIMITS if allocation is None else EDITION_LIMITS)
     commits = CommitFeed(asyncio.get_running_loop())
     writer = GroupWriter(store, commits.on_commit)
-    held_or_new = _held_or_new(await store.read(try_read_identity), new, settings)
+    stored_or_new = _stored_or_new(await store.read(try_read_identity), new, settings)
     await store.read(types.load)
     writer.start()
     records = RecordService(store, writer, types, clock)
@@ -269,7 +265,7 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     records.add_conversion_hook(capture.on_conversion)
     records.add_row_rule("PushTopic", capture.check_push_topic)
     records.add_row_rule(CHANNEL_OBJECT, capture.check_channel)
-    identity = await _ensure_org(held_or_new, records, clock, is_dev=settings.dev)
+    identity = await _ensure_org(stored_or_new, records, clock, is_dev=settings.dev)
     await store.read(capture.load)
     logins = Logins(records, clock, identity.org_id, identity.name, idle_timeout_s=settings.session_timeout_s)
     logins.sessions.watcher = gate.monitor
@@ -318,8 +314,8 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     )
 
 
-def _held_or_new(held: OrgIdentity | None, new: NewOrg | None, settings: Settings) -> OrgIdentity | NewOrg:
-    """The org that the store holds, or the one to be made in it."""
+def _stored_or_new(held: OrgIdentity | None, new: NewOrg | None, settings: Settings) -> OrgIdentity | NewOrg:
+    """Return the org in the store, or the parameters of the one to create. Raises ConfigInvalid."""
     place = settings.data if settings.store == "sqlite" else "this schema of the store"
     if held is not None:
         if new is not None:
@@ -337,7 +333,7 @@ def _held_or_new(held: OrgIdentity | None, new: NewOrg | None, settings: Setting
 async def _ensure_org(
     org: OrgIdentity | NewOrg, records: RecordService, clock: Clock, *, is_dev: bool
 ) -> OrgIdentity:
-    """Make the org if it is new, otherwise bring it up to date with this release."""
+    """Create the org, or upgrade an existing one to this release."""
     types = records.types
     if isinstance(org, NewOrg):
         return await create_org(
@@ -350,9 +346,9 @@ async def _ensure_org(
             is_dev=is_dev,
         )
 
-    def bring_up_to_date(tx: Transaction) -> None:
+    def upgrade(tx: Transaction) -> None:
         types.ensure_stored(tx)
         ensure_user_logins(tx, types.catalog, clock.now_ms())
 
-    await records.write_plain(bring_up_to_date, solo=True)
+    await records.write_plain(upgrade, solo=True)
     return org

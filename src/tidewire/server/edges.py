@@ -1,7 +1,12 @@
-"""The edges of a server: started, told to stop, and started again when one dies.
+"""Supervise the edge processes: start them, restart those that die or hang, stop them.
 
-The core opens the listening sockets and keeps them, so that clients who dial while an edge is being replaced
-wait instead of being refused. gRPC opens its own; the core only holds the two ports.
+Theory of operation. `start` opens the listening sockets in the core and passes the HTTP ones to every edge,
+so a port stays open while an edge is replaced: clients that connect meanwhile wait in the backlog instead of
+being rejected. gRPC opens its own sockets with SO_REUSEPORT; for those the core only reserves the ports. Each
+edge gets one end of a socket pair, over which it learns everything else. One supervisor task per edge
+restarts it, with back-off. One task pings all edges.
+
+The core also relays requests between edges, see `forwarding`.
 """
 
 from __future__ import annotations
@@ -29,20 +34,20 @@ from tidewire.transport.routes import AsyncHandler
 
 log = logging.getLogger(__name__)
 
-MAX_EDGES = 32  # one character of a Bayeux client id tells them apart
-# Where an edge finds this very package, installed or not.
+MAX_EDGES = 32  # one character names an edge, see `forwarding`
+# The directory of this copy of the package, so that edges run the same code, installed or not.
 _PACKAGES = str(Path(__file__).resolve().parents[2])
 _BACKLOG = 1024
-_STOP_S = 15.0
-_AGAIN_S = 0.2
-_MOST_AGAIN_S = 5.0
-_LOOK_EVERY_S = 1.0
-_SILENCES = 10  # a loop that does not turn for so many looks will not turn again
-_FIRST_SILENCES = 60  # an edge says nothing before it has started
+_STOP_S = 15.0  # more than an edge takes to drain
+_RESTART_DELAY_S = 0.2
+_MAX_RESTART_DELAY_S = 5.0
+_PING_EVERY_S = 1.0
+_MAX_MISSED_PINGS = 10  # an edge whose loop is blocked for that long is stuck
+_MAX_MISSED_AT_START = 60  # an edge answers no ping before it has started
 
 
 class Edges:
-    """All edges of one server. `start` returns when every one of them listens."""
+    """All edges of one server. `start` returns once all of them are listening."""
 
     def __init__(self, settings: Settings, orgs: Orgs, answer_http: AsyncHandler) -> None:
         self._settings = settings
@@ -50,35 +55,42 @@ class Edges:
         self._answer_http = answer_http
         self._feeds = Feeds()
         self._sessions: dict[int, EdgeSession] = {}
-        self._keepers: list[asyncio.Task[None]] = []
-        self._watcher: asyncio.Task[None] | None = None
+        self._supervisors: list[asyncio.Task[None]] = []
+        self._pinger: asyncio.Task[None] | None = None
         self._processes: dict[int, Process] = {}
-        self._forwards: dict[tuple[int, int], int] = {}  # edge and number it came with -> edge it went to
+        # Forwarded requests under way: edge that asked and its number -> edge that answers.
+        self._forwards: dict[tuple[int, int], int] = {}
         self._sockets: dict[str, socket.socket] = {}
 
     async def start(self) -> dict[str, tuple[str, int]]:
-        """Open the ports and start every edge; returns the addresses by setting. Raises ConfigInvalid."""
+        """Open the ports and start all edges; returns the addresses by setting. Raises ConfigInvalid."""
         settings = self._settings
         if not 1 <= settings.edges <= MAX_EDGES:
             raise ConfigInvalid(f"edges must be from 0 to {MAX_EDGES}", setting="edges")
         for name in ("http", "https", *ADDRESSES):
-            self._sockets[name] = _open_socket(getattr(settings, name), name, is_held=name in ADDRESSES)
-        self._watcher = asyncio.create_task(self._watch())
+            self._sockets[name] = _open_socket(getattr(settings, name), name, reserves=name in ADDRESSES)
+        self._pinger = asyncio.create_task(
+            self._ping_forever()
+        )  # also finds an edge that hangs while it starts
         sessions = [await self._launch(index) for index in range(settings.edges)]
         for session in sessions:
             message, setting = await session.ready
-            if message:
+            if message:  # at first start, a setting that an edge rejects is the operator's to fix
                 raise ConfigInvalid(message, setting=setting)
-        self._keepers = [asyncio.create_task(self._keep(index)) for index in range(settings.edges)]
+        self._supervisors = [asyncio.create_task(self._supervise(index)) for index in range(settings.edges)]
         return {name: s.getsockname()[:2] for name, s in self._sockets.items()}
 
     def counted(self) -> list[Snapshot]:
-        """What each edge that is up has counted, about a second ago."""
+        """Return the counts of each running edge, about a second old."""
         return [s.counted for s in self._sessions.values() if s.ready.done() and not s.wire.is_lost]
 
     async def stop(self) -> None:
-        """Have every edge answer what it holds and end; the core must serve them until then."""
-        for task in (*self._keepers, self._watcher):
+        """Let every edge drain and exit.
+
+        The core must serve them until then: they flush their last reports to it.
+        """
+        # First the supervisors, or they would restart what stops now.
+        for task in (*self._supervisors, self._pinger):
             if task is not None:
                 task.cancel()
         for listening in self._sockets.values():
@@ -105,7 +117,7 @@ class Edges:
         with theirs:
             process = self._processes[index] = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-P",  # whatever lies in the working directory is no part of it
+                "-P",  # modules in the working directory must not shadow ours
                 "-m",
                 "tidewire.server.edge",
                 str(theirs.fileno()),
@@ -114,6 +126,7 @@ class Edges:
                 pass_fds=(theirs.fileno(), http, https),
                 env={**os.environ, "PYTHONPATH": path},
             )
+        # `theirs` is closed here now: the link ends when the edge's process does.
         await asyncio.get_running_loop().create_unix_connection(lambda: session.wire, sock=ours)
         ports = {name: self._sockets[name].getsockname()[1] for name in ADDRESSES}
         session.wire.send(
@@ -130,19 +143,19 @@ class Edges:
         log.info("server.edge_started", extra={"edge": index, "pid": process.pid})
         return session
 
-    async def _keep(self, index: int) -> None:
-        """Replace an edge whenever it dies."""
-        again_s = _AGAIN_S
+    async def _supervise(self, index: int) -> None:
+        """Restart an edge whenever it dies."""
+        delay_s = _RESTART_DELAY_S
         while True:
             await self._sessions[index].lost.wait()
             self._drop_forwards(index)
             process = self._processes[index]
-            _kill(process)
+            _kill(process)  # the link may be lost although the process lives
             status = await process.wait()
             counters["server.edges_lost"] += 1
             log.error("server.edge_lost", extra={"edge": index, "status": status})
-            await asyncio.sleep(again_s)
-            again_s = min(2 * again_s, _MOST_AGAIN_S)
+            await asyncio.sleep(delay_s)  # back off: an edge that dies at once must not keep the core busy
+            delay_s = min(2 * delay_s, _MAX_RESTART_DELAY_S)
             try:
                 session = await self._launch(index)
             except OSError:
@@ -151,31 +164,31 @@ class Edges:
             message, _ = await session.ready
             if message:
                 log.error("server.edge_refused", extra={"edge": index, "reason": message})
-                _kill(self._processes[index])  # to be tried again
+                _kill(self._processes[index])  # the next turn of this loop tries again
             else:
-                again_s = _AGAIN_S
+                delay_s = _RESTART_DELAY_S  # it started well
 
-    async def _watch(self) -> None:
-        """End an edge that hangs, so that it is replaced.
+    async def _ping_forever(self) -> None:
+        """Kill an edge that hangs, so that it is restarted.
 
-        Asked and not timed: while the core itself stands still, nobody is found silent.
+        Counts unanswered pings instead of time: while the core itself is blocked, no edge looks silent.
         """
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_PING_EVERY_S)
             for index, session in self._sessions.items():
-                most = _SILENCES if session.ready.done() else _FIRST_SILENCES
+                most = _MAX_MISSED_PINGS if session.ready.done() else _MAX_MISSED_AT_START
                 if session.silences >= most and not session.wire.is_lost:
                     log.error("server.edge_hung", extra={"edge": index})
                     _kill(self._processes[index])
                 session.silences += 1
                 session.wire.send((kinds.ASK_ALIVE,))
 
-    # Bayeux requests that reached another edge than their client's; see `Relay`
+    # requests that reached another edge than the one with their client's session; see `edge_session.Relay`
 
     def forward(self, origin: int, number: int, home: int, request: Message) -> None:
-        """A request of an edge, for another."""
+        """Pass a request from one edge to another."""
         session = self._sessions.get(home)
-        # One that has just been started takes no requests yet.
+        # A restarted edge takes no requests before it is ready.
         if session is None or session.wire.is_lost or not session.ready.done():
             self._answer(origin, number, UNAVAILABLE)
             return
@@ -183,8 +196,8 @@ class Edges:
         session.wire.send((kinds.FORWARDED, origin, number, *request))
 
     def reply(self, origin: int, number: int, reply: Message) -> None:
-        """The answer to one."""
-        # One that nobody waits for must not reach the edge that has replaced whoever did.
+        """Pass the response back."""
+        # The edge that asked may have been restarted: its successor must not get a response to an old number.
         if self._forwards.pop((origin, number), None) is not None:
             self._answer(origin, number, reply)
 
@@ -194,7 +207,7 @@ class Edges:
             session.wire.send((kinds.ANSWERED, number, *reply))
 
     def leave(self, origin: int, number: int) -> None:
-        """Whoever sent one has gone."""
+        """Cancel a forwarded request whose client has gone."""
         home = self._forwards.pop((origin, number), None)
         session = None if home is None else self._sessions.get(home)
         if session is not None:
@@ -208,8 +221,8 @@ class Edges:
                 self.reply(origin, number, UNAVAILABLE)
 
 
-def _open_socket(address: str, setting: str, *, is_held: bool) -> socket.socket:
-    """A listening socket, or for gRPC one that holds a port which the edges will share.
+def _open_socket(address: str, setting: str, *, reserves: bool) -> socket.socket:
+    """Open a listening socket, or one that only reserves a port for the edges to share.
 
     Raises ConfigInvalid.
     """
@@ -222,27 +235,29 @@ def _open_socket(address: str, setting: str, *, is_held: bool) -> socket.socket:
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             made.bind(where)
-            if not is_held:
+            if not reserves:
                 made.listen(_BACKLOG)
                 made.setblocking(False)
                 return made
-            # Bound alone first, so that two servers cannot share a port by mistake.
+            # First bind without SO_REUSEPORT: it fails if another server has the port, even one that would
+            # share it.
             where = made.getsockname()
         except BaseException:
             made.close()
             raise
         made.close()
-        held = socket.socket(family, socket.SOCK_STREAM)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        # Connections of a server that was here a minute ago do not count; who comes later must share, not take it.
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(where)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        reserved = socket.socket(family, socket.SOCK_STREAM)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        # SO_REUSEADDR ignores connections of a previous server in TIME_WAIT. It is switched off after the
+        # bind, or another process could bind the reserved port with it.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(where)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except OSError as error:
         raise ConfigInvalid(
             f"{setting}: cannot listen on {address}: {error.strerror}", setting=setting
         ) from error
-    return held
+    return reserved
 
 
 def _kill(process: Process) -> None:

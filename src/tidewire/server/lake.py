@@ -1,9 +1,9 @@
-"""What the server shows of a lake: what its pipeline last wrote about itself, and the history of a record.
+"""Read the lake of a pipeline: the status that the pipeline wrote last, and the history of a record.
 
-A running pipeline writes `status.json` into its lake every second; where there is none, the tables are asked.
-All of it is read in a thread, and only when somebody asks; one read of a kind at a time, and whoever asks for
-the status soon after gets the same answer. The libraries that read tables are an extra, loaded when they are
-needed; without them the answer says what is missing.
+A running pipeline writes `status.json` into its lake every second; without that file the status is read from
+the tables. Everything is read on a thread and only on request, one read of a kind at a time; requests within
+a second share a status. The libraries that read tables are an extra and loaded when needed; without them the
+answer says what is missing.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from tidewire.errors import ResourceUnknown
 from tidewire.telemetry import counters
 
 STATUS_FILE = "status.json"
-_FRESH_S = 1.0
+_CACHE_S = 1.0
 _SILENT_MS = 15_000
 _MAX_STATUS_BYTES = 4_000_000
 _MAX_CHANGES = 200
 
 
 class LakeReader:
-    """One directory. All calls belong on the loop."""
+    """Reads the lake in one directory. All calls belong on the loop. Implements `LakeView`."""
 
     def __init__(self, directory: str, clock: Clock) -> None:
         self._directory = Path(directory)
         self._clock = clock
-        self._asking = asyncio.Lock()
-        self._searching = asyncio.Lock()
-        self._known: Mapping[str, object] = {}
-        self._known_until_s = 0.0
+        self._reading_status = asyncio.Lock()
+        self._reading_history = asyncio.Lock()
+        self._cached: Mapping[str, object] = {}
+        self._cached_until_s = 0.0
 
     async def status(self) -> Mapping[str, object]:
-        """How the lake stands, at most a moment ago."""
-        async with self._asking:
-            if self._clock.monotonic_s() >= self._known_until_s:
-                self._known = await asyncio.to_thread(_read_status, self._directory, self._clock.now_ms())
-                self._known_until_s = self._clock.monotonic_s() + _FRESH_S
-            return self._known
+        """Return the status of the pipeline, at most a second old."""
+        async with self._reading_status:
+            if self._clock.monotonic_s() >= self._cached_until_s:
+                self._cached = await asyncio.to_thread(_read_status, self._directory, self._clock.now_ms())
+                self._cached_until_s = self._clock.monotonic_s() + _CACHE_S
+            return self._cached
 
     async def history(self, entity: str, record_id: str) -> Mapping[str, object]:
-        """The newest changes of one record, newest first. Raises ResourceUnknown."""
-        async with self._searching:
+        """Return the latest changes of one record, newest first. Raises ResourceUnknown."""
+        async with self._reading_history:
             return await asyncio.to_thread(_read_history, self._directory, entity, record_id)
 
 
@@ -56,41 +56,45 @@ def _read_status(directory: Path, now_ms: int) -> Mapping[str, object]:
         with (directory / STATUS_FILE).open("rb") as file:
             text = file.read(_MAX_STATUS_BYTES)
         written_ms = round((directory / STATUS_FILE).stat().st_mtime * 1000)
-        told = json.loads(text)
+        status = json.loads(text)
     except FileNotFoundError:
         return _read_tables(directory)
     except (OSError, ValueError) as error:
-        return _told("unreadable", f"{STATUS_FILE} in {directory} cannot be read: {error}"[:500])
+        return _without_status("unreadable", f"{STATUS_FILE} in {directory} cannot be read: {error}"[:500])
     silent_ms = now_ms - written_ms
     if silent_ms <= _SILENT_MS:
-        return {"state": "running", "message": "", "status": told}
-    message = f"The pipeline is not running: it last told of itself {silent_ms // 1000} seconds ago."
-    return {"state": "stopped", "message": message, "status": told}
+        return {"state": "running", "message": "", "status": status}
+    message = f"The pipeline is not running: its last status is {silent_ms // 1000} seconds old."
+    return {"state": "stopped", "message": message, "status": status}
 
 
 def _read_tables(directory: Path) -> Mapping[str, object]:
     if not (directory / "bronze").is_dir():
-        return _told("empty", f"There is no lake in {directory} yet. Start one with `tidewire pipeline run`.")
+        return _without_status(
+            "empty", f"There is no lake in {directory} yet. Start one with `tidewire pipeline run`."
+        )
     try:
         from tidewire.pipeline.lake.tables import Lake
         from tidewire.pipeline.status.lake_status import read_status
     except ImportError as error:
         hint = "pip install 'tidewire[spark]', then restart the server"
-        return _told("not_installed", f"{error.name} is not installed here: {hint}.")
+        return _without_status("not_installed", f"{error.name} is not installed here: {hint}.")
     try:
         found = asdict(read_status(Lake(str(directory))))
     except Exception as error:  # noqa: BLE001
-        # A table that is being made, replaced or damaged raises whatever its library chooses; the next
-        # question tries again.
+        # The library raises all kinds of errors for a table that is being created, replaced or damaged. The
+        # next request tries again.
         counters["server.lake_reads_failed"] += 1
-        return _told("unreadable", f"The lake in {directory} cannot be read: {error}"[:500])
+        return _without_status("unreadable", f"The lake in {directory} cannot be read: {error}"[:500])
     if found["health"] == "failed":
-        return _told("unreadable", f"The lake in {directory} cannot be read: {found['problem']}"[:500])
-    message = f"The pipeline has written no {STATUS_FILE}; this is read from its tables."
+        return _without_status(
+            "unreadable", f"The lake in {directory} cannot be read: {found['problem']}"[:500]
+        )
+    message = f"The pipeline has written no {STATUS_FILE}; this status was read from its tables."
     return {"state": "stopped", "message": message, "status": json.loads(json.dumps(found, default=str))}
 
 
-def _told(state: str, message: str) -> Mapping[str, object]:
+def _without_status(state: str, message: str) -> Mapping[str, object]:
     return {"state": state, "message": message, "status": None}
 
 
@@ -103,7 +107,7 @@ def _read_history(directory: Path, entity: str, record_id: str) -> Mapping[str, 
         raise ResourceUnknown(f"{error.name} is not installed here") from error
     found = _find_tables(directory, entity)
     if not found:
-        raise ResourceUnknown("The lake keeps no history of this object")
+        raise ResourceUnknown("The lake has no history of this object")
     changes: list[dict[str, Any]] = []
     for table in found:
         for uri in DeltaTable(str(table)).file_uris():
@@ -112,7 +116,7 @@ def _read_history(directory: Path, entity: str, record_id: str) -> Mapping[str, 
                     ids = file.read_row_group(number, columns=["record_id"], use_threads=False)["record_id"]
                     is_wanted = pc.equal(ids, record_id)
                     if not pc.any(is_wanted).as_py():
-                        continue  # most groups: their wide columns are left unread
+                        continue  # most groups: their wide columns are not read
                     rows = file.read_row_group(number, use_threads=False)
                     changes += rows.filter(is_wanted).to_pylist()
                     changes = sorted(changes, key=lambda row: -row["replay_id"])[:_MAX_CHANGES]
@@ -121,6 +125,6 @@ def _read_history(directory: Path, entity: str, record_id: str) -> Mapping[str, 
 
 
 def _find_tables(directory: Path, entity: str) -> list[Path]:
-    """What an object has of changes and of reads. A client's word is looked up, never joined to a path."""
+    """Return the tables of an object. The client's name is compared, never joined to a path."""
     groups = [group for name in ("history", "reads") if (group := directory / name).is_dir()]
     return [path for group in groups for path in group.iterdir() if path.name.lower() == entity.lower()]

@@ -1,5 +1,4 @@
-"""Bring an org to what this release expects, without serving it: the layout, the standard tables, event
-schemas.
+"""Upgrade an org to this release without serving it: its layout, standard tables and event schemas.
 
 A server does the same when it starts. Doing it beforehand shows what changes and how long it takes.
 """
@@ -24,7 +23,7 @@ from tidewire.storage.store import Reader
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """What was done. `columns` counts those added to tables that were there, by object."""
+    """The changes made. `columns` counts the columns added to existing tables, by object."""
 
     org_id: str
     from_layout: int
@@ -48,8 +47,8 @@ class _State:
 
 
 async def upgrade_org(settings: Settings, clock: Clock) -> Upgrade:
-    """Migrate the org. Raises StoreLocked while a server uses it, ConfigInvalid if there is none."""
-    layout, before = _look(settings)
+    """Upgrade the org. Raises StoreLocked while a server uses it, ConfigInvalid if there is none."""
+    layout, before = _inspect(settings)
     core = await open_core(settings, clock)
     try:
         after = await core.store.read(_read_state)
@@ -74,8 +73,8 @@ async def upgrade_org(settings: Settings, clock: Clock) -> Upgrade:
     )
 
 
-def _look(settings: Settings) -> tuple[int, _State]:
-    """The layout and tables as they are now; changes nothing and needs no lock."""
+def _inspect(settings: Settings) -> tuple[int, _State]:
+    """Read the current layout and tables. Changes nothing and needs no lock."""
     if settings.store != "sqlite":
         postgres = load_postgres()
         with postgres.open_snapshot(settings.store) as (reader, _):

@@ -1,8 +1,7 @@
-"""Whose user a name is: a user name belongs to one org of the server, and a login goes there.
+"""The user names of all orgs: each belongs to one org of the server, to which its logins go.
 
-The directory is kept in memory only. It is filled from the orgs' own stores and follows them: a name is
-claimed inside the transaction that gives it to a user, so that of two orgs that want it at once one is
-refused.
+The directory is in memory only. It is filled from the stores of the orgs and follows their changes. A name is
+claimed inside the transaction that gives it to a user, so if two orgs want it at once, one of them fails.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _USERNAME = USER.by_name["username"]
 
 
 class Usernames:
-    """Folded user names and the org that has each. Safe for use by the writer threads of all orgs."""
+    """Case-folded user names and their orgs. Thread-safe: the writer threads of all orgs use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,11 +33,11 @@ class Usernames:
         return len(self._owners)
 
     def try_find(self, username: str) -> str | None:
-        """The org of the user with this name."""
+        """Return the org of the user with this name."""
         return self._owners.get(fold_key(username))
 
     def set_names(self, org_id: str, keys: Iterable[str]) -> int:
-        """Take an org's names as its store has them; returns how many of them are another org's."""
+        """Set the names of an org from its store; returns how many of them belong to another org."""
         with self._lock:
             self._forget(org_id)
             taken = 0
@@ -47,12 +46,12 @@ class Usernames:
             return taken
 
     def drop_org(self, org_id: str) -> None:
-        """Forget an org that is gone."""
+        """Remove an org."""
         with self._lock:
             self._forget(org_id)
 
     def follow(self, org_id: str) -> ChangeHook:
-        """A hook for the org's records that keeps the directory up to date, and refuses names that are taken."""
+        """Return a record hook that keeps the directory up to date and rejects names that are taken."""
 
         def on_changes(unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
             users = list(changes_of(changes, USER.name))
@@ -63,7 +62,7 @@ class Usernames:
             for key in given:
                 if self._claim(org_id, key):
                     unit.tx.after_undo(partial(self._release, org_id, key))
-                # Another transaction of the same group may free the name after this one was run.
+                # Another transaction of the same commit may release the name after this one has run.
                 unit.tx.after_commit(partial(self._keep, org_id, key))
             for key in freed:
                 unit.tx.after_commit(partial(self._release, org_id, key))
@@ -71,7 +70,7 @@ class Usernames:
         return on_changes
 
     def _claim(self, org_id: str, key: str) -> bool:
-        """Make a name the org's; returns whether it was free. Raises DuplicateValue if it is another's."""
+        """Claim a name; returns whether it was free. Raises DuplicateValue if another org has it."""
         with self._lock:
             is_free = key not in self._owners
             if self._owners.setdefault(key, org_id) != org_id:
@@ -97,10 +96,7 @@ class Usernames:
 
 
 def read_username_keys(reader: Reader) -> list[str]:
-    """The folded names of all users of an org.
-
-    Needs nothing of the org's own types: standard columns never move.
-    """
+    """Read the folded names of all users of an org. Works without its types: standard columns never move."""
     rows = reader.execute(
         f"SELECT {_USERNAME.key_column} FROM {USER.table} WHERE {_USERNAME.key_column} IS NOT NULL"  # noqa: S608  # constants
     )
