@@ -36,7 +36,6 @@ from tidewire.gate.requests import Call
 from tidewire.server.core import Core, open_core
 from tidewire.server.link import LocalLink
 from tidewire.testing import READER_USERNAME
-from tidewire.transport.http import HttpRequest, HttpResponse
 
 PEER = "sqlite3 and orjson"
 CHANNEL = "/data/AccountChangeEvent"
@@ -74,7 +73,7 @@ class Ours:
     async def run(self) -> tuple[int, float]:
         """Read everything that is stored: how many events, and the CPU time for it."""
         # A hub of its own, so that nothing is in memory yet; it has seen no commit, so all comes from the log.
-        hub = Hub(LocalLink(self._core, _no_http))
+        hub = Hub(LocalLink(self._core))
         await hub.start()
         woken = asyncio.Event()
         started = time.process_time()
@@ -127,10 +126,6 @@ class Raw:
 
     def close(self) -> None:
         self._db.close()
-
-
-async def _no_http(request: HttpRequest) -> HttpResponse:
-    return HttpResponse(404)
 
 
 async def measure(events: int, pairs: int) -> dict[str, Any]:

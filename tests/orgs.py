@@ -14,7 +14,6 @@ from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
 from tidewire.gate.requests import Call
 from tidewire.server.core import Core, open_core
 from tidewire.server.link import LocalLink
-from tidewire.transport.http import HttpRequest, HttpResponse
 
 READER = "reader@tidewire.local"
 
@@ -31,7 +30,7 @@ class TestOrg:
         self.reader = reader
         self.gate = core.gate
         self.call = Call(admin, "com/test")
-        self.link = LocalLink(core, _no_http)
+        self.link = LocalLink(core)
 
     async def apply(self, **document: object) -> list[str]:
         """Apply an org definition as the administrator."""
@@ -89,7 +88,3 @@ async def open_copy(template: Template, directory: Path) -> AsyncIterator[TestOr
         yield TestOrg(core, clock, admin, reader)
     finally:
         await core.close()
-
-
-async def _no_http(request: HttpRequest) -> HttpResponse:
-    return HttpResponse(404)

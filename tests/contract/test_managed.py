@@ -8,7 +8,6 @@ from tests.orgs import TestOrg, open_org
 from tests.postgres import PostgresServer
 from tests.stores import STORES
 from tidewire.clock import ManualClock
-from tidewire.delivery.link import PublishDraft
 from tidewire.delivery.managed_positions import ManagedPositions
 from tidewire.errors import (
     ChannelForbidden,
@@ -19,6 +18,8 @@ from tidewire.errors import (
     ReplayIdInvalid,
 )
 from tidewire.events import Family
+from tidewire.matching.channel_values import PublishDraft
+from tidewire.server.link import LocalLink
 
 TOPIC = "/event/Tide__e"
 DEFINITION = {
@@ -92,7 +93,7 @@ async def test_position_that_expired_is_refused_once_and_then_given_up(
 
 async def test_subscription_has_one_reader_at_a_time_over_all_edges(org: TestOrg) -> None:
     await org.apply(**DEFINITION)
-    edge, other = org.link.for_edge(), org.link.for_edge()
+    edge, other = LocalLink(org.core), LocalLink(org.core)
     start = await edge.open_managed(org.admin, "", "Mine", "one")
     with pytest.raises(ManagedActive):
         await other.open_managed(org.admin, "", "Mine", "one")

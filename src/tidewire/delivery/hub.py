@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from tidewire.access.principal import Principal
 from tidewire.delivery.forms import EncodedEvents, WireForm
-from tidewire.delivery.link import ChannelGrant, CoreLink
+from tidewire.delivery.link import HubLink
 from tidewire.delivery.ring import EventRing
 from tidewire.delivery.shared_view import SharedView, SharedViews
 from tidewire.delivery.sharing_filter import drop_unshared
@@ -34,6 +34,7 @@ from tidewire.delivery.usage import REPORT_EVERY_S, EdgeUsage
 from tidewire.errors import InternalError, PlatformError, ReplayIdExpired, ReplayIdInvalid, SessionInvalid
 from tidewire.eventlog.log import LogPage
 from tidewire.events import CommittedBatch, Event
+from tidewire.matching.channel_values import ChannelGrant
 from tidewire.schema.codec import EventSchema, compiled_schema
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class Hub:
 
     def __init__(
         self,
-        link: CoreLink,
+        link: HubLink,
         *,
         ring_bytes: int = 64 << 20,
         encoded_bytes: int = 32 << 20,

@@ -1,4 +1,4 @@
-"""What is told of streaming clients between those who serve them and those who count them. Plain values."""
+"""Values about streaming clients that edges and core exchange. All can be copied byte for byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidewire.events import Family
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """How many events of a family have reached clients, of durable versions or of older ones.
+    """How many events of a family reached clients; `is_durable` tells API versions 37.0 and later from older ones.
 
     Without `is_allotted` they count against no allocation.
     """
@@ -22,10 +22,10 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class DurableClient:
-    """One client that outlives a restart.
+    """A client that survives a restart of the server.
 
-    `channels` are those it reads, with the position after which each goes on. `batch` is the last
-    one it acknowledged, or -1 if it acknowledges nothing.
+    `channels` are its subscriptions, each with the position to continue after. `batch` is the last one it
+    acknowledged, or -1 if it does not acknowledge.
     """
 
     client_id: str
@@ -39,9 +39,9 @@ class DurableClient:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """How far one subscription has come, a Pub/Sub stream or a Bayeux client's to one channel.
+    """The progress of one subscription: a Pub/Sub stream, or a Bayeux client's subscription to one channel.
 
-    `managed` is the name of its managed subscription, if it has one; `pending` the demand that is left of a stream.
+    `managed` is the name of its managed subscription, if it has one. `pending` is the remaining demand of a stream.
     """
 
     client_id: str
@@ -51,3 +51,17 @@ class StreamState:
     position: int
     pending: int
     protocol: str = "pubsub"
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedStart:
+    """A managed subscription that was opened: read after `position`.
+
+    A negative position means none is stored: start at the oldest event if `is_from_earliest`, otherwise at the head.
+    """
+
+    subscription_id: str
+    name: str
+    topic: str
+    position: int
+    is_from_earliest: bool

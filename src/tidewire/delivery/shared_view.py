@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from tidewire.delivery.forms import FormAfterStart, FormKey, WireForm, filtered_form
-from tidewire.delivery.link import ChannelGrant
 from tidewire.events import Family
+from tidewire.matching.channel_values import ChannelGrant
 
 _NOTHING_HIDDEN: frozenset[str] = frozenset()
 _RUN_BYTES = 4096  # there can be as many views as subscriptions, so runs must be small

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 import orjson
 
 from tidewire.access.principal import Principal
-from tidewire.delivery.link import ChannelGrant, CoreLink
+from tidewire.delivery.link import Channels
 from tidewire.events import Event, Family
+from tidewire.matching.channel_values import ChannelGrant
 
 
 async def drop_unshared(
-    link: CoreLink, principal: Principal, grant: ChannelGrant, events: Sequence[Event]
+    link: Channels, principal: Principal, grant: ChannelGrant, events: Sequence[Event]
 ) -> tuple[Event, ...]:
     """Return the events of a page that this receiver may see."""
     sharing_filtered = dict(grant.sharing_filtered)

@@ -18,12 +18,12 @@ from typing import Protocol
 from tidewire.access.principal import Principal
 from tidewire.capture.generic import is_meant_for
 from tidewire.delivery.forms import WireForm
-from tidewire.delivery.link import ChannelGrant
 from tidewire.delivery.ring import EventRing
 from tidewire.delivery.shared_view import Run, SharedView
 from tidewire.delivery.usage import UsageCounter
 from tidewire.errors import PlatformError
 from tidewire.events import Event, Family
+from tidewire.matching.channel_values import ChannelGrant
 
 _ENCODE_BATCH = 100  # events encoded at once; the byte limit is checked after each batch
 _MAX_EXAMINED = (

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from tidewire.delivery.link import ChannelGrant, CoreLink
+from tidewire.delivery.link import Clients
 from tidewire.delivery.link_values import Delivered, StreamState
 from tidewire.events import CommittedBatch, Family
+from tidewire.matching.channel_values import ChannelGrant
 from tidewire.telemetry import TIMINGS, timer_s
 from tidewire.tracing import PRODUCER, add_span
 
@@ -44,7 +45,7 @@ class UsageCounter:
 class EdgeUsage:
     """One per hub. Front ends add themselves with `add_source`."""
 
-    def __init__(self, link: CoreLink) -> None:
+    def __init__(self, link: Clients) -> None:
         self._link = link
         self._open: Counter[tuple[str, str]] = Counter()
         self._unlimited: set[tuple[str, str]] = set()
@@ -152,7 +153,7 @@ class GenericSubscribers:
     core drops everything the edge reported.
     """
 
-    def __init__(self, link: CoreLink) -> None:
+    def __init__(self, link: Clients) -> None:
         self._link = link
         self._counts: Counter[tuple[str, str]] = Counter()
 

@@ -61,7 +61,7 @@ def view_channel(channel: str, catalog: Catalog, push_topics: PushTopicIndex, gr
                 raise ChannelForbidden(_NO_ENTITY, channel=channel)
             start_positions = _start_positions([ChannelMember("", "", event.name)], catalog)
             return ChannelView(Family.PLATFORM, frozenset({event.name}), start_positions=start_positions)
-    raise _unknown(channel)
+    raise unknown_channel(channel)
 
 
 def view_push_topic(topic: PushTopic, grants: Grants, channel: str) -> ChannelView:
@@ -99,7 +99,7 @@ def _view_changes(channel: str, name: str, catalog: Catalog, grants: Grants) -> 
     obj = catalog.try_object(entity) if entity else None
     # Channel names are case-sensitive, object names are not.
     if obj is None or obj.name != entity or obj.name not in catalog.captured:
-        raise _unknown(channel)
+        raise unknown_channel(channel)
     if not _can_view_changes(grants, obj.name):
         raise ChannelForbidden(_NO_CHANGES, channel=channel)
     return _change_view([ChannelMember("", "", change_event_name(obj.name))], catalog, grants)
@@ -174,7 +174,8 @@ def _can_view_changes(grants: Grants, entity: str) -> bool:
     return grants.can_view_all(entity)
 
 
-def _unknown(channel: str) -> ChannelUnknown:
+def unknown_channel(channel: str) -> ChannelUnknown:
+    """Return the error for a channel that does not exist, in the protocol's words."""
     return ChannelUnknown(
         f"The channel you requested to subscribe to does not exist {{{channel}}}", channel=channel
     )

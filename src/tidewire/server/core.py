@@ -33,6 +33,7 @@ from tidewire.gate.query_pages import CursorState
 from tidewire.gate.recent_items import purge_recent_items
 from tidewire.jobs.runner import JobRunner
 from tidewire.jobs.service import BulkJobs
+from tidewire.matching.channel_policy import ChannelPolicy
 from tidewire.matching.generic import GenericStreaming
 from tidewire.records.bin import purge_expired
 from tidewire.records.service import RecordService
@@ -87,6 +88,7 @@ class Core:
         self.allocations = allocations
         self.durable_clients = durable_clients
         self.managed = ManagedPositions(records, event_log)
+        self.channel_policy = ChannelPolicy(gate, event_log, capture, generic)
         self._kept_hours = kept_hours
         self.streams = OpenStreams(gate, event_log, self.managed, allocations, kept_hours)
         self._running_jobs = asyncio.create_task(job_runner.run_forever())

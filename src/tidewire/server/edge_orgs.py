@@ -18,7 +18,7 @@ from tidewire.ids import try_normalise_id
 from tidewire.server import wire_link as kinds
 from tidewire.server.front_ends import UNAVAILABLE
 from tidewire.server.org_front import OrgFront, open_front
-from tidewire.server.wire_link import CoreWire, RemoteLink
+from tidewire.server.wire_link import CoreWire, open_remote_link
 from tidewire.transport.http import HttpRequest
 from tidewire.transport.routes import Exchange
 
@@ -32,7 +32,7 @@ class _EdgeOrg:
 
     def __init__(self, core: CoreWire, org_id: str, now_s: float) -> None:
         self.org_id = org_id
-        self.link = RemoteLink(core, org_id)
+        self.link = open_remote_link(core, org_id)
         self.front: OrgFront | None = None
         self.needs_https = False
         self.is_closed = False

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from tidewire.errors import InternalError, PlatformError, StoreClosed
 from tidewire.events import CommittedBatch
 from tidewire.server import wire_link as kinds
+from tidewire.server.link import LocalLink
 from tidewire.server.orgs import OpenOrg, Orgs
 from tidewire.server.wire_link import PIECES_AHEAD, Message, Wire, frame
 from tidewire.server.wire_values import CALLS, pack_batch, pack_error
@@ -322,7 +323,7 @@ class _Hold:
 
     def __init__(self, org: OpenOrg) -> None:
         self.org = org
-        self.link = org.link.for_edge()
+        self.link = LocalLink(org.core)
         self.released = asyncio.Event()
 
 

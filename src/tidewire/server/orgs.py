@@ -351,7 +351,7 @@ class Orgs:
         http = CoreHttp(
             core, clock, is_dev=settings.dev, is_first=is_first, pipeline_dir=settings.pipeline_dir
         )
-        link = LocalLink(core, http.answer)
+        link = LocalLink(core)
         front = None
         if self._has_fronts:
             front = await open_front(link, settings, clock, http.needs_https, is_first=is_first)
@@ -394,7 +394,7 @@ class Orgs:
         org = slot.org
         if org is None or org.front is None:
             return
-        old, link = org.front, org.link.for_edge()
+        old, link = org.front, LocalLink(org.core)
         org.front = await open_front(link, slot.settings, self._clock, org.http.needs_https, is_first=True)
         await old.end_clients()
         await old.hub.close()

@@ -1,9 +1,9 @@
-"""The seam between edge and core over a Unix socket: frames, calls that overtake each other, bodies in pieces.
+"""The seam between edge and core over a Unix socket: frames, calls in any order, bodies in pieces.
 
-A frame is four bytes of length and a message, a tuple that begins with its kind. Frames arrive in the order they
-were sent, and what one turn of the loop sends leaves together; so an edge knows of a commit before it can tell anybody
-of an answer that follows it. `Wire` is one end of the socket, `CoreWire` what an edge asks through, `RemoteLink` the
-part of it that belongs to one org.
+A frame is four bytes of length and a marshalled tuple that begins with its kind. Frames arrive in the order in which
+they were sent, and whatever one turn of the loop sends leaves in one write. Therefore a commit reaches an edge before
+any answer that follows it: the core sends the batch before it resolves the write. `Wire` is one end of the socket,
+`CoreWire` the edge's requests and their answers, `RemoteLink` the calls for one org.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from tidewire.access.principal import Principal
-from tidewire.delivery.link import (
-    ChannelGrant,
-    ManagedStart,
-    PublishDraft,
-    PublishOutcomes,
-    TopicDescription,
-)
-from tidewire.delivery.link_values import Delivered, DurableClient, StreamState
+from tidewire.delivery.link import CoreLink
 from tidewire.errors import InternalError, PlatformError, StoreClosed
-from tidewire.eventlog.log import LogBounds, LogPage
-from tidewire.events import CommittedBatch, Family
-from tidewire.server.wire_values import CALLS, ErrorForm, dump, load, unpack_batch, unpack_error
+from tidewire.events import CommittedBatch
+from tidewire.server.wire_values import (
+    CALLS,
+    CallForm,
+    ErrorForm,
+    dump,
+    load,
+    unpack_batch,
+    unpack_error,
+)
 from tidewire.tracing import current_trace
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -71,7 +70,7 @@ log = logging.getLogger(__name__)
 ) = range(20, 34)
 
 PIECES_AHEAD = 8
-"""How many pieces of a response may be under way to an edge that has not asked for more."""
+"""How many pieces of a response body the core sends before the edge has consumed any."""
 
 Message = tuple[Any, ...]
 _LENGTH_BYTES = 4
@@ -80,49 +79,55 @@ _UNAVAILABLE = HttpResponse(503, b'[{"errorCode":"SERVER_UNAVAILABLE","message":
 
 
 class Wire(asyncio.Protocol):
-    """One end. `receive` gets every message, on the loop; `lost` is called once when the other end is gone."""
+    """One end. `receive` gets every message, on the loop; `lost` is called once when the connection is gone."""
 
     def __init__(self, receive: Callable[[Message], None], lost: Callable[[], None]) -> None:
         self._receive = receive
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._rest = bytearray()
-        self._out: list[bytes] = []
+        self._rest = bytearray()  # bytes of a frame that has not arrived in full
+        self._out: list[bytes] = []  # frames of this turn of the loop
         self._waiters: list[asyncio.Future[None]] = []
         self._is_paused = False
         self.is_lost = False
 
     @property
     def unsent_bytes(self) -> int:
-        """How much the other end has still to take."""
+        """Bytes that the other end has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def send(self, message: Message) -> None:
-        """Send a message; nothing happens if the other end is gone."""
+        """Send a message. A no-op if the connection is gone."""
         self.send_frame(frame(message))
 
     def send_frame(self, data: bytes) -> None:
-        """Send what `frame` made."""
+        """Send a frame made by `frame`."""
+        # One write, and one system call, for all frames of this turn; a busy turn sends hundreds.
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
 
     async def drained(self) -> None:
-        """Wait until the other end keeps up. Before sending much, and never while holding what it waits for."""
+        """Wait until the other end has caught up.
+
+        Call it before sending much, and never while holding something that the other end waits for.
+        """
         if self._is_paused and not self.is_lost:
             waiter = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter
 
     def close(self) -> None:
-        """Send what is left, then hang up."""
+        """Send what is left, then close the connection."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
 
     # called by the loop
 
+    # Above the mark, `drained` holds back callers that produce much; single frames are sent regardless, because holding
+    # back an answer could deadlock two ends that wait for each other.
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = cast("asyncio.Transport", transport)
         stream.set_write_buffer_limits(_HIGH_WATER_BYTES)
@@ -135,14 +140,14 @@ class Wire(asyncio.Protocol):
             begin = at + _LENGTH_BYTES
             after = begin + int.from_bytes(rest[at:begin], "little")
             if after > end:
-                break
+                break  # the rest of this frame is still to come
             try:
                 self._receive(load(rest[begin:after]))
             except Exception:
-                # A message that cannot be handled must not cost those behind it.
+                # One bad message must not lose the frames behind it.
                 log.exception("server.link_message_failed")
             at = after
-        del rest[:at]
+        del rest[:at]  # once per read, not per frame: deleting from the front moves the rest
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -156,7 +161,7 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
-        self.resume_writing()
+        self.resume_writing()  # nobody may wait for a peer that is gone
         self._lost()
 
     def _flush(self) -> None:
@@ -166,17 +171,18 @@ class Wire(asyncio.Protocol):
 
 
 def frame(message: Message) -> bytes:
-    """A message as it travels; made once for all who are sent it."""
+    """Return a message as bytes on the wire. Make it once to send it to several edges."""
     data = dump(message)
     return len(data).to_bytes(_LENGTH_BYTES, "little") + data
 
 
 class CoreWire:
-    """An edge's way to its core. `handlers` take the messages that answer something asked here, by kind."""
+    """The edge's end: sends requests and matches answers to them. `handlers` take the core's messages, by kind."""
 
     def __init__(self) -> None:
         self.wire: Wire | None = None
-        # What was under way when an edge died must not be taken for something of the one that replaced it.
+        # Numbers start at the process id, so that an answer to an edge that died is never taken for an answer to the
+        # edge that replaced it: forwarded requests outlive the edge that received them.
         self._numbers = itertools.count(os.getpid() << 32)
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._bodies: dict[int, _Body] = {}
@@ -189,23 +195,23 @@ class CoreWire:
         }
 
     def next_number(self) -> int:
-        """A number that nothing under way has."""
+        """Return a number that no pending request has."""
         return next(self._numbers)
 
     def send(self, *message: Any) -> None:
-        """Tell core something."""
+        """Send a notice to the core. A no-op while not connected."""
         if self.wire is not None:
             self.wire.send(message)
 
     async def ask(self, kind: int, *arguments: Any) -> Any:
-        """Ask core something. Raises PlatformError. Who stops waiting stops core from working on it."""
+        """Send a request and return its result. Cancelling it cancels the work in the core. Raises PlatformError."""
         wire = self.wire
         if wire is None or wire.is_lost:
             raise StoreClosed("the server is stopping")
         number = self.next_number()
         future = self._calls[number] = asyncio.get_running_loop().create_future()
         try:
-            await wire.drained()
+            await wire.drained()  # back-pressure: a core that is behind gets no more requests
             wire.send((kind, number, *arguments))
             return await future
         except asyncio.CancelledError:
@@ -215,7 +221,7 @@ class CoreWire:
             self._calls.pop(number, None)
 
     async def call_http(self, request: HttpRequest) -> HttpResponse:
-        """Have core answer a request. Never raises; not cancelled by anything: a write begun is finished."""
+        """Have the core answer an HTTP request. Never raises. Not cancelled: a write that began is finished."""
         wire = self.wire
         if wire is None or wire.is_lost:
             return _UNAVAILABLE
@@ -227,6 +233,8 @@ class CoreWire:
             wire.send((HTTP, number, *pack_request(request), upload is not None))
             if upload is not None:
                 blocks = upload.iter_raw()
+                # Read on a thread, because the upload is a file. The head went first, so the core can store the pieces
+                # as they come.
                 while piece := await asyncio.to_thread(next, blocks, b""):
                     await wire.drained()
                     wire.send((UPLOAD, number, piece))
@@ -240,7 +248,7 @@ class CoreWire:
         return HttpResponse(status, body, content_type, headers, pieces)
 
     def forget_body(self, number: int) -> None:
-        """Nobody reads a response's pieces any more."""
+        """Stop a response whose pieces nobody reads any more."""
         if self._bodies.pop(number, None) is not None:
             self.send(CANCEL, number)
 
@@ -258,7 +266,7 @@ class CoreWire:
         *head, has_pieces = response
         coming: _Body | None = None
         if has_pieces:
-            # Handed on with the head: the end of a short body may be here before anybody has read that.
+            # Registered before the head is handed on: the pieces of a short body may arrive before its reader runs.
             coming = self._bodies[number] = _Body()
         self._take_result(number, (*head, coming))
 
@@ -275,7 +283,7 @@ class CoreWire:
 
 
 class _Body:
-    """What has come of one response's body. Core never sends more than `PIECES_AHEAD` pieces unasked."""
+    """The pieces of one response body that have arrived, at most `PIECES_AHEAD`."""
 
     def __init__(self) -> None:
         self.is_whole = True
@@ -283,7 +291,7 @@ class _Body:
 
 
 class _Pieces:
-    """Reads a body, and asks for more as fast as it is taken; once it is dropped, core stops making it."""
+    """Iterates over a body and asks for one more piece per piece taken. Dropping it cancels the rest."""
 
     def __init__(self, core: CoreWire, number: int, body: _Body) -> None:
         self._core = core
@@ -297,154 +305,33 @@ class _Pieces:
         piece = await self._body.queue.get()
         if piece is None:
             if not self._body.is_whole:
-                raise InternalError("the response broke off")
+                raise InternalError("the core ended the response early")
             raise StopAsyncIteration
-        self._core.send(MORE, self._number)
+        self._core.send(MORE, self._number)  # a credit: the core may send one more
         return piece
 
     def __del__(self) -> None:
         self._core.forget_body(self._number)
 
 
-class RemoteLink:
-    """`CoreLink` for one org, whose core is another process."""
+class RemoteLink(CoreLink, Protocol):
+    """`CoreLink` for one org whose core is another process. Made by `open_remote_link`."""
+
+    def take_batch(self, form: Sequence[Any], /) -> None:
+        """Deliver a commit that came over the wire."""
+
+
+class _RemoteOrg:
+    """What all generated stubs share, and the calls that are not generated."""
 
     def __init__(self, core: CoreWire, org_id: str) -> None:
         self._core = core
+        self._org_id = org_id
         self._deliver: Callable[[CommittedBatch], None] | None = None
-        self.org_id = org_id
 
     def take_batch(self, form: Sequence[Any]) -> None:
-        """A commit has come over the wire."""
         if self._deliver is not None:
             self._deliver(unpack_batch(form))
-
-    async def authenticate(self, token: str) -> Principal:
-        found: Principal = await self._call("authenticate", token)
-        return found
-
-    def touch_sessions(self, session_ids: frozenset[str]) -> None:
-        self._tell("touch_sessions", session_ids)
-
-    async def admit_client(self, client_id: str, is_durable: bool, user_id: str) -> int:
-        surplus: int = await self._call("admit_client", client_id, is_durable, user_id)
-        return surplus
-
-    def renew_clients(self, client_ids: frozenset[str]) -> None:
-        self._tell("renew_clients", client_ids)
-
-    def release_client(self, client_id: str) -> None:
-        self._tell("release_client", client_id)
-
-    async def admit_subscription(
-        self, client_id: str, channel: str, family: Family, is_durable: bool
-    ) -> bool:
-        return bool(await self._call("admit_subscription", client_id, channel, family, is_durable))
-
-    def release_subscription(self, client_id: str, channel: str) -> None:
-        self._tell("release_subscription", client_id, channel)
-
-    def count_delivered(self, deliveries: tuple[Delivered, ...]) -> None:
-        self._tell("count_delivered", deliveries)
-
-    async def store_client(self, client: DurableClient) -> None:
-        await self._call("store_client", client)
-
-    def store_positions(self, clients: tuple[DurableClient, ...]) -> None:
-        self._tell("store_positions", clients)
-
-    def forget_client(self, client_id: str) -> None:
-        self._tell("forget_client", client_id)
-
-    async def find_client(self, client_id: str) -> DurableClient | None:
-        found: DurableClient | None = await self._call("find_client", client_id)
-        return found
-
-    async def call_http(self, request: HttpRequest) -> HttpResponse:
-        return await self._core.call_http(request)
-
-    async def open_channel(self, principal: Principal, channel: str, api_version: float) -> ChannelGrant:
-        grant: ChannelGrant = await self._call("open_channel", principal, channel, api_version)
-        return grant
-
-    async def renew_channel(
-        self, principal: Principal, grant: ChannelGrant, api_version: float
-    ) -> ChannelGrant:
-        renewed: ChannelGrant = await self._call("renew_channel", principal, grant, api_version)
-        return renewed
-
-    async def begin_listening(self, topic: str, user_id: str) -> None:
-        await self._call("begin_listening", topic, user_id)
-
-    def end_listening(self, topic: str, user_id: str) -> None:
-        arguments = CALLS["end_listening"].pack_arguments((topic, user_id))
-        self._core.send(TELL, self.org_id, "end_listening", arguments)
-
-    async def visible_record_ids(
-        self, principal: Principal, entity: str, record_ids: tuple[str, ...]
-    ) -> frozenset[str]:
-        visible: frozenset[str] = await self._call("visible_record_ids", principal, entity, record_ids)
-        return visible
-
-    async def enrich_page(self, grant: ChannelGrant, page: LogPage) -> LogPage:
-        completed: LogPage = await self._call("enrich_page", grant, page)
-        return completed
-
-    async def read_log_head(self) -> int:
-        head: int = await self._call("read_log_head")
-        return head
-
-    async def read_log_bounds(self, family: Family) -> LogBounds:
-        bounds: LogBounds = await self._call("read_log_bounds", family)
-        return bounds
-
-    async def is_position_known(self, position: int) -> bool:
-        is_known: bool = await self._call("is_position_known", position)
-        return is_known
-
-    async def read_log(
-        self, family: Family, topics: frozenset[str], after: int, max_events: int, max_bytes: int
-    ) -> LogPage:
-        page: LogPage = await self._call("read_log", family, topics, after, max_events, max_bytes)
-        return page
-
-    async def find_position_at(self, family: Family, time_ms: int) -> int:
-        position: int = await self._call("find_position_at", family, time_ms)
-        return position
-
-    async def open_managed(
-        self, principal: Principal, subscription_id: str, name: str, holder: str
-    ) -> ManagedStart:
-        start: ManagedStart = await self._call("open_managed", principal, subscription_id, name, holder)
-        return start
-
-    async def check_managed(self, principal: Principal, subscription_id: str, holder: str) -> None:
-        await self._call("check_managed", principal, subscription_id, holder)
-
-    async def commit_managed(
-        self, principal: Principal, subscription_id: str, holder: str, position: int
-    ) -> None:
-        await self._call("commit_managed", principal, subscription_id, holder, position)
-
-    def release_managed(self, subscription_id: str, holder: str) -> None:
-        self._tell("release_managed", subscription_id, holder)
-
-    def report_streams(self, streams: tuple[StreamState, ...]) -> None:
-        self._tell("report_streams", streams)
-
-    async def describe_topic(self, principal: Principal, topic: str) -> TopicDescription:
-        description: TopicDescription = await self._call("describe_topic", principal, topic)
-        return description
-
-    async def schema_json(self, schema_id: str) -> str:
-        text: str = await self._call("schema_json", schema_id)
-        return text
-
-    async def publish(
-        self, principal: Principal, topic: str, drafts: Sequence[PublishDraft]
-    ) -> PublishOutcomes:
-        outcomes: PublishOutcomes = await self._call("publish", principal, topic, drafts)
-        return outcomes
 
     def watch_commits(self, deliver: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         self._deliver = deliver
@@ -453,17 +340,34 @@ class RemoteLink:
     def _unwatch(self) -> None:
         self._deliver = None
 
-    def _tell(self, name: str, *arguments: Any) -> None:
-        self._core.send(TELL, self.org_id, name, CALLS[name].pack_arguments(arguments))
 
-    async def _call(self, name: str, *arguments: Any) -> Any:
-        form = CALLS[name]
+def _make_stub(name: str, form: CallForm) -> Callable[..., Any]:
+    """Return the method that sends one declared call. Everything that is the same for each call is bound here."""
+    pack, unpack = form.pack_arguments, form.result.unpack
+
+    async def request(self: _RemoteOrg, *arguments: Any) -> Any:
+        # The trace goes along, so that the core's spans belong to the client's request.
         trace = str(current_trace() or "")
-        result = await self._core.ask(CALL, self.org_id, name, form.pack_arguments(arguments), trace)
-        unpack = form.result.unpack
+        result = await self._core.ask(CALL, self._org_id, name, pack(arguments), trace)
         return result if unpack is None else unpack(result)
+
+    def notify(self: _RemoteOrg, *arguments: Any) -> None:
+        self._core.send(TELL, self._org_id, name, pack(arguments))
+
+    return request if form.is_request else notify
+
+
+# One class for all orgs of the process: the stubs are made once, when the module is loaded.
+_REMOTE_LINK = type(
+    "RemoteLink", (_RemoteOrg,), {name: _make_stub(name, form) for name, form in CALLS.items()}
+)
+
+
+def open_remote_link(core: CoreWire, org_id: str) -> RemoteLink:
+    """Return the link for one org."""
+    return cast("RemoteLink", _REMOTE_LINK(core, org_id))
 
 
 def pack_request(request: HttpRequest) -> tuple[Any, ...]:
-    """A request without its upload, ready to be sent."""
+    """Return an HTTP request without its upload, ready to be sent."""
     return request.method, request.target, request.headers, request.body, request.scheme, request.peer

@@ -1,13 +1,14 @@
-"""How what crosses the seam between edge and core is copied: made of its type, once, when a process starts.
+"""Codecs for the values that cross between edge and core, built from type hints when a process starts.
 
-The annotations of `delivery.link.CoreLink` say what a call takes and gives; from them comes a pair of functions for
-each call, one that turns dataclasses and enumerations into tuples and numbers and one that turns them back. What is
-left is written and read by `marshal`, the quickest that Python has. Both ends are one version of one program on one
-machine, in processes that trust each other: nothing a client sends is ever read with it.
+The declarations in `delivery/link.py` say what each call takes and returns. From them comes a pair of functions per
+type: `pack` turns dataclasses and enumerations into tuples, lists and numbers, `unpack` turns them back. `marshal`
+writes and reads the rest, because it is the fastest serializer that Python has. Both ends are the same version of one
+program on one machine and trust each other; data that a client sent is never unmarshalled.
 """
 
 from __future__ import annotations
 
+import inspect
 import marshal
 import types
 import typing
@@ -17,20 +18,21 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from tidewire.delivery.link import CoreLink
+from tidewire.delivery.link import CALL_ROLES
 from tidewire.errors import InternalError, PlatformError
 from tidewire.events import CommittedBatch
 
 Convert = Callable[[Any], Any]
 ErrorForm = tuple[str, str, dict[str, Any]]
 
-_AS_IT_IS = (str, int, float, bool, bytes, type(None))
-_FORMAT = 2  # the last one that does not look for repeated objects, which costs more than it saves here
+_PASSED_AS_IS = (str, int, float, bool, bytes, type(None))
+# The last version that does not look for repeated objects, which costs more than it saves here.
+_MARSHAL_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """Both ways for one type. None stands for values that can be sent as they are."""
+    """Both directions for one type. None means that values are sent as they are."""
 
     pack: Convert | None
     unpack: Convert | None
@@ -40,68 +42,67 @@ class Codec:
 class CallForm:
     """How the arguments and the result of one call cross."""
 
-    arguments: tuple[Codec, ...]
+    is_request: bool
+    """Whether the caller waits for a result; otherwise the call is a notice."""
+    pack_arguments: Callable[[tuple[Any, ...]], Sequence[Any]]
+    unpack_arguments: Callable[[Sequence[Any]], Sequence[Any]]
     result: Codec
-
-    def pack_arguments(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Arguments, ready to be sent."""
-        return tuple([_apply(c.pack, value) for c, value in zip(self.arguments, values, strict=True)])
-
-    def unpack_arguments(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Arguments as they were before `pack_arguments`."""
-        return tuple([_apply(c.unpack, value) for c, value in zip(self.arguments, values, strict=True)])
 
 
 def dump(message: tuple[Any, ...]) -> bytes:
-    """A message as bytes."""
-    return marshal.dumps(message, _FORMAT)
+    """Return a message as bytes."""
+    return marshal.dumps(message, _MARSHAL_VERSION)
 
 
 def load(data: bytes | bytearray) -> tuple[Any, ...]:
-    """The message that `dump` made bytes of."""
+    """Return the message that `dump` wrote."""
     message: tuple[Any, ...] = marshal.loads(data)  # noqa: S302  # only our own processes write here
     return message
 
 
 def make_codec(kind: Any) -> Codec:
-    """The codec of a type. Raises InternalError for one that cannot be copied."""
-    if kind in _AS_IT_IS:
+    """Return the codec of a type. Raises InternalError for a type that cannot be copied."""
+    if kind in _PASSED_AS_IS:
         return Codec(None, None)
     if isinstance(kind, type) and issubclass(kind, IntEnum):
+        # A dict lookup is several times faster than calling the enumeration.
         return Codec(int, {member.value: member for member in kind}.__getitem__)
     if isinstance(kind, type) and is_dataclass(kind):
         names = [f.name for f in fields(kind)]
-        # A getter of one name gives the bare value.
+        # attrgetter with one name returns the bare value instead of a tuple.
         get = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
         return _record_codec(kind, names, get)
     if isinstance(kind, type) and issubclass(kind, tuple):
+        # A named tuple: marshal refuses subclasses, so it is copied into a plain tuple.
         return _record_codec(kind, list(get_type_hints(kind)), tuple)
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _optional_codec(parts)
     if origin is tuple and parts[-1:] != (Ellipsis,):
-        return _fixed_codec([make_codec(part) for part in parts], tuple)
+        return _fixed_codec([make_codec(part) for part in parts])
     if origin in (tuple, list, Sequence, frozenset):
         return _series_codec(make_codec(parts[0]), list if origin is Sequence else origin)
     raise InternalError(f"{kind!r} cannot cross between edge and core")
 
 
 def pack_error(error: PlatformError) -> ErrorForm:
-    """An error as plain values; details that are none are told as text."""
+    """Return an error as plain values; details that cannot be copied become text."""
     details = {name: value if _is_plain(value) else str(value) for name, value in error.details.items()}
     return error.code, error.message, details
 
 
 def unpack_error(form: ErrorForm) -> PlatformError:
-    """The same leaf of the tree again."""
+    """Return an error of the class that `pack_error` was given."""
     code, message, details = form
     return _LEAVES.get(code, InternalError)(message, **details)
 
 
 def _record_codec(kind: type, names: list[str], get: Convert) -> Codec:
-    """The codec of a class that is made of its fields in order, dataclass or named tuple."""
+    """Return the codec of a dataclass or named tuple, which is constructed from its fields in order."""
     hints = get_type_hints(kind)
     codecs = [make_codec(hints[name]) for name in names]
+    # Most records hold plain values only: then no field is looked at one by one. Events are of this kind but for
+    # their family, and there are as many of them as rows in a page.
     if all(c.pack is None for c in codecs):
         return Codec(get, lambda row: kind(*row))
     packs = [(at, c.pack) for at, c in enumerate(codecs) if c.pack is not None]
@@ -111,9 +112,10 @@ def _record_codec(kind: type, names: list[str], get: Convert) -> Codec:
         row = list(get(value))
         for at, convert in packs:
             row[at] = convert(row[at])
-        return row  # a list: what is read from the wire may be changed in place
+        return row
 
     def unpack(row: Any) -> Any:
+        # In place: `pack` sent a list, marshal made a new one, and nobody else has it.
         for at, convert in unpacks:
             row[at] = convert(row[at])
         return kind(*row)
@@ -123,10 +125,11 @@ def _record_codec(kind: type, names: list[str], get: Convert) -> Codec:
 
 def _optional_codec(parts: tuple[Any, ...]) -> Codec:
     others = [part for part in parts if part is not type(None)]
-    if all(part in _AS_IT_IS for part in others):
+    if all(part in _PASSED_AS_IS for part in others):
         return Codec(None, None)
+    # The receiver has to know which type of a union it gets, and nothing in the message says so.
     if len(others) != 1 or len(parts) != 2:
-        raise InternalError(f"{parts!r} cannot cross between edge and core: which one it is would be lost")
+        raise InternalError(f"{parts!r} cannot cross between edge and core: its type would be lost")
     inner = make_codec(others[0])
     return Codec(
         lambda value: None if value is None else _apply(inner.pack, value),
@@ -134,19 +137,21 @@ def _optional_codec(parts: tuple[Any, ...]) -> Codec:
     )
 
 
-def _fixed_codec(codecs: list[Codec], make: Callable[[Iterable[Any]], Any]) -> Codec:
+def _fixed_codec(codecs: list[Codec]) -> Codec:
+    """Return the codec of a tuple with one type per place."""
     if all(c.pack is None for c in codecs):
         return Codec(None, None)
     return Codec(
-        lambda values: make([_apply(c.pack, v) for c, v in zip(codecs, values, strict=True)]),
-        lambda values: make([_apply(c.unpack, v) for c, v in zip(codecs, values, strict=True)]),
+        lambda values: tuple([_apply(c.pack, v) for c, v in zip(codecs, values, strict=True)]),
+        lambda values: tuple([_apply(c.unpack, v) for c, v in zip(codecs, values, strict=True)]),
     )
 
 
 def _series_codec(inner: Codec, make: Callable[[Iterable[Any]], Any]) -> Codec:
+    """Return the codec of a collection of one type."""
     pack, unpack = inner.pack, inner.unpack
     if pack is None or unpack is None:
-        # Of a sequence anything may be given, but only lists and tuples can be sent.
+        # A Sequence may be of any class, but marshal takes lists and tuples only.
         return Codec(make, None) if make is list else Codec(None, None)
     return Codec(lambda values: [pack(v) for v in values], lambda values: make([unpack(v) for v in values]))
 
@@ -157,16 +162,37 @@ def _apply(convert: Convert | None, value: Any) -> Any:
 
 def _is_plain(value: Any) -> bool:
     try:
-        marshal.dumps(value, _FORMAT)
+        marshal.dumps(value, _MARSHAL_VERSION)
     except ValueError:
         return False
     return True
 
 
-def _make_form(name: str) -> CallForm:
-    hints = get_type_hints(getattr(CoreLink, name))
-    result = hints.pop("return")
-    return CallForm(tuple(make_codec(kind) for kind in hints.values()), make_codec(result))
+def _make_form(call: types.FunctionType) -> CallForm:
+    """Return the form of one declared call."""
+    hints = get_type_hints(call)
+    result = make_codec(hints.pop("return"))
+    codecs = [make_codec(kind) for kind in hints.values()]
+    return CallForm(
+        inspect.iscoroutinefunction(call),
+        _make_convert([(at, c.pack) for at, c in enumerate(codecs) if c.pack is not None]),
+        _make_convert([(at, c.unpack) for at, c in enumerate(codecs) if c.unpack is not None]),
+        result,
+    )
+
+
+def _make_convert(converts: list[tuple[int, Convert]]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return a function that converts some of a call's arguments. Arguments that need nothing cost nothing."""
+    if not converts:
+        return lambda arguments: arguments
+
+    def convert_all(arguments: Sequence[Any]) -> Sequence[Any]:
+        row = list(arguments)
+        for at, convert in converts:
+            row[at] = convert(row[at])
+        return row
+
+    return convert_all
 
 
 def _iter_leaves(kind: type[PlatformError]) -> Iterable[type[PlatformError]]:
@@ -176,12 +202,12 @@ def _iter_leaves(kind: type[PlatformError]) -> Iterable[type[PlatformError]]:
 
 
 _LEAVES = {leaf.code: leaf for leaf in _iter_leaves(PlatformError)}
-# These have a way of their own: bodies in pieces, and a callable.
-_APART = ("call_http", "watch_commits")
+# Built at import, so that a declaration that cannot cross stops the process before it serves anybody.
 CALLS = {
-    name: _make_form(name)
-    for name, member in vars(CoreLink).items()
-    if isinstance(member, types.FunctionType) and not name.startswith("_") and name not in _APART
+    name: _make_form(member)
+    for role in CALL_ROLES
+    for name, member in vars(role).items()
+    if isinstance(member, types.FunctionType) and not name.startswith("_")
 }
 """The form of every call, by name."""
 
@@ -189,10 +215,10 @@ _BATCH = make_codec(CommittedBatch)
 
 
 def pack_batch(batch: CommittedBatch) -> tuple[Any, ...]:
-    """A committed batch, ready to be sent."""
+    """Return a committed batch, ready to be sent."""
     return typing.cast("tuple[Any, ...]", _apply(_BATCH.pack, batch))
 
 
 def unpack_batch(form: Sequence[Any]) -> CommittedBatch:
-    """The batch that `pack_batch` was given."""
+    """Return the batch that `pack_batch` was given."""
     return typing.cast("CommittedBatch", _apply(_BATCH.unpack, form))

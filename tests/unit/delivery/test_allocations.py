@@ -10,10 +10,10 @@ from tests.orgs import TestOrg
 from tests.unit.frontends.rest.data_caller import Caller
 from tidewire.capture.topic_rules import topic_limit
 from tidewire.delivery.allocations import Allocations, find_allocation
-from tidewire.delivery.link import PublishDraft
 from tidewire.delivery.link_values import Delivered
 from tidewire.errors import ConfigInvalid, LimitExceeded
 from tidewire.events import Family
+from tidewire.matching.channel_values import PublishDraft
 
 
 @pytest.mark.parametrize(
@@ -206,5 +206,5 @@ async def test_event_beyond_the_hourly_allocation_fails_alone(org: TestOrg) -> N
     org.core.allocations.limits = replace(enterprise, published_events=2)
     outcomes = await org.link.publish(org.admin, "/event/Few__e", drafts)
     assert outcomes.event_uuids == ("e0", "e1", "e2")
-    assert [(place, refusal.code) for place, refusal in outcomes.refused] == [(2, LimitExceeded.code)]
+    assert [(place, refusal.code) for place, refusal in outcomes.rejected] == [(2, LimitExceeded.code)]
     assert outcomes.first + 1 == await org.link.read_log_head()

@@ -13,11 +13,12 @@ from tests.orgs import READER, TestOrg
 from tidewire.access.principal import Principal
 from tidewire.delivery.forms import EncodedEvents
 from tidewire.delivery.hub import EARLIEST, LATEST, PAGE_EVENTS, Hub, Replay, after
-from tidewire.delivery.link import ChannelGrant
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import ChannelForbidden, ReplayIdExpired, SessionInvalid
 from tidewire.eventlog.log import LogBounds, LogPage
 from tidewire.events import Event, EventDraft, Family
+from tidewire.matching.channel_policy import ChannelPolicy
+from tidewire.matching.channel_values import ChannelGrant
 from tidewire.schema.codec import EventSchema
 from tidewire.server.link import LocalLink
 
@@ -38,14 +39,31 @@ class NumberForm:
         return str(event.position).encode() if event.position >= self.carried_from else b""
 
 
+class SlowPolicy(ChannelPolicy):
+    """The core's own policy, which can wait for something after it has denied a channel."""
+
+    def __init__(self, org: TestOrg) -> None:
+        super().__init__(org.gate, org.core.log, org.core.capture, org.core.generic)
+        self.after_refusal: Callable[[], Awaitable[None]] | None = None
+
+    async def open_channel(self, principal: Principal, channel: str, api_version: float) -> ChannelGrant:
+        try:
+            return await super().open_channel(principal, channel, api_version)
+        except ChannelForbidden:
+            if self.after_refusal is not None:
+                meanwhile, self.after_refusal = self.after_refusal, None
+                await meanwhile()
+            raise
+
+
 class SlowLink(LocalLink):
     """The core's own link, over which answers can be held back; notes the pages that were read."""
 
     def __init__(self, org: TestOrg) -> None:
-        super().__init__(org.core, org.link.call_http)
+        super().__init__(org.core)
         self.pages: list[LogPage] = []
         self.renewals = 0
-        self.after_refusal: Callable[[], Awaitable[None]] | None = None
+        self.policy = org.core.channel_policy = SlowPolicy(org)
         self.renewed = asyncio.Event()
         self.may_renew = asyncio.Event()
         self.may_load_schemas = asyncio.Event()
@@ -61,15 +79,6 @@ class SlowLink(LocalLink):
         self.renewed.set()
         await self.may_renew.wait()
         return renewed
-
-    async def open_channel(self, principal: Principal, channel: str, api_version: float) -> ChannelGrant:
-        try:
-            return await super().open_channel(principal, channel, api_version)
-        except ChannelForbidden:
-            if self.after_refusal is not None:
-                meanwhile, self.after_refusal = self.after_refusal, None
-                await meanwhile()
-            raise
 
     async def read_log_bounds(self, family: Family) -> LogBounds:
         bounds = await super().read_log_bounds(family)
@@ -286,7 +295,7 @@ async def test_rights_that_come_back_while_their_loss_is_judged_are_not_missed(n
 
     hub = await numbers.start_hub()
     taker = await Taker().open(hub, org.reader, LATEST, ACCOUNTS)
-    link.after_refusal = give_back
+    link.policy.after_refusal = give_back
     await org.apply(permission_sets={"Account_Reader": lost})
     async with asyncio.timeout(PATIENCE_S):
         while not given_back.is_set() or taker.subscription.is_stale:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from tests.orgs import TestOrg
 from tidewire.delivery.hub import LATEST, Hub, after
-from tidewire.delivery.link import ChannelGrant
 from tidewire.delivery.shared_view import Run, SharedViews
 from tidewire.delivery.subscription import Subscription
 from tidewire.events import Event, Family
+from tidewire.matching.channel_values import ChannelGrant
 from tidewire.schema.codec import EventSchema
 
 ACCOUNTS = "/data/AccountChangeEvent"

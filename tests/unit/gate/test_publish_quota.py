@@ -14,11 +14,11 @@ from tests.unit.frontends.rest.data_caller import Caller
 from tests.unit.frontends.soap.caller import sign_in
 from tests.unit.jobs.test_jobs import INSERT, run
 from tidewire.delivery.allocations import Allocations, find_allocation
-from tidewire.delivery.link import PublishDraft
 from tidewire.errors import LimitExceeded, WriteConflict
 from tidewire.gate.gate import Gate
 from tidewire.gate.publish_quota import Charge, Reservation
 from tidewire.gate.shared_transaction import run_in_transaction
+from tidewire.matching.channel_values import PublishDraft
 from tidewire.storage.store import Transaction
 
 pytestmark = pytest.mark.anyio
@@ -154,7 +154,7 @@ async def test_grpc_and_rest_side_by_side_publish_exactly_what_is_left(org: Test
     grpc = [org.link.publish(org.admin, "/event/Late__e", drafts(org, 7)) for _ in range(6)]
     rest = [caller.send("POST", COLLECTIONS, mixed) for _ in range(6)]
     outcomes, answers = await asyncio.gather(asyncio.gather(*grpc), asyncio.gather(*rest))
-    by_grpc = sum(7 - len(each.refused) for each in outcomes)
+    by_grpc = sum(7 - len(each.rejected) for each in outcomes)
     by_rest = sum(r["success"] for _, results in answers for r in results) - 6
     assert by_grpc + by_rest == 50
     assert (await published(org, head), left(org)) == (50, 0)
@@ -165,7 +165,7 @@ async def test_invalid_grpc_event_does_not_use_the_quota(org: TestOrg) -> None:
     bad, *good = drafts(org, 4)
     submitted = [bad._replace(payload=b"\xff"), *good]
     outcomes = await org.link.publish(org.admin, "/event/Late__e", submitted)
-    codes = dict(outcomes.refused)
+    codes = dict(outcomes.rejected)
     assert sorted(codes) == [0, 3]
     assert codes[3].code == LimitExceeded.code
     assert codes[3].message.startswith("LIMIT_EXCEEDED: ")

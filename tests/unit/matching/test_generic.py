@@ -32,7 +32,6 @@ from tidewire.gate.requests import Call, Write
 from tidewire.matching.generic import Listeners, PushEvent, PushResult
 from tidewire.server.core import open_core
 from tidewire.server.link import LocalLink
-from tidewire.transport.http import HttpRequest, HttpResponse
 
 CHANNEL = "/u/notifications/ExampleUserChannel"
 VERSION = 62.0
@@ -212,7 +211,7 @@ async def test_one_channel_too_many_is_refused_by_hand_and_on_subscribe(tmp_path
         made = await core.gate.write_together(call, writes, all_or_none=False)
         assert isinstance(made[200], LimitExceeded)
         assert not any(isinstance(each, PlatformError) for each in made[:200])
-        link = LocalLink(core, answer_nothing)
+        link = LocalLink(core)
         with pytest.raises(ChannelForbidden) as caught:
             await link.open_channel(admin, "/u/Fresh", VERSION)
         assert caught.value.message == (
@@ -222,10 +221,6 @@ async def test_one_channel_too_many_is_refused_by_hand_and_on_subscribe(tmp_path
         assert (await link.open_channel(admin, "/u/Fresh", VERSION)).channel == "/u/Fresh"
     finally:
         await core.close()
-
-
-async def answer_nothing(request: HttpRequest) -> HttpResponse:
-    return HttpResponse(404)
 
 
 async def test_broadcast_reaches_everybody_who_listens(org: TestOrg, hub: Hub, people: People) -> None:
@@ -414,7 +409,7 @@ async def test_online_users_come_and_go_with_their_subscriptions(
 
 async def test_users_of_an_edge_that_is_gone_are_not_online(org: TestOrg) -> None:
     channel_id = await make_channel(org)
-    edges: list[LocalLink] = [org.link.for_edge(), org.link.for_edge()]
+    edges: list[LocalLink] = [LocalLink(org.core), LocalLink(org.core)]
     for edge in edges:
         await edge.begin_listening(channel_id, org.admin.user_id)
     await edges[0].begin_listening(channel_id, org.reader.user_id)

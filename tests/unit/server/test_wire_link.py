@@ -23,7 +23,7 @@ from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
 from tidewire.server.edge_session import EdgeSession, Feeds, Relay
 from tidewire.server.orgs import Orgs
-from tidewire.server.wire_link import PIECES_AHEAD, CoreWire, Message, RemoteLink, Wire
+from tidewire.server.wire_link import PIECES_AHEAD, CoreWire, Message, RemoteLink, Wire, open_remote_link
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.uploads import Upload
 
@@ -107,7 +107,7 @@ async def both(tmp_path: Path) -> AsyncIterator[Both]:
 async def link(both: Both) -> RemoteLink:
     """The first org's, held open."""
     await both.core.ask(kinds.HOLD, both.orgs.first_id)
-    return RemoteLink(both.core, both.orgs.first_id)
+    return open_remote_link(both.core, both.orgs.first_id)
 
 
 async def sign_in(both: Both) -> str:
@@ -184,7 +184,7 @@ async def test_edge_that_was_cut_off_may_let_go_after_all_others(both: Both) -> 
 
 async def test_call_for_an_org_that_is_not_held_is_refused(both: Both) -> None:
     with pytest.raises(StoreClosed):
-        await RemoteLink(both.core, both.orgs.first_id).read_log_head()
+        await open_remote_link(both.core, both.orgs.first_id).read_log_head()
 
 
 async def test_commit_is_known_before_its_writer_is_answered(both: Both, link: RemoteLink) -> None:
@@ -202,7 +202,7 @@ async def test_edge_follows_an_org_until_it_closes(both: Both, tmp_path: Path) -
     edge = EdgeOrgs(both.core, settings, ManualClock(), both.orgs.first_id, "")
     both.handlers |= edge.handlers
     front = await edge.start()
-    principal = await RemoteLink(both.core, both.orgs.first_id).authenticate(await sign_in(both))
+    principal = await open_remote_link(both.core, both.orgs.first_id).authenticate(await sign_in(both))
     subscription = await front.hub.subscribe(
         principal, "/data/ChangeEvents", 62.0, LATEST, bayeux_form(62.0), lambda: None
     )
@@ -211,7 +211,7 @@ async def test_edge_follows_an_org_until_it_closes(both: Both, tmp_path: Path) -
     closing = asyncio.create_task(both.orgs.close())
     await closing
     with pytest.raises(StoreClosed):
-        await RemoteLink(both.core, both.orgs.first_id).read_log_head()
+        await open_remote_link(both.core, both.orgs.first_id).read_log_head()
     await edge.close()
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 
 from tidewire import errors
 from tidewire.access.principal import Principal
-from tidewire.delivery.link import (
-    ChannelGrant,
-    CoreLink,
-    PublishDraft,
-    PublishOutcomes,
-    Rejection,
-)
+from tidewire.delivery.link import CoreLink
 from tidewire.errors import InternalError, PlatformError, ReplayIdExpired
 from tidewire.eventlog.log import LogBounds, LogPage
 from tidewire.events import CommittedBatch, Event, Family
-from tidewire.server.wire_link import RemoteLink
+from tidewire.matching.channel_values import ChannelGrant, PublishDraft, PublishOutcomes, Rejection
+from tidewire.server.link import LocalLink
+from tidewire.server.wire_link import CoreWire, open_remote_link
 from tidewire.server.wire_values import (
     CALLS,
     dump,
@@ -80,13 +77,18 @@ def test_result_comes_out_as_it_went_in(name: str, result: Any) -> None:
 )
 def test_arguments_come_out_as_they_went_in(name: str, arguments: tuple[Any, ...]) -> None:
     form = CALLS[name]
-    assert form.unpack_arguments(load(dump(form.pack_arguments(arguments)))) == arguments
+    sent = load(dump((form.pack_arguments(arguments),)))[0]
+    assert tuple(form.unpack_arguments(sent)) == arguments
 
 
-def test_every_call_of_the_link_has_a_form_and_a_remote_side() -> None:
-    named = {name for name in vars(CoreLink) if not name.startswith("_") and name != "org_id"}
-    assert CALLS.keys() | {"call_http", "watch_commits"} == named
-    assert all(callable(getattr(RemoteLink, name)) for name in named)
+def test_every_call_of_the_link_has_a_form_a_stub_and_an_implementation() -> None:
+    declared = {name for name in dir(CoreLink) if not name.startswith("_")}
+    assert CALLS.keys() | {"watch_commits"} == declared
+    link = open_remote_link(CoreWire(), "00D")
+    for name in declared:
+        is_request = inspect.iscoroutinefunction(getattr(CoreLink, name))
+        assert inspect.iscoroutinefunction(getattr(link, name)) is is_request, name
+        assert inspect.iscoroutinefunction(getattr(LocalLink, name)) is is_request, name
 
 
 @pytest.mark.parametrize("kind", _leaves(errors.PlatformError), ids=lambda kind: kind.__name__)

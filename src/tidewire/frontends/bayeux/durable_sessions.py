@@ -15,7 +15,7 @@ from functools import partial
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.delivery.hub import Hub, after
-from tidewire.delivery.link import CoreLink
+from tidewire.delivery.link import StoredClients
 from tidewire.delivery.link_values import DurableClient
 from tidewire.errors import PlatformError
 from tidewire.frontends.bayeux.ack import Acknowledgements
@@ -51,7 +51,7 @@ class DurableSessions:
 
     def __init__(
         self,
-        link: CoreLink,
+        link: StoredClients,
         hub: Hub,
         clock: Clock,
         settings: BayeuxSettings,

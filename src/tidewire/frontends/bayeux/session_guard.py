@@ -9,7 +9,7 @@ from dataclasses import replace
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.delivery.hub import Hub
-from tidewire.delivery.link import CoreLink
+from tidewire.delivery.link import Sessions
 from tidewire.errors import ClientUnknown, PlatformError, VersionUnsupported
 from tidewire.frontends.bayeux import wire
 from tidewire.frontends.bayeux.registry import SessionRegistry
@@ -78,7 +78,7 @@ class SessionGuard:
     __slots__ = ("_clock", "_hub", "_link", "_sessions", "_settings", "try_restore")
 
     def __init__(
-        self, link: CoreLink, hub: Hub, clock: Clock, settings: BayeuxSettings, sessions: SessionRegistry
+        self, link: Sessions, hub: Hub, clock: Clock, settings: BayeuxSettings, sessions: SessionRegistry
     ) -> None:
         self.try_restore: Callable[[str, Principal], Awaitable[Session | None]] | None = None
         self._link = link

@@ -16,7 +16,7 @@ import grpc
 
 from tidewire.access.principal import Principal
 from tidewire.delivery.hub import Hub
-from tidewire.delivery.link import CoreLink
+from tidewire.delivery.link import Sessions
 from tidewire.errors import LimitExceeded, PlatformError, SessionError, SessionInvalid, StoreClosed
 from tidewire.frontends.pubsub.headers import CallHeaders, parse_headers
 from tidewire.frontends.pubsub.settings import PubSubSettings
@@ -64,7 +64,7 @@ class OpenStream:
 class Callers:
     """Authenticates the calls of one org and tracks its open streams."""
 
-    def __init__(self, link: CoreLink, hub: Hub, settings: PubSubSettings) -> None:
+    def __init__(self, link: Sessions, hub: Hub, settings: PubSubSettings) -> None:
         self._link = link
         self._hub = hub
         self._settings = settings

@@ -12,7 +12,8 @@ from functools import partial
 
 from tidewire.clock import Clock
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay, after
-from tidewire.delivery.link import CoreLink, ManagedStart
+from tidewire.delivery.link import ManagedSubscriptions
+from tidewire.delivery.link_values import ManagedStart
 from tidewire.delivery.subscription import Subscription
 from tidewire.errors import ChannelForbidden, ManagedUnknown, PlatformError
 from tidewire.frontends.pubsub import request_rules as rules
@@ -34,7 +35,7 @@ class ManagedSubscriber:
 
     def __init__(
         self,
-        link: CoreLink,
+        link: ManagedSubscriptions,
         hub: Hub,
         callers: Callers,
         deliverer: Deliverer,

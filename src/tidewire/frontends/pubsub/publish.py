@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from tidewire.access.principal import Principal
-from tidewire.delivery.link import CoreLink, PublishDraft, PublishOutcomes, Rejection
+from tidewire.delivery.link import Topics
 from tidewire.errors import BodyTooLarge, ProtocolViolation
 from tidewire.faults import fail_point
 from tidewire.frontends.pubsub import request_rules as rules
@@ -21,6 +21,7 @@ from tidewire.frontends.pubsub import wire
 from tidewire.frontends.pubsub.calls import Call, Caller, Callers, OpenStream, Requests, wake_on_end
 from tidewire.frontends.pubsub.settings import PubSubSettings
 from tidewire.ids import random_uuid
+from tidewire.matching.channel_values import PublishDraft, PublishOutcomes, Rejection
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.telemetry import counters
 from tidewire.tracing import begin_request, end_request
@@ -32,7 +33,7 @@ _BATCH_BYTES = 4 << 20
 class Publisher:
     """Answers Publish and PublishStream for one org."""
 
-    def __init__(self, link: CoreLink, callers: Callers, settings: PubSubSettings) -> None:
+    def __init__(self, link: Topics, callers: Callers, settings: PubSubSettings) -> None:
         self._link = link
         self._callers = callers
         self._settings = settings
@@ -115,7 +116,7 @@ class Publisher:
             for event in request.events
         ]
         outcomes = await self._publish_traced(call, principal, drafts)
-        rejected = dict(outcomes.refused)
+        rejected = dict(outcomes.rejected)
         event_uuids = iter(enumerate(outcomes.event_uuids))
         position = outcomes.first
         responses: list[bytes] = []
@@ -162,7 +163,7 @@ class Publisher:
             return await self._link.publish(principal, topic, drafts)
         places = [place for place in range(len(drafts)) if place not in large]
         outcomes = await self._link.publish(principal, topic, [drafts[place] for place in places])
-        rejected = {places[place]: rejection for place, rejection in outcomes.refused}
+        rejected = {places[place]: rejection for place, rejection in outcomes.rejected}
         event_uuids = [draft.event_uuid or random_uuid() for draft in drafts]
         for place, event_uuid in zip(places, outcomes.event_uuids, strict=True):
             event_uuids[place] = event_uuid

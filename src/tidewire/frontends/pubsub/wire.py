@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from tidewire.delivery.link import TopicDescription
 from tidewire.errors import BodyMalformed
 from tidewire.events import Event, Family
+from tidewire.matching.channel_values import TopicDescription
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.schema.redaction import redact_fields

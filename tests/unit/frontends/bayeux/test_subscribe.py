@@ -20,7 +20,7 @@ class HeldLink(LocalLink):
     """The core's own link, which tells the bounds of the log only when it may."""
 
     def __init__(self, org: TestOrg) -> None:
-        super().__init__(org.core, org.link.call_http)
+        super().__init__(org.core)
         self.was_asked = asyncio.Event()
         self.may_tell = asyncio.Event()
 

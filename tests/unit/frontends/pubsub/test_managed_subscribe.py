@@ -13,13 +13,13 @@ from tidewire.access.principal import Principal
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
 from tidewire.delivery.hub import Hub
-from tidewire.delivery.link import ManagedStart, PublishDraft
+from tidewire.delivery.link_values import ManagedStart
 from tidewire.frontends.pubsub.serve import PubSubApp
 from tidewire.frontends.pubsub.settings import PubSubSettings
 from tidewire.frontends.pubsub.wire import render_replay_id
+from tidewire.matching.channel_values import PublishDraft
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.server.link import LocalLink
-from tidewire.transport.http import HttpRequest, HttpResponse
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,7 @@ class HeldLink(LocalLink):
     """A link whose answers of two kinds wait until they are let go."""
 
     def __init__(self, org: TestOrg) -> None:
-        super().__init__(org.core, _no_http)
+        super().__init__(org.core)
         self.opened = asyncio.Event()
         self.may_open = asyncio.Event()
         self.committing = asyncio.Event()
@@ -78,10 +78,6 @@ class Context:
         raise AssertionError(reason)
 
 
-async def _no_http(request: HttpRequest) -> HttpResponse:
-    return HttpResponse(404)
-
-
 async def publish(org: TestOrg) -> int:
     schema = org.gate.latest_schema("Tide__e")
     draft = PublishDraft(schema.schema_id, schema.encode({"CreatedDate": 1, "CreatedById": "005"}), "")
@@ -111,7 +107,7 @@ async def app(link: HeldLink) -> AsyncIterator[PubSubApp]:
 @pytest.fixture
 async def context(org: TestOrg, link: HeldLink) -> Context:
     signed_in = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "test")
-    return Context(signed_in.token, link.org_id)
+    return Context(signed_in.token, org.core.logins.org_id)
 
 
 async def test_commit_that_comes_with_the_end_of_requests_during_another_is_kept(

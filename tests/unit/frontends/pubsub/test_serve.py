@@ -53,7 +53,7 @@ async def test_publish_whose_login_ends_before_its_request_arrives_is_refused(
     )
     body = pb.PublishRequest(topic_name=TOPIC, events=[event]).SerializeToString()
     login = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "test")
-    context = Context(login.token, org.link.org_id)
+    context = Context(login.token, org.core.logins.org_id)
 
     async def at_once() -> AsyncIterator[bytes]:
         yield body

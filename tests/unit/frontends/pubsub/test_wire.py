@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewire.delivery.link import TopicDescription
 from tidewire.errors import BodyMalformed
 from tidewire.events import Event, Family
 from tidewire.frontends.pubsub import wire
+from tidewire.matching.channel_values import TopicDescription
 from tidewire.schema.avro import change_event_schema
 from tidewire.schema.bitmap import decode_bitmap, encode_bitmap
 from tidewire.schema.codec import EventSchema
