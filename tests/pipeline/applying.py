@@ -6,7 +6,7 @@ import sys
 
 from tidewire.clock import ManualClock
 from tidewire.pipeline.apply.batch import Applier
-from tidewire.pipeline.apply.bronze_source import plan_partitions, read_marks, read_partition
+from tidewire.pipeline.apply.bronze_source import plan_partitions, read_partition, read_planned_events
 from tidewire.pipeline.apply.history_files import BatchReceipts, parse_batch_receipts, plan_task
 from tidewire.pipeline.apply.transactions import closed_through
 from tidewire.pipeline.lake.spans import Span
@@ -43,7 +43,7 @@ def apply_all(lake: Lake, max_rows: int | None = None, epoch: int = 1) -> list[i
         assert bronze.committed is not None
         after = max(manifest.floor, 0) if manifest is not None else 0
         known = bronze.committed
-        end = closed_through(read_marks(lake, bronze, Span(after, known)), known, max_rows)
+        end = closed_through(read_planned_events(lake, bronze, Span(after, known)), known, max_rows)
         if after == known or end is None:
             return ends
         apply_span(lake, Span(after, end), applier)

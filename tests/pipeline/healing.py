@@ -1,4 +1,4 @@
-"""Healing of a lake whose next events have expired, in one process, to be killed anywhere and run again.
+"""GapRecovery of a lake whose next events have expired, in one process, to be killed anywhere and run again.
 
 `python -m tests.pipeline.healing LAKE SEED [OTHER]` heals from the lake OTHER if there is one, then drains all.
 """
@@ -16,7 +16,7 @@ from tidewire.clock import SystemClock
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.pipeline.source.bus import Bus, BusSettings
-from tidewire.pipeline.upkeep.gap_recovery import heal_expired
+from tidewire.pipeline.upkeep.gap_recovery import recover_expired
 
 FOLLOWED = 5
 """So many transactions were archived before the pipeline stood still."""
@@ -45,7 +45,7 @@ def main(lake: Lake, seed: int, other: Lake | None) -> None:
         settings = BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=60)
         bus = Bus(settings, clock)
         try:
-            heal_expired(lake, 1, OrgReader(org), bus, clock, other)
+            recover_expired(lake, 1, OrgReader(org), bus, clock, other)
         finally:
             bus.close()
     bronze = try_open_table(lake, "bronze")

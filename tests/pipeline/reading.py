@@ -18,7 +18,7 @@ from tidewire.pipeline.lake.dirty import open_records
 from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.pipeline.upkeep import snapshot
 from tidewire.pipeline.upkeep.reconcile import Reconciler
-from tidewire.pipeline.upkeep.resync import Resyncer, ask
+from tidewire.pipeline.upkeep.resync import Resyncer, request_resyncs
 
 TRANSACTIONS = 18
 
@@ -38,7 +38,7 @@ def main(lake: Lake, seed: int) -> None:
     if manifest.newest(lake) is None or try_open_table(lake, "bronze") is None:
         # As if it had been started in the middle: the reader sees the org of today all the same.
         middle = org.past[TRANSACTIONS // 2][0]
-        ask(lake, 1, clock.now_ms(), [Resync(e, "snapshot", middle) for e in org.live])
+        request_resyncs(lake, 1, clock.now_ms(), [Resync(e, "snapshot", middle) for e in org.live])
         snapshot.begin(lake, 1, middle, clock)
     bronze = try_open_table(lake, "bronze")
     assert bronze is not None

@@ -20,7 +20,7 @@ from tests.pipeline.applying import apply_all
 from tests.pipeline.histories import write_bronze
 from tests.unit.pipeline.oracle import Org
 from tidewire.errors import ConfigInvalid, LogCorrupt, StoreLocked
-from tidewire.pipeline.forwarding import FOLDER, Sink, Turn, forward, hold_name, load_progress
+from tidewire.pipeline.forwarding import FOLDER, ForwardBatch, Sink, forward, hold_name, load_progress
 from tidewire.pipeline.lake.files import read_rows
 from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.testing.process import choose_ports
@@ -168,7 +168,7 @@ def test_turn_that_was_interrupted_comes_again_under_its_number(
     assert forward(spark, growing.lake, sink) is None
     growing.grow(3)
     second = forward(spark, growing.lake, sink)
-    assert second == Turn(2, first.through, load_progress(growing.lake, "files").done.through)
+    assert second == ForwardBatch(2, first.through, load_progress(growing.lake, "files").done.through)
     whole = read_files(tmp_path / "out")
     assert whole == growing.changes()
     # As a crash right after the write leaves it, with more in the lake by the time of the next start.

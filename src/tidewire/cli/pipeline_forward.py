@@ -71,14 +71,14 @@ def forward(
     lake = find_lake(lake_path)
     with needing_extra():
         from tidewire.pipeline.forwarding import Sink, load_progress
-        from tidewire.pipeline.forwarding import forward as forward_turn
+        from tidewire.pipeline.forwarding import forward as forward_batch
         from tidewire.pipeline.spark import start_session
     sink = Sink(name or sink_format.replace("-", "_"), sink_format, options, mode)
     stop = stop_on_signals()
     session = start_session(master, settings)
     try:
         while not stop.is_set():
-            turn = forward_turn(session, lake, sink)
+            turn = forward_batch(session, lake, sink)
             if turn is None and (once or stop.wait(_EVERY_S)):
                 break
         done = load_progress(lake, sink.name).done

@@ -28,7 +28,7 @@ from tidewire.errors import ConfigInvalid
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidewire.pipeline.lake.manifest import Moment
+    from tidewire.pipeline.lake.manifest import SnapshotPoint
 
 LAKE_SETTING = "spark.tidewire.lake"
 DEFAULT_LAKE = "data/lake"
@@ -54,7 +54,7 @@ def replica(
     """
     from tidewire.pipeline.replicas.replica import replica as read
 
-    moment = _moment_of(as_of, manifest)
+    moment = _snapshot_point_of(as_of, manifest)
     return read(spark, _lake_of(spark, lake), entity, moment, with_deleted=with_deleted)
 
 
@@ -73,7 +73,7 @@ def history(
     """
     from tidewire.pipeline.replicas.record_history import history as read
 
-    moment = _moment_of(as_of, manifest)
+    moment = _snapshot_point_of(as_of, manifest)
     return read(spark, _lake_of(spark, lake), entity, moment, skip_origins=skip_origins)
 
 
@@ -89,10 +89,10 @@ def create_views(
     """
     from tidewire.pipeline.replicas.replica import create_views as create
 
-    return create(spark, _lake_of(spark, lake), _moment_of(as_of, manifest))
+    return create(spark, _lake_of(spark, lake), _snapshot_point_of(as_of, manifest))
 
 
-def _moment_of(as_of: int | datetime | None, number: int | None) -> Moment | None:
+def _snapshot_point_of(as_of: int | datetime | None, number: int | None) -> SnapshotPoint | None:
     from tidewire.pipeline.lake.manifest import AtNumber
 
     if number is None:

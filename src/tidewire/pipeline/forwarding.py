@@ -66,7 +66,7 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ForwardBatch:
     """What one turn forwards: the changes after one position, up to another."""
 
     number: int
@@ -78,11 +78,11 @@ class Turn:
 class Progress:
     """The last turn that is done, and the one that was begun after it, if any."""
 
-    done: Turn
-    begun: Turn | None = None
+    done: ForwardBatch
+    begun: ForwardBatch | None = None
 
 
-def forward(spark: SparkSession, lake: Lake, sink: Sink) -> Turn | None:
+def forward(spark: SparkSession, lake: Lake, sink: Sink) -> ForwardBatch | None:
     """Forward what is new; the turn, or None if there was nothing. Blocks.
 
     Raises StoreLocked if somebody else forwards under this name, ConfigInvalid if Spark has no such sink or it
@@ -111,17 +111,17 @@ def load_progress(lake: Lake, name: str) -> Progress:
             told = json.load(file)
         return Progress(_parse_turn(told["done"]), _parse_turn(told["begun"]) if told["begun"] else None)
     except FileNotFoundError:
-        return Progress(Turn(0, NO_POSITION, NO_POSITION))
+        return Progress(ForwardBatch(0, NO_POSITION, NO_POSITION))
     except (ValueError, KeyError, TypeError) as error:
         raise LogCorrupt(f"{path} cannot be read; take it away to forward everything again") from error
 
 
-def _parse_turn(told: Mapping[str, Any]) -> Turn:
-    return Turn(int(told["number"]), int(told["after"]), int(told["through"]))
+def _parse_turn(told: Mapping[str, Any]) -> ForwardBatch:
+    return ForwardBatch(int(told["number"]), int(told["after"]), int(told["through"]))
 
 
 def _keep_progress(lake: Lake, name: str, progress: Progress) -> None:
-    def render(turn: Turn | None) -> dict[str, int] | None:
+    def render(turn: ForwardBatch | None) -> dict[str, int] | None:
         return None if turn is None else asdict(turn)
 
     path = os.path.join(lake.path, FOLDER, f"{name}.json")
@@ -145,14 +145,14 @@ def hold_name(lake: Lake, name: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _next_turn(lake: Lake, done: Turn) -> Turn | None:
+def _next_turn(lake: Lake, done: ForwardBatch) -> ForwardBatch | None:
     row = newest(lake)
     if row is None or row.position <= done.through:
         return None
-    return Turn(done.number + 1, done.through, row.position)
+    return ForwardBatch(done.number + 1, done.through, row.position)
 
 
-def _write(spark: SparkSession, lake: Lake, sink: Sink, turn: Turn) -> None:
+def _write(spark: SparkSession, lake: Lake, sink: Sink, turn: ForwardBatch) -> None:
     by_entity = {
         entity: rows
         for entity in lake.names("history")
@@ -168,7 +168,7 @@ def _write(spark: SparkSession, lake: Lake, sink: Sink, turn: Turn) -> None:
         _write_rows(joined, sink, turn.number, "")
 
 
-def _changes(spark: SparkSession, lake: Lake, name: str, turn: Turn) -> DataFrame | None:
+def _changes(spark: SparkSession, lake: Lake, name: str, turn: ForwardBatch) -> DataFrame | None:
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 

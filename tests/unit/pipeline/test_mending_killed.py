@@ -1,4 +1,4 @@
-"""Healing and purging killed by SIGKILL at each of their crash points, then run to the end."""
+"""GapRecovery and purging killed by SIGKILL at each of their crash points, then run to the end."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tidewire.pipeline.apply.decode import Decoder
 from tidewire.pipeline.lake.columns import Kind, merge_kinds, parse_kinds
 from tidewire.pipeline.lake.tables import BRONZE, READS
 from tidewire.pipeline.replicas.fold import READS as READ_TYPES
-from tidewire.pipeline.replicas.fold import fold_records, is_about_all
+from tidewire.pipeline.replicas.fold import fold_records, is_wildcard_id
 from tidewire.pipeline.replicas.record_history import trace_records
 
 TEXTS = {schema.schema_id: schema.json for versions in SCHEMAS.values() for schema in versions}
@@ -133,7 +133,7 @@ def test_states_of_history_join_and_tell_what_each_record_was_at_any_position(se
         assert len(traced) >= events.num_rows
         by_record: dict[str, list[dict[str, Any]]] = {}
         for row in sorted(traced, key=lambda row: (row["replay_id"], row["change_type"] in READ_TYPES)):
-            if is_about_all(row["record_id"]):
+            if is_wildcard_id(row["record_id"]):
                 assert row["before_json"] is row["after_json"] is row["valid_to"] is None
             elif row["valid_from"] is not None:  # of one that did not decode nobody knows the time
                 by_record.setdefault(row["record_id"], []).append(row)

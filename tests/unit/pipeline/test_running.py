@@ -34,12 +34,12 @@ from tidewire.errors import (
 )
 from tidewire.pipeline.driver.queries import Gate, PipelineConfig, parse_failure
 from tidewire.pipeline.driver.run import run_pipeline
-from tidewire.pipeline.driver.supervision import can_mend
+from tidewire.pipeline.driver.supervision import is_retryable
 from tidewire.pipeline.driver.worker import Job, Worker, as_platform_error
 from tidewire.pipeline.lake.status_file import read_live_report
 from tidewire.pipeline.lake.tables import Lake
 from tidewire.pipeline.source.bus import BusSettings
-from tidewire.pipeline.status.health import Health, Teller
+from tidewire.pipeline.status.health import Health, StatusReporter
 from tidewire.pipeline.status.lake_status import (
     PipelineStatus,
     StatusReader,
@@ -106,7 +106,7 @@ def test_broken_status_file_is_as_good_as_none(lake: Lake) -> None:
 
 def test_teller_writes_what_the_health_says(filled: Lake) -> None:
     health = Health()
-    teller = Teller(filled, ManualClock(), health, lambda: 10**6)
+    teller = StatusReporter(filled, ManualClock(), health, lambda: 10**6)
     teller.start()
     health.is_running()
     health.fails("archive", DiskFull("there is no room"))
@@ -125,7 +125,7 @@ def test_tables_that_were_read_before_the_start_was_over_are_not_told_as_well(fi
         told.append(teller.last.health)
         health.is_running()
 
-    teller = Teller(filled, ManualClock(), health, head)
+    teller = StatusReporter(filled, ManualClock(), health, head)
     teller.start()
     assert teller.stop().health == "ok"
     assert set(told) == {"starting"}
@@ -390,13 +390,15 @@ def test_run_that_ends_by_itself_gives_up_in_the_end_and_says_why(
 def test_failures_are_told_apart_by_whether_time_can_mend_them() -> None:
     full = parse_failure("archive", "Caused by: java.io.IOException: No space left on device")
     assert isinstance(full, DiskFull)
-    assert can_mend(full)
-    assert can_mend(InternalError("a worker died"))
-    assert can_mend(SessionInvalid("expired"))
-    assert can_mend(WriteConflict("another writer has changed bronze"))
-    assert not can_mend(WriteConflict("this one, of epoch 1, no longer holds the lease and writes nothing"))
-    assert not can_mend(LoginFailed("wrong password"))
-    assert not can_mend(ReplayIdInvalid("of another log"))
+    assert is_retryable(full)
+    assert is_retryable(InternalError("a worker died"))
+    assert is_retryable(SessionInvalid("expired"))
+    assert is_retryable(WriteConflict("another writer has changed bronze"))
+    assert not is_retryable(
+        WriteConflict("this one, of epoch 1, no longer holds the lease and writes nothing")
+    )
+    assert not is_retryable(LoginFailed("wrong password"))
+    assert not is_retryable(ReplayIdInvalid("of another log"))
     expired = parse_failure("archive", "trace\ntidewire.errors.ReplayIdExpired: gone\n")
     assert isinstance(expired, ReplayIdExpired)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC
-from datetime import datetime as Moment
+from datetime import datetime as SnapshotPoint
 from pathlib import Path
 from typing import Any
 
@@ -202,17 +202,17 @@ def test_time_by_the_first_of_two_schemas_before_a_field_became_a_number_stays_i
         apply(lake, history)
         make_base(lake, CRATE, 1)
     after = history.position if has_base else 0
-    first, emptied = (history.create(CRATE, {"Mark__c": DAY_MS}, version=0) for _ in range(2))
-    history.update(CRATE, [emptied], {"Mark__c": None}, version=0)
+    first, empty_value = (history.create(CRATE, {"Mark__c": DAY_MS}, version=0) for _ in range(2))
+    history.update(CRATE, [empty_value], {"Mark__c": None}, version=0)
     second = history.create(CRATE, {"Mark__c": 2 * DAY_MS}, version=1)
     third = history.create(CRATE, {"Mark__c": 1.0}, version=2)
     history.commit()
     apply(lake, history, after)
     old = old_column("Mark__c", SCHEMAS[CRATE][1].schema_id)
     expected = {
-        first: (None, Moment(1970, 1, 2, tzinfo=UTC)),
-        emptied: (None, None),
-        second: (None, Moment(1970, 1, 3, tzinfo=UTC)),
+        first: (None, SnapshotPoint(1970, 1, 2, tzinfo=UTC)),
+        empty_value: (None, None),
+        second: (None, SnapshotPoint(1970, 1, 3, tzinfo=UTC)),
         third: (1.0, None),
     }
     found = rows_of(lake, "Mark__c", old)

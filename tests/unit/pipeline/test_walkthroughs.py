@@ -272,7 +272,7 @@ def test_enriched_fields_are_kept_apart_and_events_that_share_a_replay_id_all_co
 
 
 def test_object_first_met_after_the_snapshot_is_read_as_a_whole(lake: Lake) -> None:
-    resync.ask(lake, 1, 0, [Resync("Account", "snapshot", 1000)])
+    resync.request_resyncs(lake, 1, 0, [Resync("Account", "snapshot", 1000)])
     history = History()
     history.update("Contact", [history.create("Contact", {"Name.LastName": "Lee"})], {"Email": None})
     history.create("Account", {"Name": "a"})

@@ -18,7 +18,7 @@ from tidewire.cli.main import cli
 from tidewire.clock import ManualClock, SystemClock
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import FAILED, OPEN, Dirty, open_resyncs
-from tidewire.pipeline.lake.dirty import failed_records, mark, open_records
+from tidewire.pipeline.lake.dirty import append_dirty, failed_records, open_records
 from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table
 from tidewire.pipeline.replicas.replica import read_replica
 from tidewire.pipeline.source.bus import BusSettings
@@ -162,7 +162,7 @@ def test_reconcile_reads_open_records_and_tells_those_that_are_gone(
     position = snapshot.read_position(reader, CRATE)
     skip_to(lake, position)
     dirty = [Dirty(CRATE, record_id, position, "gap") for record_id in (kept, gone)]
-    mark(lake, EPOCH, 0, dirty, OPEN)
+    append_dirty(lake, EPOCH, 0, dirty, OPEN)
     row = manifest.newest(lake)
     assert row is not None
     assert row.entities[CRATE].dirty == 2
@@ -176,7 +176,7 @@ def test_reconcile_reads_open_records_and_tells_those_that_are_gone(
 def test_record_of_an_object_that_is_none_ends_as_failed(
     reader: RecordsReader, settings: BusSettings, lake: Lake
 ) -> None:
-    mark(lake, EPOCH, 0, [Dirty("NoSuch__c", "a09000000000001AAA", 5, "gap")], OPEN)
+    append_dirty(lake, EPOCH, 0, [Dirty("NoSuch__c", "a09000000000001AAA", 5, "gap")], OPEN)
     clock = ManualClock()
     reconciler = Reconciler(lake, EPOCH, reader, clock)
     attempts = 0
@@ -202,7 +202,7 @@ def test_command_asks_again_for_records_that_were_given_up(
     take_in(lake, settings)
     position = snapshot.read_position(reader, CRATE)
     lost = Dirty("NoSuch__c", "a09000000000001AAA", 1, "gap")
-    mark(lake, EPOCH, 0, [lost, Dirty(CRATE, record_id, position, "gap")], FAILED)
+    append_dirty(lake, EPOCH, 0, [lost, Dirty(CRATE, record_id, position, "gap")], FAILED)
     given = ["pipeline", "reconcile", "--lake", lake.path, "--url", server.http, "--endpoint", server.grpc]
     done = CliRunner().invoke(cli, [*given, "--json"], catch_exceptions=False)
     assert json.loads(done.stdout) == {"read": 1, "left": 0, "given_up": 1}

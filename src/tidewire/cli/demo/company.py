@@ -134,7 +134,7 @@ _SUBJECTS = (
     "Replacement for a broken {product}",
     "Training for {product}",
 )
-_SOURCES = ("Web", "Phone Inquiry", "Partner Referral", "Purchased List", "Other")
+_SOURCES = ("ServerHttp", "Phone Inquiry", "Partner Referral", "Purchased List", "Other")
 CASE_STATUSES = ("New", "Working", "Escalated", "Closed")
 INVOICE_STATUSES = ("Open", "Negotiating", "Pending", "Closed")
 
@@ -221,7 +221,7 @@ class Company:
             "Subject": draw.choice(_SUBJECTS).format(product=draw.choice(PRODUCTS)),
             "Status": draw.choice(CASE_STATUSES),
             "Priority": draw.choice(("High", "Medium", "Medium", "Low")),
-            "Origin": draw.choice(("Phone", "Email", "Web")),
+            "Origin": draw.choice(("Phone", "Email", "ServerHttp")),
             "AccountId": draw.choice(known["Account"]),
         }
 

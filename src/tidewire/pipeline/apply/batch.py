@@ -1,11 +1,11 @@
-"""The apply query: whole transactions from bronze into history. Nothing is rewritten; replicas are read from
-what apply appends (manifest.py).
+"""The apply query: append whole transactions from bronze to history.
 
-Executors decode and write files; the driver plans from their receipts and commits. Each table is committed
-on its own, in a fixed order: dead letters and control tables, histories, and last the manifest row. A crash
-in between is normal: each table drops what it already holds when the batch comes again, and what stands in
-history beyond the manifest does not show. Control rows go before the histories they come from, so that a
-batch cut anew after a crash cannot miss them.
+Executors decode and write files; the driver plans from their receipts and commits. Nothing is rewritten:
+readers fold what apply appends (manifest.py). Each table is committed on its own, in a fixed order: dead
+letters and control tables, histories, and last the manifest row. A crash in between is normal: each table
+drops what it already holds when the batch is repeated, and history beyond the manifest is invisible. Control
+rows precede the histories they come from, so that a batch that is cut differently after a crash cannot miss
+them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from tidewire.pipeline.apply.dead_letters import DEAD_LETTER_TABLE, render_lette
 from tidewire.pipeline.apply.decode import DIFFERING
 from tidewire.pipeline.apply.history_files import BatchReceipts, parse_batch_receipts
 from tidewire.pipeline.apply.known_ids import KnownIds
-from tidewire.pipeline.apply.planning import Plan, find_unknown, note_living, plan_notes, plan_schemas
+from tidewire.pipeline.apply.planning import (
+    Plan,
+    find_unknown_updates,
+    plan_notes,
+    plan_schemas,
+    update_live_ids,
+)
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import (
     DIRTY_TABLE,
@@ -51,8 +57,8 @@ from tidewire.pipeline.lake.tables import (
     append_files,
     append_rows,
     conflict,
+    load_shared_table,
     open_table,
-    peek_table,
 )
 from tidewire.pipeline.replicas.view import ReplicaView, fold_view, open_view
 from tidewire.telemetry import counters
@@ -65,14 +71,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 COMMIT_THREADS = 4
-"""Commits of history tables at a time: each waits for the disk."""
+"""Concurrent commits of history tables: each waits for the disk."""
 _PLANNED = pa.schema(
     [HISTORY.field(name) for name in ("record_id", "replay_id", "sequence", "change_type", "problem")]
 )
 
 
 class Applier:
-    """Applies batches to a lake. One per lake and process; the lease sees to that."""
+    """Applies batches to a lake. One per lake and process, which the lease guarantees."""
 
     def __init__(self, lake: Lake, epoch: int, clock: Clock) -> None:
         self._lake = lake
@@ -81,8 +87,7 @@ class Applier:
         self._known = KnownIds(lake)
 
     def commit(self, receipts: BatchReceipts) -> Span | None:
-        """Commit what the executors did for a batch; returns the span applied, None if all of it was there
-        already.
+        """Commit the files of a batch and return the span applied; None if it was already applied.
 
         Raises LogCorrupt if events are missing, WriteConflict if another writer interfered.
         """
@@ -95,7 +100,7 @@ class Applier:
 
     def _commit(self, receipts: BatchReceipts) -> Span | None:
         span = receipts.span
-        before = peek_table(self._lake, manifest.TABLE)
+        before = load_shared_table(self._lake, manifest.TABLE)
         if span is None or (before is not None and span.through <= before.floor):
             return None
         check_continues(span, before.committed if before is not None else None, manifest.TABLE)
@@ -129,7 +134,7 @@ class Applier:
                 schemas={entity: used.get(entity, []) for entity in {*used, *files}},
             )
         for entity, rows in changes.items():
-            note_living(rows, self._known.of(entity))
+            update_live_ids(rows, self._known.of(entity))
         counters["pipeline.changes_applied"] += count
         counters["pipeline.changes_dead_lettered"] += dead
         _log.info("pipeline.batch_applied", extra={"changes": count, "position": span.through})
@@ -162,22 +167,22 @@ class Applier:
         being_read = {*open_resyncs(self._lake), *resyncs}
         for entity, rows in changes.items():
             if entity not in being_read:
-                dirty += self._find_unknown(entity, rows)
+                dirty += self._find_unknown_updates(entity, rows)
         dirty += self._find_misfits(texts, receipts, files)
         dirty.sort(key=lambda each: each.replay_id)
         return Plan(tuple(dirty), tuple(resyncs.values()), plan.dead)
 
-    def _find_unknown(self, entity: str, rows: pa.Table) -> list[Dirty]:
-        found = find_unknown(entity, rows, self._known.of(entity))
+    def _find_unknown_updates(self, entity: str, rows: pa.Table) -> list[Dirty]:
+        found = find_unknown_updates(entity, rows, self._known.of(entity))
         if found:
             self._known.refresh(entity)
-            found = find_unknown(entity, rows, self._known.of(entity))
+            found = find_unknown_updates(entity, rows, self._known.of(entity))
         return found
 
     def _find_misfits(
         self, texts: Mapping[str, str], receipts: BatchReceipts, files: Mapping[str, list[DataFile]]
     ) -> list[Dirty]:
-        """Records whose text differences do not fit the text that the lake has. Only these are folded."""
+        """Return the records whose text differences do not match the lake's text. Only these are folded."""
         ids: dict[str, set[str]] = {}
         for note in receipts.notes:
             if note.reason == DIFFERING:
@@ -199,7 +204,7 @@ class Applier:
         return dirty
 
     def _view(self, entity: str, used: Mapping[str, int], texts: Mapping[str, str]) -> ReplicaView:
-        """An object as the manifest shows it, with the columns that this batch brings."""
+        """Return an object as the manifest shows it, with the columns that this batch adds."""
         try:
             view = open_view(self._lake, entity)
         except ObjectUnknown:
@@ -218,7 +223,7 @@ class Applier:
         versions: dict[str, int],
         key: str = "replay_id",
     ) -> int:
-        """Append those rows of a control table that it does not have; returns how many."""
+        """Append the rows that a control table does not have yet and return how many."""
         if not rows.num_rows:
             return 0
         table = open_table(self._lake, name, schema)
@@ -249,9 +254,7 @@ class Applier:
 
 
 def apply_batch(lake: Lake, epoch: int, clock: Clock) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch` of the apply query, whose rows are the receipts of what its tasks have
-    written (see bronze_source.py).
-    """
+    """Return the `foreachBatch` function of the apply query, whose rows are receipts (bronze_source.py)."""
     applier = Applier(lake, epoch, clock)
 
     def apply(batch: DataFrame, batch_id: int) -> None:

@@ -1,10 +1,8 @@
-"""The Spark data source `tidewire-bronze`: archived events in whole transactions, as the apply query takes
-them.
+"""The Spark data source `tidewire-bronze`: archived events in whole transactions, for the apply query.
 
-Offsets are positions, as in the bus source, and each one lies between transactions. A partition is some
-neighbouring bronze files and the part of the batch's span that they are asked for; the last partition carries
-the mark of the whole span. Tasks write their events into history, and the source's rows are their receipts (see
-history_files.py).
+Offsets are positions, as in the bus source, and each lies between transactions. A partition is a run of
+bronze files and the batch's span; the last partition carries the watermark of the whole span. Tasks write
+their events to history, and the source's rows are their receipts (history_files.py).
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ from pyspark.sql.types import StructType
 
 from tidewire.clock import Clock, SystemClock
 from tidewire.pipeline.apply.history_files import WATERMARK_AFTER, HistoryTask, plan_task
-from tidewire.pipeline.apply.transactions import TransactionMark, closed_through, closed_through_lasts
+from tidewire.pipeline.apply.transactions import PlannedEvent, closed_through, closed_through_lasts
 from tidewire.pipeline.lake.files import list_files, list_sized_files, read_file
 from tidewire.pipeline.lake.receipts import RECEIPT_DDL
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.status_file import read_live_report
-from tidewire.pipeline.lake.tables import BRONZE, Lake, OpenTable, peek_table
+from tidewire.pipeline.lake.tables import BRONZE, Lake, OpenTable, load_shared_table
 from tidewire.pipeline.lake.watermarks import render_watermark
 from tidewire.pipeline.source.bus import parse_number
 from tidewire.pipeline.source.offsets import parse_offset, render_offset
@@ -49,45 +47,43 @@ _PLAN_COLUMNS = pa.schema(
 )
 BATCH_ROWS = 5_000
 PARTITION_ROWS = 10_000
-"""A task of fewer rows costs more to start than it saves."""
+"""A task with fewer rows costs more to start than it saves."""
 QUIET_S = 10.0
-"""After so long without an event, though the archive hears the server, the last transaction of one that does not
-tell its end is taken as closed.
+"""How long the log must be quiet before a transaction without a marked end is taken as closed.
+
+Counts only while the archive is connected to the server.
 """
 
 
 @dataclass(frozen=True)
 class FilePartition(InputPartition):
-    """The rows of some files (none for a mark alone) that lie in a span; `has_mark` if the span's mark
-    follows them.
-    """
+    """The rows of some files that lie in a span; `has_watermark` if the span's watermark follows them."""
 
     paths: tuple[str, ...]
     span: Span
-    has_mark: bool
+    has_watermark: bool
 
 
 @dataclass(frozen=True)
 class HistoryPartition(InputPartition):
-    """A partition to write into history."""
+    """A partition to write to history."""
 
     part: FilePartition
     task: HistoryTask
 
 
-def read_marks(lake: Lake, bronze: OpenTable, span: Span) -> list[TransactionMark]:
-    """What the planner must know of the events in a span, in log order."""
+def read_planned_events(lake: Lake, bronze: OpenTable, span: Span) -> list[PlannedEvent]:
+    """Return what the planner needs of the events in a span, in log order."""
     files = [_read_plan_columns(lake, path, span) for path in list_files(bronze, span)]
-    return _marks_of(pa.concat_tables([_PLAN_COLUMNS.empty_table(), *files]))
+    return _planned_events(pa.concat_tables([_PLAN_COLUMNS.empty_table(), *files]))
 
 
 def plan_end(
     lake: Lake, bronze: OpenTable, span: Span, max_rows: int | None, *, is_quiet: bool = False
 ) -> int | None:
-    """Where a batch after the span's start ends so that no transaction is divided, None if none is closed
-    yet. `is_quiet` says that nothing more comes of the newest transaction.
+    """Return where a batch must end so that no transaction is divided; None if none is closed yet.
 
-    Reads files until one such place is known, not all that wait.
+    `is_quiet` means that the newest transaction is complete. Reads only as many files as are needed.
     """
     files = list_files(bronze, span)
     rows = _PLAN_COLUMNS.empty_table()
@@ -102,7 +98,7 @@ def plan_end(
 
 def _closed_end(rows: pa.Table, known: int, max_rows: int | None, *, is_quiet: bool = False) -> int | None:
     if rows["transaction_last"].null_count:
-        return closed_through(_marks_of(rows), known, max_rows, is_quiet=is_quiet)
+        return closed_through(_planned_events(rows), known, max_rows, is_quiet=is_quiet)
     in_order = rows.select(["replay_id", "transaction_last"]).sort_by("replay_id")
     positions, lasts = (in_order[name].to_numpy() for name in in_order.column_names)
     return closed_through_lasts(positions, lasts, known, max_rows)
@@ -112,12 +108,12 @@ def _read_plan_columns(lake: Lake, path: str, span: Span) -> pa.Table:
     return _rows_in(read_file(os.path.join(lake.table("bronze"), path), _PLAN_COLUMNS), span)
 
 
-def _marks_of(rows: pa.Table) -> list[TransactionMark]:
+def _planned_events(rows: pa.Table) -> list[PlannedEvent]:
     columns = (
         rows[name].to_pylist() for name in ("replay_id", "transaction_last", "transaction_key", "change_type")
     )
     marks = [
-        TransactionMark(
+        PlannedEvent(
             replay_id, last, key, (change_type or "").startswith("GAP_"), change_type == "GAP_OVERFLOW"
         )
         for replay_id, last, key, change_type in zip(*columns, strict=True)
@@ -126,7 +122,7 @@ def _marks_of(rows: pa.Table) -> list[TransactionMark]:
 
 
 def plan_partitions(bronze: OpenTable, span: Span) -> list[FilePartition]:
-    """Partitions of at least `PARTITION_ROWS` rows where there are as many; the last one has the mark."""
+    """Divide a span into partitions of at least `PARTITION_ROWS` rows; the last one has the watermark."""
     if span.through <= span.after:
         return []
     groups: list[list[str]] = [[]]
@@ -141,11 +137,11 @@ def plan_partitions(bronze: OpenTable, span: Span) -> list[FilePartition]:
 
 
 def read_partition(lake: Lake, part: FilePartition) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition, then perhaps the mark. Runs on an executor."""
+    """Yield the rows of a partition, then its watermark if it has one. Runs on an executor."""
     for path in part.paths:
         rows = read_file(os.path.join(lake.table("bronze"), path), EVENTS)
         yield from _rows_in(rows, part.span).to_batches(BATCH_ROWS)
-    if part.has_mark:
+    if part.has_watermark:
         yield render_watermark(part.span, EVENTS, WATERMARK_AFTER)
 
 
@@ -155,8 +151,9 @@ def _rows_in(rows: pa.Table, span: Span) -> pa.Table:
 
 
 class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches of whole transactions from bronze. Planning reads the table's log, so the query needs a
-    trigger interval.
+    """Plans batches of whole transactions from bronze.
+
+    Planning reads the table's log, so the query needs a trigger interval.
     """
 
     def __init__(self, lake: Lake, starting: int, max_rows: int, clock: Clock | None = None) -> None:
@@ -170,22 +167,22 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._quiet_since: tuple[int, float] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without checkpoint starts."""
+        """Return where a query without checkpoint starts."""
         return render_offset(self._starting)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """About `max_rows` events a batch; more only if one transaction is larger."""
+        """Limit a batch to about `max_rows` events; a single larger transaction exceeds it."""
         return ReadMaxRows(self._max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Called once at the start of such a query."""
-        bronze = peek_table(self._lake, "bronze")
+        """Fix the end of the query. Called once at its start."""
+        bronze = load_shared_table(self._lake, "bronze")
         self._target = START if bronze is None or bronze.committed is None else bronze.committed
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Called at each trigger."""
+        """Return the end of the next batch. Called at each trigger."""
         after = parse_offset(start).position
-        bronze = peek_table(self._lake, "bronze")
+        bronze = load_shared_table(self._lake, "bronze")
         if bronze is None or bronze.committed is None:
             return start
         known = bronze.committed if self._target is None else min(bronze.committed, self._target)
@@ -195,8 +192,8 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end <= after else render_offset(end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[HistoryPartition]:
-        """Called for each batch."""
-        bronze = peek_table(self._lake, "bronze")
+        """Divide a batch. Called for each batch."""
+        bronze = load_shared_table(self._lake, "bronze")
         span = Span(parse_offset(start).position, parse_offset(end).position)
         if bronze is None:
             return []
@@ -204,7 +201,7 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [HistoryPartition(part, task) for part in plan_partitions(bronze, span)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Called on an executor."""
+        """Write one partition to history and yield its receipts. Called on an executor."""
         if not isinstance(partition, HistoryPartition):
             raise TypeError(f"not a partition of this source: {partition!r}")
         return partition.task.write(read_partition(self._lake, partition.part))
@@ -222,9 +219,10 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planned[1]
 
     def _is_quiet(self, known: int) -> bool:
-        """Whether nothing more comes of the newest transaction. An archive that stood still, or stands still now,
-        says nothing of that: only while it hears the server and has all that it heard, time counts. A bounded
-        query comes after an archive that has taken all there was.
+        """Return whether the newest transaction can be taken as complete.
+
+        Time counts only while the archive is connected and holds all that the server has sent: a stalled
+        archive proves nothing. A bounded query runs after the archive has taken everything.
         """
         if self._target is not None:
             return True
@@ -238,19 +236,19 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class BronzeSource(DataSource):
-    """What Spark knows under the name `tidewire-bronze`. Options: lake, pipeline, starting, max_rows."""
+    """The data source `tidewire-bronze`. Options: lake, pipeline, starting, max_rows."""
 
     @classmethod
     def name(cls) -> str:
-        """The format name."""
+        """Return the format name."""
         return "tidewire-bronze"
 
     def schema(self) -> str:
-        """The columns of the DataFrame."""
+        """Return the columns of the DataFrame."""
         return RECEIPT_DDL
 
     def streamReader(self, schema: StructType) -> BronzeStreamReader:
-        """Called for `spark.readStream`, by keyword."""
+        """Return the reader for `spark.readStream`. Spark passes `schema` by keyword."""
         lake = Lake(self.options["lake"], self.options.get("pipeline", "main"))
         starting = int(self.options.get("starting", str(START)))
         return BronzeStreamReader(lake, starting, max(1, int(parse_number(self.options, "max_rows", 20_000))))

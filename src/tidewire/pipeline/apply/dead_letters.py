@@ -1,10 +1,10 @@
-"""Dead letters: events that could not be applied, and trying them again.
+"""Dead letters: events that could not be applied, and their retries.
 
-A retry reads the event from bronze, decodes it with the schemas that the lake has by now, and puts the
-changes into history at the event's own position, where they replace the row with the problem. If the base
-has passed that position meanwhile, or bronze did not know which record the event was about, the records are
-marked dirty as well: reading them again is then the only way to a true row. So are those that an event
-tells of without saying what they are now, and an object whose every record it is about is read as a whole.
+A retry reads the event from bronze, decodes it with the schemas that the lake now has, and appends the
+changes to history at the event's own position, where they replace the row with the problem. If the base has
+already passed that position, or bronze does not know the record, the records become dirty too: only reading
+them again gives a true row. So do records that an event names without their values; an event about all
+records causes a resync of the object.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ WRITER = "retry"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One event about one record that is not applied. `record_id` is empty if not even that is known."""
+    """One event about one record that is not applied. `record_id` is empty if unknown."""
 
     replay_id: int
     entity: str
@@ -70,7 +70,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class RetryReport:
-    """What a retry did: dead letters applied, records and objects to be read again, letters still dead."""
+    """The result of a retry: letters applied, records and objects to read again, letters still dead."""
 
     applied: int
     dirty: int
@@ -78,7 +78,7 @@ class RetryReport:
 
 
 def render_letters(notes: Iterable[Note]) -> pa.Table:
-    """Dead letters as rows of their table."""
+    """Return dead letters as rows of their table."""
     rows = [_render(note) for note in notes]
     return pa.Table.from_pylist(rows, schema=DEAD_LETTER)
 
@@ -96,7 +96,7 @@ def _render(letter: Note | DeadLetter) -> dict[str, object]:
 
 
 def open_letters(lake: Lake) -> list[DeadLetter]:
-    """The dead letters that no retry has applied, in the order of the log."""
+    """Return the dead letters that no retry has applied, in log order."""
     table = try_open_table(lake, DEAD_LETTER_TABLE)
     if table is None:
         return []
@@ -113,9 +113,7 @@ def open_letters(lake: Lake) -> list[DeadLetter]:
 
 
 def retry(lake: Lake, epoch: int, clock: Clock, *, replay_ids: Iterable[int] | None = None) -> RetryReport:
-    """Try dead letters again: all, or those of the given events. The driver's lease must be held. Raises
-    WriteConflict.
-    """
+    """Retry all dead letters, or those of some events. The lease must be held. Raises WriteConflict."""
     wanted = None if replay_ids is None else set(replay_ids)
     letters = [letter for letter in open_letters(lake) if wanted is None or letter.replay_id in wanted]
     if not letters:
@@ -159,7 +157,7 @@ def retry(lake: Lake, epoch: int, clock: Clock, *, replay_ids: Iterable[int] | N
 
 
 def _in_order(row: manifest.ManifestRow | None, entity: str, used: Mapping[str, int]) -> list[str]:
-    """Schemas of events tried again, for the manifest: an old event does not make its own the newest."""
+    """Return the schemas of retried events for the manifest: an old event must not make its own the newest."""
     state = row.entities.get(entity) if row is not None else None
     ordered = sorted(used, key=lambda schema_id: used[schema_id])
     return [*ordered, *(state.schemas[-1:] if state is not None else ())]
@@ -193,7 +191,7 @@ def _append_histories(lake: Lake, epoch: int, decoded: Decoded, still_dead: set[
 
 
 def _good_keys(lake: Lake, table: OpenTable, rows: pa.Table) -> set[tuple[int, str]]:
-    """Which of these changes history has without a problem: a retry may have died after writing them."""
+    """Return the changes that history already has without a problem: an earlier retry may have died."""
     if not rows.num_rows:
         return set()
     columns = pa.schema([HISTORY.field(name) for name in ("replay_id", "record_id", "problem")])
@@ -209,9 +207,7 @@ def _good_keys(lake: Lake, table: OpenTable, rows: pa.Table) -> set[tuple[int, s
 def _plan_reads(
     decoded: Decoded, still_dead: set[int], row: manifest.ManifestRow | None, texts: Mapping[str, str]
 ) -> tuple[list[Dirty], list[Resync]]:
-    """What must be read again: what the events themselves and their schemas call for, and what they come too
-    late for, since the base has passed them.
-    """
+    """Plan the reads that retried events call for, and those of events that the base has passed."""
     notes = [note for note in decoded.notes if note.replay_id not in still_dead]
     plan = plan_notes(notes)
     dirty, resyncs = list(plan.dirty), list(plan.resyncs)

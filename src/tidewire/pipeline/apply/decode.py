@@ -1,9 +1,8 @@
-"""From archived events to rows of history: one per record that an event tells of.
+"""Decode archived events to rows of history: one row per record that an event names.
 
-Runs on executors, column by column: no row becomes an Arrow value before its whole file does. Every event is
-decoded by its own schema, found by its schema id, so events of several schema versions may stand in one
-batch. An event that cannot be understood still leaves a note, and a row with its `problem` if its header is
-known, so that it is counted, kept and shown rather than lost.
+Runs on executors, column by column: values become Arrow only when a whole file is rendered. Every event is
+decoded by its own schema, so one batch may mix schema versions. An event that cannot be decoded still leaves
+a note, and a row with its `problem` if its header is known. So it is counted and shown, not lost.
 """
 
 from __future__ import annotations
@@ -52,8 +51,10 @@ CREATES = frozenset({"CREATE", "UNDELETE"})
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something about one event that the driver must act on. `reason` is a problem, or `difference` for an
-    event with text differences; `columns` are those that a wildcard event sets to null.
+    """An event that the driver must act on.
+
+    `reason` is a problem, or `difference` for an event with text differences; `columns` are those that a
+    wildcard event sets to null.
     """
 
     entity: str
@@ -68,7 +69,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What is known of an event without its payload."""
+    """The properties of an event apart from its payload."""
 
     replay_id: int
     schema_id: str
@@ -79,14 +80,14 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class FieldBits:
-    """What the bitmaps of a header stand for: columns changed, and those told by a difference."""
+    """The decoded bitmaps of a header: the changed columns, and those sent as a text difference."""
 
     changed: tuple[str, ...]
     differing: frozenset[str]
 
 
 class ChangeSchema:
-    """An Avro schema of change events, with the replica columns its fields become."""
+    """An Avro schema of change events, with the replica columns of its fields."""
 
     def __init__(self, schema_json: str) -> None:
         self.event = EventSchema(schema_json)
@@ -96,21 +97,21 @@ class ChangeSchema:
 
     @cached_property
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns of each field."""
+        """Return the columns of each field."""
         return parse_columns(self._schema_json)
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
-        """The type of each column."""
+        """Return the type of each column."""
         return parse_kinds(self._schema_json)
 
     @property
     def is_change(self) -> bool:
-        """Whether events of this schema tell of changes of records."""
+        """Return whether events of this schema are changes of records."""
         return HEADER in self.event.field_names
 
     def columns_of(self, names: Iterable[str]) -> list[str]:
-        """The columns that names such as `Phone`, `BillingAddress.City` or a whole `Name` stand for."""
+        """Return the columns for names such as `Phone`, `BillingAddress.City` or a whole `Name`."""
         found: dict[str, None] = {}
         for name in names:
             parent, _, component = name.partition(".")
@@ -121,7 +122,7 @@ class ChangeSchema:
         return list(found)
 
     def flatten(self, event: Mapping[str, Any]) -> dict[str, Native]:
-        """All values that are not null by column; the header is left out."""
+        """Return all non-null values by column, without the header."""
         flat: dict[str, Native] = {}
         parts = self._parts
         for name, value in event.items():
@@ -141,7 +142,7 @@ class ChangeSchema:
         return flat
 
     def bits(self, header: Mapping[str, Any]) -> FieldBits:
-        """What a header's bitmaps say. Raises PayloadInvalid."""
+        """Decode the bitmaps of a header. Raises PayloadInvalid."""
         key = (tuple(header["changedFields"]), tuple(header["nulledFields"]), tuple(header["diffFields"]))
         found = self._bits.get(key)
         if found is None:
@@ -156,12 +157,12 @@ class ChangeSchema:
 
 @lru_cache(maxsize=256)
 def _compile(schema_json: str) -> ChangeSchema:
-    """A schema ready for use. Kept from batch to batch, since a worker process outlives its tasks."""
+    """Return a schema ready for use. Cached across batches, since a worker process outlives its tasks."""
     return ChangeSchema(schema_json)
 
 
 class Rows:
-    """Rows of one history table in the making: a list per column, and tables of rows."""
+    """Rows of one history table under construction: a list per column, and finished tables."""
 
     def __init__(self) -> None:
         self.columns: tuple[list[Any], ...] = tuple([] for _ in HISTORY.names)
@@ -183,14 +184,14 @@ class Rows:
             column.append(value)
 
     def add_table(self, rows: pa.Table) -> None:
-        """Add rows that are columns already."""
+        """Add rows that are already columns."""
         if rows.num_rows:
             ends = pc.min_max(rows["replay_id"])
             self._note(ends["min"].as_py(), ends["max"].as_py(), rows.num_rows)
             self.tables.append(rows)
 
     def render(self) -> pa.Table:
-        """The rows as Arrow."""
+        """Return the rows as Arrow."""
         arrays = [pa.array(column, f.type) for column, f in zip(self.columns, HISTORY, strict=True)]
         return pa.concat_tables([*self.tables, pa.Table.from_arrays(arrays, schema=HISTORY)])
 
@@ -202,7 +203,7 @@ class Rows:
 
 @dataclass
 class Decoded:
-    """What a run of events makes: rows by entity, the last position of each schema by entity, and notes."""
+    """The result of decoding: rows by entity, the last position of each schema by entity, and notes."""
 
     rows: dict[str, Rows] = field(default_factory=dict)
     schemas: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -210,9 +211,9 @@ class Decoded:
 
 
 class Decoder:
-    """Decodes events one after the other, in log order, into rows above each table's floor.
+    """Decodes events in log order to rows above each table's floor.
 
-    `latest` is the schema that each entity was last seen with before.
+    `latest` is the schema that each entity last had before.
     """
 
     def __init__(
@@ -247,8 +248,9 @@ class Decoder:
                 self._add_undecoded(envelope, PAYLOAD_INVALID, error.message)
 
     def add_rows(self, entity: str, schema_id: str, rows: pa.Table) -> None:
-        """Add rows of history that events of a schema were decoded into elsewhere, and that nothing has to be
-        noted of. Raises PayloadInvalid if the object's name cannot be one.
+        """Add rows of history that were decoded elsewhere and need no note.
+
+        Raises PayloadInvalid if the object's name is invalid.
         """
         self._check_entity(entity)
         present = self.decoded.rows.setdefault(entity, Rows())
@@ -257,7 +259,7 @@ class Decoder:
         present.add_table(rows.filter(pc.greater(rows["replay_id"], floor)) if floor >= 0 else rows)
 
     def try_schema(self, schema_id: str) -> ChangeSchema | None:
-        """A schema of the events, or None if it is not known. Raises PayloadInvalid if it cannot be read."""
+        """Return a schema; None if it is unknown. Raises PayloadInvalid if it cannot be parsed."""
         return self._schema(schema_id) if schema_id in self._schemas else None
 
     def _schema(self, schema_id: str) -> ChangeSchema:
@@ -326,9 +328,7 @@ class Decoder:
         used[schema_id] = max(replay_id, used.get(schema_id, -1))
 
     def _retyped(self, entity: str, schema: ChangeSchema) -> tuple[str, ...]:
-        """The column that has lost its values by having another type than by the schema before; nothing if
-        that cannot be told, since such an event is about one field.
-        """
+        """Return the column that lost its values by a change of type; nothing unless exactly one did."""
         used = self.decoded.schemas.get(entity)
         before = max(used, key=used.__getitem__) if used else self._latest.get(entity)
         if before is None or before not in self._schemas:
@@ -338,7 +338,7 @@ class Decoder:
         return tuple(found) if len(found) == 1 else ()
 
     def _put(self, entity: str, ids: Iterable[str], replay_id: int, rest: tuple[Any, ...]) -> list[str]:
-        """Add a row per record; returns those records. An event that stands in the log twice is taken once."""
+        """Add a row per record and return those records. An event that is archived twice is added once."""
         if replay_id != self._at:
             self._at = replay_id
             self._seen.clear()
@@ -357,7 +357,7 @@ class Decoder:
         return fresh
 
     def _with_entity(self, envelope: Envelope) -> Envelope:
-        """If not even the header of an event can be read: it may be about any record of its schema's object."""
+        """Return an envelope with the schema's entity, for an event whose header cannot be read."""
         schema = self._known.get(envelope.schema_id)
         if schema is None or not schema.is_change or envelope.entity or envelope.record_ids:
             return envelope
@@ -378,7 +378,7 @@ class Decoder:
 
 
 def read_envelope(batch: pa.RecordBatch, i: int) -> Envelope:
-    """What bronze knows of an event by its header columns."""
+    """Return the envelope of an event from bronze's header columns."""
     entity, change_type, ids = (
         batch.column(name)[i].as_py() for name in ("entity", "change_type", "record_ids")
     )
@@ -387,7 +387,7 @@ def read_envelope(batch: pa.RecordBatch, i: int) -> Envelope:
 
 
 def check_entity(entity: str) -> None:
-    """Raises PayloadInvalid unless the name can be that of an object: it becomes the name of a directory."""
+    """Raise PayloadInvalid unless the name is valid for an object: it becomes a directory name."""
     if ENTITY.fullmatch(entity) is None:
         raise PayloadInvalid(f"not the name of an object: {entity[:80]!r}")
 

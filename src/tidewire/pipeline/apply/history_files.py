@@ -1,9 +1,8 @@
-"""Writing history files on executors: archived events in, one Parquet file per object and a receipt out.
+"""Write history files on executors: archived events in, one Parquet file per object and receipts out.
 
-The source that reads the events calls it (bronze_source.py), so that they never cross into the JVM and back.
-A file that no commit names is invisible, so a task may die, run twice or race its own copy: exactly the
-receipts that reach the driver count. A receipt carries what the driver must know besides: the span read, the
-schemas met, and notes about events that are not plain changes.
+The source that reads the events calls this (bronze_source.py), so that they never cross into the JVM and
+back. Receipts also carry what the driver must know: the span read, the schemas used, and notes about events
+that are not plain changes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tidewire.pipeline.lake.files import DataFile, FileWriter
 from tidewire.pipeline.lake.receipts import parse_receipts, render_receipts
 from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import HISTORY, Lake, peek_table
+from tidewire.pipeline.lake.tables import HISTORY, Lake, load_shared_table
 from tidewire.pipeline.lake.watermarks import split_watermarks
 
 WATERMARK_AFTER = "mark_after"
@@ -34,7 +33,7 @@ _DICTIONARY = ["change_type", "user_id", "origin", "schema_id", "problem", "tran
 
 @dataclass(frozen=True, slots=True)
 class BatchReceipts:
-    """What the tasks of one batch have done."""
+    """The merged receipts of all tasks of a batch."""
 
     files: tuple[DataFile, ...]
     span: Span | None
@@ -44,8 +43,10 @@ class BatchReceipts:
 
 @dataclass(frozen=True, slots=True)
 class HistoryTask:
-    """What a task needs: where to write, what is there already, the schema that each object was last met with,
-    and which version of the table of schemas has all that the events need.
+    """What a task needs: the lake, the position that each table already holds, and schemas.
+
+    `latest` is the schema that each object last had; `schemas_version` the version of the table of schemas
+    that the events need.
     """
 
     lake: Lake
@@ -54,7 +55,7 @@ class HistoryTask:
     schemas_version: int = -1
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows of the bronze source, and give one batch of receipts. Raises StoreClosed."""
+        """Write rows of the bronze source to history and yield one batch of receipts. Raises StoreClosed."""
         decoder = Decoder(load_schemas(self.lake, self.schemas_version), self.floors, self.latest)
         plain = PlainEvents(decoder)
         files: dict[str, FileWriter] = {}
@@ -75,7 +76,7 @@ class HistoryTask:
         yield render_receipts(written, spans, {"schemas": decoder.decoded.schemas, "notes": notes})
 
     def _flush(self, decoder: Decoder, files: dict[str, FileWriter], at_least: int) -> None:
-        """Write the rows of objects that have many waiting."""
+        """Write the rows of objects that have at least `at_least` of them."""
         for entity, rows in decoder.decoded.rows.items():
             if len(rows) >= at_least:
                 if entity not in files:
@@ -91,17 +92,17 @@ class HistoryTask:
 
 
 def plan_task(lake: Lake) -> HistoryTask:
-    """What the tasks of the next batch need."""
+    """Return what the tasks of the next batch need."""
     floors: dict[str, int] = {}
     for name in lake.names("history"):
-        table = peek_table(lake, name)
+        table = load_shared_table(lake, name)
         if table is not None:
             floors[name.partition("/")[2]] = table.floor
     row = manifest.newest(lake)
     entities = row.entities if row is not None else {}
     latest = {entity: state.schemas[-1] for entity, state in entities.items() if state.schemas}
     # Whoever archives keeps a schema before the first event that needs it.
-    schemas = peek_table(lake, "schemas")
+    schemas = load_shared_table(lake, "schemas")
     return HistoryTask(lake, floors, latest, schemas.delta.version() if schemas is not None else -1)
 
 

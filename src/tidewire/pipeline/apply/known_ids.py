@@ -1,8 +1,8 @@
-"""Which records of an object are known to live, so that an event about any other is noticed at once.
+"""The ids of live records, so that an update of an unknown record is noticed at once.
 
-Held in the driver: a sorted array of ids, 18 bytes each, and what has come and gone since it was made. Loaded
-from the tables when an object is first met; afterwards apply tells of each batch. Reads, and bases made from
-them, are looked at again only when an id seems unknown.
+Held in the driver: a sorted array of ids, 18 bytes each, and the additions and removals since. Loaded from
+the tables when an object is first used; afterwards apply adds each batch. Reads, and bases made from them,
+are consulted only when an id seems unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MERGE_AT = 50_000
 
 
 class LiveIds:
-    """The ids of one object's living records."""
+    """The ids of one object's live records."""
 
     def __init__(self, ids: Iterable[str] = ()) -> None:
         self._sorted = _sort(ids)
@@ -39,7 +39,7 @@ class LiveIds:
         return record_id not in self._removed and bool(self._find([record_id])[0])
 
     def unknown(self, ids: list[str]) -> list[str]:
-        """Those of the given ids that are not among them."""
+        """Return the ids that are not live."""
         if not ids:
             return []
         found = self._find(ids)
@@ -50,14 +50,14 @@ class LiveIds:
         ]
 
     def add(self, record_id: str) -> None:
-        """A record lives."""
+        """Add a live record."""
         self._added.add(record_id)
         self._removed.discard(record_id)
         if len(self._added) > _MERGE_AT + len(self._sorted) // 8:
             self._merge()
 
     def remove(self, record_id: str) -> None:
-        """A record lives no more."""
+        """Remove a deleted record."""
         self._added.discard(record_id)
         self._removed.add(record_id)
 
@@ -79,7 +79,7 @@ class LiveIds:
 
 
 class KnownIds:
-    """The living records of every object met so far."""
+    """The live records of every object used so far."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -87,15 +87,17 @@ class KnownIds:
         self._reads_seen: dict[str, set[str]] = {}
 
     def of(self, entity: str) -> LiveIds:
-        """The living records of an object, as of what is committed."""
+        """Return the live records of an object, as of the last commit."""
         found = self._by_entity.get(entity)
         if found is None:
             found = self._by_entity[entity] = LiveIds(self._load(entity))
         return found
 
     def refresh(self, entity: str) -> None:
-        """Learn of reads committed since. A record read and deleted later by an event stays as it is told
-        last here: an id too many or too few only costs one read more or less.
+        """Add the reads committed since.
+
+        An id too many or too few only costs one read more or less, so a record that was read and deleted
+        later may be off.
         """
         live = self.of(entity)
         for record_id, change_type in self._new_reads(entity):
@@ -142,7 +144,7 @@ class KnownIds:
         return [(record_id, change_type) for _, record_id, change_type in sorted(self._reads(entity))]
 
     def _reads(self, entity: str) -> list[tuple[int, str, str]]:
-        """Rows of reads in files not looked at before: position, record and change type."""
+        """Yield rows of reads in files not read before: position, record and change type."""
         table = try_open_table(self._lake, f"reads/{entity}")
         if table is None:
             return []

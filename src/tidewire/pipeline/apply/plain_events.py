@@ -1,9 +1,9 @@
-"""Plain changes, decoded by columns: one record, nothing but what nearly all events are.
+"""Decode plain changes by columns: events of one record without special cases, which nearly all are.
 
-Bronze has the header of such an event in columns, which become columns of history as they are; the length of
-the header follows from them, so that only the fields behind it are read event by event. What is not plain
-(several records, gaps, wildcards, text differences, foreign or damaged forms) is left to the decoder, which
-tells the same of plain events too.
+Bronze has the header of such an event in columns, which become columns of history unchanged. The header's
+length follows from them, so only the fields after it are read event by event. Other events (several records,
+gaps, wildcards, text differences, foreign or damaged forms) are left to the decoder, which would decode plain
+events to the same rows.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _TAKEN = {
     "origin": "change_origin",
     "schema_id": "schema_id",
 }
-"""Columns of history, and those of bronze that they are."""
+"""Columns of history, and the columns of bronze that they are copied from."""
 _Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 _Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _Fields = tuple[tuple[str, Reader, "_Fields | None", bool], ...]
-"""Column, reader, parts of a compound field, and whether it is a text."""
+"""Column, reader, components of a compound field, and whether it is a text."""
 
 
 class PlainReader:
-    """Reads what stands behind the headers of plain events of one schema."""
+    """Reads the fields after the headers of plain events of one schema."""
 
     def __init__(self, schema: ChangeSchema, fields: _Fields, symbols: tuple[str, ...]) -> None:
         self.symbols = symbols
@@ -66,8 +66,9 @@ class PlainReader:
         self._bits: tuple[bytes, FieldBits] = (_NO_BITS, FieldBits((), frozenset()))
 
     def read(self, payload: bytes, p: int) -> tuple[FieldBits, dict[str, Native]]:
-        """What the bitmaps from `p` on say, and the values behind them by column. Raises MISFITS and
-        PayloadInvalid.
+        """Decode the bitmaps from `p` on, and the values after them by column.
+
+        Raises MISFITS and PayloadInvalid.
         """
         raw, bits = self._bits
         # One array of bitmaps is never the beginning of another.
@@ -89,9 +90,7 @@ class PlainReader:
 
 
 def try_reader(schema: ChangeSchema) -> PlainReader | None:
-    """A reader for a schema whose header has the usual fields and whose other fields may all be null; None for
-    any other.
-    """
+    """Return a reader for a schema with the usual header and nullable fields; None for any other."""
     raw = json.loads(schema.event.json)
     if not schema.is_change or raw["fields"][0]["name"] != HEADER:
         return None
@@ -121,14 +120,14 @@ def _flat_fields(readers: Sequence[FieldReader], parent: str = "") -> _Fields | 
 
 
 def _is_simple(avro_type: Any, parent: str) -> bool:
-    """Whether values of a type are texts, numbers or truths; of a whole field also lists of texts."""
+    """Return whether a type is text, number or boolean; for a whole field also a list of texts."""
     if isinstance(avro_type, str):
         return avro_type in _SIMPLE
     return not parent and avro_type == {"type": "array", "items": "string"}
 
 
 def _read_fields(payload: bytes, p: int, fields: _Fields, values: dict[str, Native]) -> int:
-    """Read fields that may all be null; returns where they end, which may be beyond the payload's end."""
+    """Read nullable fields and return where they end, which may be beyond the end of the payload."""
     place, count = 0, len(fields)
     while place < count:
         if not payload[p]:
@@ -156,7 +155,7 @@ def _read_fields(payload: bytes, p: int, fields: _Fields, values: dict[str, Nati
 
 
 def _read_texts(payload: bytes, p: int) -> tuple[list[str], int]:
-    """A short array of short texts, in one block. Refuses any other, which the decoder reads."""
+    """Read a short array of short texts in one block. Raises for any other, which the decoder reads."""
     count = payload[p]
     texts: list[str] = []
     p += 1
@@ -177,7 +176,7 @@ def _read_texts(payload: bytes, p: int) -> tuple[list[str], int]:
 
 
 class PlainEvents:
-    """Takes plain events out of batches of bronze rows and leaves the others to a decoder."""
+    """Decodes plain events of batches of bronze rows and passes the others to a decoder."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -198,7 +197,7 @@ class PlainEvents:
             self._decoder.add(batch.take(pa.array(sorted(left), pa.int64())))
 
     def _find_plain(self, batch: pa.RecordBatch) -> _Flags:
-        """Which events look plain by their header columns."""
+        """Return which events look plain by their header columns."""
         none = np.zeros(batch.num_rows, dtype=bool)
         ids = batch.column("record_ids")
         positions = batch.column("replay_id").to_numpy()
@@ -241,7 +240,7 @@ class PlainEvents:
         return self._readers[schema_id]
 
     def _add_plain(self, batch: pa.RecordBatch, rows: _Numbers, schema_id: str) -> list[int]:
-        """Decode rows of one schema; returns those that were not plain after all."""
+        """Decode rows of one schema and return those that were not plain after all."""
         reader = self._reader(schema_id)
         if reader is None or not len(rows):
             return rows.tolist()
@@ -288,9 +287,7 @@ def _kept_reader(schema: ChangeSchema) -> PlainReader | None:
 
 
 def _find_starts(events: pa.RecordBatch, symbols: tuple[str, ...]) -> tuple[list[int], _Flags]:
-    """Where in each payload the header's bitmaps begin, and whether the bytes before are as the header columns
-    say.
-    """
+    """Return where the header's bitmaps begin, and whether the bytes before them match the header columns."""
     entity, origin, user = (events.column(name) for name in ("entity", "change_origin", "commit_user"))
     entity_bytes, origin_bytes = (
         pc.binary_length(column).to_numpy().astype(np.int64) for column in (entity, origin)
@@ -325,7 +322,7 @@ def _find_starts(events: pa.RecordBatch, symbols: tuple[str, ...]) -> tuple[list
 
 
 def _bytes_of(column: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], _Numbers, _Numbers]:
-    """The bytes of all values, where each begins, and how many each has."""
+    """Return the bytes of all values, and the start and length of each."""
     _, offsets, data = column.buffers()
     places = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(
         np.int64
@@ -334,7 +331,7 @@ def _bytes_of(column: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint
 
 
 def _number_bytes(column: pa.Array) -> _Numbers:
-    """How many bytes Avro writes for each number."""
+    """Return how many bytes Avro needs for each number."""
     numbers = column.to_numpy()
     written = ((numbers << 1) ^ (numbers >> 63)).astype(np.uint64)
     found: _Numbers = np.ones(len(numbers), np.int64)
@@ -349,7 +346,7 @@ def _render(
     texts: Sequence[bytes],
     enriched: Sequence[bytes | None],
 ) -> list[tuple[str, pa.Table]]:
-    """Rows of history, by object."""
+    """Yield rows of history by object."""
     distinct = {names: place for place, names in enumerate(dict.fromkeys(changed))}
     places = pa.array([distinct[names] for names in changed], pa.int32())
     columns: dict[str, pa.Array] = {name: events.column(source) for name, source in _TAKEN.items()}

@@ -1,10 +1,10 @@
-"""What a batch calls for besides its rows of history: records and objects to be read again, dead letters.
+"""Plan what a batch requires besides rows of history: records and objects to read again, dead letters.
 
-Plain changes need nothing. A gap, an event that did not decode, an update of a record that is not known to
-live, and a text difference that does not fit make their record dirty. An overflow, a wildcard event that
-does not tell its fields, and a change of a column's type that may lose values make the object read again as
-a whole; so do new columns that may have values already, as a renamed one has. Events that did not decode
-are dead letters too: a retry may apply them yet.
+Plain changes require nothing. A gap, an event that did not decode, an update of a record not known to be
+live, and a text difference that does not fit make their record dirty. The object is read again as a whole
+after an overflow, a wildcard event without fields, a change of a column's type that may lose values, or new
+columns that may already have values, as a renamed one has. Events that did not decode are dead letters too: a
+retry may still apply them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tidewire.pipeline.apply.known_ids import LiveIds
 from tidewire.pipeline.lake.columns import Kind, old_columns
 from tidewire.pipeline.lake.control import Dirty, Resync
 from tidewire.pipeline.lake.manifest import kinds_from
-from tidewire.pipeline.replicas.fold import DELETES, FULL_ROWS, UNDECODED, WILDCARD, is_about_all
+from tidewire.pipeline.replicas.fold import DELETES, FULL_ROWS, UNDECODED, WILDCARD, is_wildcard_id
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to write beside history, in the order of the log."""
+    """What to write besides history, in log order."""
 
     dirty: tuple[Dirty, ...]
     resyncs: tuple[Resync, ...]
@@ -33,7 +33,7 @@ class Plan:
 
 
 def plan_notes(notes: Sequence[Note]) -> Plan:
-    """What the notes of a batch call for."""
+    """Plan from the notes of a batch."""
     dirty: list[Dirty] = []
     resyncs: dict[str, Resync] = {}
     dead: list[Note] = []
@@ -46,7 +46,7 @@ def plan_notes(notes: Sequence[Note]) -> Plan:
             dirty.append(Dirty(note.entity, note.record_id, note.replay_id, GAP))
         elif note.reason in UNDECODED:
             dead.append(note)
-            if note.entity and is_about_all(note.record_id):
+            if note.entity and is_wildcard_id(note.record_id):
                 resyncs[note.entity] = Resync(note.entity, note.reason, note.replay_id)
             elif note.entity and note.record_id and note.change_type not in DELETES:
                 dirty.append(Dirty(note.entity, note.record_id, note.replay_id, note.reason))
@@ -60,8 +60,9 @@ def plan_schemas(
     notes: Sequence[Note],
     texts: Mapping[str, str],
 ) -> Resync | None:
-    """Whether the schemas of a batch (id and last position) take values away from an object's columns that no
-    wildcard event accounts for, or give its records values that no event tells.
+    """Return the resync that new schemas (id and last position) of an object require, if any.
+
+    Required if values are lost that no wildcard event reports, or appear that no event reports.
     """
     ordered = sorted(used, key=lambda schema_id: used[schema_id])
     after = [*(schema_id for schema_id in before if schema_id not in used), *ordered]
@@ -76,8 +77,9 @@ def plan_schemas(
 
 
 def _has_untold(before: Sequence[str], schema_id: str, texts: Mapping[str, str]) -> bool:
-    """Whether records that are there already have values in columns that are new by a schema. A checkbox has
-    one from the beginning; and where a column is gone as others come, it may have been renamed.
+    """Return whether existing records may have values in columns that are new in a schema.
+
+    A checkbox always has one; and where a column disappears as others come, it may have been renamed.
     """
     known, kinds = kinds_from(before, texts), kinds_from([schema_id], texts)
     added = [kind for name, kind in kinds.items() if name not in known]
@@ -86,9 +88,10 @@ def _has_untold(before: Sequence[str], schema_id: str, texts: Mapping[str, str])
     return Kind.TRUTH in added or not kinds_from(before[-1:], texts).keys() <= kinds.keys()
 
 
-def find_unknown(entity: str, changes: pa.Table, live: LiveIds) -> list[Dirty]:
-    """Updates of records that are not known to live. `changes` are rows of history of the batch, with the
-    columns record_id, replay_id, sequence, change_type and problem.
+def find_unknown_updates(entity: str, changes: pa.Table, live: LiveIds) -> list[Dirty]:
+    """Return updates of records that are not known to be live.
+
+    `changes` are rows of history of the batch: record_id, replay_id, sequence, change_type and problem.
     """
     plain = changes.filter(pc.is_null(changes["problem"]))
     types = plain["change_type"]
@@ -115,8 +118,8 @@ def find_unknown(entity: str, changes: pa.Table, live: LiveIds) -> list[Dirty]:
     return found
 
 
-def note_living(changes: pa.Table, live: LiveIds) -> None:
-    """Learn from the rows of a committed batch who lives."""
+def update_live_ids(changes: pa.Table, live: LiveIds) -> None:
+    """Update the live ids from the rows of a committed batch."""
     plain = changes.filter(pc.is_null(changes["problem"]))
     told = plain.filter(pc.not_equal(plain["change_type"], "UPDATE"))
     told = told.sort_by([("replay_id", "ascending"), ("sequence", "ascending")])

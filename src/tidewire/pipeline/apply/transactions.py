@@ -1,11 +1,11 @@
-"""Where a run of events may be cut so that no transaction is divided.
+"""Find where a run of events can be cut without dividing a transaction.
 
 A transaction is closed once everything up to its last event has been read. Our server names that last event
-in each event (`transaction_last`). Other servers do not: there a transaction is closed when a change event
-with another key follows it, when an overflow event does, which ends what is told of its transaction, or when
-the server says that the log has moved past the newest event. Gap events neither join nor close a transaction,
-because their key may be made up. On a quiet log none of this happens; then the caller may say that it has
-been quiet for long enough. Transactions of one org do not interleave, and this module does not rely on it.
+in each event (`transaction_last`). With other servers a transaction is closed when a change event with
+another key follows it, when an overflow event does, which ends its transaction's events, or when the server
+reports a position past the newest event. Gap events neither join nor close a transaction, because their key
+may be invented. On a quiet log none of this happens; then the caller decides that it has been quiet for long
+enough. Transactions of one org do not interleave, and this module does not rely on it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionMark:
-    """What the planner needs of one archived event: its position and which transaction it belongs to."""
+class PlannedEvent:
+    """What the planner needs of one archived event: its position and its transaction."""
 
     replay_id: int
     transaction_last: int | None
@@ -28,34 +28,33 @@ class TransactionMark:
 
 
 def closed_through(
-    marks: Sequence[TransactionMark], known: int, max_rows: int | None = None, *, is_quiet: bool = False
+    events: Sequence[PlannedEvent], known: int, max_rows: int | None = None, *, is_quiet: bool = False
 ) -> int | None:
-    """The last position up to which whole transactions can be taken, or None if not even one is closed.
+    """Return the last position up to which whole transactions can be taken; None if none is closed.
 
-    `marks` are all events after a closed position, in log order; `known` is how far the log has been read,
-    and `is_quiet` whether nothing has come after it for so long that nothing of the same transaction will.
-    With `max_rows`, the cut is the last one within that many events, or the first one if a transaction is
-    larger.
+    `events` are all events after a closed position, in log order; `known` is how far the log has been read;
+    `is_quiet` means that the newest transaction is complete. With `max_rows`, the cut is the last one within
+    that many events, or the first one if a transaction is larger.
     """
-    if not marks:
+    if not events:
         return known
     best: int | None = None
     reach = 0
-    for i, (mark, end) in enumerate(zip(marks, _transaction_ends(marks, known, is_quiet), strict=True)):
-        if 0 < reach < mark.replay_id:
+    for i, (event, end) in enumerate(zip(events, _transaction_ends(events, known, is_quiet), strict=True)):
+        if 0 < reach < event.replay_id:
             if best is not None and _is_over(i, max_rows):
                 return best
             best = reach
         if end is None:
             return best
         reach = max(reach, end)
-    return best if best is not None and _is_over(len(marks), max_rows) else known
+    return best if best is not None and _is_over(len(events), max_rows) else known
 
 
 def closed_through_lasts(
     positions: np.ndarray, lasts: np.ndarray, known: int, max_rows: int | None = None
 ) -> int | None:
-    """What `closed_through` says of events that all name their transaction's last one, in columns."""
+    """Return `closed_through` for events that all name their transaction's last one, as columns."""
     if not len(positions):
         return known
     is_open = lasts > known
@@ -78,27 +77,27 @@ def _is_over(rows: int, max_rows: int | None) -> bool:
     return max_rows is not None and rows > max_rows
 
 
-def _transaction_ends(marks: Sequence[TransactionMark], known: int, is_quiet: bool) -> list[int | None]:
-    """For each event the position its transaction ends at, or None if that is not known to have been read."""
+def _transaction_ends(events: Sequence[PlannedEvent], known: int, is_quiet: bool) -> list[int | None]:
+    """Return the end of each event's transaction; None if it is not known to have been read."""
     last_of_key: dict[str, int] = {}
     newest_key: str | None = None
     overflow = -1
-    for mark in marks:
-        if mark.is_overflow:
-            overflow = max(overflow, mark.replay_id)
-        if not mark.is_gap and mark.transaction_key is not None:
-            last_of_key[mark.transaction_key] = mark.replay_id
-            newest_key = mark.transaction_key
+    for event in events:
+        if event.is_overflow:
+            overflow = max(overflow, event.replay_id)
+        if not event.is_gap and event.transaction_key is not None:
+            last_of_key[event.transaction_key] = event.replay_id
+            newest_key = event.transaction_key
     # Of the newest event only the server's word about a later position can say that nothing follows.
-    has_moved_on = is_quiet or known > marks[-1].replay_id
+    has_moved_on = is_quiet or known > events[-1].replay_id
     ends: list[int | None] = []
-    for mark in marks:
-        if mark.transaction_last is not None:
-            ends.append(mark.transaction_last if mark.transaction_last <= known else None)
-        elif mark.is_gap or mark.transaction_key is None:
-            ends.append(mark.replay_id)
+    for event in events:
+        if event.transaction_last is not None:
+            ends.append(event.transaction_last if event.transaction_last <= known else None)
+        elif event.is_gap or event.transaction_key is None:
+            ends.append(event.replay_id)
         else:
-            last = last_of_key[mark.transaction_key]
-            is_followed = newest_key != mark.transaction_key or overflow > last
+            last = last_of_key[event.transaction_key]
+            is_followed = newest_key != event.transaction_key or overflow > last
             ends.append(last if is_followed or has_moved_on else None)
     return ends

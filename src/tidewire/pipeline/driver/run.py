@@ -37,7 +37,7 @@ from tidewire.pipeline.driver.queries import (
     start_archive,
     try_head,
 )
-from tidewire.pipeline.driver.supervision import Supervised, can_mend
+from tidewire.pipeline.driver.supervision import SupervisedQuery, is_retryable
 from tidewire.pipeline.driver.worker import Worker
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import open_resyncs
@@ -48,12 +48,12 @@ from tidewire.pipeline.source.bus import Bus
 from tidewire.pipeline.source.log_origin import check_origin
 from tidewire.pipeline.source.records_reader import RecordsReader
 from tidewire.pipeline.spark import open_session
-from tidewire.pipeline.status.health import Health, Teller
+from tidewire.pipeline.status.health import Health, StatusReporter
 from tidewire.pipeline.status.lake_status import PipelineStatus
 from tidewire.pipeline.status.metrics import serve_metrics
 from tidewire.pipeline.upkeep import gap_recovery, snapshot
 from tidewire.pipeline.upkeep.backoff import Backoff
-from tidewire.pipeline.upkeep.fenced_reads import has_waiting_reads
+from tidewire.pipeline.upkeep.fenced_reads import has_unapplied_reads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,7 +145,7 @@ class _Run:
         report: Report,
         show: Show,
     ) -> None:
-        self.teller = Teller(config.lake, clock, health, self.head, epoch)
+        self.teller = StatusReporter(config.lake, clock, health, self.head, epoch)
         self._config = config
         self._epoch = epoch
         self._clock = clock
@@ -153,7 +153,7 @@ class _Run:
         self._stop = stop
         self._report = report
         self._show = show
-        self._archive: Supervised | None = None
+        self._archive: SupervisedQuery | None = None
 
     def head(self) -> int | None:
         """Where the server's log stands, as far as the archive query has seen."""
@@ -211,7 +211,7 @@ class _Run:
 
     def _can_mend(self, error: PlatformError) -> bool:
         """Whether time may mend it. A session that has ended cannot be renewed without a password."""
-        return can_mend(error) and not (isinstance(error, SessionError) and not self._config.bus.username)
+        return is_retryable(error) and not (isinstance(error, SessionError) and not self._config.bus.username)
 
     def _run_once(
         self,
@@ -262,7 +262,7 @@ class _Run:
             if not has_read:
                 self._report("reading records")
             has_read = True
-        return has_read and (bool(open_resyncs(self._config.lake)) or has_waiting_reads(self._config.lake))
+        return has_read and (bool(open_resyncs(self._config.lake)) or has_unapplied_reads(self._config.lake))
 
     def _follow(
         self,
@@ -282,8 +282,8 @@ class _Run:
             return start_archive(session, config, gate.guard(archive))
 
         queries = [
-            Supervised(config.lake, ARCHIVE, start, self._clock, self._can_mend, heal),
-            Supervised(
+            SupervisedQuery(config.lake, ARCHIVE, start, self._clock, self._can_mend, heal),
+            SupervisedQuery(
                 config.lake,
                 APPLY,
                 lambda gate: start_apply(session, config, gate.guard(apply)),
@@ -309,7 +309,7 @@ class _Run:
             if thread.is_alive():
                 thread.join()
 
-    def _check(self, queries: Sequence[Supervised]) -> None:
+    def _check(self, queries: Sequence[SupervisedQuery]) -> None:
         """Look after each query. Starting one takes seconds, so a stop may come in between."""
         for each in queries:
             if self._stop.is_set():
@@ -326,7 +326,7 @@ class _Run:
                     "the server no longer has the events that come next, and without a login records cannot be "
                     "read instead"
                 )
-            healed = gap_recovery.heal_expired(
+            healed = gap_recovery.recover_expired(
                 config.lake, self._epoch, reader, bus, self._clock, config.heal_from
             )
         # The stream's own idea of where it was is what has expired; bronze says where to go on.

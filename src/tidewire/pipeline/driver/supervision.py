@@ -29,7 +29,7 @@ _WELL_S = 10.0
 _LEASE_LOST = "no longer holds the lease"
 
 
-class Supervised:
+class SupervisedQuery:
     """A query that is started again when it fails."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Supervised:
         name: str,
         start: Callable[[Gate], StreamingQuery],
         clock: Clock,
-        can_mend: Callable[[PlatformError], bool],
+        is_retryable: Callable[[PlatformError], bool],
         heal: Callable[[], None] | None = None,
     ) -> None:
         self.query: StreamingQuery | None = None
@@ -46,7 +46,7 @@ class Supervised:
         self._name = name
         self._start = start
         self._clock = clock
-        self._can_mend = can_mend
+        self._can_mend = is_retryable
         self._heal = heal
         self._gate = Gate()
         self._backoff = Backoff(clock, longest_s=_LONGEST_S)
@@ -94,7 +94,7 @@ class Supervised:
             drop_checkpoint(self._lake, self._name, "the query keeps failing")
 
 
-def can_mend(error: PlatformError) -> bool:
+def is_retryable(error: PlatformError) -> bool:
     """Whether time may mend what a query failed with."""
     if isinstance(error, WriteConflict):
         return _LEASE_LOST not in error.message

@@ -1,15 +1,16 @@
-"""From Avro fields to replica columns: names, types, and conversion of a value when a field's type changes.
+"""Map Avro fields to replica columns: names, types, and conversion when a field's type changes.
 
 A replica is flat. A field keeps its name; a component of a compound field becomes `<Field>_<Component>`, as
-in `BillingAddress_City` or `Name_LastName`, because that is all an Avro schema tells about it. Types come
-from the Avro type, sharpened by the field's doc (`Data:DateTime`): dates and times become real ones.
-Columns of ours begin with an underscore, which no field name does.
+in `BillingAddress_City` or `Name_LastName`, because an Avro schema says no more about it. Types come from the
+Avro type, refined by the field's doc (`Data:DateTime`). Our own columns begin with an underscore, which no
+field name does.
 
-Between stages a value stays as Avro sent it (text, number, truth; dates and times as milliseconds); only
+Between steps a value stays as Avro encodes it (text, number, boolean; dates and times as milliseconds); only
 the replica table holds typed values.
 
-A field whose type changes keeps its column name. If the old type's values cannot all be told in the new one,
-they stay in a column of their own, `<name>__old_<first 8 characters of the schema id that had the type>`.
+A field whose type changes keeps its column name. If values of the old type cannot all be represented in the
+new one, they stay in a separate column, `<name>__old_<first 8 characters of the schema id that had the
+type>`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Native = str | int | float | bool | None
-"""A field value as Avro sends it."""
+"""A field value as Avro encodes it."""
 
 _DAY_MS = 86_400_000
 _TRUTH = {"true": True, "false": False}
@@ -75,7 +76,7 @@ OWN_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
     (DELETED, pa.bool_()),
     (STALE, pa.bool_()),
 )
-"""The columns every replica begins with."""
+"""The columns that every replica begins with."""
 _OWN_NAMES = frozenset(name for name, _ in OWN_COLUMNS) | {BUCKET}
 _OLD = "__old_"
 _OLD_ID_LENGTH = 8
@@ -102,14 +103,12 @@ _PARTIAL = frozenset(
 
 
 def component_column(field: str, component: str) -> str:
-    """The column of a compound field's part."""
+    """Return the column of a component of a compound field."""
     return f"{field}_{component}"
 
 
 def parse_columns(schema_json: str) -> dict[str, tuple[str, ...]]:
-    """The replica columns of each field of a change event schema: one, or one per component. The header is
-    left out.
-    """
+    """Return the replica columns of each field of a change event schema, without the header."""
     fields: dict[str, tuple[str, ...]] = {}
     for field, names, _ in _iter_fields(json.loads(schema_json)):
         fields[field] = tuple(names)
@@ -117,7 +116,7 @@ def parse_columns(schema_json: str) -> dict[str, tuple[str, ...]]:
 
 
 def parse_kinds(schema_json: str) -> dict[str, Kind]:
-    """The type of each replica column that a change event schema calls for, in field order."""
+    """Return the type of each replica column of a change event schema, in field order."""
     kinds: dict[str, Kind] = {}
     for _, _, columns in _iter_fields(json.loads(schema_json)):
         kinds.update(columns)
@@ -144,9 +143,7 @@ def _iter_fields(schema: Mapping[str, Any]) -> Iterable[tuple[str, list[str], di
 
 
 def _branches(avro_type: Any, named: dict[str, Mapping[str, Any]]) -> list[str | Mapping[str, Any]]:
-    """The non-null alternatives of a type, each a primitive name or a record; records are remembered by
-    name.
-    """
+    """Return the non-null alternatives of a type; records are remembered by name."""
     found: list[str | Mapping[str, Any]] = []
     for branch in avro_type if isinstance(avro_type, list) else [avro_type]:
         if isinstance(branch, Mapping) and branch["type"] == "record":
@@ -162,23 +159,27 @@ def _branches(avro_type: Any, named: dict[str, Mapping[str, Any]]) -> list[str |
 
 
 def replica_schema(kinds: Mapping[str, Kind]) -> pa.Schema:
-    """The Arrow schema of a replica with these field columns."""
+    """Return the Arrow schema of a replica with these field columns."""
     return pa.schema([*OWN_COLUMNS, *((name, ARROW[kind]) for name, kind in kinds.items())])
 
 
 def kinds_of(schema: pa.Schema) -> dict[str, Kind]:
-    """The field columns of a replica's Arrow schema."""
+    """Return the field columns of a replica's Arrow schema."""
     return {field.name: _KINDS[field.type] for field in schema if field.name not in _OWN_NAMES}
 
 
 def bucket_of(record_id: str, buckets: int) -> int:
-    """Which of a replica's partitions a record is in. The same for ever, in every engine that has CRC-32."""
+    """Return the partition of a replica that holds a record.
+
+    Must never change; any engine with CRC-32 can compute it.
+    """
     return zlib.crc32(record_id.encode()) % buckets
 
 
 def merge_kinds(schemas: Iterable[tuple[str, Mapping[str, Kind]]]) -> dict[str, Kind]:
-    """The columns of a replica whose events came by these schemas (id and columns), in the order of their
-    last use: later types count, and types that lose values against them keep an old column.
+    """Merge the columns of schemas (id and columns), which are in the order of their last use.
+
+    Later types win; an earlier type whose values they cannot hold gets an old column.
     """
     kinds: dict[str, Kind] = {}
     sources: dict[str, str] = {}
@@ -193,17 +194,17 @@ def merge_kinds(schemas: Iterable[tuple[str, Mapping[str, Kind]]]) -> dict[str, 
 
 
 def loses_values(old: Kind, new: Kind) -> bool:
-    """Whether a field that changes from one type to another may lose its values."""
+    """Return whether a change of a field's type may lose values."""
     return old is not new and (old, new) not in _EXACT
 
 
 def old_column(name: str, schema_id: str) -> str:
-    """Where the values stay that a column had by this schema, before its type changed."""
+    """Return the column that keeps the values of a column from before its type changed."""
     return f"{name}{_OLD}{schema_id[:_OLD_ID_LENGTH]}"
 
 
 def old_columns(kinds: Mapping[str, Kind]) -> dict[str, list[tuple[str, Kind]]]:
-    """For each column whose type has changed: its old columns and their types."""
+    """Return the old columns and their types, by column."""
     found: dict[str, list[tuple[str, Kind]]] = {}
     for name, kind in kinds.items():
         current, mark, _ = name.rpartition(_OLD)
@@ -213,7 +214,7 @@ def old_columns(kinds: Mapping[str, Kind]) -> dict[str, list[tuple[str, Kind]]]:
 
 
 def fits(value: Native, kind: Kind) -> bool:
-    """Whether a value other than None can stand in a column of this type as it is."""
+    """Return whether a non-null value can be stored in a column of this type unchanged."""
     match kind:
         case Kind.TEXT:
             return isinstance(value, str)
@@ -228,10 +229,9 @@ def fits(value: Native, kind: Kind) -> bool:
 
 
 def convert(value: Native, old: Kind, new: Kind) -> Native:
-    """A value of one column type in another one, or None if it has no equal there. None stays None.
+    """Convert a value to another column type; None if it has no equivalent there. None stays None.
 
-    Between dates or times and anything else there are no equals: what a text says about a day is up to
-    whoever wrote it.
+    Dates and times have no equivalent in other types: what a text means as a day is up to its author.
     """
     if old is new:
         return value if value is None or fits(value, new) else None
@@ -241,7 +241,7 @@ def convert(value: Native, old: Kind, new: Kind) -> Native:
 
 
 def kind_of(value: Native) -> Kind:
-    """The type that a value other than None tells by itself."""
+    """Return the type of a non-null value."""
     match value:
         case str():
             return Kind.TEXT
@@ -254,7 +254,7 @@ def kind_of(value: Native) -> Kind:
 
 
 def try_convert(value: Native, kind: Kind) -> Native:
-    """The same value in another column type, or None if it has no equal there. None stays None."""
+    """Convert a value to a column type by its own type; None if it has no equivalent. None stays None."""
     match kind:
         case Kind.TEXT:
             return _to_text(value)
@@ -296,7 +296,7 @@ def _to_number(value: Native) -> int | float | None:
 
 
 def render_column(values: Sequence[Native], kind: Kind) -> pa.Array:
-    """Native values, already of the right kind, as a typed column."""
+    """Return native values, already of the right type, as a typed column."""
     match kind:
         case Kind.TIMESTAMP:
             milliseconds = pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
@@ -309,7 +309,7 @@ def render_column(values: Sequence[Native], kind: Kind) -> pa.Array:
 
 
 def parse_column(column: pa.ChunkedArray, kind: Kind) -> list[Native]:
-    """A typed column as native values."""
+    """Return a typed column as native values."""
     match kind:
         case Kind.TIMESTAMP:
             column = column.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())

@@ -1,11 +1,11 @@
-"""Control tables: which records and objects must be read again. Append-only; what counts is how far the
-asking and the doing have come.
+"""Control tables: the records and objects that must be read again.
 
-A record is open while the newest event that made it dirty is newer than the newest read that brought it up
-to date. An object is open while it was asked for (`pending`, without chunk bounds) at a newer position than
-it was last finished (`done`). So rows may be written twice, or in any order. What somebody asked for by hand
-(`ASKED`) is open until it was finished later than that, too, since the log need not have moved in between.
-What cannot be read ends as `failed`, which closes it like `done` until a newer event or request.
+Both are append-only, and a row's state follows from positions. A record is open while the newest event that
+made it dirty is newer than the newest read that updated it. An object is open while its newest request
+(`pending`, without chunk bounds) is at a newer position than its last completion (`done`). So rows may be
+written twice, or in any order. A manual request (`ASKED`) is also open until a completion later in time,
+since the log need not have grown in between. What cannot be read is closed as `failed` until a newer event or
+request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewire.pipeline.lake.files import read_file
-from tidewire.pipeline.lake.tables import DIRTY, RESYNC, Lake, OpenTable, arrow_schema, peek_table
+from tidewire.pipeline.lake.tables import DIRTY, RESYNC, Lake, OpenTable, arrow_schema, load_shared_table
 
 DIRTY_TABLE = "control/dirty"
 RESYNC_TABLE = "control/resync"
@@ -28,7 +28,7 @@ ASKED = frozenset({"snapshot", "audit", "expired"})
 
 @dataclass(frozen=True, slots=True)
 class Dirty:
-    """A record to be read again, the newest event that calls for it, and why."""
+    """A record to read again, the newest event that calls for it, and the reason."""
 
     entity: str
     record_id: str
@@ -38,7 +38,9 @@ class Dirty:
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """An object to be read again, since which position, and why; `asked_ms` is when it was asked for."""
+    """An object to read again, the position since which, and the cause; `asked_ms` is the time of the
+    request.
+    """
 
     entity: str
     cause: str
@@ -50,7 +52,10 @@ _files: dict[str, dict[str, pa.Table]] = {}
 
 
 def read_control(table: OpenTable) -> pa.Table:
-    """All rows of a control table. Files never change, so each is read once: every commit asks again."""
+    """Return all rows of a control table.
+
+    Files never change, so each is read once: every commit calls this.
+    """
     schema = arrow_schema(table)
     known = _files.get(table.delta.table_uri, {})
     found = {path: known.get(path) for path in table.delta.file_uris()}
@@ -63,8 +68,8 @@ _dirty: dict[str, tuple[OpenTable, dict[str, dict[str, Dirty]]]] = {}
 
 
 def open_dirty(lake: Lake) -> dict[str, dict[str, Dirty]]:
-    """The open records of each object. Parsed once per version: every batch asks, and few change it."""
-    table = peek_table(lake, DIRTY_TABLE)
+    """Return the open records of each object. Parsed once per version, since every batch calls this."""
+    table = load_shared_table(lake, DIRTY_TABLE)
     if table is None:
         return {}
     known = _dirty.get(lake.path)
@@ -74,7 +79,7 @@ def open_dirty(lake: Lake) -> dict[str, dict[str, Dirty]]:
 
 
 def parse_dirty(rows: pa.Table) -> dict[str, dict[str, Dirty]]:
-    """The open records that rows of `control/dirty` tell of."""
+    """Return the open records among rows of `control/dirty`."""
     asked: dict[tuple[str, str], Dirty] = {}
     read: dict[tuple[str, str], int] = {}
     names = ("entity", "record_id", "replay_id", "reason", "state")
@@ -97,23 +102,23 @@ _resyncs: dict[str, tuple[OpenTable, tuple[dict[str, Resync], dict[str, Resync]]
 
 
 def open_resyncs(lake: Lake) -> dict[str, Resync]:
-    """The newest open request of each object that must be read again as a whole."""
+    """Return the newest open request of each object that must be read again as a whole."""
     return dict(_load_resyncs(lake)[0])
 
 
 def failed_resyncs(lake: Lake) -> dict[str, Resync]:
-    """The objects whose reading was given up last, and that nothing asks for any more."""
+    """Return the objects whose last resync failed and that have no newer request."""
     return dict(_load_resyncs(lake)[1])
 
 
 def has_snapshot(lake: Lake) -> bool:
-    """Whether records from before the lake's first event were ever asked for."""
-    table = peek_table(lake, RESYNC_TABLE)
+    """Return whether a snapshot of this lake was ever requested."""
+    table = load_shared_table(lake, RESYNC_TABLE)
     return table is not None and pc.any(pc.equal(read_control(table)["cause"], "snapshot")).as_py() is True
 
 
 def _load_resyncs(lake: Lake) -> tuple[dict[str, Resync], dict[str, Resync]]:
-    table = peek_table(lake, RESYNC_TABLE)
+    table = load_shared_table(lake, RESYNC_TABLE)
     if table is None:
         return {}, {}
     known = _resyncs.get(lake.path)
@@ -123,7 +128,7 @@ def _load_resyncs(lake: Lake) -> tuple[dict[str, Resync], dict[str, Resync]]:
 
 
 def parse_resyncs(rows: pa.Table) -> tuple[dict[str, Resync], dict[str, Resync]]:
-    """The open requests that rows of `control/resync` tell of, and those that failed."""
+    """Return the open and the failed requests among rows of `control/resync`."""
     is_whole = pc.and_(pc.is_null(rows["chunk_lo"]), pc.is_null(rows["chunk_hi"]))
     asked: dict[str, list[Resync]] = {}
     closed: dict[str, list[tuple[Resync, str]]] = {}
@@ -155,7 +160,7 @@ def parse_resyncs(rows: pa.Table) -> tuple[dict[str, Resync], dict[str, Resync]]
 
 
 def render_dirty(records: Iterable[Dirty], now_ms: int, state: str = OPEN) -> pa.Table:
-    """Rows of `control/dirty`."""
+    """Return rows of `control/dirty`."""
     rows: list[Mapping[str, object]] = [
         {
             "entity": dirty.entity,
@@ -171,7 +176,7 @@ def render_dirty(records: Iterable[Dirty], now_ms: int, state: str = OPEN) -> pa
 
 
 def render_resyncs(objects: Iterable[Resync], now_ms: int, state: str = PENDING) -> pa.Table:
-    """Rows of `control/resync` for whole objects."""
+    """Return rows of `control/resync` for whole objects."""
     rows: list[Mapping[str, object]] = [
         {
             "entity": resync.entity,

@@ -1,8 +1,8 @@
-"""Dirty records: those that an event has left behind what the server has, and what became of reading them.
+"""Dirty records: records whose row is behind the server, and the results of reading them again.
 
-control.py has the rule by which a record is open. A record that the server refuses to give is closed as failed
-and stays in the replica as it is, stale; a newer event about it, or a call to reconcile the failed ones, opens
-it again.
+control.py has the rule by which a record is open. A record that the server refuses to return is closed as
+failed and stays in the replica, stale. A newer event about it, or `tidewire pipeline reconcile`, opens it
+again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tidewire.pipeline.lake.control import (
     read_control,
     render_dirty,
 )
-from tidewire.pipeline.lake.tables import DIRTY, Lake, append_rows, open_table, peek_table
+from tidewire.pipeline.lake.tables import DIRTY, Lake, append_rows, load_shared_table, open_table
 
 WRITER = "dirty"
 
 
 def open_records(lake: Lake) -> dict[str, dict[str, int]]:
-    """By object: the open records and the position of the newest event that calls for reading each."""
+    """Return the open records by object, with the newest event that calls for reading each."""
     return {
         entity: {record_id: dirty.replay_id for record_id, dirty in records.items()}
         for entity, records in open_dirty(lake).items()
@@ -36,10 +36,8 @@ def open_records(lake: Lake) -> dict[str, dict[str, int]]:
 
 
 def failed_records(lake: Lake) -> dict[str, dict[str, int]]:
-    """By object: the records that could not be read, as `open_records` has them; since then nothing has asked
-    for them.
-    """
-    table = peek_table(lake, DIRTY_TABLE)
+    """Return the unreadable records by object, like `open_records`; nothing has requested them since."""
+    table = load_shared_table(lake, DIRTY_TABLE)
     if table is None:
         return {}
     newest: dict[tuple[str, str], dict[str, int]] = {}
@@ -61,8 +59,8 @@ def failed_records(lake: Lake) -> dict[str, dict[str, int]]:
     return found
 
 
-def mark(lake: Lake, epoch: int, now_ms: int, records: Iterable[Dirty], state: str) -> None:
-    """Note the state of records, and let the manifest count them. Raises WriteConflict."""
+def append_dirty(lake: Lake, epoch: int, now_ms: int, records: Iterable[Dirty], state: str) -> None:
+    """Append the state of records and update the manifest's counts. Raises WriteConflict."""
     rows = render_dirty(records, now_ms, state)
     if not rows.num_rows:
         return

@@ -154,12 +154,12 @@ def render_statistics(rows: pa.Table, columns: Iterable[str]) -> str:
 
 
 def list_files(table: OpenTable, span: Span) -> list[str]:
-    """Names of the files of a table with replay ids that may have rows in a span, oldest first."""
+    """Return the names of files that may have rows in a span, oldest first."""
     return [path for path, _ in list_sized_files(table, span)]
 
 
 def list_sized_files(table: OpenTable, span: Span) -> list[tuple[str, int]]:
-    """The same with the number of rows of each."""
+    """Return the names and row counts of files that may have rows in a span, oldest first."""
     actions = pa.table(table.delta.get_add_actions(flatten=True))
     if not actions.num_rows:
         return []
@@ -173,10 +173,10 @@ def list_sized_files(table: OpenTable, span: Span) -> list[tuple[str, int]]:
 
 
 def read_file(path: str, schema: pa.Schema) -> pa.Table:
-    """These columns of one Parquet file; columns that the file is too old to have are null.
+    """Read columns of one Parquet file; columns that an older file lacks are null.
 
-    Plain reads and no dataset scans anywhere in this package: a scan may leave a thread behind that aborts the
-    process when it exits soon after.
+    No dataset scans anywhere in this package: a scan may leave a thread behind that aborts the process at
+    exit.
     """
     with pq.ParquetFile(path) as file:
         present = [name for name in schema.names if name in file.schema_arrow.names]
@@ -189,7 +189,7 @@ def read_file(path: str, schema: pa.Schema) -> pa.Table:
 
 
 def iter_rows(table: OpenTable, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The rows of a table (or these columns of them), file by file."""
+    """Yield the rows of a table, or some columns of them, file by file."""
     schema = arrow_schema(table)
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     for path in table.delta.file_uris():
@@ -197,7 +197,7 @@ def iter_rows(table: OpenTable, columns: Sequence[str] | None = None) -> Iterato
 
 
 def read_rows(table: OpenTable, columns: Sequence[str] | None = None) -> pa.Table:
-    """All rows of a table (or these columns of them)."""
+    """Return all rows of a table, or some columns of them."""
     schema = arrow_schema(table)
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     return pa.concat_tables([wanted.empty_table(), *iter_rows(table, columns)])

@@ -1,23 +1,23 @@
-"""One driver per lake: a lock that dies with its process, and a number that tells drivers apart.
+"""The lease: one driver per lake, by a lock that dies with its process and an epoch that rises.
 
-`<lake>/_lease` is locked for as long as the holder lives; its content, the epoch, rises with each holder
-and is written into every commit. The lock is the operating system's, so a killed driver leaves no lease
-behind. It guards drivers on one machine or on a file system with working locks. Beyond that, and where
-somebody has taken the file away to pass over a driver that hangs, the epoch does: the newer driver's is higher
-than any that a table or the status names, and each table that it has written to refuses the older one's commits.
-A driver that finds another file in the place of its own has been passed over, whatever its number.
+`<lake>/_lease` is locked while the holder lives. Its content, the epoch, rises with each holder and is
+written into every commit. The operating system releases the lock of a killed driver. The lock guards drivers
+on one machine, or on a file system with working locks. Elsewhere, and when somebody removes the file to
+bypass a hung driver, the epoch is the fence: the new driver's is higher than any in a table or the status,
+and each table that it has written rejects the older driver's commits. A driver that finds another file in
+place of its own has lost the lease, whatever its epoch.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tidewire.errors import StoreLocked, WriteConflict
+from tidewire.pipeline.lake.status_file import load_report
 from tidewire.pipeline.lake.tables import Lake, try_open_table
 
 FILE = "_lease"
@@ -25,15 +25,13 @@ _TRIES = 5
 _PAUSE_S = 0.1
 _TABLES = ("bronze", "schemas", "manifest", "dead_letter", "control/dirty", "control/resync")
 _GROUPS = ("history", "reads", "replica", "usage")
-_STATUS_FILE = "status.json"
-"""Of status.py, which imports this module."""
 _held: dict[tuple[str, int], os.stat_result] = {}
 """The files that this process holds locked, by lake and epoch."""
 
 
 @contextmanager
 def hold_lease(lake_path: str) -> Iterator[int]:
-    """Hold the lake's lease and yield the new epoch. Raises StoreLocked if another driver has it."""
+    """Hold the lake's lease and yield the new epoch. Raises StoreLocked if another driver holds it."""
     os.makedirs(lake_path, exist_ok=True)
     path = os.path.join(lake_path, FILE)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -62,7 +60,7 @@ def hold_lease(lake_path: str) -> Iterator[int]:
 
 
 def check_lease(lake_path: str, epoch: int) -> None:
-    """Raises WriteConflict if a newer driver has taken the lake over."""
+    """Raise WriteConflict if a newer driver has taken over the lake."""
     try:
         with open(os.path.join(lake_path, FILE), "rb") as file:
             text = file.read(32).strip()
@@ -85,7 +83,7 @@ def check_lease(lake_path: str, epoch: int) -> None:
 
 
 def is_held(lake_path: str) -> bool:
-    """Whether a driver holds the lake's lease."""
+    """Return whether a driver holds the lake's lease."""
     try:
         descriptor = os.open(os.path.join(lake_path, FILE), os.O_RDONLY)
     except OSError:
@@ -105,19 +103,16 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 
 
 def _newest_epoch(lake: Lake) -> int:
-    """The highest epoch that a table or the status names: what the lease said before it was lost. A driver that
-    has committed nothing stands in the status alone.
+    """Return the highest epoch in a table or the status, to continue from after the lease file was lost.
+
+    The status counts too: a driver without commits appears nowhere else.
     """
     names = [*_TABLES, *(name for group in _GROUPS for name in lake.names(group))]
     tables = (try_open_table(lake, name) for name in names)
-    return max([_told_epoch(lake), *(table.epoch for table in tables if table is not None)])
+    return max([_reported_epoch(lake), *(table.epoch for table in tables if table is not None)])
 
 
-def _told_epoch(lake: Lake) -> int:
-    try:
-        with open(os.path.join(lake.path, _STATUS_FILE), "rb") as file:
-            told = json.load(file)
-    except (OSError, ValueError):
-        return 0
-    epoch = told.get("epoch") if isinstance(told, dict) else None
+def _reported_epoch(lake: Lake) -> int:
+    report = load_report(lake)
+    epoch = report.fields.get("epoch") if report is not None else None
     return epoch if isinstance(epoch, int) else 0

@@ -1,13 +1,13 @@
-"""The manifest: one row for each moment at which all tables of the lake show the same position.
+"""The manifest: one row per snapshot point, at which all tables of the lake show the same log position.
 
-A reader of row m takes, for each object, the base `replica/<Entity>` at the version that m names, which
-holds everything up to its base position B; the rows of `history/<Entity>` with B < replay id <= m.position;
-and the rows of `reads/<Entity>` at or above B that are settled by m.position; and folds them (fold.py). What
-apply has written beyond m.position does not show, so every row is consistent over all tables, whatever died
-between two commits.
+A reader of row m takes, for each object, three things and folds them (fold.py): the base `replica/<Entity>`
+at the version that m names, which holds everything up to its base position B; the rows of `history/<Entity>`
+with B < replay id <= m.position; and the rows of `reads/<Entity>` at or above B that are settled by
+m.position. Whatever apply has written beyond m.position is invisible. So every row is consistent across all
+tables, whichever process died between two commits.
 
-Rows carry over what they do not change. Only one thread of the driver writes at a time: `lock` is held over
-opening and committing the manifest, the control tables, and any other table that two threads write.
+Rows carry over what they do not change. One thread of the driver writes at a time: hold `lock` while opening
+and committing the manifest, the control tables, or any other table that two threads write.
 """
 
 from __future__ import annotations
@@ -29,22 +29,30 @@ from tidewire.pipeline.lake.control import FAILED, failed_resyncs, open_dirty, o
 from tidewire.pipeline.lake.files import read_file
 from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import MANIFEST, Lake, OpenTable, append_rows, open_table, peek_table
+from tidewire.pipeline.lake.tables import (
+    MANIFEST,
+    Lake,
+    OpenTable,
+    append_rows,
+    load_shared_table,
+    open_table,
+)
 
 TABLE = "manifest"
 READY, SNAPSHOT, RESYNC = "ready", "snapshot", "resync"
 NO_POSITION = -1
 
 lock = threading.RLock()
-"""Held by whoever commits in the driver."""
+"""Held by the thread that commits in the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityState:
-    """One object in the manifest: up to where its base reaches, whether it is being read again as a whole
-    (or that has failed), how many of its records are, and the schemas its columns come from, in the order
-    of their last use. Schemas `ahead` came by reads that apply has not reached: they bring columns, but their types
-    do not count yet.
+    """One object in a row of the manifest.
+
+    `state` says whether it is being read again as a whole, or that has failed; `dirty` counts its records to
+    read again; `schemas` are those of its columns, in the order of their last use. Schemas in `ahead` came
+    with reads beyond the applied position: they add columns, but do not change types yet.
     """
 
     base_position: int = NO_POSITION
@@ -72,20 +80,21 @@ class ManifestRow:
 
 @dataclass(frozen=True, slots=True)
 class AtNumber:
-    """A moment, named by the number of its row."""
+    """A snapshot point, given by the number of its row."""
 
     number: int
 
 
-Moment = int | datetime | AtNumber
-"""What a reader may ask for: a position, a time (UTC unless it says otherwise) or a row."""
+SnapshotPoint = int | datetime | AtNumber
+"""A snapshot point to read at: a position, a time (UTC by default) or a row."""
 
 
-def newest(lake: Lake, as_of: Moment | None = None) -> ManifestRow | None:
-    """The newest row; or the newest at or before a position or row, or applied at or before a time. Raises
-    ConfigInvalid for anything else.
+def newest(lake: Lake, as_of: SnapshotPoint | None = None) -> ManifestRow | None:
+    """Return the newest row, or the newest at or before a snapshot point.
+
+    Raises ConfigInvalid for other types.
     """
-    table = peek_table(lake, TABLE)
+    table = load_shared_table(lake, TABLE)
     if table is None:
         return None
     if as_of is not None:
@@ -100,13 +109,13 @@ _newest: dict[str, tuple[OpenTable, ManifestRow | None]] = {}
 
 
 def try_first_number(lake: Lake) -> int | None:
-    """The number of the oldest row that is kept, or None if there is none."""
-    table = peek_table(lake, TABLE)
+    """Return the number of the oldest row that is kept; None if there is none."""
+    table = load_shared_table(lake, TABLE)
     actions = None if table is None else pa.table(table.delta.get_add_actions(flatten=True))
     return None if actions is None or not actions.num_rows else pc.min(actions["min.number"]).as_py()
 
 
-def _find(lake: Lake, table: OpenTable, as_of: Moment | None) -> ManifestRow | None:
+def _find(lake: Lake, table: OpenTable, as_of: SnapshotPoint | None) -> ManifestRow | None:
     column, limit = _limit_of(as_of)
     actions = pa.table(table.delta.get_add_actions(flatten=True))
     if not actions.num_rows:
@@ -130,7 +139,7 @@ def _find(lake: Lake, table: OpenTable, as_of: Moment | None) -> ManifestRow | N
     return _parse_row(rows.sort_by("number").slice(rows.num_rows - 1).to_pylist()[0])
 
 
-def _limit_of(as_of: Moment | None) -> tuple[str, int | None]:
+def _limit_of(as_of: SnapshotPoint | None) -> tuple[str, int | None]:
     match as_of:
         case datetime():
             moment = as_of if as_of.tzinfo else as_of.replace(tzinfo=UTC)
@@ -168,11 +177,12 @@ def append(
     ahead: Mapping[str, str] | None = None,
     bases: Mapping[str, int] | None = None,
 ) -> ManifestRow:
-    """Write the next row: the one before, and what has changed. Raises WriteConflict.
+    """Append the next row: the newest one with changes. Raises WriteConflict.
 
-    `span` is what a batch of apply covers; other causes keep the position. `versions` are those of tables
-    written since, `schemas` the ids that each object was met with, in the order of their last use, `ahead` those
-    of reads that apply has not reached, `bases` the new base positions of objects whose replica is among `versions`.
+    `span` is covered by a batch of apply; other causes keep the position. `versions` are those of tables
+    written since, `schemas` the schema ids used by each object in the order of their last use, `ahead` those
+    of reads beyond the applied position, `bases` the new base positions of objects whose replica is among
+    `versions`.
     """
     with lock:
         # Opened first: a row that comes in between makes the commit fail, and no number is given out twice.
@@ -196,9 +206,7 @@ def append(
 
 
 def refresh(lake: Lake, epoch: int, now_ms: int) -> None:
-    """Say of each object what the control tables say, if a crash came between them and the last row. Raises
-    WriteConflict.
-    """
+    """Append a row if the control tables differ from the newest one, after a crash. Raises WriteConflict."""
     with lock:
         row = newest(lake)
         if row is not None and _next_entities(lake, row.entities, {}, {}, {}) != row.entities:
@@ -242,7 +250,7 @@ def _next_entities(
 
 
 def _next_schemas(lake: Lake, before: tuple[str, ...], used: Sequence[str]) -> tuple[str, ...]:
-    """The schemas in the order of their last use, without those that make no difference to the columns."""
+    """Return the schemas in the order of their last use, without those that add nothing to the columns."""
     ordered = (*(schema_id for schema_id in before if schema_id not in used), *dict.fromkeys(used))
     if ordered == before:
         return before
@@ -266,22 +274,23 @@ def _kinds_by(schema_json: str) -> dict[str, Kind]:
 
 
 def kinds_from(schemas: Sequence[str], texts: Mapping[str, str]) -> dict[str, Kind]:
-    """The columns of a replica whose manifest entry names these schemas."""
+    """Return the columns of a replica with these schemas."""
     return merge_kinds(
         (schema_id, _kinds_by(texts[schema_id])) for schema_id in schemas if schema_id in texts
     )
 
 
 def kinds_of_state(state: EntityState, texts: Mapping[str, str]) -> dict[str, Kind]:
-    """The columns of a replica at a row of the manifest."""
+    """Return the columns of a replica at a row of the manifest."""
     return {**kinds_from(state.ahead, texts), **kinds_from(state.schemas, texts)}
 
 
 def retyped_kinds(
     entity: str, kinds: Mapping[str, Kind], texts: Mapping[str, str]
 ) -> dict[str, dict[str, Kind]]:
-    """By each schema of an object: the types of those columns whose type has changed. Also by schemas that an
-    entry of the manifest leaves out because another one makes the same columns.
+    """Return, by schema of an object, the types of the columns whose type has changed.
+
+    Includes schemas that the manifest omits because another one has the same columns.
     """
     changed = old_columns(kinds)
     if not changed:

@@ -10,19 +10,19 @@ import pyarrow as pa
 from tidewire.errors import StoreClosed, WriteConflict
 from tidewire.names import entity_of_change_event
 from tidewire.pipeline.lake.files import read_rows
-from tidewire.pipeline.lake.tables import SCHEMAS, Lake, OpenTable, append_rows, open_table, peek_table
+from tidewire.pipeline.lake.tables import SCHEMAS, Lake, OpenTable, append_rows, load_shared_table, open_table
 
 _ATTEMPTS = 5
 _schemas: dict[str, tuple[OpenTable, dict[str, str]]] = {}
 
 
 def load_schemas(lake: Lake, at_least: int = -1) -> dict[str, str]:
-    """All archived Avro schemas by id. Read once per version of the table: every batch asks.
+    """Return all archived Avro schemas by id. Read once per version of the table.
 
-    Raises StoreClosed if the table does not show at a version that somebody else has seen: a file system that
-    several machines share may take a moment.
+    Raises StoreClosed if the table is older than version `at_least`, which another process has seen: a shared
+    file system may lag.
     """
-    table = peek_table(lake, "schemas")
+    table = load_shared_table(lake, "schemas")
     if at_least > (table.delta.version() if table is not None else -1):
         raise StoreClosed(f"version {at_least} of the table schemas does not show here yet")
     if table is None:
@@ -36,9 +36,7 @@ def load_schemas(lake: Lake, at_least: int = -1) -> dict[str, str]:
 
 
 class LakeSchemas(Mapping[str, str]):
-    """The schemas of a lake, read when one is asked for that is not known yet; tasks of one process share
-    them.
-    """
+    """The schemas of a lake, read on the first miss and shared by tasks of one process."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -62,8 +60,9 @@ _known_schemas: dict[str, dict[str, str]] = {}
 
 
 def append_schemas(lake: Lake, schemas: Mapping[str, tuple[str, int]], epoch: int) -> None:
-    """Keep schemas that the lake does not have. A crash afterwards may keep one twice, which readers do not
-    mind. Raises WriteConflict.
+    """Append schemas that the lake lacks. Raises WriteConflict.
+
+    After a crash one may be listed twice, which readers accept.
     """
     if not schemas:
         return

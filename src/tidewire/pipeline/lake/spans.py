@@ -1,9 +1,6 @@
-"""Spans of the log: which positions a piece of work covers, whether or not they hold an event.
+"""Spans of the log: the positions that a piece of work covers, whether or not they hold an event.
 
-A micro-batch hands its function rows but not its offsets, and rows alone cannot say how far the log was
-read: positions that belong to other channels have no row. So each partition of our sources ends with a
-mark, a row that carries the partition's span. Marks of one batch must join without a hole; a hole means
-rows were not read, and nothing is committed.
+Spans of one batch must join without a hole. A hole means that rows were not read, and nothing is committed.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from itertools import pairwise
 from tidewire.errors import LogCorrupt
 
 START = 0
-"""The position before every event: reading after it starts with the oldest event the server keeps."""
+"""The position before every event: reading after it starts with the oldest event that the server keeps."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,9 +24,7 @@ class Span:
 
 
 def join_spans(spans: Iterable[Span]) -> Span | None:
-    """The one span that the given ones make up, or None if there is none. Raises LogCorrupt if they leave a
-    hole.
-    """
+    """Join adjacent spans; None if there are none. Raises LogCorrupt if they leave a hole."""
     ordered = sorted(spans)
     if not ordered:
         return None
@@ -43,11 +38,10 @@ def join_spans(spans: Iterable[Span]) -> Span | None:
 
 
 def check_continues(span: Span, committed: int | None, table: str) -> None:
-    """Refuse a span that starts beyond what `table` already holds. `committed` is None for a table without
-    commits.
+    """Raise LogCorrupt if a span starts beyond what `table` holds. `committed` is None without commits.
 
-    Overlap is fine, since rows at or below the committed position are dropped; a hole would lose events for
-    good.
+    Overlap is fine, since rows at or below the committed position are dropped; a hole would lose events
+    forever.
     """
     if committed is not None and span.after > committed:
         raise LogCorrupt(

@@ -50,8 +50,10 @@ BRONZE = pa.schema(
         ("header_error", pa.string()),
     ]
 )
-"""One row per event as it came. The header columns are null for events that are not change events; if a
-change event's header does not decode they are null too and `header_error` says why.
+"""One row per event as received.
+
+Header columns are null for events that are not change events, and for change events whose header does not
+decode; `header_error` then has the reason.
 """
 
 SCHEMAS = pa.schema(
@@ -62,8 +64,9 @@ SCHEMAS = pa.schema(
         ("first_replay_id", pa.int64()),
     ]
 )
-"""Every Avro schema that a row of bronze, history or reads needs, except those that the server refused to give.
-May list one twice; the texts are then equal. `entity` is null for schemas that are not of change events.
+"""Every Avro schema that a row of bronze, history or reads needs, except those that the server refused.
+
+May list one twice, with equal texts. `entity` is null for schemas of other than change events.
 """
 
 HISTORY = pa.schema(
@@ -84,16 +87,18 @@ HISTORY = pa.schema(
         ("problem", pa.string()),
     ]
 )
-"""One row per change of one record, or per event about all records of the object (record id `001*` or the
-empty id). `values_json` holds what the event sets, by flat column name, as Avro sent it; a text difference
-stands there as `{"diff": ...}`. `enriched_json` holds what the event carries besides, which is never
-applied. `problem` says why the record is behind after this event, null if it is not.
+"""One row per change of one record, or per event about all records (record id `001*` or the empty id).
+
+`values_json` holds what the event sets, by column, as Avro encodes it; a text difference is `{"diff": ...}`.
+`enriched_json` holds what else the event carries, which is never applied. `problem` says why the record is
+behind after this event; null if it is not.
 """
 
 READS = pa.schema([*HISTORY, ("fence", pa.int64()), ("settled", pa.int64())])
-"""Rows read through the records API: change type READ (all columns of the record are in `values_json`) or
-MISSING (it is not there). `replay_id` is the fence: the row holds every event up to it. Events after
-`fence` and up to `settled` may be in it as well; they are applied again, which does no harm.
+"""Rows read through the records API: READ (`values_json` has all columns) or MISSING (the record is gone).
+
+`replay_id` is the fence: the row includes every event up to it. Events after `fence` and up to `settled` may
+be included too; applying them again does no harm.
 """
 
 DIRTY = pa.schema(
@@ -106,8 +111,8 @@ DIRTY = pa.schema(
         ("at_ms", pa.int64()),
     ]
 )
-"""Records that must be read again because of the event at `replay_id` (`open`), or that a read at that
-position has brought up to date (`done`), or that cannot be read (`failed`).
+"""Records to read again because of the event at `replay_id` (`open`), and those read (`done`) or not
+(`failed`).
 """
 
 RESYNC = pa.schema(
@@ -123,8 +128,9 @@ RESYNC = pa.schema(
         ("at_ms", pa.int64()),
     ]
 )
-"""Objects that must be read again: state pending, done or failed, with null bounds; and id ranges of them that
-were read at a fence (done): above chunk_lo, up to chunk_hi, open where empty.
+"""Objects to read again (pending, done or failed, with null bounds), and the id ranges read at a fence.
+
+A range is above chunk_lo, up to chunk_hi; an empty bound is open.
 """
 
 USAGE_HOURLY = pa.schema(
@@ -137,12 +143,12 @@ USAGE_HOURLY = pa.schema(
         ("at_ms", pa.int64()),
     ]
 )
-"""Event usage by UTC hour under the names that PlatformEventUsageMetric has."""
+"""Event usage by UTC hour, under the names of PlatformEventUsageMetric."""
 
 USAGE_DAILY = pa.schema(
     [("day_ms", pa.int64()), ("name", pa.string()), ("value", pa.int64()), ("at_ms", pa.int64())]
 )
-"""The same by UTC day."""
+"""Event usage by UTC day."""
 
 DEAD_LETTER = pa.schema(
     [
@@ -158,8 +164,10 @@ DEAD_LETTER = pa.schema(
         ("outcome", pa.string()),
     ]
 )
-"""What could not be applied. The event itself is in bronze under its replay id and event id. A retry adds a
-row with the time and what came of it (`applied`, `failed`); the newest row of (replay id, event id) counts.
+"""Events that could not be applied; bronze has them under their replay id and event id.
+
+A retry adds a row with its time and outcome (`applied`, `failed`); the newest row of (replay id, event id)
+counts.
 """
 
 MANIFEST = pa.schema(
@@ -176,13 +184,14 @@ MANIFEST = pa.schema(
         ("cause", pa.string()),
     ]
 )
-"""One row per applied batch, maintenance step or commit of reads, written after every other table: how the
-lake is read at `position`. See manifest.py.
+"""One row per applied batch, maintenance step or commit of reads, written after all other tables.
+
+See manifest.py.
 """
 
 CHECKPOINT_COMMITS = 10
-"""Whoever opens a table reads the commits since its last checkpoint: few must stay few."""
-_MAX_PEEKED = 256
+"""Opening a table reads the commits since its last checkpoint, so there must be few."""
+_MAX_SHARED = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,21 +202,21 @@ class Lake:
     pipeline: str = "main"
 
     def table(self, name: str) -> str:
-        """The directory of a table such as `bronze` or `replica/Account`."""
+        """Return the directory of a table such as `bronze` or `replica/Account`."""
         return os.path.join(self.path, *name.split("/"))
 
     def checkpoint(self, query: str) -> str:
-        """Where a query keeps its offsets. Inside the lake, so that the two are deleted and copied
+        """Return where a query keeps its offsets: inside the lake, so that both are copied and deleted
         together.
         """
         return os.path.join(self.path, "_checkpoints", query)
 
     def app_id(self, name: str) -> str:
-        """Under which name this pipeline's commits to a table are counted."""
+        """Return the app id under which this pipeline's commits to a table are counted."""
         return f"{self.pipeline}/{name}"
 
     def names(self, group: str) -> list[str]:
-        """The existing tables of a group: `history` -> [`history/Account`, ...]."""
+        """Return the existing tables of a group: `history` -> [`history/Account`, ...]."""
         try:
             found = sorted(os.listdir(self.table(group)))
         except FileNotFoundError:
@@ -217,8 +226,10 @@ class Lake:
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table as it was when opened, the position it held everything up to (None if nothing was ever
-    committed by position), and the highest epoch that has written to it.
+    """A table as of the time it was opened.
+
+    `committed` is the position that it holds everything up to, None if nothing was committed by position;
+    `epoch` is the highest that has written to it.
     """
 
     name: str
@@ -230,12 +241,12 @@ class OpenTable:
 
     @property
     def floor(self) -> int:
-        """Rows at or below this position are in the table already."""
+        """Rows at or below this position are already in the table."""
         return -1 if self.committed is None else self.committed
 
 
 def try_open_table(lake: Lake, name: str, version: int | None = None) -> OpenTable | None:
-    """Open a table at its newest or a given version, or None if it does not exist. Raises LogCorrupt."""
+    """Open a table at its newest or a given version; None if it does not exist. Raises LogCorrupt."""
     if not os.path.isdir(os.path.join(lake.table(name), "_delta_log")):
         return None
     try:
@@ -252,39 +263,37 @@ def try_open_table(lake: Lake, name: str, version: int | None = None) -> OpenTab
     return OpenTable(name, app_id, delta, committed, epoch_id, epoch or 0)
 
 
-_peeked: dict[tuple[str, str], tuple[OpenTable, int, tuple[int, ...]]] = {}
-_peeked_lock = threading.Lock()
+_shared: dict[tuple[str, str], tuple[OpenTable, int, tuple[int, ...]]] = {}
+_shared_lock = threading.Lock()
 
 
-def peek_table(lake: Lake, name: str) -> OpenTable | None:
-    """The newest state of a table, or None if it does not exist: for reading only. Raises LogCorrupt.
+def load_shared_table(lake: Lake, name: str) -> OpenTable | None:
+    """Return the newest state of a table, for reading only; None if it does not exist. Raises LogCorrupt.
 
-    All who ask share it until the table has another commit, which one look at its directory tells, where opening
-    it would read every commit since the last checkpoint. So nobody commits, alters or moves on through it.
+    All callers share it until the table has another commit, which costs one look at its directory; opening it
+    would read every commit since the last checkpoint. So nobody may commit, alter or update through it.
     """
     key = (lake.table(name), lake.pipeline)
     log = os.path.join(key[0], "_delta_log")
-    known = _peeked.get(key)
+    known = _shared.get(key)
     if known is not None:
         table, version, mark = known
         is_newest = not os.path.exists(os.path.join(log, f"{version + 1:020}.json"))
-        if is_newest and mark and _commit_mark(log, version) == mark:
+        if is_newest and mark and _commit_identity(log, version) == mark:
             return table
     found = try_open_table(lake, name)
-    with _peeked_lock:
-        _peeked.pop(key, None)
+    with _shared_lock:
+        _shared.pop(key, None)
         if found is not None:
             version = found.delta.version()
-            while len(_peeked) >= _MAX_PEEKED:
-                _peeked.pop(next(iter(_peeked)))
-            _peeked[key] = (found, version, _commit_mark(log, version))
+            while len(_shared) >= _MAX_SHARED:
+                _shared.pop(next(iter(_shared)))
+            _shared[key] = (found, version, _commit_identity(log, version))
     return found
 
 
-def _commit_mark(log: str, version: int) -> tuple[int, ...]:
-    """What tells a commit from one of a table that was made anew in the same place; nothing for one that is
-    gone.
-    """
+def _commit_identity(log: str, version: int) -> tuple[int, ...]:
+    """Identify a commit file, to notice a table that was created anew in the same place; empty if it is gone."""
     try:
         found = os.stat(os.path.join(log, f"{version:020}.json"))
     except FileNotFoundError:
@@ -295,7 +304,7 @@ def _commit_mark(log: str, version: int) -> tuple[int, ...]:
 def open_table(
     lake: Lake, name: str, schema: pa.Schema, partition_by: Sequence[str] | None = None
 ) -> OpenTable:
-    """Open a table at its newest version, creating it if need be."""
+    """Open a table at its newest version, creating it if it does not exist."""
     found = try_open_table(lake, name)
     if found is None:
         os.makedirs(lake.table(name), exist_ok=True)
@@ -316,8 +325,10 @@ def open_table(
 def commit_properties(
     table: OpenTable, through: int | None, epoch: int, writer: str = ""
 ) -> CommitProperties:
-    """What makes a commit count: the position it takes the table to (or, for a `writer` without positions,
-    one more commit of it), and the epoch it is made in. Raises WriteConflict if that is over.
+    """Return the transaction ids of a commit: the position it moves the table to, and its epoch.
+
+    A `writer` without positions counts its commits instead. Raises WriteConflict if a newer driver has
+    written the table.
     """
     if table.epoch > epoch:
         raise WriteConflict(
@@ -337,8 +348,9 @@ def commit_properties(
 
 
 def append_rows(table: OpenTable, rows: pa.Table, through: int | None, epoch: int, writer: str = "") -> None:
-    """Append rows (all above the table's floor) and move the table to `through`; with `through` None, count
-    one more commit of `writer` instead. Raises WriteConflict.
+    """Append rows (all above the table's floor) and move the table to `through`. Raises WriteConflict.
+
+    With `through` None, count one more commit of `writer` instead.
     """
     properties = commit_properties(table, through, epoch, writer)
     try:
@@ -355,8 +367,9 @@ def append_files(
     epoch: int,
     writer: str = "",
 ) -> None:
-    """Append Parquet files that tasks have written into the table's directory, and take out those that
-    they replace. Raises WriteConflict.
+    """Add files that tasks have written to the table's directory, and remove those they replace.
+
+    Raises WriteConflict.
     """
     properties = commit_properties(table, through, epoch, writer)
     columns = table.delta.metadata().partition_columns
@@ -371,7 +384,7 @@ def append_files(
 
 
 def conflict(table: OpenTable) -> WriteConflict:
-    """What to raise if a table has moved since it was opened."""
+    """Return the error for a table that has changed since it was opened."""
     return WriteConflict(
         f"another writer has changed {table.name}; this batch was not written and will be tried again",
         table=table.name,

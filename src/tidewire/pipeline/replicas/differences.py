@@ -1,8 +1,8 @@
-"""Text differences: a long text that changed little comes as the lines that differ.
+"""Text differences: a long text that changed little is sent as the lines that differ.
 
-The form is a unified diff: `--- `, `+++ ` and the SHA-256 of the whole new text, then hunks that name old
-lines from 1 on. Both texts are split by lines and joined again by the line break that the old text has; the
-hash decides whether the outcome is the new text. Nothing is trimmed.
+The format is a unified diff: `--- `, `+++ ` and the SHA-256 of the whole new text, then hunks with old line
+numbers from 1 on. Both texts are split by lines and joined with the line break of the old text; the hash
+decides whether the result is the new text. Nothing is trimmed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _TARGET = re.compile(r"\+\+\+ ?([0-9A-Fa-f]{64})\s*")
 
 
 def try_patch(old: str | None, difference: str) -> str | None:
-    """The new text, or None if the difference does not lead from this old text to the one it names.
+    """Return the new text; None if the difference does not apply to the old text.
 
-    A text that is the new one already stays as it is.
+    A text that already is the new one is returned unchanged.
     """
     lines = _BREAK.split(difference)
     target = _TARGET.fullmatch(lines[1]) if len(lines) > 1 and lines[0].startswith("---") else None

@@ -59,7 +59,7 @@ UNDECODED = frozenset({SCHEMA_UNKNOWN, PAYLOAD_INVALID, TYPE_UNKNOWN})
 """Problems that only a retry, or reading the record again, can solve."""
 
 
-def is_about_all(record_id: str) -> bool:
+def is_wildcard_id(record_id: str) -> bool:
     """Whether what stands in place of an id means every record of the object: a wildcard or the empty id."""
     return record_id.endswith("*") or record_id == EMPTY_ID
 
@@ -102,9 +102,9 @@ class Step:
         return self.replay_id, self.change_type in READS, self.sequence
 
     @property
-    def is_general(self) -> bool:
+    def is_object_wide(self) -> bool:
         """Whether it speaks of all records of the object."""
-        return is_about_all(self.record_id)
+        return is_wildcard_id(self.record_id)
 
 
 class RecordState:
@@ -146,8 +146,8 @@ class Folder:
 
     def fold(self, state: RecordState, step: Step) -> None:
         """Take one change of the record, in order."""
-        if step.is_general:
-            self._fold_general(state, step)
+        if step.is_object_wide:
+            self._fold_object_wide(state, step)
         elif step.change_type in DELETES:
             state.lost.clear()
             if step.change_type != MISSING or state.exists:
@@ -183,7 +183,7 @@ class Folder:
             elif current is not None:
                 self._set_converted(state, name, value, kind, current, state.replay_id)
 
-    def _fold_general(self, state: RecordState, step: Step) -> None:
+    def _fold_object_wide(self, state: RecordState, step: Step) -> None:
         if not state.exists or state.is_deleted:
             return
         if step.problem == "wildcard":
@@ -309,7 +309,7 @@ def fold_records(
     in any order, and all rows about every record of the object, none of them in the base already. Of the
     changes only those at or below `through` count, and of reads those that are settled by then.
     """
-    generals, by_record = _sort_steps(parse_steps(changes, through))
+    object_wide, by_record = _sort_steps(parse_steps(changes, through))
     rows: list[pa.Table] = []
     states: dict[str, RecordState] = {}
     lost: list[Lost] = []
@@ -321,25 +321,25 @@ def fold_records(
         if any(kinds.get(name, kind) is not kind for name, kind in kinds_of(base.schema).items()):
             touched, untouched = base, base.slice(0, 0)
         if untouched.num_rows:
-            rows.append(_pass(untouched, kinds, generals))
+            rows.append(_pass(untouched, kinds, object_wide))
         states = _load_states(touched, folder)
     for record_id, steps in by_record.items():
         state = states.get(record_id)
         if state is None:
             state = states[record_id] = RecordState(record_id)
-        merged = sorted([*steps, *generals], key=attrgetter("order")) if generals else steps
+        merged = sorted([*steps, *object_wide], key=attrgetter("order")) if object_wide else steps
         for step in merged:
             folder.fold(state, step)
     for record_id, state in states.items():
-        if generals and record_id not in by_record:
-            for step in generals:
+        if object_wide and record_id not in by_record:
+            for step in object_wide:
                 folder.fold(state, step)
         lost += state.lost.values()
     rows.append(render_states([state for state in states.values() if state.exists], kinds))
     return Folded(pa.concat_tables(rows), lost)
 
 
-def counting(changes: pa.Table, through: int) -> pa.ChunkedArray:
+def visible_at(changes: pa.Table, through: int) -> pa.ChunkedArray:
     """Which rows of HISTORY or READS count at a position: an event is settled where it stands."""
     settled = changes["replay_id"]
     if "settled" in changes.schema.names:
@@ -350,7 +350,7 @@ def counting(changes: pa.Table, through: int) -> pa.ChunkedArray:
 
 def parse_steps(changes: pa.Table, through: int) -> Iterator[Step]:
     """The changes that count at a position, in the order of their rows."""
-    rows = changes.filter(counting(changes, through))
+    rows = changes.filter(visible_at(changes, through))
     columns = (
         rows[name].to_pylist() for name in ("record_id", "replay_id", "sequence", "change_type", "commit_ms")
     )
@@ -381,20 +381,20 @@ def parse_steps(changes: pa.Table, through: int) -> Iterator[Step]:
 
 def _sort_steps(steps: Iterable[Step]) -> tuple[list[Step], dict[str, list[Step]]]:
     """Those about every record, and the others by record, both in order."""
-    generals: list[Step] = []
+    object_wide: list[Step] = []
     by_record: dict[str, list[Step]] = {}
     for step in steps:
-        if step.is_general:
-            generals.append(step)
+        if step.is_object_wide:
+            object_wide.append(step)
         else:
             by_record.setdefault(step.record_id, []).append(step)
-    for found in (generals, *by_record.values()):
+    for found in (object_wide, *by_record.values()):
         if len(found) > 1:
             found.sort(key=attrgetter("order"))
             retried = find_retried(found)
             if retried:
                 found[:] = [step for i, step in enumerate(found) if i not in retried]
-    return generals, by_record
+    return object_wide, by_record
 
 
 def find_retried(steps: Sequence[Step]) -> set[int]:
@@ -415,18 +415,18 @@ def find_retried(steps: Sequence[Step]) -> set[int]:
     }
 
 
-def _pass(rows: pa.Table, kinds: Mapping[str, Kind], generals: Sequence[Step]) -> pa.Table:
+def _pass(rows: pa.Table, kinds: Mapping[str, Kind], object_wide: Sequence[Step]) -> pa.Table:
     """Rows that only changes about every record concern, column by column."""
     living = pc.invert(rows[DELETED])
-    nulled = {name for step in generals if step.problem == "wildcard" for name in step.changed}
-    is_stale = any(step.problem != "wildcard" for step in generals)
+    nulled = {name for step in object_wide if step.problem == "wildcard" for name in step.changed}
+    is_stale = any(step.problem != "wildcard" for step in object_wide)
     columns: list[pa.ChunkedArray | pa.Array] = []
     schema = replica_schema(kinds)
     for field in schema:
         present = field.name in rows.schema.names
         column = rows[field.name] if present else pa.nulls(rows.num_rows, field.type)
         if field.name in nulled:
-            columns.append(pc.if_else(living, emptied(field.type), column))
+            columns.append(pc.if_else(living, empty_value(field.type), column))
         elif field.name == STALE and is_stale:
             columns.append(pc.or_(rows[STALE], living))
         else:
@@ -434,7 +434,7 @@ def _pass(rows: pa.Table, kinds: Mapping[str, Kind], generals: Sequence[Step]) -
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def emptied(kind: pa.DataType) -> pa.Scalar:
+def empty_value(kind: pa.DataType) -> pa.Scalar:
     """What a column holds whose values were all lost: a checkbox is then not checked."""
     return pa.scalar(False if pa.types.is_boolean(kind) else None, kind)
 

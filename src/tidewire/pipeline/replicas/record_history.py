@@ -1,11 +1,10 @@
-"""History for readers: every change of an object's records, with what it made of them.
+"""Record history for readers: every change of an object's records, with the states before and after.
 
-`history/<Entity>` holds what each event said. Here each of its rows also has the record before and after it
-(all columns that are not null, as JSON), and from when to when that was its state. What was read through the
-records API takes its place in between, as a row of its own where it tells something new, so that a change
-after a gap stands on the true row; an event about every record that changes a record has a row for it too.
-So the states of a record join: what it was at any replay id or time is the `after_json` of the newest row
-before it.
+`history/<Entity>` holds the events. Here each row also has the record before and after it (all non-null
+columns, as JSON) and the time range of that state. Reads through the records API are rows too where they
+change a state, so that a change after a gap starts from the true row; so are events about all records, for
+each record that they change. So the states of a record join: its state at any replay id or time is the
+`after_json` of the newest row before it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewire.pipeline.lake.columns import Kind
-from tidewire.pipeline.lake.manifest import Moment
+from tidewire.pipeline.lake.manifest import SnapshotPoint
 from tidewire.pipeline.lake.tables import HISTORY, READS, Lake
 from tidewire.pipeline.replicas.fold import READS as READ_TYPES
 from tidewire.pipeline.replicas.fold import (
@@ -27,23 +26,23 @@ from tidewire.pipeline.replicas.fold import (
     Folder,
     RecordState,
     Step,
-    counting,
     find_retried,
     parse_steps,
+    visible_at,
 )
 from tidewire.pipeline.replicas.view import (
     GROUP,
-    IS_GENERAL,
+    IS_OBJECT_WIDE,
     count_groups,
     group_key,
-    is_general,
+    is_object_wide,
     open_view,
     read_changes,
-    read_generals,
+    read_object_wide,
     read_spark_changes,
-    whole,
+    without_base,
 )
-from tidewire.pipeline.source.change_origin_filter import own_column, parse_origins
+from tidewire.pipeline.source.change_origin_filter import matches_origin, parse_origins
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,19 +57,22 @@ TRACED = pa.schema(
         ("valid_to", _TIME),
     ]
 )
-"""History with states. `before_json` is null where the record was not there, `after_json` where it is gone;
-`valid_to` is null for the newest change of a record. Change type READ or MISSING: the records API told so.
-Problem `unknown`: an update of a record of which nothing older is known, or kept, so its states are not either.
+"""History with states.
+
+`before_json` is null where the record did not exist, `after_json` where it is deleted; `valid_to` is null for
+a record's newest change. Change types READ and MISSING come from the records API. Problem `unknown`: an
+update of a record without known older state, so its states are unknown too.
 """
 
 
 def read_history(
-    lake: Lake, entity: str, *, as_of: Moment | None = None, ids: Iterable[str] | None = None
+    lake: Lake, entity: str, *, as_of: SnapshotPoint | None = None, ids: Iterable[str] | None = None
 ) -> pa.Table:
-    """The history of an object (or of some of its records) in the order of the log, read without Spark.
+    """Read the history of an object, or of some records, in log order and without Spark.
+
     Raises ObjectUnknown.
     """
-    view = whole(open_view(lake, entity, as_of))
+    view = without_base(open_view(lake, entity, as_of))
     changes = read_changes(view, None if ids is None else set(ids))
     traced = trace_records(changes, view.kinds, view.position, view.retyped)
     return traced.sort_by([("replay_id", "ascending"), ("sequence", "ascending")])
@@ -80,45 +82,49 @@ def history(
     spark: SparkSession,
     lake: Lake | str,
     entity: str,
-    as_of: Moment | None = None,
+    as_of: SnapshotPoint | None = None,
     *,
     skip_origins: Iterable[str] = (),
 ) -> DataFrame:
-    """The history of an object up to the newest row of the manifest, or the newest at or before `as_of`,
-    without changes of some origins: their rows are left out, what they made of the records is not.
+    """Read the history of an object at the newest row of the manifest, or at a snapshot point.
+
     Raises ObjectUnknown.
+
+    Rows of changes by `skip_origins` are omitted; their effect on the records is not.
     """
     rows = _read_history(spark, Lake(lake) if isinstance(lake, str) else lake, entity, as_of)
     names = parse_origins(skip_origins) if isinstance(skip_origins, str) else frozenset(skip_origins)
-    return rows.where(~own_column(names)) if names else rows
+    return rows.where(~matches_origin(names)) if names else rows
 
 
-def _read_history(spark: SparkSession, place: Lake, entity: str, as_of: Moment | None) -> DataFrame:
+def _read_history(spark: SparkSession, place: Lake, entity: str, as_of: SnapshotPoint | None) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    view = whole(open_view(place, entity, as_of))
+    view = without_base(open_view(place, entity, as_of))
     schema = from_arrow_schema(TRACED)
     changes = read_spark_changes(spark, view)
     if changes is None:
         return spark.createDataFrame([], schema)
     kinds, through, retyped = view.kinds, view.position, view.retyped
-    generals = read_generals(changes)
+    object_wide = read_object_wide(changes)
 
     def trace(group: pa.Table) -> pa.Table:
         own = group.select(READS.names).cast(READS)
-        traced = trace_records(pa.concat_tables([own, generals]), kinds, through, retyped)
-        return traced.filter(pc.invert(is_general(traced)))
+        traced = trace_records(pa.concat_tables([own, object_wide]), kinds, through, retyped)
+        return traced.filter(pc.invert(is_object_wide(traced)))
 
-    own = changes.where(f"NOT ({IS_GENERAL})").withColumn(GROUP, group_key("record_id", count_groups(view)))
+    own = changes.where(f"NOT ({IS_OBJECT_WIDE})").withColumn(
+        GROUP, group_key("record_id", count_groups(view))
+    )
     traced = own.groupBy(GROUP).applyInArrow(trace, schema)
-    if not generals.num_rows:
+    if not object_wide.num_rows:
         return traced
-    return traced.unionByName(spark.createDataFrame(trace_records(generals, kinds, through), schema))
+    return traced.unionByName(spark.createDataFrame(trace_records(object_wide, kinds, through), schema))
 
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """A row in the making: which of the changes it is, of which record, and its states."""
+    """A row under construction: the index of its change, its record, and its states."""
 
     place: int
     record_id: str
@@ -135,22 +141,20 @@ def trace_records(
     through: int,
     retyped: Mapping[str, Mapping[str, Kind]] | None = None,
 ) -> pa.Table:
-    """Events among `changes` (rows of HISTORY or READS, any order) with the states they make; and reads, as far
-    as they change a state.
-    """
+    """Return the events among `changes` (HISTORY or READS, any order) with states, and reads that change one."""
     folder = Folder(kinds, retyped or {})
     found_steps = list(parse_steps(changes, through))
     retried = find_retried(found_steps)
     steps = [(i, step) for i, step in enumerate(found_steps) if i not in retried]
-    rows = changes.filter(counting(changes, through)).select(HISTORY.names)
-    generals = [pair for pair in steps if pair[1].is_general]
+    rows = changes.filter(visible_at(changes, through)).select(HISTORY.names)
+    object_wide = [pair for pair in steps if pair[1].is_object_wide]
     by_record: dict[str, list[tuple[int, Step]]] = {}
     for pair in steps:
-        if not pair[1].is_general:
+        if not pair[1].is_object_wide:
             by_record.setdefault(pair[1].record_id, []).append(pair)
-    traced = [_Traced(i, step.record_id, from_ms=step.commit_ms or None) for i, step in generals]
+    traced = [_Traced(i, step.record_id, from_ms=step.commit_ms or None) for i, step in object_wide]
     for record_id, own in by_record.items():
-        traced += _trace(folder, record_id, sorted([*own, *generals], key=lambda pair: pair[1].order))
+        traced += _trace(folder, record_id, sorted([*own, *object_wide], key=lambda pair: pair[1].order))
     found = rows.take(pa.array([each.place for each in traced], pa.int64()))
     columns = {
         "record_id": pa.array([each.record_id for each in traced], pa.string()),
@@ -165,7 +169,7 @@ def trace_records(
 
 
 def _trace(folder: Folder, record_id: str, steps: Iterable[tuple[int, Step]]) -> list[_Traced]:
-    """The rows of one record, of its changes in order."""
+    """Return the rows of one record from its changes in order."""
     state = RecordState(record_id)
     traced: list[_Traced] = []
     newest: int | None = None
@@ -173,7 +177,7 @@ def _trace(folder: Folder, record_id: str, steps: Iterable[tuple[int, Step]]) ->
     for i, step in steps:
         folder.fold(state, step)
         before, known = known, _render_state(state)
-        is_event = not step.is_general and step.change_type not in READ_TYPES
+        is_event = not step.is_object_wide and step.change_type not in READ_TYPES
         if not is_event and before == known:
             continue
         from_ms = step.commit_ms or None  # of an event that did not decode nobody knows when it happened

@@ -1,8 +1,7 @@
-"""Replicas for readers: the records of an object at one row of the manifest, with Spark or without.
+"""Replicas for readers: the records of an object at a snapshot point, with Spark or without.
 
-Rows of the base that nothing has touched since go through Spark as they are; only records with changes after
-the base are folded, by executors. Replicas read with one `as_of` belong together: no transaction shows in one
-and not in the other.
+Base rows without later changes pass through Spark unchanged; executors fold only records with changes after
+the base. Replicas read with one `as_of` are consistent: no transaction shows in one and not in the other.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidewire.pipeline.lake.columns import DELETED, RECORD_ID, STALE, Kind, kinds_of, replica_schema
-from tidewire.pipeline.lake.manifest import AtNumber, Moment, newest
+from tidewire.pipeline.lake.manifest import AtNumber, SnapshotPoint, newest
 from tidewire.pipeline.lake.tables import READS, Lake, arrow_schema
 from tidewire.pipeline.replicas.fold import WILDCARD, fold_records
 from tidewire.pipeline.replicas.record_history import history
 from tidewire.pipeline.replicas.view import (
     GROUP,
-    IS_GENERAL,
+    IS_OBJECT_WIDE,
     ReplicaView,
     count_groups,
-    find_moment,
+    find_snapshot_point,
     fold_view,
     group_key,
     open_view,
-    read_generals,
+    read_object_wide,
     read_spark_changes,
 )
 
@@ -39,11 +38,11 @@ def read_replica(
     lake: Lake,
     entity: str,
     *,
-    as_of: Moment | None = None,
+    as_of: SnapshotPoint | None = None,
     ids: Iterable[str] | None = None,
     with_deleted: bool = False,
 ) -> pa.Table:
-    """The records of an object (or those with the given ids), read without Spark. Raises ObjectUnknown."""
+    """Read the records of an object, or some of them, without Spark. Raises ObjectUnknown."""
     rows = fold_view(open_view(lake, entity, as_of), None if ids is None else set(ids)).rows
     return rows if with_deleted else rows.filter(pc.invert(rows[DELETED]))
 
@@ -52,24 +51,27 @@ def replica(
     spark: SparkSession,
     lake: Lake | str,
     entity: str,
-    as_of: Moment | None = None,
+    as_of: SnapshotPoint | None = None,
     *,
     with_deleted: bool = False,
 ) -> DataFrame:
-    """The records of an object, as of the newest row of the manifest, or of the newest one at or before a
-    replay id or applied at or before a time. Raises ObjectUnknown if the lake has nothing of it there.
+    """Read the records of an object at the newest row of the manifest, or at a snapshot point.
+
+    Raises ObjectUnknown if the lake has nothing of the object there.
     """
     place = Lake(lake) if isinstance(lake, str) else lake
     rows = _read_rows(spark, open_view(place, entity, as_of))
     return rows if with_deleted else rows.where(f"NOT `{DELETED}`")
 
 
-def create_views(spark: SparkSession, lake: Lake | str, as_of: Moment | None = None) -> list[str]:
-    """A temporary view `<Entity>` and `<Entity>_history` for each object, all at one row of the manifest;
-    returns their names. Calling it again moves them on.
+def create_views(spark: SparkSession, lake: Lake | str, as_of: SnapshotPoint | None = None) -> list[str]:
+    """Create views `<Entity>` and `<Entity>_history` of each object at one snapshot point; return their
+    names.
+
+    Call again to update them.
     """
     place = Lake(lake) if isinstance(lake, str) else lake
-    row = newest(place) if as_of is None else find_moment(place, as_of)
+    row = newest(place) if as_of is None else find_snapshot_point(place, as_of)
     names: list[str] = []
     for entity in row.entities if row is not None else ():
         moment = AtNumber(row.number) if row is not None else None
@@ -89,11 +91,11 @@ def _read_rows(spark: SparkSession, view: ReplicaView) -> DataFrame:
     changes = read_spark_changes(spark, view)
     if changes is None:
         return _project(base, view.kinds, []) if base is not None else spark.createDataFrame([], wanted)
-    generals = read_generals(changes)
+    object_wide = read_object_wide(changes)
     # Counted once for both sides: the tables may have grown by the next count.
     groups = count_groups(view)
-    own = changes.where(f"NOT {IS_GENERAL}").withColumn(GROUP, group_key("record_id", groups))
-    fold = _folder(view, generals)
+    own = changes.where(f"NOT {IS_OBJECT_WIDE}").withColumn(GROUP, group_key("record_id", groups))
+    fold = _folder(view, object_wide)
     if base is None:
         return own.groupBy(GROUP).applyInArrow(lambda group: fold(None, group), wanted)
     touched = own.select(f.col("record_id").alias("_touched")).distinct()
@@ -104,7 +106,7 @@ def _read_rows(spark: SparkSession, view: ReplicaView) -> DataFrame:
     if _is_retyped(view):
         return folded
     untouched = base.join(touched, match, "left_anti")
-    return _project(untouched, view.kinds, generals.to_pylist()).unionByName(folded)
+    return _project(untouched, view.kinds, object_wide.to_pylist()).unionByName(folded)
 
 
 def _read_base(spark: SparkSession, view: ReplicaView) -> DataFrame | None:
@@ -118,21 +120,21 @@ def _read_base(spark: SparkSession, view: ReplicaView) -> DataFrame | None:
 
 
 def _is_retyped(view: ReplicaView) -> bool:
-    """Whether columns of the base have another type by now, so that every row must be made anew."""
+    """Return whether columns of the base have another type now, so that every row must be folded."""
     present = kinds_of(arrow_schema(view.base)) if view.base is not None else {}
     return any(view.kinds.get(name, kind) is not kind for name, kind in present.items())
 
 
 def _project(
-    rows: DataFrame, kinds: Mapping[str, Kind], generals: Sequence[Mapping[str, object]]
+    rows: DataFrame, kinds: Mapping[str, Kind], object_wide: Sequence[Mapping[str, object]]
 ) -> DataFrame:
-    """Rows of the base that only changes about every record concern."""
+    """Apply changes about all records to rows of the base that have no other changes."""
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 
     nulled: set[str] = set()
     is_stale = False
-    for row in generals:
+    for row in object_wide:
         if row["problem"] == WILDCARD and isinstance(row["changed"], list):
             nulled.update(row["changed"])
         else:
@@ -149,8 +151,8 @@ def _project(
     return rows.select(columns)
 
 
-def _folder(view: ReplicaView, generals: pa.Table) -> Callable[[pa.Table | None, pa.Table], pa.Table]:
-    """The function for `applyInArrow`: folds the records of one group, on an executor."""
+def _folder(view: ReplicaView, object_wide: pa.Table) -> Callable[[pa.Table | None, pa.Table], pa.Table]:
+    """Return the function for `applyInArrow` that folds the records of one group, on an executor."""
     # Not the view itself: an open table does not go to executors.
     kinds, through, retyped = view.kinds, view.position, view.retyped
     base_schema = replica_schema({} if view.base is None else kinds_of(arrow_schema(view.base)))
@@ -159,6 +161,6 @@ def _folder(view: ReplicaView, generals: pa.Table) -> Callable[[pa.Table | None,
         own = changes.select(READS.names).cast(READS)
         # Spark hands times over in the time zone of whoever's session it is.
         present = None if base is None else base.drop_columns([GROUP]).cast(base_schema)
-        return fold_records(present, pa.concat_tables([own, generals]), kinds, through, retyped).rows
+        return fold_records(present, pa.concat_tables([own, object_wide]), kinds, through, retyped).rows
 
     return fold

@@ -1,4 +1,4 @@
-"""How many records a replica has, without looking at their values."""
+"""Count the records of a replica without reading their values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from tidewire.pipeline.lake.columns import DELETED, RECORD_ID, STALE, replica_schema
 from tidewire.pipeline.lake.files import read_file
 from tidewire.pipeline.lake.tables import READS
-from tidewire.pipeline.replicas.fold import WILDCARD, counting, fold_records
-from tidewire.pipeline.replicas.view import ReplicaView, is_general
+from tidewire.pipeline.replicas.fold import WILDCARD, fold_records, visible_at
+from tidewire.pipeline.replicas.view import ReplicaView, is_object_wide
 
 _NARROW = pa.schema([field for field in READS if field.name not in ("values_json", "enriched_json")])
 _KEYS = pa.schema([replica_schema({}).field(name) for name in (RECORD_ID, DELETED, STALE)])
@@ -19,7 +19,7 @@ _KEYS = pa.schema([replica_schema({}).field(name) for name in (RECORD_ID, DELETE
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """Rows of one replica, and how far its base has come."""
+    """Row counts of one replica, and the position of its base."""
 
     entity: str
     live: int
@@ -30,13 +30,15 @@ class ReplicaStatus:
 
 
 def count_replica(view: ReplicaView) -> ReplicaStatus:
-    """Count an object's rows at a row of the manifest. `pending` are the changes that its base lacks; a row
-    whose text difference does not fit counts as stale only once that is known (control/dirty).
+    """Count an object's rows at a snapshot point.
+
+    `pending` counts changes that its base lacks. A row whose text difference does not fit is stale only once
+    that is known (control/dirty).
     """
     changes = _read_narrow(view)
-    touched = pc.unique(changes.filter(pc.invert(is_general(changes)))["record_id"])
-    generals = changes.filter(is_general(changes))["problem"]
-    is_all_stale = bool(pc.any(pc.not_equal(generals, WILDCARD)).as_py())
+    touched = pc.unique(changes.filter(pc.invert(is_object_wide(changes)))["record_id"])
+    object_wide = changes.filter(is_object_wide(changes))["problem"]
+    is_all_stale = bool(pc.any(pc.not_equal(object_wide, WILDCARD)).as_py())
     live = deleted = stale = 0
     base = [replica_schema({}).empty_table()]
     for path in view.base_files():
@@ -75,7 +77,7 @@ def _read_narrow(view: ReplicaView) -> pa.Table:
             arrays = [rows[name] if name in _NARROW.names else empty for name in READS.names]
             parts.append(pa.Table.from_arrays(arrays, schema=READS))
     changes = pa.concat_tables(parts)
-    return changes.filter(counting(changes, view.position))
+    return changes.filter(visible_at(changes, view.position))
 
 
 def _count(flags: pa.ChunkedArray) -> int:

@@ -1,9 +1,8 @@
-"""What a reader of one object takes from the lake at a row of the manifest, and the fold of it.
+"""What a reader of one object needs from the lake at a snapshot point, and how it is folded.
 
-A replica is not a table but a reading: base, history and reads folded (manifest.py says which rows). Other
-engines see the base alone, which is a plain Delta table that holds everything up to its own position. A
-deleted record keeps its row, marked `_deleted`, with its last values; `_stale` marks a row that is known to
-be behind.
+A replica is not a table: it is base, history and reads folded (manifest.py defines the rows). Other engines
+see the base alone, a plain Delta table that holds everything up to its own position. A deleted record keeps
+its row with its last values and `_deleted`; `_stale` marks a row that is known to be behind.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tidewire.pipeline.lake.manifest import (
     NO_POSITION,
     AtNumber,
     ManifestRow,
-    Moment,
+    SnapshotPoint,
     kinds_of_state,
     newest,
     retyped_kinds,
@@ -32,8 +31,15 @@ from tidewire.pipeline.lake.manifest import (
 )
 from tidewire.pipeline.lake.schemas import load_schemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import READS, Lake, OpenTable, arrow_schema, peek_table, try_open_table
-from tidewire.pipeline.replicas.fold import Folded, counting, fold_records
+from tidewire.pipeline.lake.tables import (
+    READS,
+    Lake,
+    OpenTable,
+    arrow_schema,
+    load_shared_table,
+    try_open_table,
+)
+from tidewire.pipeline.replicas.fold import Folded, fold_records, visible_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,13 +47,13 @@ if TYPE_CHECKING:
 BUCKETS = "tidewire.buckets"
 GROUP = "_group"
 ROWS_PER_GROUP = 20_000
-IS_GENERAL = f"(record_id LIKE '%*' OR record_id = '{EMPTY_ID}')"
-"""The rows of `is_general`, in SQL."""
+IS_OBJECT_WIDE = f"(record_id LIKE '%*' OR record_id = '{EMPTY_ID}')"
+"""`is_object_wide` in SQL."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """What is needed to read one object at one row of the manifest; `retyped` is as `retyped_kinds` gives it."""
+    """What is needed to read one object at a snapshot point; `retyped` comes from `retyped_kinds`."""
 
     lake: Lake
     entity: str
@@ -58,15 +64,15 @@ class ReplicaView:
     retyped: Mapping[str, Mapping[str, Kind]] = field(default_factory=dict)
 
     def history_files(self) -> list[str]:
-        """The history files with rows above the base and at or below the position."""
+        """Return the history files with rows above the base and at or below the position."""
         return self._files("history", Span(self.base_position, self.position))
 
     def reads_files(self) -> list[str]:
-        """The files of reads with rows at or above the base position."""
+        """Return the files of reads with rows at or above the base position."""
         return self._files("reads", Span(self.base_position - 1, self.position))
 
     def base_files(self, ids: Iterable[str] | None = None) -> list[str]:
-        """The files of the base that may have these records, or all."""
+        """Return the files of the base that may have these records, or all."""
         if self.base is None:
             return []
         paths = self.base.delta.file_uris()
@@ -77,19 +83,19 @@ class ReplicaView:
         return [path for path in paths if os.path.basename(os.path.dirname(path)) in wanted]
 
     def _files(self, group: str, span: Span) -> list[str]:
-        table = peek_table(self.lake, f"{group}/{self.entity}")
+        table = load_shared_table(self.lake, f"{group}/{self.entity}")
         if table is None:
             return []
         return [os.path.join(self.lake.table(table.name), path) for path in list_files(table, span)]
 
 
-def open_view(lake: Lake, entity: str, as_of: Moment | None = None) -> ReplicaView:
-    """How to read an object at the newest row of the manifest, or at the newest at or before `as_of`.
+def open_view(lake: Lake, entity: str, as_of: SnapshotPoint | None = None) -> ReplicaView:
+    """Open an object at the newest row of the manifest, or at a snapshot point.
 
-    Raises ObjectUnknown if the lake has nothing of this object there, ReplayIdExpired if it had and
-    maintenance has taken it away, ConfigInvalid for a row that is not there yet.
+    Raises ObjectUnknown if the lake has nothing of this object there, ReplayIdExpired if maintenance has
+    removed it, ConfigInvalid for a row that does not exist yet.
     """
-    row = find_moment(lake, as_of)
+    row = find_snapshot_point(lake, as_of)
     state = row.entities.get(entity)
     if state is None:
         known = ", ".join(row.entities) or "no object"
@@ -108,8 +114,8 @@ def open_view(lake: Lake, entity: str, as_of: Moment | None = None) -> ReplicaVi
     return ReplicaView(lake, entity, row.position, base, base_position, kinds, retyped)
 
 
-def find_moment(lake: Lake, as_of: Moment | None = None) -> ManifestRow:
-    """The row of the manifest that a moment is read at. Raises as `open_view` does."""
+def find_snapshot_point(lake: Lake, as_of: SnapshotPoint | None = None) -> ManifestRow:
+    """Return the row of the manifest for a snapshot point. Raises as `open_view` does."""
     row = newest(lake, as_of)
     # Rows without a position are from before the first copy: nothing of any replay id is in them.
     if row is None or (row.position == NO_POSITION and isinstance(as_of, int)):
@@ -149,7 +155,7 @@ def fold_view(view: ReplicaView, ids: set[str] | None = None, extra: pa.Table | 
 
 
 def read_base(view: ReplicaView, ids: set[str] | None = None) -> pa.Table | None:
-    """Rows of the base: those of the given records, or all."""
+    """Read rows of the base: those of some records, or all."""
     if view.base is None:
         return None
     schema = replica_schema(kinds_of(arrow_schema(view.base)))
@@ -162,38 +168,41 @@ def read_base(view: ReplicaView, ids: set[str] | None = None) -> pa.Table | None
 
 
 def read_changes(view: ReplicaView, ids: set[str] | None = None) -> pa.Table:
-    """Rows of history and reads (with the columns of READS) that count for a view: those of the given
-    records and those about every record, or all.
+    """Read the rows of history and reads visible in a view, with the columns of READS.
+
+    With `ids`, those of the given records and those about all records.
     """
     parts = [READS.empty_table()]
     parts += [_above(read_file(path, READS), view.base_position + 1) for path in view.history_files()]
     parts += [_above(read_file(path, READS), view.base_position) for path in view.reads_files()]
     if ids is not None:
         wanted = pa.array(sorted(ids), pa.string())
-        parts = [part.filter(pc.or_(pc.is_in(part["record_id"], wanted), is_general(part))) for part in parts]
+        parts = [
+            part.filter(pc.or_(pc.is_in(part["record_id"], wanted), is_object_wide(part))) for part in parts
+        ]
     rows = pa.concat_tables(parts)
-    return rows.filter(counting(rows, view.position))
+    return rows.filter(visible_at(rows, view.position))
 
 
 def _above(rows: pa.Table, first: int) -> pa.Table:
     return rows.filter(pc.greater_equal(rows["replay_id"], first))
 
 
-def is_general(rows: pa.Table) -> pa.ChunkedArray:
-    """Which rows of history speak of all records of their object."""
+def is_object_wide(rows: pa.Table) -> pa.ChunkedArray:
+    """Return which rows of history are about all records of their object."""
     found: pa.ChunkedArray = pc.or_(
         pc.ends_with(rows["record_id"], "*"), pc.equal(rows["record_id"], EMPTY_ID)
     )
     return found
 
 
-def whole(view: ReplicaView) -> ReplicaView:
-    """The same without a base: everything there is of the object."""
+def without_base(view: ReplicaView) -> ReplicaView:
+    """Return a view without base: everything that is known of the object."""
     return replace(view, base=None, base_position=NO_POSITION)
 
 
 def read_spark_changes(spark: SparkSession, view: ReplicaView) -> DataFrame | None:
-    """What `read_changes` reads, as a DataFrame; None if there are no files."""
+    """Return the rows of `read_changes` as a DataFrame; None if there are no files."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     parts: list[DataFrame] = []
@@ -210,24 +219,24 @@ def read_spark_changes(spark: SparkSession, view: ReplicaView) -> DataFrame | No
     return rows.where(f"coalesce(greatest(settled, replay_id), replay_id) <= {view.position}")
 
 
-def read_generals(changes: DataFrame) -> pa.Table:
-    """The changes about every record, brought to the driver: they are few, and each group needs them."""
-    rows = changes.where(IS_GENERAL).select(READS.names).toArrow()
+def read_object_wide(changes: DataFrame) -> pa.Table:
+    """Collect the changes about all records in the driver: they are few, and each group needs them."""
+    rows = changes.where(IS_OBJECT_WIDE).select(READS.names).toArrow()
     return rows.cast(READS)
 
 
 def group_key(column: str, groups: int) -> Column:
-    """Which group a record is folded in."""
+    """Return the group in which a record is folded."""
     from pyspark.sql import functions as f
 
     return f.crc32(f.col(column).cast("binary")) % groups
 
 
 def count_groups(view: ReplicaView) -> int:
-    """How many groups to fold a view in, so that each fits an executor's memory with ease."""
+    """Return the number of groups to fold a view in, so that each fits an executor's memory easily."""
     rows = 0
     for name in ("history", "reads"):
-        table = peek_table(view.lake, f"{name}/{view.entity}")
+        table = load_shared_table(view.lake, f"{name}/{view.entity}")
         if table is not None:
             actions = pa.table(table.delta.get_add_actions(flatten=True))
             rows += sum(actions["num_records"].to_pylist()) if actions.num_rows else 0
@@ -235,10 +244,12 @@ def count_groups(view: ReplicaView) -> int:
 
 
 def fold_limit(lake: Lake, entity: str, position: int) -> int:
-    """Up to where a base may reach, at most to `position`: no read may lie across its end, with the fence
-    below and settled above, because a base can neither hold such a read nor be read together with it.
+    """Return how far a base may reach, at most `position`.
+
+    No read may straddle its end, with the fence below and `settled` above: a base can neither include such a
+    read nor be combined with it.
     """
-    table = peek_table(lake, f"reads/{entity}")
+    table = load_shared_table(lake, f"reads/{entity}")
     if table is None:
         return position
     reads = read_rows(table, ["replay_id", "settled"])

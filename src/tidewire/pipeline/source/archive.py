@@ -1,8 +1,8 @@
-"""The archive query: everything the bus says, into bronze, once.
+"""The archive query: append every event of the channel to bronze exactly once.
 
-Per batch: read bronze's committed position; tasks write files of the rows above it; new schemas are kept
-first, so that no row in bronze lacks its schema; then one commit names the files and moves the position to
-the end of the batch's span.
+Per batch: read the position that bronze has committed; tasks write files of the rows above it; append new
+schemas; then one commit adds the files and moves the position to the end of the batch's span. Schemas are
+committed first, so that no row in bronze ever lacks its schema.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def merge_schemas(receipts: TaskReceipts) -> dict[str, tuple[str, int]]:
 
 
 def archive_batch(lake: Lake, epoch: int, clock: Clock) -> Callable[[DataFrame, int], None]:
-    """The function for `foreachBatch` of the archive query, whose source has the option `bronze` (see
-    source.py): the rows of its batches are receipts.
+    """Return the `foreachBatch` function of the archive query.
+
+    The query's source has the option `bronze` (event_source.py), so the rows of its batches are receipts.
     """
 
     def archive(batch: DataFrame, batch_id: int) -> None:

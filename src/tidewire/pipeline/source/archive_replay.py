@@ -1,10 +1,10 @@
-"""Replay from an archive, then from the bus: one stream of the same rows, whoever still has them.
+"""Replay from an archive first and from the bus after it, as one stream of identical rows.
 
-The archive is the table `bronze` of a lake. It holds every event of the channel after the position that its
-first row follows, up to the position of its last commit, but for holes: what the server had dropped before it
-was archived (healing.py). What lies in there is read from its files, also if the server has dropped it long ago,
-and everything else from the server, which refuses what lies in a hole. Payloads are the bytes that came from the
-bus, so a reader cannot tell the two apart.
+The archive is the table `bronze` of a lake. It holds every event of the channel from its first row up to the
+position of its last commit, except in holes: events that the server had dropped before they were archived
+(gap_recovery.py). Archived spans are read from files, even if the server dropped them long ago. Everything
+else is read from the server, which rejects positions inside a hole. Payloads are the bytes that came from the
+bus, so readers cannot tell the two apart.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ _TIMES = pa.schema([("replay_id", pa.int64()), ("commit_ms", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What a lake's bronze holds as of one commit: every event of its channel after `floor`, up to `through`,
-    except in the holes.
-    """
+    """The events that bronze holds as of one commit: all after `floor`, up to `through`, except in the holes."""
 
     bronze: OpenTable
     floor: int
@@ -43,11 +41,11 @@ class Archive:
     holes: tuple[Span, ...] = ()
 
     def covers(self, after: int) -> bool:
-        """Whether what follows a position, or the oldest event, begins in here."""
+        """Return whether the event after a position, or the oldest event, is archived."""
         return after == START or self.floor <= after < self.end_after(after)
 
     def end_after(self, after: int) -> int:
-        """Up to where every event after a position is in here; the position itself if it lies in a hole."""
+        """Return the position up to which every event after `after` is archived; `after` itself in a hole."""
         position = max(after, self.floor)
         if any(hole.after <= position < hole.through for hole in self.holes):
             return position
@@ -55,7 +53,7 @@ class Archive:
 
 
 def try_open_archive(lake: Lake) -> Archive | None:
-    """The archive of a lake, or None while it has no rows."""
+    """Open the archive of a lake; None while it has no rows."""
     bronze = try_open_table(lake, "bronze")
     if bronze is None or bronze.committed is None:
         return None
@@ -67,13 +65,13 @@ def try_open_archive(lake: Lake) -> Archive | None:
 
 
 def read_holes(bronze: OpenTable) -> tuple[Span, ...]:
-    """The spans that bronze holds no event of, although the channel had some."""
+    """Return the spans whose events are missing from bronze."""
     found = json.loads(bronze.delta.metadata().configuration.get(HOLES) or "[]")
     return tuple(Span(after, through) for after, through in found)
 
 
 class HybridPlanner:
-    """A planner over an archive and the planner of the bus behind it. A batch comes from one of the two."""
+    """Plans each batch from the archive, or from the bus where the archive ends."""
 
     def __init__(self, lake: Lake, bus: BusPlanner | ExportPlanner) -> None:
         self._lake = lake
@@ -91,7 +89,7 @@ class HybridPlanner:
             return archive.through if found is None else found
         if found is None:
             return self._bus.starting(at)
-        # A lake begins with a copy of the records: the server may have older events than its archive.
+        # A lake may begin with a snapshot: the server can have older events than the archive.
         return min(found, self._bus.starting(at)) if found == archive.floor else found
 
     def check(self, offset: Offset) -> None:
@@ -139,7 +137,7 @@ class HybridPlanner:
 
 
 def divide_archive(archive: Archive, span: Span) -> list[ArchivePartition]:
-    """One partition per file that may have rows in the span; the spans of the partitions join."""
+    """Return one partition per file that may have rows in the span; their spans join without a hole."""
     actions = pa.table(archive.bronze.delta.get_add_actions(flatten=True)).sort_by("min.replay_id")
     first, last = actions["min.replay_id"].to_pylist(), actions["max.replay_id"].to_pylist()
     paths = actions["path"].to_pylist()
@@ -161,7 +159,7 @@ def divide_archive(archive: Archive, span: Span) -> list[ArchivePartition]:
 def read_archive(
     lake: Lake, part: ArchivePartition, schema: pa.Schema, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition in batches. Runs on an executor."""
+    """Yield the rows of a partition in batches. Runs on an executor."""
     if part.path is None:
         return
     table = read_file(os.path.join(lake.table("bronze"), part.path), schema)
@@ -174,7 +172,7 @@ def _rows_in(rows: pa.Table, span: Span) -> pa.Table:
 
 
 def _positions(lake: Lake, archive: Archive, span: Span, max_rows: int) -> np.ndarray:
-    """The positions of at least the first `max_rows` + 1 events of a span, or of all if they are fewer."""
+    """Return the positions of the first `max_rows` + 1 events of a span, or of all if there are fewer."""
     found: list[np.ndarray] = []
     count = 0
     for path in list_files(archive.bronze, span):
@@ -187,8 +185,9 @@ def _positions(lake: Lake, archive: Archive, span: Span, max_rows: int) -> np.nd
 
 
 def _find_time(lake: Lake, archive: Archive, time_ms: int) -> int | None:
-    """The position before the first archived change from that time on, or before the hole in front of it, which may
-    have had earlier ones; None if all are older.
+    """Return the position before the first archived change at or after a time; None if all are older.
+
+    If a hole precedes that change, the position before the hole: it may have held earlier ones.
     """
     older = archive.floor
     for path in list_files(archive.bronze, Span(archive.floor, archive.through)):

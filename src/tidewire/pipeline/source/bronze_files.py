@@ -1,9 +1,8 @@
-"""Writing bronze files on executors: rows of the bus source in, one Parquet file and a receipt out.
+"""Write bronze files on executors: rows of the bus source in, one Parquet file and its receipts out.
 
-Only the event's header is decoded, by the event's own schema, which a task fetches once if the lake does
-not have it; what came in columns is written as it came. If the server does not give the schema, the event is
-kept all the same, with its header as all change events have it. A file that no commit names is invisible, so a task
-may die, run twice or race its own copy: exactly the receipts that reach the driver count.
+Only the event header is decoded, by the event's own schema, which a task fetches once if the lake does not
+have it. If the server does not return the schema, the event is archived anyway: all change events begin with
+the same header, so it is decoded by a generic one.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from tidewire.schema.avro import header_type
 _log = logging.getLogger(__name__)
 
 _OWN_COLUMNS = BRONZE.names[:6]
-"""What came with the event; the others come from its header."""
-# What repeats from row to row; a dictionary of the rest would cost more than it saves.
+"""The columns that come with the event; the others come from its header."""
+# Columns that repeat values; a dictionary of the others would cost more than it saves.
 _REPEATED = ["topic", "schema_id", "entity", "change_type", "change_origin", "commit_user"]
 _ANY_CHANGE = json.dumps(
     {
@@ -49,9 +48,7 @@ _ANY_CHANGE = json.dumps(
 
 @dataclass(frozen=True, slots=True)
 class BronzeTask:
-    """What a task needs: where to write, what is there already, and how to ask for a schema it does not
-    know.
-    """
+    """What a task needs: the directory, the position that bronze already holds, and access to schemas."""
 
     directory: str
     floor: int
@@ -60,7 +57,7 @@ class BronzeTask:
     session: Login | None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows of the bus source, and give one batch of receipts. Raises DiskFull."""
+        """Write rows of the bus source and yield one batch of receipts. Raises DiskFull."""
         headers = HeaderCache(self.schemas, self.bus_settings, self.session)
         spans: list[Span] = []
         file = FileWriter(self.directory, BRONZE, _REPEATED)
@@ -79,8 +76,10 @@ class BronzeTask:
 
 
 class HeaderCache:
-    """Header readers by schema id. Schemas that the lake does not have yet are fetched from the bus;
-    `fetched` has the text of each, and the replay id of the first event that needed it.
+    """Header readers by schema id.
+
+    Schemas that the lake lacks are fetched from the bus. `fetched` holds their text, and the replay id of the
+    first event that needed each.
     """
 
     def __init__(self, schemas: Mapping[str, str], settings: BusSettings, session: Login | None) -> None:
@@ -94,7 +93,10 @@ class HeaderCache:
         self._any_change = HeaderReader(_ANY_CHANGE)
 
     def reader(self, schema_id: str, replay_id: int) -> HeaderReader:
-        """The reader for events of a schema, of which one is at this position. Raises SchemaUnknown."""
+        """Return the reader for events of a schema; `replay_id` is the first that needs it.
+
+        Raises SchemaUnknown.
+        """
         found = self._readers.get(schema_id)
         if found is None:
             found = self._readers[schema_id] = _header_reader(self._load(schema_id, replay_id))
@@ -117,9 +119,7 @@ class HeaderCache:
         return text
 
     def guess(self, payload: bytes) -> Header | None:
-        """The header of an event whose schema is not to be had: change events have it in common. None if the bytes
-        do not tell of records.
-        """
+        """Decode the header of an event whose schema is unavailable; None if the bytes name no valid records."""
         try:
             found = self._any_change.read(payload)
         except PayloadInvalid:
@@ -136,7 +136,7 @@ def _header_reader(schema_json: str) -> HeaderReader:
 
 
 def render_bronze(events: pa.RecordBatch, floor: int, headers: HeaderCache) -> pa.RecordBatch:
-    """Events above the floor as rows of bronze."""
+    """Return the events above the floor as rows of bronze."""
     fresh = events.filter(pc.greater(events["replay_id"], floor))
     found: list[Header] = []
     schema_id, reader = None, None

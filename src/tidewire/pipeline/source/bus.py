@@ -1,9 +1,9 @@
-"""Reading the bus: one subscription that survives server restarts, dropped streams and expired logins.
+"""Read the bus: one subscription that survives server restarts, dropped streams and expired logins.
 
-`Bus.stream` resumes after the last position it has handed out, so its caller sees each event once and in
-order, whatever happens to the connection. Events that a server sends again are left out, and those of one
-response are put in the order of the log. What no retry can mend (an expired replay id, a missing
-permission) is raised at once.
+`Bus.stream` resumes after the last position that it returned, so its caller sees each event once and in
+order, whatever happens to the connection. Events that the server repeats are dropped, and events of one
+response are sorted by position. Errors that no retry can fix (an expired replay id, a missing permission) are
+raised at once.
 """
 
 from __future__ import annotations
@@ -38,16 +38,18 @@ _log = logging.getLogger(__name__)
 
 TRANSACTION_LAST = "tidewire-tx-last"
 MAX_REQUESTED = 5_000  # two pages of our server's ring; other servers grant 100 whatever is asked
-KEEPALIVE_MS = 100  # how soon our server tells that the log has moved on without an event for us
+KEEPALIVE_MS = 100  # how soon our server reports that the log has grown without an event for us
 FIRST_DELAY_S = 0.1
 LONGEST_DELAY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class BusSettings:
-    """Where the events are and who reads them. `tls_ca` is the path of the PEM roots to trust; without it the
-    connection is plain, unless `tls` asks for the usual public roots. `export` is where the Arrow export of a
-    Tidewire server is: its URL, empty to look for it where the login led, or `off`.
+    """Where the events are and who reads them.
+
+    `tls_ca` is the path of the PEM roots to trust; without it the connection is plain, unless `tls` asks for
+    the public roots. `export` locates the Arrow export of a Tidewire server: a URL, empty to look at the
+    login's server, or `off`.
     """
 
     endpoint: str
@@ -90,11 +92,11 @@ _SPARKS_OWN = frozenset(
     )
 )
 SERVER_OPTIONS = frozenset(("endpoint", "topic", "tls", "retry_s", "settle_s", *_TEXT_OPTIONS))
-"""What every source takes, so that they can share it: where the server is, how patient one is, and who reads."""
+"""Options that all sources share: the server's address, retry time, and login."""
 
 
 def parse_settings(options: Mapping[str, str]) -> BusSettings:
-    """Settings from the options of a Spark reader. Raises ConfigInvalid."""
+    """Parse the options of a Spark reader. Raises ConfigInvalid."""
     for needed in ("endpoint", "topic"):
         if not options.get(needed):
             raise ConfigInvalid(f"the option {needed!r} is needed", setting=needed)
@@ -112,14 +114,14 @@ def parse_settings(options: Mapping[str, str]) -> BusSettings:
 
 
 def render_options(settings: BusSettings) -> dict[str, str]:
-    """The options of a Spark reader that give these settings."""
+    """Return the Spark reader options that parse to these settings."""
     options = {name: getattr(settings, name) for name in ("endpoint", "topic", *_TEXT_OPTIONS)}
     options |= {"tls": str(settings.tls).lower(), "retry_s": str(settings.retry_s)}
     return {name: value for name, value in options.items() if value}
 
 
 def parse_number(options: Mapping[str, str], name: str, default: float) -> float:
-    """A non-negative number among reader options. Raises ConfigInvalid."""
+    """Parse a non-negative number among reader options. Raises ConfigInvalid."""
     text = options.get(name, "")
     try:
         number = float(text) if text else default
@@ -131,7 +133,7 @@ def parse_number(options: Mapping[str, str], name: str, default: float) -> float
 
 
 def parse_flag(options: Mapping[str, str], name: str) -> bool:
-    """A flag among reader options, false if it is not given. Raises ConfigInvalid."""
+    """Parse a flag among reader options; false if absent. Raises ConfigInvalid."""
     text = options.get(name, "")
     if text.lower() not in ("", "true", "false"):
         raise ConfigInvalid(f"the option {name!r} must be 'true' or 'false', not {text!r}", setting=name)
@@ -139,8 +141,9 @@ def parse_flag(options: Mapping[str, str], name: str) -> bool:
 
 
 def check_names(options: Iterable[str], known: Set[str]) -> None:
-    """Raises ConfigInvalid for the name of an option that a source does not have, since a misspelt one would be
-    passed over in silence. Some names are Spark's own: it adds them to those of a table.
+    """Raise ConfigInvalid for an unknown option, since a misspelt one would have no effect.
+
+    Spark adds some names of its own to the options of a table; these are accepted.
     """
     for name in options:
         if name.lower() in known or name.lower() in _SPARKS_OWN or "." in name:
@@ -151,11 +154,10 @@ def check_names(options: Iterable[str], known: Set[str]) -> None:
 
 
 def position_after(fetched: Fetched, before: int) -> int:
-    """How far the log has been read once this response is taken in; `before` is how far it was.
+    """Return how far the log has been read after a response; `before` is the position before it.
 
-    Our own server says it in each response, beyond the events if others follow that this subscriber does
-    not get. Of other servers only the word in an empty response can mean that, and only while demand is
-    open.
+    Our server reports a position in each response, beyond the events if others follow that this subscriber
+    does not receive. Other servers report it only in an empty response, and only while demand is open.
     """
     if not fetched.events:
         return max(before, fetched.latest_replay_id) if fetched.pending > 0 else before
@@ -165,9 +167,10 @@ def position_after(fetched: Fetched, before: int) -> int:
     return last.replay_id
 
 
-class Order:
-    """Keeps events in the order of the log, each once: those that have been seen are left out. Several may share a
-    replay id; then their payloads tell them apart.
+class Deduplicator:
+    """Sorts events by position and drops those seen before.
+
+    Several events may share a replay id; their payloads then tell them apart.
     """
 
     def __init__(self, after: int) -> None:
@@ -175,7 +178,7 @@ class Order:
         self._payloads: set[bytes] = set()
 
     def put(self, fetched: Fetched) -> Fetched:
-        """A response with those events that are new, in order."""
+        """Return a response with only its new events, in order."""
         events = fetched.events
         if not events:
             return fetched
@@ -193,7 +196,7 @@ class Order:
             left_out = len(events) - len(fresh)
             counters["pipeline.events_repeated"] += left_out
             _log.warning("pipeline.events_repeated", extra={"events": left_out, "position": self._last})
-        # What comes with repeated events is the word of an older moment.
+        # The position in a response with repeated events is outdated.
         latest = fetched.latest_replay_id if fresh else self._last
         return replace(fetched, events=fresh, latest_replay_id=latest)
 
@@ -219,7 +222,7 @@ class Bus:
             self._session = Login(settings.token, settings.login_url, settings.org_id)
 
     def session(self) -> Login:
-        """The session in use, signing in first if there is none. Blocks."""
+        """Return the current login, signing in first if there is none. Blocks."""
         with self._lock:
             if self._session is None:
                 self._session = self._sign_in()
@@ -231,12 +234,12 @@ class Bus:
         ended: threading.Event,
         watch: Callable[[BlockingPubSubClient | None], None] | None = None,
     ) -> Iterator[Fetched]:
-        """Every response after a position, for ever, until `ended` is set or the caller stops. Blocks
-        between responses. `watch` is told of the connection whenever a subscription begins on one, and None
-        when it has broken.
+        """Yield every response after a position until `ended` is set. Blocks between responses.
+
+        `watch` is called with the connection when a subscription begins on it, and with None when it breaks.
         """
         position = after
-        order = Order(after)
+        order = Deduplicator(after)
         retry = Retry(self, ended)
         while not ended.is_set():
             try:
@@ -266,10 +269,9 @@ class Bus:
                 retry.failed(error, position)
 
     def tip(self) -> int | None:
-        """Where the log stands, as the first response at its tip says. Blocks until there is one or the bus
-        is closed.
+        """Return the position of the log's end. Blocks until the server reports it or the bus is closed.
 
-        On a quiet log that may be never, so this is for a thread of its own.
+        On a quiet log that may be never, so call this on a separate thread.
         """
         with (
             self.connect() as client,
@@ -282,7 +284,7 @@ class Bus:
         return None
 
     def schema_json(self, schema_id: str) -> str:
-        """The Avro schema of an id. Blocks; retries as `stream` does."""
+        """Return the Avro schema with an id. Blocks; retries as `stream` does."""
         retry = Retry(self, threading.Event())
         while True:
             try:
@@ -292,17 +294,17 @@ class Bus:
                 retry.failed(error, START)
 
     def renew_session(self) -> None:
-        """Sign in again, after the server has refused the session. Blocks."""
+        """Sign in again after the server rejected the session. Blocks."""
         with self._lock:
             self._session = self._sign_in()
 
     @property
     def roots(self) -> bytes | None:
-        """The PEM roots to trust; empty for the usual ones, None for plain connections."""
+        """Return the PEM roots to trust: empty for the public ones, None for plain connections."""
         return self._tls_ca
 
     def now_s(self) -> float:
-        """The clock that retries are measured by."""
+        """Return the time that retries are measured by."""
         return self._clock.monotonic_s()
 
     def _sign_in(self) -> Login:
@@ -317,7 +319,7 @@ class Bus:
         return login(credentials, self._tls_ca)
 
     def connect(self) -> BlockingPubSubClient:
-        """A client of the session in use. The caller closes it, or `close` does."""
+        """Return a client with the current login. The caller or `close` closes it."""
         session = self.session()
         client = BlockingPubSubClient(
             self.settings.endpoint,
@@ -330,13 +332,13 @@ class Bus:
         return client
 
     def close(self) -> None:
-        """End every stream, from any thread. Whoever iterates one must have been told to stop first."""
+        """End every stream. Callable from any thread; iterating threads must have been asked to stop first."""
         for client in list(self._clients):
             client.close()
 
 
 class Retry:
-    """Decides, for one run of attempts, whether a failure is worth another and how long to wait first."""
+    """Decides whether a failed attempt is retried, and how long to wait first."""
 
     def __init__(self, bus: Bus, ended: threading.Event) -> None:
         self._bus = bus
@@ -351,7 +353,7 @@ class Retry:
         self._has_renewed = False
 
     def failed(self, error: PlatformError, position: int) -> None:
-        """Return when it is time to try again; raise if it is not worth it."""
+        """Wait until the next attempt is due; raise the error if no retry can help."""
         now_s = self._bus.now_s()
         if self._failing_since is None:
             self._failing_since = now_s

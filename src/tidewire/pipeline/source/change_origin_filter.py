@@ -1,10 +1,9 @@
-"""Which changes are one's own: those whose origin names one of given clients.
+"""Filter changes by origin, so that a program can skip the changes that it made itself.
 
-A program that writes what it reads back into the org would meet its own changes again, and answer them, for
-ever. A change event says where the change came from (`changeOrigin`): the API with its version and, if the
-program names itself (`Sforce-Call-Options: client=NAME`), its name, as in
-`com/salesforce/api/rest/67.0;client=NAME`. A reader leaves its own changes out by that name, or by the whole
-text. The archive and the history keep them all.
+A program that writes what it reads back into the org would otherwise react to its own changes in a loop. A
+change event names its origin (`changeOrigin`): the API with its version and, if the program sends
+`Sforce-Call-Options: client=NAME`, that name, as in `com/salesforce/api/rest/67.0;client=NAME`. A reader
+skips changes by that name or by the whole text. The archive and the history keep all changes.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ _find_client = re.compile(_CLIENT).search
 
 
 def parse_origins(text: str) -> frozenset[str]:
-    """The names in an option: separated by commas, blanks around them ignored."""
+    """Parse a comma-separated list of origins or client names."""
     return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
-def is_own(origin: str | None, names: frozenset[str]) -> bool:
-    """Whether an origin is one of the names, or names one of them as its client."""
+def has_origin(origin: str | None, names: frozenset[str]) -> bool:
+    """Return whether an origin equals one of the names, or names one of them as its client."""
     if not origin:
         return False
     client = _find_client(origin)
     return origin in names or (client is not None and client[1].strip().rstrip("/") in names)
 
 
-def own_column(names: Iterable[str]) -> Column:
-    """The same of the column `origin`, for Spark."""
+def matches_origin(names: Iterable[str]) -> Column:
+    """Return `has_origin` of the column `origin` as a Spark column."""
     from pyspark.sql import functions as f
 
     wanted = sorted(names)
@@ -48,15 +47,15 @@ def own_column(names: Iterable[str]) -> Column:
 
 
 class OriginFilter:
-    """Takes one's own changes out of rows of the source. For one task; asks for each schema once."""
+    """Drops changes of some origins from rows of the source. For one task; loads each schema once."""
 
     def __init__(self, names: frozenset[str], load_schema: Callable[[str], str]) -> None:
         self._names = names
         self._load_schema = load_schema
         self._readers: dict[str, HeaderReader | None] = {}
 
-    def sift(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches without own changes. What has no readable header is nobody's and stays."""
+    def filter_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches without changes of these origins. Events without a readable header are kept."""
         for batch in batches:
             schemas, payloads = batch["schema_id"].to_pylist(), batch["payload"].to_pylist()
             kept = [
@@ -78,7 +77,7 @@ class OriginFilter:
             _, _, _, origin, *_ = reader.read(payload)
         except PayloadInvalid:
             return False
-        return is_own(origin, self._names)
+        return has_origin(origin, self._names)
 
     def _try_reader(self, schema_id: str) -> HeaderReader | None:
         try:

@@ -3,16 +3,16 @@
     spark.dataSource.register(TidewireSource)
     spark.readStream.format("tidewire").option("endpoint", "localhost:7011").option("topic", ...)
 
-Options: endpoint, topic; token and org_id, or username, password, login_url and perhaps client_id,
-client_secret; tls_ca (path) or tls; export (see log_export.py); archive (a lake, see hybrid.py); starting
-(`earliest`, `latest`, a replay id to read after, or a time), max_rows per batch, rows_per_partition,
-settle_s, retry_s, marks, skip_origins (see change_origins.py); bronze (a lake) for the archive query: tasks
-then write the events into that lake's directory `bronze`, and rows are their receipts (see bronze.py), so
-that events never cross into the JVM.
+Options: endpoint, topic; token and org_id, or username, password, login_url and optionally client_id and
+client_secret; tls_ca (path) or tls; export (log_export.py); archive (a lake, archive_replay.py); starting
+(`earliest`, `latest`, a replay id to read after, or a time), max_rows per batch, rows_per_partition, settle_s,
+retry_s, marks, skip_origins (change_origin_filter.py). With bronze (a lake), which the archive query uses, tasks
+write the events to that lake's table `bronze` and the rows are their receipts (receipts.py), so that events never
+cross into the JVM.
 
-Offsets are positions (see offsets.py). A partition is a span of positions, and reading it is a pure function
-of the span. With `marks`, each partition ends with a mark: a row without payload whose replay_id is the end
-of the span and whose transaction_last is its start (see spans.py).
+Offsets are positions (offsets.py). A partition is a span of positions, and reading it is a pure function of the
+span. With `marks`, each partition ends with a watermark: a row without payload whose replay_id is the end of the
+span and whose transaction_last is its start (watermarks.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tidewire.errors import ConfigInvalid, PlatformError
 from tidewire.pipeline.lake.receipts import RECEIPT_DDL
 from tidewire.pipeline.lake.schemas import LakeSchemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import Lake, peek_table
+from tidewire.pipeline.lake.tables import Lake, load_shared_table
 from tidewire.pipeline.lake.watermarks import render_watermark
 from tidewire.pipeline.source.archive_replay import HybridPlanner, read_archive
 from tidewire.pipeline.source.bronze_files import BronzeTask
@@ -99,18 +99,18 @@ OPTIONS = SERVER_OPTIONS | {
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How a channel is read, apart from where it is.
+    """How a channel is read.
 
-    `starting` is `earliest`, `latest`, a position or `@` and a time in milliseconds. `rows_per_partition` 0
-    lets the source choose. `archive` is a lake to read from first and `bronze` one to write into; empty for
-    none. Changes of `skip_origins` are left out of the rows, though never out of bronze.
+    `starting` is `earliest`, `latest`, a position, or `@` and a time in milliseconds. `rows_per_partition` 0
+    lets the source choose. `archive` is a lake to read from first and `bronze` one to write to; empty for
+    none. Changes of `skip_origins` are omitted from the rows, but never from bronze.
     """
 
     starting: int | str = EARLIEST
     max_rows: int = 20_000
     rows_per_partition: int = 0
     settle_s: float = 2.0
-    with_marks: bool = False
+    with_watermarks: bool = False
     archive: str = ""
     archive_pipeline: str = "main"
     bronze: str = ""
@@ -118,14 +118,14 @@ class ReadSettings:
 
 
 def parse_read_settings(options: Mapping[str, str]) -> ReadSettings:
-    """Raises ConfigInvalid for an option that makes no sense."""
+    """Parse reader options. Raises ConfigInvalid."""
     defaults = ReadSettings()
     return ReadSettings(
         starting=_parse_starting(options.get("starting", "") or EARLIEST),
         max_rows=max(1, int(parse_number(options, "max_rows", defaults.max_rows))),
         rows_per_partition=int(parse_number(options, "rows_per_partition", 0)),
         settle_s=parse_number(options, "settle_s", defaults.settle_s),
-        with_marks=parse_flag(options, "marks"),
+        with_watermarks=parse_flag(options, "marks"),
         archive=options.get("archive", ""),
         archive_pipeline=options.get("archive_pipeline", "") or defaults.archive_pipeline,
         bronze=options.get("bronze", ""),
@@ -151,15 +151,15 @@ def _parse_starting(text: str) -> int | str:
 def read_partition(
     settings: BusSettings, read_settings: ReadSettings, part: Partition
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a partition as Arrow batches, then perhaps its mark. Runs on an executor; blocks."""
+    """Yield the events of a partition, then its watermark if asked for. Runs on an executor; blocks."""
     rows = _read_rows(settings, read_settings, part)
     if read_settings.skip_origins and not read_settings.bronze:
         yield from OriginFilter(
             read_settings.skip_origins, _schema_loader(settings, read_settings, part)
-        ).sift(rows)
+        ).filter_batches(rows)
     else:
         yield from rows
-    if read_settings.with_marks:
+    if read_settings.with_watermarks:
         yield render_watermark(part.span, ROWS, "transaction_last", topic=settings.topic)
 
 
@@ -179,7 +179,10 @@ def _read_rows(
 def _schema_loader(
     settings: BusSettings, read_settings: ReadSettings, part: Partition
 ) -> Callable[[str], str]:
-    """Where a partition's schemas are: archived ones in the lake, since the server may have forgotten them."""
+    """Return a function that loads a partition's schemas.
+
+    Archived ones come from the lake, since the server may have dropped them.
+    """
     session = None if isinstance(part, ArchivePartition) else part.session
     bus = Bus(settings, SystemClock(), session)
     archived = LakeSchemas(Lake(read_settings.archive)) if isinstance(part, ArchivePartition) else {}
@@ -196,7 +199,7 @@ def _read_export(settings: BusSettings, part: ExportPartition) -> Iterator[pa.Re
 
 
 def read_span(settings: BusSettings, part: SpanPartition) -> Iterator[pa.RecordBatch]:
-    """The events of a span as a subscription gives them."""
+    """Yield the events of a span from a subscription."""
     if part.last_row is None:
         return
     bus = Bus(settings, SystemClock(), part.session)
@@ -243,7 +246,7 @@ def _open_planner(bus: Bus, read_settings: ReadSettings) -> SourcePlanner:
 
 @dataclass(frozen=True)
 class BronzePartition(InputPartition):
-    """A partition to write into bronze, which has everything up to `floor` already."""
+    """A partition to write to bronze, which already holds everything up to `floor`."""
 
     part: Partition
     floor: int
@@ -252,17 +255,17 @@ class BronzePartition(InputPartition):
 def write_partition(
     settings: BusSettings, read_settings: ReadSettings, part: BronzePartition
 ) -> Iterator[pa.RecordBatch]:
-    """Write the events of a partition into bronze; the receipts. Runs on an executor; blocks."""
+    """Write the events of a partition to bronze and yield the receipts. Runs on an executor; blocks."""
     lake = Lake(read_settings.bronze, read_settings.archive_pipeline)
     session = None if isinstance(part.part, ArchivePartition) else part.part.session
     task = BronzeTask(lake.table("bronze"), part.floor, LakeSchemas(lake), settings, session)
-    return task.write(read_partition(settings, replace(read_settings, with_marks=True), part.part))
+    return task.write(read_partition(settings, replace(read_settings, with_watermarks=True), part.part))
 
 
 class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches in the driver; `read` runs on executors.
 
-    Spark pickles this object to executors, so what lives in the driver only is made on first use.
+    Spark pickles this object for executors, so state of the driver is created on first use.
     """
 
     def __init__(self, bus_settings: BusSettings, read_settings: ReadSettings) -> None:
@@ -274,37 +277,40 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_checked = False
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without checkpoint starts."""
+        """Return where a query without checkpoint starts."""
         planner = self._planning()
         position = planner.starting(self._read_settings.starting)
         return render_offset(position, planner.incarnation_of(position))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """At most `max_rows` rows a batch."""
+        """Limit a batch to `max_rows` rows."""
         return ReadMaxRows(self._read_settings.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Called once at the start of such a query: from now on new events do not move its end."""
+        """Fix the end of the query: new events no longer move it. Called once at its start."""
         self._planning().bound()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Called before each batch, often. Waits only for a bounded query's next rows."""
+        """Return the end of the next batch. Called often; waits only for a bounded query's next rows."""
         planner, offset = self._planning(), parse_offset(start)
         if not self._is_checked:
             planner.check(offset)
             self._is_checked = True
         max_rows = None if isinstance(limit, ReadAllAvailable) else self._max_rows(limit)
         end = planner.cut(offset.position, max_rows)
-        # Spark compares offsets as texts: one that has not moved must not change its form either.
+        # Spark compares offsets as text: an unmoved one must be returned unchanged, byte for byte.
         return start if end <= offset.position else render_offset(end, planner.incarnation_of(end))
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """For progress reports only. Empty if it is not known: for None Spark would go on reporting the last one."""
+        """Return the end of the log for progress reports; empty if unknown.
+
+        For None Spark would repeat the last one.
+        """
         newest = None if self._planner is None else self._planner.newest()
         return {} if newest is None else render_offset(newest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Called for each batch, also for one that a restart repeats."""
+        """Divide a batch. Called for each batch, also when a restart repeats one."""
         begin = parse_offset(start)
         span = Span(begin.position, parse_offset(end).position)
         if span.through <= span.after:
@@ -316,11 +322,13 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = planner.divide(span, self._read_settings.rows_per_partition)
         if not self._read_settings.bronze:
             return parts
-        bronze = peek_table(Lake(self._read_settings.bronze, self._read_settings.archive_pipeline), "bronze")
+        bronze = load_shared_table(
+            Lake(self._read_settings.bronze, self._read_settings.archive_pipeline), "bronze"
+        )
         return [BronzePartition(part, -1 if bronze is None else bronze.floor) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Called on an executor."""
+        """Read one partition. Called on an executor."""
         if isinstance(partition, BronzePartition):
             return write_partition(self._bus_settings, self._read_settings, partition)
         if not isinstance(partition, Partition):
@@ -328,12 +336,12 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_partition(self._bus_settings, self._read_settings, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Called when a batch is done for good."""
+        """Release what the planner holds for a batch. Called when the batch is committed."""
         if self._planner is not None:
             self._planner.forget(parse_offset(end).position)
 
     def stop(self) -> None:
-        """Called when the query ends."""
+        """Close the planner. Called when the query ends."""
         if self._planner is not None:
             self._planner.close()
 
@@ -348,14 +356,14 @@ class TidewireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class TidewireBatchReader(DataSourceReader):
-    """Reads what the channel holds now, once."""
+    """Reads what the channel holds at the time of the query, once."""
 
     def __init__(self, bus_settings: BusSettings, read_settings: ReadSettings) -> None:
         self._bus_settings = bus_settings
         self._read_settings = read_settings
 
     def partitions(self) -> Sequence[Partition]:
-        """Called in the driver; waits until a server that does not tell its head has nothing more to say."""
+        """Divide what the channel holds. Blocks in the driver until the end of the log is known."""
         bus = Bus(self._bus_settings, SystemClock())
         planner = _open_planner(bus, self._read_settings)
         try:
@@ -372,30 +380,30 @@ class TidewireBatchReader(DataSourceReader):
             bus.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """Called on an executor."""
+        """Read one partition. Called on an executor."""
         if not isinstance(partition, Partition):
             return iter(())
         return read_partition(self._bus_settings, self._read_settings, partition)
 
 
 class TidewireSource(DataSource):
-    """What Spark knows under the name `tidewire`."""
+    """The data source `tidewire`."""
 
     @classmethod
     def name(cls) -> str:
-        """The format name."""
+        """Return the format name."""
         return "tidewire"
 
     def schema(self) -> str:
-        """The columns of the DataFrame."""
+        """Return the columns of the DataFrame."""
         return RECEIPT_DDL if self.options.get("bronze") else ROWS_DDL
 
     def reader(self, schema: StructType) -> TidewireBatchReader:
-        """Called for `spark.read`."""
+        """Return the reader for `spark.read`."""
         return TidewireBatchReader(*self._parse())
 
     def streamReader(self, schema: StructType) -> TidewireStreamReader:
-        """Called for `spark.readStream`, by keyword: the parameter's name matters."""
+        """Return the reader for `spark.readStream`. Spark passes `schema` by keyword: its name matters."""
         return TidewireStreamReader(*self._parse())
 
     def _parse(self) -> tuple[BusSettings, ReadSettings]:

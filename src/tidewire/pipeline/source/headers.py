@@ -1,8 +1,7 @@
-"""The headers of change events, read without the rest of the payload.
+"""Decode the headers of change events without the rest of the payload.
 
-The header is the first field of every change event, so its bytes stand at the payload's start. Nearly all
-headers are of one record, and those are taken apart step by step as Avro wrote them; any other is read by the
-schema. Both ways give the same.
+The header is the first field of every change event, so its bytes begin the payload. Nearly all headers name
+one record; those are decoded by hand, all others by the Avro schema. Both ways give the same result.
 """
 
 from __future__ import annotations
@@ -50,9 +49,10 @@ Header = tuple[
     str | None,
     str | None,
 ]
-"""Entity, change type, record ids, origin, transaction key, the three numbers as Avro wrote them (empty for
-none), user, and why the header cannot be read. A plain tuple, and numbers undecoded, because one is made for
-every event.
+"""Entity, change type, record ids, origin, transaction key, three numbers as Avro bytes (empty for none),
+user, error.
+
+A plain tuple with undecoded numbers, because one is made for every event.
 """
 NO_HEADER: Header = (None, None, None, None, None, b"", b"", b"", None, None)
 _NUMBERS = (5, 6, 7)
@@ -71,7 +71,7 @@ class HeaderReader:
             header = schema["fields"][0]
             self._symbols = try_symbols(header["type"])
             if self._symbols:
-                # Nobody asks here for the bitmaps behind these.
+                # The bitmaps after these are not needed here.
                 header = {
                     **header,
                     "type": {**header["type"], "fields": header["type"]["fields"][: len(_USUAL)]},
@@ -79,7 +79,7 @@ class HeaderReader:
             self._prefix = fastavro.parse_schema({**schema, "fields": [header]})
 
     def read(self, payload: bytes) -> Header:
-        """The header, or NO_HEADER if events of this schema have none. Raises PayloadInvalid."""
+        """Return the header; NO_HEADER if events of this schema have none. Raises PayloadInvalid."""
         if self._entity and payload.startswith(self._entity):
             found = self._try_read(payload, len(self._entity))
             if found is not None:
@@ -106,14 +106,14 @@ class HeaderReader:
         )
 
     def _note_entity(self, name: str) -> None:
-        """Headers of one schema begin with the same entity name."""
+        """Remember the entity name that all headers of the schema begin with."""
         raw = name.encode()
         if self._symbols and len(raw) < 64:
             self._entity_name = name
             self._entity = bytes([len(raw) * 2]) + raw
 
     def _try_read(self, payload: bytes, place: int) -> Header | None:
-        """The header of one record, its entity name being read already; None if it is anything else."""
+        """Decode a header with one record, after its entity name; None for any other form."""
         try:
             if payload[place : place + 2] != _ONE_ID or payload[place + 20]:
                 return None
@@ -142,7 +142,7 @@ class HeaderReader:
 
 
 def try_symbols(header: Any) -> tuple[str, ...]:
-    """The names of change types if the header's fields are the usual ones, otherwise nothing."""
+    """Return the names of change types if the header has the usual fields; otherwise nothing."""
     try:
         fields = header["fields"]
         kinds = [f["type"] if isinstance(f["type"], str) else f["type"]["type"] for f in fields]
@@ -158,17 +158,17 @@ def try_symbols(header: Any) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _text(raw: bytes) -> str:
-    """Kept for a while: events of one transaction have theirs in common."""
+    """Decode a text. Cached: events of one transaction repeat theirs."""
     return raw.decode()
 
 
 def unreadable(reason: str) -> Header:
-    """What stands for a header that cannot be read."""
+    """Return the placeholder for a header that cannot be read."""
     return (*NO_HEADER[:-1], reason)
 
 
 def render_headers(headers: Sequence[Header]) -> list[pa.Array]:
-    """The columns that bronze has for headers, in its order."""
+    """Return the header columns of bronze, in its order."""
     columns = list(zip(*headers, strict=True)) or [()] * len(NO_HEADER)
     return [
         _render_numbers(values)
@@ -179,7 +179,7 @@ def render_headers(headers: Sequence[Header]) -> list[pa.Array]:
 
 
 def _render_numbers(raws: Sequence[bytes]) -> pa.Array:
-    """Numbers from their bytes, all at once; null where there are none."""
+    """Decode numbers from their bytes, all at once; null where there are none."""
     sizes = np.fromiter(map(len, raws), np.int64, len(raws))
     digits = np.frombuffer(b"".join(raws), np.uint8).astype(np.uint64) & np.uint64(0x7F)
     starts = np.cumsum(sizes) - sizes
@@ -192,7 +192,7 @@ def _render_numbers(raws: Sequence[bytes]) -> pa.Array:
 
 
 def _write_number(number: int) -> bytes:
-    """A number as Avro writes it."""
+    """Encode a number as Avro does."""
     value = (number << 1) ^ (number >> 63)
     written = bytearray()
     while value > 0x7F:

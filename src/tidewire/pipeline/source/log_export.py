@@ -1,9 +1,8 @@
-"""The Arrow export of a Tidewire server's log, as a client reads it: plans that count rows, and spans in
-batches.
+"""Client of the Arrow export of a Tidewire server's log: plans that count rows, and spans in batches.
 
-Only our own server has it. It spares the driver from receiving every event, and executors the work of taking
-gRPC messages apart. `find_export` tells whether the server that a login led to has one for this user; without
-it the Pub/Sub API serves, as with any other server.
+Only our server has it. It spares the driver from receiving every event, and executors from parsing gRPC
+messages. `find_export` returns where it is, if the server has one for this user; otherwise the Pub/Sub API is
+used, as with any other server.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tidewire.errors import PlatformError, ReplayIdInvalid, RequestRefused, Serv
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.source.bus import Bus, Retry
 from tidewire.pipeline.source.offsets import Offset
-from tidewire.pipeline.source.server_http import Web
+from tidewire.pipeline.source.server_http import ServerHttp
 
 LOG = "/services/tidewire/v1/log"
 OFF = "off"
@@ -30,20 +29,22 @@ _THROUGH = b"tidewire.through"
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """One life of the log: its name and the positions it gave out; `last` is None for the one that goes on."""
+    """One incarnation of the log: its name and the positions that it assigned; `last` is None for the current
+    one.
+    """
 
     id: str
     first: int
     last: int | None
 
     def has(self, position: int) -> bool:
-        """Whether the position lies in it, or right before its first."""
+        """Return whether the position belongs to it, or directly precedes its first."""
         return self.first - 1 <= position and (self.last is None or position <= self.last)
 
 
 @dataclass(frozen=True, slots=True)
 class LogPlan:
-    """What follows a position: spans that join, each with its number of log rows, up to `through`."""
+    """The log after a position: adjacent spans with their row counts, up to `through`."""
 
     after: int
     through: int
@@ -53,15 +54,15 @@ class LogPlan:
 
     @property
     def rows(self) -> int:
-        """All rows of the plan."""
+        """Return the number of rows in the plan."""
         return sum(rows for _, rows in self.parts)
 
     def incarnation_of(self, position: int) -> str:
-        """The name of the incarnation that a position belongs to, empty if to none."""
+        """Return the name of the incarnation that assigned a position; empty if none did."""
         return next((each.id for each in reversed(self.incarnations) if each.has(position)), "")
 
     def check(self, offset: Offset) -> None:
-        """Raises ReplayIdInvalid if the offset was given out by another log than this one."""
+        """Raise ReplayIdInvalid if another log assigned the offset."""
         if not offset.incarnation or offset.position == START:
             return
         known = {each.id: each for each in self.incarnations}
@@ -85,7 +86,7 @@ class LogExport:
 
     def __init__(self, bus: Bus, url: str = "") -> None:
         self._bus = bus
-        self._web = Web(bus, url)
+        self._web = ServerHttp(bus, url)
 
     def plan(self, after: int, *, through: int | None = None, limit: int, rows: int = MAX_ROWS) -> LogPlan:
         """Count what follows a position: at most `limit` rows, in spans of about `rows`. Blocks; retries.
@@ -99,19 +100,17 @@ class LogExport:
         return _parse_plan(answer)
 
     def try_state(self) -> LogPlan | None:
-        """Where the log stands, or None if the server has no export for this user. Asked once."""
+        """Return the state of the log; None if the server has no export for this user. Does not retry."""
         answer = self._web.try_get_json(self._path("/plan", {"limit": 0}))
         return _parse_plan(answer) if isinstance(answer, dict) and "incarnations" in answer else None
 
     def position_at(self, time_ms: int) -> int:
-        """The position before the first kept event from that time on."""
+        """Return the position before the first kept event at or after a time."""
         _, answer = self._web.get_json(self._path("/plan", {"limit": 0, "at": time_ms}))
         return _parse_plan(answer).after
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """The events of a span in batches; a connection that breaks is resumed after the last whole one.
-        Blocks.
-        """
+        """Yield the events of a span. A broken connection resumes after the last complete batch. Blocks."""
         position = span.after
         retry = Retry(self._bus, threading.Event())
         while position < span.through:
@@ -125,7 +124,7 @@ class LogExport:
                 retry.failed(error, position)
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         self._web.close()
 
     def _read_once(self, after: int, through: int) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -151,7 +150,7 @@ class LogExport:
 
 
 def find_export(bus: Bus) -> str | None:
-    """Where the export of the bus's server is, or None if the Pub/Sub API has to serve. Blocks."""
+    """Return the URL of the server's export, or None to use the Pub/Sub API. Blocks."""
     told = bus.settings.export
     if told == OFF:
         return None
@@ -161,7 +160,7 @@ def find_export(bus: Bus) -> str | None:
     export = LogExport(bus, url)
     try:
         if told:
-            export.plan(START, limit=0)  # raises, since it was asked for by name
+            export.plan(START, limit=0)  # raises, since the option names it
             return url
         return url if export.try_state() is not None else None
     finally:

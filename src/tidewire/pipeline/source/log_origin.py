@@ -1,8 +1,8 @@
-"""Which log a lake is filled from: the org, the channel, and the incarnation that its last position belongs to.
+"""The log that a lake is filled from: its org, channel, and the incarnation of the last position.
 
-Positions of two logs cannot stand in one lake, and records of two orgs cannot stand in one replica. So the first
-run notes in `<lake>/_origin.json` what it reads from, and every other one compares. A server that does not tell
-its incarnations is known by its org alone.
+Positions of two logs cannot share a lake, and records of two orgs cannot share a replica. So the first run
+stores its source in `<lake>/_origin.json`, and every later run compares. A server without incarnations is
+identified by its org alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AGAIN = "Start a new lake with --lake; it begins with a copy of all records."
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a lake is filled from; empty where it is not known."""
+    """The source of a lake; empty where unknown."""
 
     org_id: str = ""
     topic: str = ""
@@ -35,10 +35,10 @@ class Origin:
 
 
 def check_origin(lake: Lake, bus: Bus) -> None:
-    """Make sure that the bus speaks for the log that the lake is of, and note which one that is. Blocks.
+    """Check that the bus serves the log that the lake was filled from, and store its origin. Blocks.
 
-    Raises ConfigInvalid for another org or channel, ReplayIdInvalid for another log of the same org, DiskFull,
-    and whatever keeps the server from answering.
+    Raises ConfigInvalid for another org or channel, ReplayIdInvalid for another log of the same org,
+    DiskFull, and any error of reaching the server.
     """
     settings = bus.settings
     kept = load_origin(lake)
@@ -64,8 +64,9 @@ def check_origin(lake: Lake, bus: Bus) -> None:
 
 
 def check_archive(lake: Lake, bus: Bus) -> None:
-    """Make sure that the lake's archive can stand in for the bus. Raises ConfigInvalid if it is known to be of another
-    channel or org, or another pipeline has written it.
+    """Check that the lake's archive can replace the bus.
+
+    Raises ConfigInvalid if it is known to be of another channel, org or pipeline.
     """
     kept, org_id = load_origin(lake), bus.session().org_id
     if kept.topic and kept.topic != bus.settings.topic:
@@ -87,7 +88,7 @@ def check_archive(lake: Lake, bus: Bus) -> None:
 
 
 def load_origin(lake: Lake) -> Origin:
-    """What was noted; nothing is known of a lake without a note, or with a damaged one."""
+    """Return the stored origin; an empty one if the file is missing or damaged."""
     try:
         with open(os.path.join(lake.path, FILE), "rb") as file:
             kept = json.load(file)
@@ -97,7 +98,7 @@ def load_origin(lake: Lake) -> Origin:
 
 
 def _is_other_org(kept: str, told: str) -> bool:
-    """Whether both are known and differ; the last three letters of an id only repeat its case."""
+    """Return whether both orgs are known and differ. The last three letters of an id only repeat its case."""
     return bool(kept and told) and kept[:15] != told[:15]
 
 
@@ -118,7 +119,7 @@ def _archived(lake: Lake) -> int:
 
 
 def _check_position(lake_path: str, incarnation: str, archived: int, state: LogPlan) -> str:
-    """The incarnation of the last position in the lake, or the newest one of an empty lake."""
+    """Return the incarnation of the last position in the lake, or the current one for an empty lake."""
     known = [each.id for each in state.incarnations]
     if incarnation and incarnation not in known:
         raise ReplayIdInvalid(

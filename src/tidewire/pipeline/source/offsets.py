@@ -1,8 +1,8 @@
-"""How far a query has read, as Spark keeps it in a checkpoint.
+"""Offsets of a query, as Spark stores them in a checkpoint.
 
-Version 2 is `{"v": 2, "replay": "<position>", "incarnation": "<id>"}`. The incarnation names the life of the
-log that the position belongs to; of a server that does not tell, the org (`00D...`). It is empty in offsets of
-version 1, which had none. Position 0 stands before the oldest event.
+Version 2 is `{"v": 2, "replay": "<position>", "incarnation": "<id>"}`. The incarnation identifies the log
+that assigned the position; for servers without incarnations it is the org id (`00D...`). It is empty in
+offsets of version 1. Position 0 precedes the oldest event.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _READABLE = (1, OFFSET_VERSION)
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A position, and the incarnation it was given out in if that is known."""
+    """A position, and the incarnation that assigned it, if known."""
 
     position: int
     incarnation: str = ""
 
 
 def render_offset(position: int, incarnation: str = "") -> dict[str, Any]:
-    """A position as Spark stores it. Text, because JSON readers may round large numbers."""
+    """Return a position as Spark stores it: as text, because JSON readers may round large numbers."""
     return {"v": OFFSET_VERSION, "replay": str(position), "incarnation": incarnation}
 
 
 def parse_offset(offset: Mapping[str, Any]) -> Offset:
-    """A stored offset. Raises ConfigInvalid for one that another version wrote, or that is damaged."""
+    """Parse a stored offset. Raises ConfigInvalid if it is damaged or of an unknown version."""
     if offset.get("v") not in _READABLE:
         raise ConfigInvalid(
             f"the checkpoint holds an offset of version {offset.get('v')!r}; "

@@ -1,8 +1,8 @@
-"""Where batches of the source `tidewire` end and how they are divided: by a subscription, or by the server's
-export.
+"""Plan the batches of the source `tidewire`: where they end, and how they are divided into partitions.
 
-A planner lives in the driver. What it hands out is read by executors: a partition is a span of positions and
-all that is needed to read it, so a partition that is read twice gives the same rows.
+A planner lives in the driver and works from a subscription or from the server's export. Executors read what
+it plans: a partition is a span of positions with all that is needed to read it, so reading a partition twice
+gives the same rows. Spark relies on that when it repeats a batch after a failure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidewire.pipeline.source.position_index import ANSWER_S, PositionIndex
 
 _LEAST_ROWS = 5_000
 _MOST_PARTITIONS = 8
-_MOST_PARTS = 5_000  # of one plan: a server makes them larger rather than more
+_MOST_PARTS = 5_000  # in one plan: the server then makes them larger
 _ORG_ID = re.compile(r"00D[A-Za-z0-9]{12}([A-Za-z0-9]{3})?")
 _ASK_EVERY_S = 0.025  # Spark asks for the latest offset up to a hundred times a second
 
@@ -43,7 +43,7 @@ class SpanPartition(InputPartition):
 
 @dataclass(frozen=True)
 class ExportPartition(InputPartition):
-    """A span to read from the export of the server at `url`; `rows` is what the plan has counted."""
+    """A span to read from the server's export at `url`; `rows` is the count from the plan."""
 
     span: Span
     rows: int
@@ -53,7 +53,7 @@ class ExportPartition(InputPartition):
 
 @dataclass(frozen=True)
 class ArchivePartition(InputPartition):
-    """The part of a span that one bronze file has; without a file it has no rows."""
+    """The part of a span in one bronze file; it has no rows without a file."""
 
     span: Span
     path: str | None
@@ -63,52 +63,51 @@ Partition = SpanPartition | ExportPartition | ArchivePartition
 
 
 class SourcePlanner(Protocol):
-    """What a stream reader asks in the driver. Calls may block, and raise what reading has met."""
+    """Plans for a stream reader, in the driver. Calls may block, and raise the errors of reading."""
 
     def starting(self, at: int | str) -> int:
-        """The position that `earliest`, `latest`, a replay id or a time in milliseconds (as `@ms`) stands
-        for.
-        """
+        """Return the position for `earliest`, `latest`, a replay id, or a time in milliseconds (`@ms`)."""
 
     def check(self, offset: Offset) -> None:
-        """Raises ReplayIdInvalid if the offset is known to be of another log."""
+        """Raise ReplayIdInvalid if the offset is known to be of another log."""
 
     def bound(self) -> None:
-        """From now on new events do not move the end."""
+        """Fix the end at the current end of the log: new events no longer move it."""
 
     def cut(self, after: int, max_rows: int | None) -> int:
-        """The end of the next batch: about `max_rows` rows after a position, or all there are."""
+        """Return the end of the next batch: about `max_rows` rows after a position, or all rows."""
 
     def newest(self) -> int | None:
-        """How far the log is known, for progress reports."""
+        """Return the known end of the log, for progress reports."""
 
     def incarnation_of(self, position: int) -> str:
-        """The incarnation of a position, empty if the server does not tell."""
+        """Return the incarnation of a position; empty if the server has none."""
 
     def divide(self, span: Span, rows_per_partition: int) -> list[Partition]:
-        """Partitions that make up a span."""
+        """Divide a span into partitions."""
 
     def forget(self, through: int) -> None:
-        """A batch up to there is done for good."""
+        """Release what is held for positions up to `through`: they are committed."""
 
     def close(self) -> None:
-        """Stop what runs in the background."""
+        """Stop background work."""
 
 
 def open_planner(bus: Bus, clock: Clock, settle_s: float) -> BusPlanner | ExportPlanner:
-    """A planner over the server's export if it has one, otherwise over a subscription."""
+    """Open a planner over the server's export if it has one, otherwise over a subscription."""
     url = find_export(bus)
     return BusPlanner(bus, clock, settle_s) if url is None else ExportPlanner(bus, url, clock)
 
 
 def is_org_id(incarnation: str) -> bool:
-    """Whether an offset names only the org that it belongs to."""
+    """Return whether an offset names only the org that it belongs to."""
     return _ORG_ID.fullmatch(incarnation) is not None
 
 
 def check_org(offset: Offset, bus: Bus) -> None:
-    """Raises ReplayIdInvalid if the offset names another org than the login led to, by itself or as the beginning of
-    an incarnation's name.
+    """Raise ReplayIdInvalid if the offset names another org than that of the login.
+
+    The org stands alone, or begins the name of an incarnation.
     """
     named, present = _ORG_ID.match(offset.incarnation), bus.session().org_id
     if named is not None and present and named[0][:15] != present[:15]:
@@ -120,16 +119,14 @@ def check_org(offset: Offset, bus: Bus) -> None:
 
 
 def partition_rows(rows: int, asked: int) -> int:
-    """Rows of one partition: what was asked for, or enough to keep a few tasks busy and no more of them."""
+    """Return the rows per partition: as requested, or enough to keep a few tasks busy."""
     return asked or max(_LEAST_ROWS, -(-rows // _MOST_PARTITIONS))
 
 
 def divide_span(
     span: Span, positions: Sequence[int], rows: int, session: Login | None
 ) -> list[SpanPartition]:
-    """Partitions of about `rows` rows that together make up the span; events that share a position stay
-    together.
-    """
+    """Divide a span into partitions of about `rows` rows; events that share a position stay together."""
     parts: list[SpanPartition] = []
     after = span.after
     begin = 0
@@ -147,7 +144,7 @@ def divide_span(
 
 
 class BusPlanner:
-    """Plans from one background subscription, which any server of the protocol grants."""
+    """Plans from one background subscription, which every server of the protocol supports."""
 
     def __init__(self, bus: Bus, clock: Clock, settle_s: float) -> None:
         self._bus = bus
@@ -171,7 +168,7 @@ class BusPlanner:
         )
 
     def check(self, offset: Offset) -> None:
-        """Positions that the server does not know it refuses itself; those of another org it might know."""
+        """Check the org only: the server rejects unknown positions, but might accept those of another org."""
         check_org(offset, self._bus)
 
     def bound(self) -> None:
@@ -186,11 +183,11 @@ class BusPlanner:
 
     def newest(self) -> int | None:
         if self._index is None or not self._index.is_heard():
-            return None  # what was heard before a break may be long past
+            return None  # what was received before a break may be outdated
         return self._index.cut(self._index.after, None)
 
     def incarnation_of(self, position: int) -> str:
-        return self._bus.session().org_id  # the server tells no more
+        return self._bus.session().org_id  # the server reports no end
 
     def divide(self, span: Span, rows_per_partition: int) -> list[Partition]:
         index = self._index_from(span.after)
@@ -233,20 +230,18 @@ class BusPlanner:
             raise ServerUnreachable(f"the server did not send the events up to {position} in {limit_s:.0f} s")
 
     def _watch_tip(self) -> None:
-        """Learn where the log stands from the server, for one that tells it at once, and for a log so busy that it
-        never falls quiet.
-        """
+        """Learn the end of the log from the server, also while the log is too busy to fall quiet."""
         try:
             tip = self._bus.tip()
         except (PlatformError, ValueError):  # grpc's word for a connection that was closed meanwhile
-            return  # the index meets the same trouble and reports it
+            return  # the index runs into the same error and reports it
         self._tip = tip
         if tip is not None and self._index is not None:
             self._index.aim(tip)
 
 
 class ExportPlanner:
-    """Plans by asking the server's export, which counts rows without sending them."""
+    """Plans with the server's export, which counts rows without sending them."""
 
     def __init__(self, bus: Bus, url: str, clock: Clock) -> None:
         self._bus = bus
@@ -259,7 +254,7 @@ class ExportPlanner:
 
     def starting(self, at: int | str) -> int:
         if isinstance(at, int):
-            # A bounded read asks for nothing past its end, so a position that was never given out is refused here.
+            # A bounded read requests nothing past its end, so a position that was never assigned is rejected here.
             self._noted(self._export.plan(at, limit=0))
             return at
         if at.startswith("@"):
@@ -282,7 +277,7 @@ class ExportPlanner:
             return after
         question, now_s = (after, max_rows), self._clock.monotonic_s()
         if self._asked is not None and self._asked[0] == question and now_s < self._asked[1] + _ASK_EVERY_S:
-            return after  # there was nothing new a moment ago
+            return after  # there was nothing new at the last check
         if max_rows is None:
             plan = self._noted(self._export.plan(after, limit=0))
             through = plan.head if self._target is None else min(plan.head, self._target)
@@ -314,7 +309,7 @@ class ExportPlanner:
         return [ExportPartition(each, count, self._url, session) for each, count in _join(span, parts, rows)]
 
     def forget(self, through: int) -> None:
-        """Nothing is kept."""
+        """No-op: nothing is held."""
 
     def close(self) -> None:
         self._export.close()
@@ -325,7 +320,7 @@ class ExportPlanner:
 
 
 def _join(span: Span, parts: Sequence[tuple[Span, int]], rows: int) -> list[tuple[Span, int]]:
-    """Neighbours joined until they have so many rows; together they make up the span."""
+    """Merge adjacent spans up to about `rows` rows each."""
     joined: list[tuple[Span, int]] = []
     after, count = span.after, 0
     for part, found in parts:

@@ -1,14 +1,13 @@
-"""The positions of events on the bus, learnt by one background subscription in the driver.
+"""The positions of events on the bus, collected by one background subscription in the driver.
 
-Spark asks for the latest offset many times a second; the answer must come from memory. The index reads the
-channel once, keeps each event's position and drops the rest, so it knows exactly how many rows a span has:
-batches are cut by rows, not by guesses, and a batch is divided evenly. What it costs is that the driver
-receives each event too.
+Spark asks for the latest offset many times a second, so the answer must come from memory. The index reads the
+channel once, keeps each event's position and drops the rest. So it knows how many rows a span has, and
+batches are cut and divided exactly. The price is that the driver receives every event too.
 
-A bounded read ends where the server has nothing more to say. Silence means that only once the subscription is
-known to work: from its first answer on, or, where it starts at a known event and may have nothing to tell for
-minutes, from the answer to a second subscription on the same connection that asks for the oldest event. A
-connection that breaks has to be proven anew.
+A bounded read ends where the server has nothing more to send. Silence means that only once the subscription
+is known to work: after its first response or, where it starts at a known event and may be silent for minutes,
+after a second subscription on the same connection has returned the oldest event. After a broken connection
+this must be shown again.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ MAX_AHEAD = (
     1_000_000  # positions held at most, 8 MB; the subscription then waits until batches have been committed
 )
 ANSWER_S = 300.0
-"""How long a server may say nothing at all: those of the protocol give a sign of life every 270 s."""
+"""How long a server may be silent: the protocol requires a keepalive every 270 s."""
 EMPTY_S = 2.0
-"""After how much silence an empty response was the last word. Ours may send one while it looks for events."""
+"""Silence after an empty response that ends a read. Our server may send one while it looks for events."""
 
 
 class PositionIndex:
-    """Positions after a start, growing in the background. All methods are safe to call from any thread."""
+    """Positions after a start, growing in the background. Thread-safe."""
 
     def __init__(
         self, bus: Bus, after: int, clock: Clock, *, answer_s: float = ANSWER_S, max_ahead: int = MAX_AHEAD
@@ -57,19 +56,20 @@ class PositionIndex:
         threading.Thread(target=self._run, name="tidewire-index", daemon=True).start()
 
     def close(self) -> None:
-        """Stop growing, and close the bus."""
+        """Stop the subscription and close the bus."""
         self._ended.set()
         self._bus.close()
         with self._changed:
             self._changed.notify_all()
 
     def covers(self, position: int) -> bool:
-        """Whether spans that start at this position can be answered."""
+        """Return whether spans that start at this position can be answered."""
         return position >= self.after
 
     def cut(self, after: int, max_rows: int | None) -> int:
-        """The furthest position known, or the one that ends `max_rows` rows after `after`. Raises what the
-        reading met.
+        """Return the highest known position, or the end of `max_rows` rows after `after`.
+
+        Raises the error that ended the subscription.
         """
         with self._changed:
             self._check()
@@ -80,31 +80,31 @@ class PositionIndex:
             return last
 
     def is_heard(self) -> bool:
-        """Whether the subscription in use is known to work. If not, that is found out in the background."""
+        """Return whether the current subscription is known to work. If not, test it in the background."""
         with self._changed:
             if self._heard_s is None:
                 self._prove()
             return self._heard_s is not None
 
     def wait_for(self, position: int, timeout_s: float) -> bool:
-        """Wait until the log has been read through a position; False if that takes too long."""
+        """Wait until the log has been read through a position; False on timeout."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: self._check() or self._reached >= position or self._ended.is_set(), timeout_s
             )
 
     def aim(self, position: int) -> None:
-        """Where the log stood when a bounded read began; who has reached it has seen all."""
+        """Set the end of a bounded read: the end of the log when it began."""
         with self._changed:
             self._aim = position
             self._changed.notify_all()
 
     def wait_for_rows(self, after: int, rows: int, settle_s: float) -> bool:
-        """Wait until `rows` rows after a position are known, or as many as can be held (True), or there are
-        not so many (False). Raises ServerUnreachable if the server never says anything.
+        """Wait for `rows` rows after a position, or a full index (True), or the end of the log (False).
 
-        There are no more if the log has been read up to the aim, or if no event has come for `settle_s`, or
-        for EMPTY_S after an empty response without an aim, although the subscription works.
+        Raises ServerUnreachable if the server never responds. The log has ended once it has been read up to
+        the aim, or if no event has arrived for `settle_s`, or for EMPTY_S after an empty response without an
+        aim, although the subscription works.
         """
         with self._changed:
             while not self._ended.is_set():
@@ -124,7 +124,7 @@ class PositionIndex:
                         )
                     self._prove()
                 else:
-                    # An empty response short of the aim was not the last word.
+                    # An empty response before the aim does not end the read.
                     is_last = self._is_empty and self._aim is None
                     quiet_s = min(settle_s, EMPTY_S) if is_last else settle_s
                     left_s = self._heard_s + quiet_s - now_s
@@ -134,14 +134,14 @@ class PositionIndex:
             return False
 
     def positions_in(self, after: int, through: int) -> array[int]:
-        """The positions of the events in a span."""
+        """Return the positions of the events in a span."""
         with self._changed:
             return self._positions[
                 bisect_right(self._positions, after) : bisect_right(self._positions, through)
             ]
 
     def forget(self, through: int) -> None:
-        """Drop positions that will not be asked for again."""
+        """Drop positions that will not be requested again."""
         with self._changed:
             del self._positions[: bisect_right(self._positions, through)]
             self.after = max(self.after, through)
@@ -156,10 +156,10 @@ class PositionIndex:
         return len(self._positions) >= self._max_ahead
 
     def _prove(self) -> None:
-        """See that the connection in use answers, though its subscription may have nothing to tell."""
+        """Test that the current connection responds, though its subscription may have nothing to send."""
         connection = self._connection
         if connection is None or self._is_proving or self._reached == START:
-            return  # whoever reads from the oldest event on is told of it at once
+            return  # a read from the oldest event is answered at once
         self._is_proving = True
         threading.Thread(
             target=self._ask_oldest, args=(connection,), name="tidewire-prove", daemon=True
@@ -170,14 +170,14 @@ class PositionIndex:
             with connection.subscribe(self._bus.settings.topic, "earliest", max_requested=1) as responses:
                 has_answered = next(responses, None) is not None
         except (PlatformError, ValueError):  # grpc's word for a connection that was closed meanwhile
-            return  # the subscription on the same connection meets the same trouble
+            return  # the subscription on the same connection fails in the same way
         with self._changed:
             if has_answered and self._connection is connection and self._heard_s is None:
                 self._heard_s = self._clock.monotonic_s()
                 self._changed.notify_all()
 
     def _connected(self, connection: BlockingPubSubClient | None) -> None:
-        """A subscription begins, the first or one after a break; or (None) it has broken."""
+        """Record that a subscription has begun on a connection or, for None, that it has broken."""
         with self._changed:
             self._connection = connection
             self._is_proving = False
@@ -199,7 +199,7 @@ class PositionIndex:
                     self._changed.notify_all()
                     if self._is_full():
                         self._changed.wait_for(lambda: not self._is_full() or self._ended.is_set())
-                        # The server could not go on while nobody listened: its silence begins here.
+                        # The server could not send while nobody read: its silence is measured from here.
                         self._heard_s = self._clock.monotonic_s()
         except PlatformError as error:
             with self._changed:

@@ -1,11 +1,11 @@
-"""Records through the public REST API, in the columns and values of a replica.
+"""Read records through the public REST API, with the columns and values of a replica.
 
-Every answer of our own server says which position of the log its rows were read at (`Tidewire-Position`): all
-events up to there are in the rows and none after it. So each page carries its fence. A later page of a query
-would be of another moment; none is ever asked for: reading goes on by id instead, with a query of its own.
+Our server returns with every response the log position of its rows (`Tidewire-Position`): all events up to it
+are in the rows and none after it. So each page carries its fence. Later pages of one query would have other
+positions and are never fetched: reading continues by id, with a new query.
 
-Columns are those that the object's change events have, named as columns.py names them, and values are as Avro
-sends them, so a row that was read and a row that was built from events compare equal.
+Columns are those of the object's change events, named as in columns.py, and values are as Avro encodes them.
+So a row that was read and a row that was built from events compare equal.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tidewire.names import (
 )
 from tidewire.pipeline.lake.columns import RECORD_ID, Kind, Native, component_column, parse_kinds
 from tidewire.pipeline.source.bus import Bus, BusSettings
-from tidewire.pipeline.source.server_http import Web
+from tidewire.pipeline.source.server_http import ServerHttp
 
 API = "/services/data/v67.0"
 POSITION = "tidewire-position"
 IDS_AT_ONCE = 200
-_SELECT_CHARACTERS = 8_000  # servers refuse addresses of more than some 16,000
+_SELECT_CHARACTERS = 8_000  # servers reject URLs longer than about 16,000
 _DAY_MS = 86_400_000
 _CHANNEL_SUFFIX = "__chn"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadColumn:
-    """One column of a replica and where a record has its value: one field, or the checkboxes of a list."""
+    """One column of a replica and its source in a record: one field, or the checkboxes of a list."""
 
     name: str
     fields: tuple[str, ...]
@@ -53,7 +53,7 @@ class ReadColumn:
 
 @dataclass(frozen=True, slots=True)
 class EntityDescription:
-    """An object as its change events and the REST API together describe it."""
+    """An object, as described by its change events and the REST API together."""
 
     entity: str
     key_prefix: str
@@ -65,12 +65,11 @@ class EntityDescription:
 
 @dataclass(frozen=True, slots=True)
 class RecordsPage:
-    """Rows that were read together, by Id.
+    """Rows that were read together, ordered by Id.
 
-    `missing` are asked-for records that are not there. Everything in the log up to `fence` is in the rows and
-    nothing after `settled`; both are None if the server does not tell. `through` is the id up to which a
-    range is covered. `columns` are those that were read: a row has all of them, and the user may see no
-    others.
+    `missing` are requested records that do not exist. All events up to `fence` are in the rows and none after
+    `settled`; both are None if the server does not report them. `through` is the id up to which a range is
+    covered. `columns` are those that were read: each row has all of them, and the user can see no others.
     """
 
     rows: list[dict[str, Native]]
@@ -82,32 +81,30 @@ class RecordsPage:
 
 
 class RecordsReader:
-    """Reads records as one user, for one thread. Blocks; tries again as long as `retry_s` of the settings
-    says.
-    """
+    """Reads records as one user, for one thread. Blocks; retries for `retry_s` of the settings."""
 
     def __init__(self, settings: BusSettings, session: Login | None = None) -> None:
         self._settings = settings
         self._bus = Bus(settings, SystemClock(), session)
-        self._web = Web(self._bus)
+        self._web = ServerHttp(self._bus)
         self._described: dict[str, EntityDescription] = {}
 
     @property
     def session(self) -> Login:
-        """The login in use."""
+        """Return the current login."""
         return self._bus.session()
 
     def try_ask(self, path: str) -> Any:
-        """Another resource of the same server in JSON, or None if it has none for this user."""
+        """Return another JSON resource of the server; None if it has none for this user."""
         return self._web.try_get_json(path)
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._web.close()
         self._bus.close()
 
     def entities(self) -> list[str]:
-        """The objects whose changes the channel of the settings carries."""
+        """Return the objects whose changes the configured channel carries."""
         channel = parse_channel(self._settings.topic)
         entity = entity_of_change_event(channel.name)
         if channel.kind is not ChannelKind.CHANGE_EVENT:
@@ -123,12 +120,12 @@ class RecordsReader:
             "SELECT SelectedEntity, MasterLabel FROM PlatformEventChannelMember "  # noqa: S608
             f"WHERE EventChannel = '{event_channel}'"
         )
-        # A custom object's event goes by an id there, and by its name in the label.
+        # There a custom object's event is named by an id, and its label holds the API name.
         events = [entity_of_change_event(str(row[key])) for row in members for key in row if key in _NAMED]
         return sorted({entity for entity in events if entity})
 
     def describe(self, entity: str, *, renew: bool = False) -> EntityDescription:
-        """What the object's replica has and where its values come from. Asked once, unless to be renewed.
+        """Describe an object's replica and where its values come from. Cached unless `renew`.
 
         Raises ObjectUnknown.
         """
@@ -137,7 +134,7 @@ class RecordsReader:
         return self._described[entity]
 
     def read_ids(self, entity: str, ids: Iterable[str]) -> RecordsPage:
-        """These records; those that are not there, or are deleted, are `missing`."""
+        """Read these records; deleted or unknown ones are `missing`."""
         wanted = sorted({try_normalise_id(record_id) or record_id for record_id in ids})
         askable = [record_id for record_id in wanted if try_normalise_id(record_id) is not None]
         pages = [
@@ -150,9 +147,9 @@ class RecordsReader:
         return RecordsPage(rows, missing, fence, settled, columns=self._names(entity))
 
     def read_range(self, entity: str, lo: str, hi: str, limit: int) -> RecordsPage:
-        """The first records with lo < Id <= hi, at most `limit`. An empty bound is open.
+        """Read the first records with lo < Id <= hi, at most `limit`. An empty bound is open.
 
-        The page covers the range up to its `through`; the rest is read with that as `lo`.
+        The page covers the range up to its `through`; pass that as `lo` to read on.
         """
         first, *rest = _column_groups(self.describe(entity).columns)
         soql = f"SELECT {_select(first)} FROM {entity}{_where(_range(lo, hi))} ORDER BY Id LIMIT {limit:d}"  # noqa: S608
@@ -172,13 +169,13 @@ class RecordsReader:
         return _settle_persons(entity, page)
 
     def count(self, entity: str, lo: str = "", hi: str = "") -> int:
-        """How many records there are with lo < Id <= hi."""
+        """Count the records with lo < Id <= hi."""
         self.describe(entity)
         _, answer = self._query(f"SELECT COUNT(Id) n FROM {entity}{_where(_range(lo, hi))}")  # noqa: S608
         return int(answer["records"][0]["n"])
 
     def bounds(self, entity: str, lo: str = "", hi: str = "") -> tuple[str, str] | None:
-        """The lowest and the highest id with lo < Id <= hi, or None if there are no records."""
+        """Return the lowest and highest id with lo < Id <= hi; None if there are no records."""
         self.describe(entity)
         where = _where(_range(lo, hi))
         found = [
@@ -188,9 +185,9 @@ class RecordsReader:
         return (found[0][0]["Id"], found[1][0]["Id"]) if all(found) else None
 
     def id_after(self, entity: str, lo: str, rows: int) -> str | None:
-        """The id that ends the next `rows` records after `lo`, or None if they are fewer."""
+        """Return the id that ends the next `rows` records after `lo`; None if there are fewer."""
         self.describe(entity)
-        # Servers pass over no more than 2,000 rows with OFFSET, and pages of ids are cheap.
+        # Servers limit OFFSET to 2,000 rows, and pages of ids are cheap.
         while rows > 0:
             step = min(rows, 2_000)
             _, answer = self._query(
@@ -228,7 +225,7 @@ class RecordsReader:
         return RecordsPage(rows, [], *_extent(positions), columns=self._names(entity))
 
     def _widen(self, entity: str, page: RecordsPage, group: Sequence[ReadColumn]) -> RecordsPage:
-        """The page with more columns. A record that has gone meanwhile leaves it: an event tells of that."""
+        """Add columns to a page. Records deleted meanwhile are dropped from it: an event reports them."""
         ids = [str(row[RECORD_ID]) for row in page.rows]
         more = [
             self._read_group(entity, ids[i : i + IDS_AT_ONCE], group) for i in range(0, len(ids), IDS_AT_ONCE)
@@ -278,7 +275,7 @@ _NAMED = ("SelectedEntity", "MasterLabel")
 
 
 def _find_columns(schema_json: str, names: Sequence[str]) -> Iterable[ReadColumn]:
-    """The columns of a schema that the API has fields for."""
+    """Return the columns of a schema that the API has fields for."""
     known = set(names)
     kinds = parse_kinds(schema_json)
     yield ReadColumn(RECORD_ID, ("Id",), _as_is)
@@ -303,7 +300,7 @@ def _find_columns(schema_json: str, names: Sequence[str]) -> Iterable[ReadColumn
 
 
 def _component_names(compound: str, component: str) -> tuple[str, ...]:
-    """What the API may call a part of a compound field."""
+    """Return the names that the API may use for a component of a compound field."""
     if compound.endswith("__c"):
         return (f"{compound[:-3]}__{component}__s",)
     if compound.endswith("Address"):
@@ -366,7 +363,7 @@ def _row(record: Mapping[str, Any], columns: Sequence[ReadColumn]) -> dict[str, 
 
 
 def _settle_persons(entity: str, page: RecordsPage) -> RecordsPage:
-    """Accounts as their events tell of them: a person's name by its parts, a business without Person fields."""
+    """Align accounts with their events: a person's name by component, no Person fields for a business."""
     if entity != "Account" or "IsPersonAccount" not in page.columns:
         return page
     for row in page.rows:
@@ -380,7 +377,7 @@ def _settle_persons(entity: str, page: RecordsPage) -> RecordsPage:
 
 
 def _column_groups(columns: Sequence[ReadColumn]) -> list[list[ReadColumn]]:
-    """Columns in so few groups that each fits into one query; there is always one."""
+    """Divide columns into groups that each fit into one query; there is at least one."""
     groups: list[list[ReadColumn]] = [[]]
     size = 0
     for column in columns:

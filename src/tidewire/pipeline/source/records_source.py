@@ -1,13 +1,12 @@
-"""The Spark data source `tidewire-records`: all records of an object as a batch DataFrame, read side by side.
+"""The Spark data source `tidewire-records`: all records of an object as a batch DataFrame, read in parallel.
 
     spark.dataSource.register(RecordsSource)
     spark.read.format("tidewire-records").option("entity", "Account").option("login_url", ...)
 
-Options: those of the source `tidewire` that say where the server is and who reads (topic may be left out),
-entity, rows_per_partition, page_rows, and id_after and id_through for a range of ids. Columns are those of a
-replica (see columns.py), then `_fence` and `_settled`: everything that the log has up to `_fence` is in the
-row, and nothing after `_settled`. Against a Tidewire server the two are equal; they are null if the server
-does not tell.
+Options: those of the source `tidewire` for the server and the login (topic is optional), entity,
+rows_per_partition, page_rows, and id_after and id_through for a range of ids. Columns are those of a replica
+(columns.py), then `_fence` and `_settled`: all events up to `_fence` are in the row, and none after `_settled`.
+With a Tidewire server the two are equal; they are null if the server does not report them.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _DIGITS = {digit: value for value, digit in enumerate(ALPHABET)}
 
 @dataclass(frozen=True, slots=True)
 class RecordsSettings:
-    """Which records are read, and in pieces of which size. Bounds are ids; empty ones are open."""
+    """Which records to read and in what page size. Bounds are ids; empty ones are open."""
 
     entity: str
     id_after: str = ""
@@ -64,7 +63,7 @@ class RecordsPartition(InputPartition):
 
 
 def parse_records_settings(options: Mapping[str, str]) -> RecordsSettings:
-    """Raises ConfigInvalid for an option that makes no sense."""
+    """Parse reader options. Raises ConfigInvalid."""
     check_names(options, OPTIONS)
     if not options.get("entity"):
         raise ConfigInvalid("the option 'entity' is needed", setting="entity")
@@ -84,7 +83,7 @@ def parse_records_settings(options: Mapping[str, str]) -> RecordsSettings:
 
 
 def records_schema(described: EntityDescription) -> pa.Schema:
-    """The columns of an object's DataFrame."""
+    """Return the columns of an object's DataFrame."""
     kinds = _kinds(described)
     own = [(FENCE, pa.int64()), (SETTLED, pa.int64())]
     return pa.schema([*((name, ARROW[kind]) for name, kind in kinds.items()), *own])
@@ -96,9 +95,9 @@ def _kinds(described: EntityDescription) -> dict[str, Kind]:
 
 
 def divide_ids(bounds: tuple[str, str], count: int, settings: RecordsSettings) -> list[tuple[str, str]]:
-    """Ranges of ids that together cover all between the bounds, of about equal numbers if ids are.
+    """Divide the ids between two bounds into ranges.
 
-    Ids are counted up, so equal stretches of numbers hold about equally many records.
+    Ids are assigned in sequence, so ranges of equal width hold about equally many records.
     """
     parts = min(_MAX_PARTITIONS, max(1, -(-count // settings.rows_per_partition)))
     low, high = (_number(bound[:15]) for bound in bounds)
@@ -123,7 +122,7 @@ def _id(number: int) -> str:
 
 
 def render_page(page: RecordsPage, kinds: Mapping[str, Kind], schema: pa.Schema) -> pa.RecordBatch:
-    """A page's rows as an Arrow batch; a column that the object no longer has is null."""
+    """Return a page as an Arrow batch; columns that the object no longer has are null."""
     own = {FENCE: page.fence, SETTLED: page.settled}
     arrays: list[pa.Array] = []
     for field in schema:
@@ -146,7 +145,7 @@ class RecordsBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[RecordsPartition]:
-        """Called in the driver."""
+        """Divide the object. Called in the driver."""
         reader = RecordsReader(self._bus_settings)
         settings = self._settings
         try:
@@ -162,7 +161,7 @@ class RecordsBatchReader(DataSourceReader):
             reader.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """Called on an executor."""
+        """Read one range. Called on an executor."""
         if not isinstance(partition, RecordsPartition):
             return
         reader = RecordsReader(self._bus_settings, partition.session)
@@ -182,15 +181,15 @@ class RecordsBatchReader(DataSourceReader):
 
 
 class RecordsSource(DataSource):
-    """What Spark knows under the name `tidewire-records`."""
+    """The data source `tidewire-records`."""
 
     @classmethod
     def name(cls) -> str:
-        """The format name."""
+        """Return the format name."""
         return "tidewire-records"
 
     def schema(self) -> StructType:
-        """The columns of the object; asks the server."""
+        """Return the columns of the object. Asks the server."""
         settings = parse_records_settings(self.options)
         reader = RecordsReader(self._bus_settings(settings))
         try:
@@ -199,7 +198,7 @@ class RecordsSource(DataSource):
             reader.close()
 
     def reader(self, schema: StructType) -> RecordsBatchReader:
-        """Called for `spark.read`."""
+        """Return the reader for `spark.read`."""
         settings = parse_records_settings(self.options)
         return RecordsBatchReader(
             self._bus_settings(settings), settings, to_arrow_schema(schema, timezone="UTC")

@@ -1,4 +1,4 @@
-"""HTTP reads as the bus's user: signed in, tried again while that can help, refusals as our errors."""
+"""HTTP reads as the bus's user: signed in, retried while that can help, with errors mapped to ours."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _BY_CODE: dict[str, type[PlatformError]] = {
 }
 
 
-class Web:
-    """Reads from one server, for one thread. `url` is the server's; empty means where the login led."""
+class ServerHttp:
+    """Reads from one server, for one thread. `url` is the server's address; empty for that of the login."""
 
     def __init__(self, bus: Bus, url: str = "") -> None:
         self._bus = bus
@@ -44,7 +44,7 @@ class Web:
         self._http: BlockingHttp | None = None
 
     def get_json(self, path: str, position: int = START) -> tuple[HttpHead, Any]:
-        """An answer in JSON, tried again as `Bus.stream` is. `position` is what a failure is reported with."""
+        """Return a JSON response; retries as `Bus.stream` does. `position` is reported with a failure."""
         retry = Retry(self._bus, threading.Event())
         while True:
             try:
@@ -55,7 +55,7 @@ class Web:
                 retry.failed(error, position)
 
     def try_get_json(self, path: str) -> Any:
-        """An answer in JSON, or None if the server has no such resource, or any other way to refuse it."""
+        """Return a JSON response; None if the server rejects the request in any way."""
         try:
             head, body = self._connected().get(path, self._headers())
             check(head, body, path)
@@ -65,14 +65,14 @@ class Web:
 
     @contextmanager
     def open(self, path: str) -> Iterator[IO[bytes]]:
-        """The body of an answer as it comes. Tried once."""
+        """Yield the body of a response as a stream. Does not retry."""
         with self._connected().open(path, self._headers()) as (head, body):
             if head.status != 200:
                 check(head, body.read(1 << 16), path)
             yield body
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         if self._http is not None:
             self._http.close()
 
@@ -87,7 +87,7 @@ class Web:
 
 
 def check(head: HttpHead, body: bytes, path: str) -> None:
-    """Raise what a refusal means."""
+    """Raise the error that a rejected request means."""
     if head.status == 200:
         return
     try:

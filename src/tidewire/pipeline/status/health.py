@@ -30,7 +30,7 @@ from tidewire.pipeline.status.lake_status import (
 from tidewire.telemetry import counters
 
 _log = logging.getLogger(__name__)
-TELL_S = 1.0
+REPORT_S = 1.0
 _MOST_HEADS = 600
 
 
@@ -80,7 +80,7 @@ class Health:
         return replace(status, health=word, problem=text)
 
 
-class Teller:
+class StatusReporter:
     """A thread that writes the status into the lake each second, and keeps the last one for metrics."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Teller:
     def _run(self) -> None:
         while True:
             self._tell()
-            if self._ended.wait(TELL_S):
+            if self._ended.wait(REPORT_S):
                 return
 
     def _tell(self) -> None:

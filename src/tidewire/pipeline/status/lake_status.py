@@ -21,7 +21,7 @@ from tidewire.pipeline.lake.files import list_files, read_file
 from tidewire.pipeline.lake.lease import is_held
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.status_file import SILENT_MS, load_report, write_report
-from tidewire.pipeline.lake.tables import Lake, OpenTable, peek_table
+from tidewire.pipeline.lake.tables import Lake, OpenTable, load_shared_table
 from tidewire.pipeline.replicas.replica_counts import ReplicaStatus, count_replica
 from tidewire.pipeline.replicas.view import open_view
 
@@ -137,8 +137,8 @@ class StatusReader:
     def read(self) -> PipelineStatus:
         """The state as the tables tell it."""
         lake, now_ms = self._lake, self._clock.now_ms()
-        bronze = peek_table(lake, "bronze")
-        applied_table = peek_table(lake, manifest.TABLE)
+        bronze = load_shared_table(lake, "bronze")
+        applied_table = load_shared_table(lake, manifest.TABLE)
         # After it: a batch must not be told as applied without what it has left dirty.
         row = manifest.newest(lake)
         applied = _committed(applied_table)

@@ -33,11 +33,11 @@ from tidewire.pipeline.lake.columns import (
     replica_schema,
 )
 from tidewire.pipeline.lake.control import OPEN, Dirty
-from tidewire.pipeline.lake.dirty import mark
+from tidewire.pipeline.lake.dirty import append_dirty
 from tidewire.pipeline.lake.files import read_file
 from tidewire.pipeline.lake.tables import READS, arrow_schema
 from tidewire.pipeline.replicas.fold import fold_records
-from tidewire.pipeline.replicas.view import ReplicaView, is_general, open_view, read_changes, whole
+from tidewire.pipeline.replicas.view import ReplicaView, is_object_wide, open_view, read_changes, without_base
 from tidewire.pipeline.upkeep.fenced_reads import (
     FencedPage,
     FencedReader,
@@ -171,7 +171,7 @@ class _Audit:
         if view is not None:
             # With the base from before the pages were read: maintenance may have gone past their fences.
             view = replace(
-                before or whole(view), position=view.position, kinds=view.kinds, retyped=view.retyped
+                before or without_base(view), position=view.position, kinds=view.kinds, retyped=view.retyped
             )
             base, changes = _base_within(view, lo, hi), read_changes(view)
             kinds, retyped = view.kinds, view.retyped
@@ -234,7 +234,7 @@ class _Audit:
             counters["pipeline.records_healed"] += len(drifted)
             return len(drifted)
         dirty = [Dirty(self._entity, record_id, page.settled, "audit") for record_id in sorted(drifted)]
-        mark(self._lake, self._epoch, now_ms, dirty, OPEN)
+        append_dirty(self._lake, self._epoch, now_ms, dirty, OPEN)
         return 0
 
 
@@ -267,9 +267,9 @@ def _within(rows: pa.Table, lo: str, hi: str, column: str = RECORD_ID) -> pa.Tab
 
 def _changes_within(changes: pa.Table, lo: str, hi: str) -> pa.Table:
     """The changes of records with lo < id <= hi, and those of every record."""
-    is_about_all = is_general(changes)
-    own = _within(changes.filter(pc.invert(is_about_all)), lo, hi, "record_id")
-    return pa.concat_tables([own, changes.filter(is_about_all)])
+    is_wildcard_id = is_object_wide(changes)
+    own = _within(changes.filter(pc.invert(is_wildcard_id)), lo, hi, "record_id")
+    return pa.concat_tables([own, changes.filter(is_wildcard_id)])
 
 
 def _digest(rows: pa.Table, names: Sequence[str], left_out: set[str]) -> dict[str, int]:

@@ -18,8 +18,8 @@ from deltalake.transaction import AddAction
 from tidewire.pipeline.lake.columns import BUCKET, RECORD_ID, REPLAY_ID, Kind, bucket_of, replica_schema
 from tidewire.pipeline.lake.files import new_file_name, read_file, render_statistics, write_file
 from tidewire.pipeline.lake.tables import READS
-from tidewire.pipeline.replicas.fold import Lost, counting, fold_records
-from tidewire.pipeline.replicas.view import is_general
+from tidewire.pipeline.replicas.fold import Lost, fold_records, visible_at
+from tidewire.pipeline.replicas.view import is_object_wide
 
 ROW_GROUP = 50_000
 """Rows of a Parquet row group: what a reader that looks for one id has to unpack."""
@@ -94,8 +94,8 @@ def _read_changes(task: BucketTask) -> pa.Table:
         for path in paths:
             rows = read_file(path, READS)
             rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
-            rows = rows.filter(counting(rows, task.through))
-            parts.append(rows.filter(pc.or_(_in_bucket(rows["record_id"], task), is_general(rows))))
+            rows = rows.filter(visible_at(rows, task.through))
+            parts.append(rows.filter(pc.or_(_in_bucket(rows["record_id"], task), is_object_wide(rows))))
     return pa.concat_tables(parts)
 
 

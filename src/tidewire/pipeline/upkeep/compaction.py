@@ -127,7 +127,7 @@ class Compactor:
     def drop_old(self) -> list[CompactionReport]:
         """Drop what is past its time: moments of the manifest, archived events, history. Raises WriteConflict."""
         now_ms = self._clock.now_ms()
-        reports = [self._drop_moments(now_ms - int(self._rules.readable_s * 1000))]
+        reports = [self._drop_old_points(now_ms - int(self._rules.readable_s * 1000))]
         wanted = self._oldest_bases()
         if self._rules.keep_bronze_days is not None:
             before_ms = now_ms - int(self._rules.keep_bronze_days * 24 * _HOUR_S * 1000)
@@ -242,7 +242,7 @@ class Compactor:
         except CommitFailedError as error:
             raise conflict(table) from error
 
-    def _drop_moments(self, before_ms: int) -> CompactionReport | None:
+    def _drop_old_points(self, before_ms: int) -> CompactionReport | None:
         """Drop the files of the manifest with nothing but rows from before a time, except the newest such
         file: its last row is how the lake was at that time.
         """

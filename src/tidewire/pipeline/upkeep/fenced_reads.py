@@ -121,7 +121,7 @@ class FencedReader:
         return START if bronze is None or bronze.committed is None else bronze.committed
 
 
-def has_waiting_reads(lake: Lake) -> bool:
+def has_unapplied_reads(lake: Lake) -> bool:
     """Whether some reads do not show yet, because apply has not passed them."""
     row = manifest.newest(lake)
     applied = START if row is None else row.position

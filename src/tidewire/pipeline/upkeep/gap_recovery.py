@@ -1,4 +1,4 @@
-"""Healing after an expired replay id: the server has dropped events that the archive still lacks.
+"""Recovery after an expired replay id: the server has dropped events that the archive still lacks.
 
 If another archive of the channel has them, they are taken over from there. Otherwise they are lost as events, and
 only what they did can be had: bronze goes on with the oldest event that the server keeps, and every object is read
@@ -40,7 +40,7 @@ from tidewire.pipeline.lake.tables import (
 )
 from tidewire.pipeline.source.archive_replay import HOLES, Archive, read_holes, try_open_archive
 from tidewire.pipeline.source.log_export import LogExport, find_export
-from tidewire.pipeline.upkeep.resync import ask
+from tidewire.pipeline.upkeep.resync import request_resyncs
 from tidewire.pipeline.upkeep.snapshot import read_position
 from tidewire.telemetry import counters
 
@@ -60,7 +60,7 @@ FIRST_EVENT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Healing:
+class GapRecovery:
     """What was done, and the position after which the archive goes on: `resumed` if nothing is missing,
     `refilled` from another archive, `resynced` if every object is being read again.
     """
@@ -69,9 +69,9 @@ class Healing:
     position: int
 
 
-def heal_expired(
+def recover_expired(
     lake: Lake, epoch: int, reader: Records, bus: Bus, clock: Clock, archive: Lake | None = None
-) -> Healing:
+) -> GapRecovery:
     """Close the hole behind bronze; the archive query can then be started again. It must not be running, and the
     lease must be held. Doing it again after a crash does what is left to do.
 
@@ -94,7 +94,7 @@ def heal_expired(
     position = _archived(lake)
     counters[f"pipeline.healed_{action}"] += 1
     _log.warning("pipeline.expired_healed", extra={"action": action, "position": position})
-    return Healing(action, position)
+    return GapRecovery(action, position)
 
 
 def _archived(lake: Lake) -> int:
@@ -145,7 +145,7 @@ def _resync(lake: Lake, epoch: int, reader: Records, clock: Clock) -> None:
     if entities:
         # Asked for at the position that the log has now: reads from here on are behind the hole.
         position = read_position(reader, entities[0])
-        ask(lake, epoch, clock.now_ms(), [Resync(entity, CAUSE, position) for entity in entities])
+        request_resyncs(lake, epoch, clock.now_ms(), [Resync(entity, CAUSE, position) for entity in entities])
 
 
 def _note_hole(lake: Lake, epoch: int, hole: Span) -> None:

@@ -43,8 +43,8 @@ from tidewire.pipeline.lake.tables import (
     open_table,
     try_open_table,
 )
-from tidewire.pipeline.replicas.fold import counting
-from tidewire.pipeline.replicas.view import BUCKETS, ReplicaView, fold_limit, is_general, open_view
+from tidewire.pipeline.replicas.fold import visible_at
+from tidewire.pipeline.replicas.view import BUCKETS, ReplicaView, fold_limit, is_object_wide, open_view
 from tidewire.pipeline.upkeep.base_files import BucketFile, BucketTask, add_bucket, write_bucket
 from tidewire.telemetry import counters
 
@@ -309,9 +309,9 @@ def _read_touched(view: ReplicaView) -> tuple[set[str], bool, int]:
         for path in paths:
             rows = read_file(path, columns)
             rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
-            rows = rows.filter(counting(rows, view.position))
+            rows = rows.filter(visible_at(rows, view.position))
             count += rows.num_rows
-            has_general = has_general or bool(pc.any(is_general(rows)).as_py())
+            has_general = has_general or bool(pc.any(is_object_wide(rows)).as_py())
             touched.update(pc.unique(rows["record_id"]).to_pylist())
     return touched, has_general, count
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidewire.errors import PlatformError, WriteConflict
 from tidewire.pipeline.lake.control import FAILED, Dirty
-from tidewire.pipeline.lake.dirty import failed_records, mark, open_records
+from tidewire.pipeline.lake.dirty import append_dirty, failed_records, open_records
 from tidewire.pipeline.source.records_reader import IDS_AT_ONCE
 from tidewire.pipeline.upkeep.backoff import MAX_ATTEMPTS, Backoff, is_lasting
 from tidewire.pipeline.upkeep.fenced_reads import FencedPage, FencedReader, Records, commit_reads
@@ -118,7 +118,7 @@ class Reconciler:
             if self._backoff.failed((entity, record_id)) >= MAX_ATTEMPTS
         ]
         _note("pipeline.reconcile_refused", entity, len(refused), next(iter(refused.values())))
-        mark(self._lake, self._epoch, self._clock.now_ms(), given_up, FAILED)
+        append_dirty(self._lake, self._epoch, self._clock.now_ms(), given_up, FAILED)
         counters["pipeline.records_given_up"] += len(given_up)
 
 

@@ -38,7 +38,7 @@ from tidewire.pipeline.lake.control import (
 from tidewire.pipeline.lake.files import iter_rows, read_file
 from tidewire.pipeline.lake.tables import READS, RESYNC, Lake, append_rows, open_table, try_open_table
 from tidewire.pipeline.replicas.fold import DELETES
-from tidewire.pipeline.replicas.view import ReplicaView, is_general, open_view
+from tidewire.pipeline.replicas.view import ReplicaView, is_object_wide, open_view
 from tidewire.pipeline.upkeep.backoff import MAX_ATTEMPTS, Backoff, is_lasting
 from tidewire.pipeline.upkeep.chunks import Chunk, Gap, find_gap, find_unreturned
 from tidewire.pipeline.upkeep.fenced_reads import FencedPage, FencedReader, Records, commit_reads
@@ -102,7 +102,7 @@ def read_chunks(lake: Lake, resync: Resync) -> list[Chunk]:
     ]
 
 
-def ask(lake: Lake, epoch: int, now_ms: int, requests: Iterable[Resync]) -> None:
+def request_resyncs(lake: Lake, epoch: int, now_ms: int, requests: Iterable[Resync]) -> None:
     """Ask for objects to be read again. Raises WriteConflict."""
     _append(lake, epoch, now_ms, [replace(each, asked_ms=now_ms) for each in requests])
 
@@ -321,7 +321,7 @@ def _iter_seen(view: ReplicaView) -> Iterator[pa.Table]:
     view = replace(view, position=1 << 62)
     for path in (*view.history_files(), *view.reads_files()):
         rows = read_file(path, wanted)
-        rows = rows.filter(pc.invert(is_general(rows)))
+        rows = rows.filter(pc.invert(is_object_wide(rows)))
         order = pc.fill_null(rows["sequence"], 0)
         order = pc.if_else(pc.is_valid(rows["fence"]), pa.scalar(_READ, pa.int64()), order)
         columns = {

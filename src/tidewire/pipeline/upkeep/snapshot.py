@@ -16,7 +16,7 @@ from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import Resync, open_resyncs
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.tables import BRONZE, Lake, append_files, open_table, try_open_table
-from tidewire.pipeline.upkeep.resync import ask
+from tidewire.pipeline.upkeep.resync import request_resyncs
 
 if TYPE_CHECKING:
     from tidewire.clock import Clock
@@ -45,7 +45,7 @@ def start(
     interrupted = _find_interrupted(lake)
     # In this order, so that no crash leaves a lake that begins here and lacks the records from before.
     asked = [Resync(entity, CAUSE, position) for entity in wanted if entity not in interrupted]
-    ask(lake, epoch, clock.now_ms(), asked)
+    request_resyncs(lake, epoch, clock.now_ms(), asked)
     crash_point("pipeline.snapshot.after_asking")
     begin(lake, epoch, position, clock)
     return position

@@ -17,8 +17,8 @@ from tidewire.pipeline.apply.bronze_source import (
     HistoryPartition,
     plan_end,
     plan_partitions,
-    read_marks,
     read_partition,
+    read_planned_events,
 )
 from tidewire.pipeline.apply.history_files import parse_batch_receipts, plan_task
 from tidewire.pipeline.apply.transactions import closed_through
@@ -54,7 +54,7 @@ def test_batches_planned_file_by_file_end_where_a_look_at_everything_would(
         assert after < end <= known
         if has_last:
             assert end in ends
-            assert end == closed_through(read_marks(lake, bronze, span), known, max_rows)
+            assert end == closed_through(read_planned_events(lake, bronze, span), known, max_rows)
         after = end
 
 

@@ -6,15 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidewire.pipeline.apply.transactions import TransactionMark, closed_through, closed_through_lasts
+from tidewire.pipeline.apply.transactions import PlannedEvent, closed_through, closed_through_lasts
 
 
-def ours(replay_id: int, last: int) -> TransactionMark:
-    return TransactionMark(replay_id, last, f"key-{last}")
+def ours(replay_id: int, last: int) -> PlannedEvent:
+    return PlannedEvent(replay_id, last, f"key-{last}")
 
 
-def foreign(replay_id: int, key: str, *, is_gap: bool = False, is_overflow: bool = False) -> TransactionMark:
-    return TransactionMark(replay_id, None, key, is_gap or is_overflow, is_overflow)
+def foreign(replay_id: int, key: str, *, is_gap: bool = False, is_overflow: bool = False) -> PlannedEvent:
+    return PlannedEvent(replay_id, None, key, is_gap or is_overflow, is_overflow)
 
 
 def test_no_events_are_closed_as_far_as_the_log_is_known() -> None:
@@ -85,8 +85,8 @@ def test_foreign_transaction_of_a_quiet_log_is_closed() -> None:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> tuple[list[TransactionMark], int]:
-    marks: list[TransactionMark] = []
+def logs(draw: st.DrawFn) -> tuple[list[PlannedEvent], int]:
+    marks: list[PlannedEvent] = []
     position = draw(st.integers(1, 5))
     for _ in range(draw(st.integers(0, 6))):
         positions = [position + i for i in range(draw(st.integers(1, 4)))]
@@ -98,7 +98,7 @@ def logs(draw: st.DrawFn) -> tuple[list[TransactionMark], int]:
 
 @given(log=logs(), max_rows=st.one_of(st.none(), st.integers(1, 5)))
 def test_cut_never_divides_a_transaction_nor_passes_what_is_known(
-    log: tuple[list[TransactionMark], int], max_rows: int | None
+    log: tuple[list[PlannedEvent], int], max_rows: int | None
 ) -> None:
     marks, known = log
     marks = [mark for mark in marks if mark.replay_id <= known]
@@ -114,7 +114,7 @@ def test_cut_never_divides_a_transaction_nor_passes_what_is_known(
 
 
 @given(log=logs(), max_rows=st.one_of(st.none(), st.integers(1, 5)))
-def test_cut_by_columns_is_the_same(log: tuple[list[TransactionMark], int], max_rows: int | None) -> None:
+def test_cut_by_columns_is_the_same(log: tuple[list[PlannedEvent], int], max_rows: int | None) -> None:
     marks, known = log
     marks = [mark for mark in marks if mark.replay_id <= known]
     positions = np.array([mark.replay_id for mark in marks], np.int64)

@@ -27,8 +27,8 @@ from tidewire.pipeline.lake.tables import (
     Lake,
     append_files,
     append_rows,
+    load_shared_table,
     open_table,
-    peek_table,
 )
 from tidewire.pipeline.lake.tables import SCHEMAS as SCHEMA_ROWS
 from tidewire.pipeline.source.bronze_files import BronzeTask
@@ -66,13 +66,13 @@ def test_table_that_files_were_appended_to_is_at_the_version_of_that_commit(lake
 
 
 def test_peeked_table_is_shared_until_the_next_commit(lake: Lake) -> None:
-    assert peek_table(lake, "t") is None
+    assert load_shared_table(lake, "t") is None
     append_rows(open_table(lake, "t", SCHEMA_ROWS), ROW, 10, epoch=1)
-    first = peek_table(lake, "t")
+    first = load_shared_table(lake, "t")
     assert first is not None
-    assert (first.committed, peek_table(lake, "t")) == (10, first)
+    assert (first.committed, load_shared_table(lake, "t")) == (10, first)
     append_rows(open_table(lake, "t", SCHEMA_ROWS), ROW, 11, epoch=2)
-    second = peek_table(lake, "t")
+    second = load_shared_table(lake, "t")
     assert second is not None
     assert (first.committed, first.delta.version()) == (10, 1)
     assert (second.committed, second.epoch, second.delta.version()) == (11, 2, 2)
@@ -80,11 +80,11 @@ def test_peeked_table_is_shared_until_the_next_commit(lake: Lake) -> None:
 
 def test_peeked_table_that_was_made_anew_in_its_place_is_opened_again(lake: Lake) -> None:
     append_rows(open_table(lake, "t", SCHEMA_ROWS), ROW, 10, epoch=1)
-    assert peek_table(lake, "t") is not None
+    assert load_shared_table(lake, "t") is not None
     shutil.rmtree(lake.table("t"))
-    assert peek_table(lake, "t") is None
+    assert load_shared_table(lake, "t") is None
     append_rows(open_table(lake, "t", SCHEMA_ROWS), ROW, 7, epoch=1)
-    found = peek_table(lake, "t")
+    found = load_shared_table(lake, "t")
     assert found is not None
     assert (found.committed, found.delta.version()) == (7, 1)
 

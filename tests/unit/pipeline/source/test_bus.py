@@ -21,7 +21,7 @@ from tidewire.pipeline.source.bus import (
     SERVER_OPTIONS,
     Bus,
     BusSettings,
-    Order,
+    Deduplicator,
     check_names,
     parse_settings,
     position_after,
@@ -81,7 +81,7 @@ def test_span_of_a_server_that_repeats_events_and_turns_them_round_has_each_once
 
 
 def test_events_that_share_a_replay_id_are_each_taken_once() -> None:
-    order = Order(4)
+    order = Deduplicator(4)
     first = Fetched([Received(n, "", "", b"%d" % n, {}) for n in (4, 5, 5)], latest_replay_id=5, pending=1)
     second = Fetched([Received(5, "", "", p, {}) for p in (b"5", b"more")], latest_replay_id=5, pending=1)
     assert [event.payload for event in order.put(first).events] == [b"5"]
@@ -111,7 +111,7 @@ def test_span_read_twice_gives_the_same_rows(server: HistoryBus, history: Histor
     def read() -> list[tuple[int | None, bytes | None]]:
         return [
             (row["replay_id"], row["payload"])
-            for batch in read_partition(settings_for(server), ReadSettings(with_marks=True), part)
+            for batch in read_partition(settings_for(server), ReadSettings(with_watermarks=True), part)
             for row in batch.to_pylist()
         ]
 

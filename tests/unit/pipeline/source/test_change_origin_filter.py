@@ -7,7 +7,7 @@ import pytest
 
 from tests.pipeline.histories import SCHEMAS, History
 from tidewire.errors import SchemaUnknown
-from tidewire.pipeline.source.change_origin_filter import OriginFilter, is_own, parse_origins
+from tidewire.pipeline.source.change_origin_filter import OriginFilter, has_origin, parse_origins
 from tidewire.pipeline.source.headers import HeaderReader
 
 
@@ -29,7 +29,7 @@ from tidewire.pipeline.source.headers import HeaderReader
 )
 def test_origin_is_own_by_its_client_or_as_a_whole(origin: str | None, own: bool) -> None:
     names = parse_origins(" WriterBack,,SfdcInternalAPI , com/salesforce/api/bulk/67.0")
-    assert is_own(origin, names) is own
+    assert has_origin(origin, names) is own
 
 
 def test_filter_leaves_out_own_changes_and_keeps_what_it_cannot_read() -> None:
@@ -48,12 +48,14 @@ def test_filter_leaves_out_own_changes_and_keeps_what_it_cannot_read() -> None:
         },
         schema=pa.schema([("replay_id", pa.int64()), ("schema_id", pa.string()), ("payload", pa.binary())]),
     )
-    sifted = list(OriginFilter(frozenset([origin]), schemas.__getitem__).sift([rows, rows.slice(0, 1)]))
+    sifted = list(
+        OriginFilter(frozenset([origin]), schemas.__getitem__).filter_batches([rows, rows.slice(0, 1)])
+    )
     assert [batch["replay_id"].to_pylist() for batch in sifted] == [[2, 3]]
-    untouched = list(OriginFilter(frozenset(["other"]), schemas.__getitem__).sift([rows]))
+    untouched = list(OriginFilter(frozenset(["other"]), schemas.__getitem__).filter_batches([rows]))
     assert untouched == [rows]
 
     def refuse(schema_id: str) -> str:
         raise SchemaUnknown("nobody knows it", schema_id=schema_id)
 
-    assert list(OriginFilter(frozenset([origin]), refuse).sift([rows])) == [rows]
+    assert list(OriginFilter(frozenset([origin]), refuse).filter_batches([rows])) == [rows]

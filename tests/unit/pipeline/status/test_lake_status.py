@@ -16,11 +16,11 @@ from tests.pipeline.histories import History, write_bronze
 from tidewire.clock import ManualClock
 from tidewire.errors import DiskFull, LogCorrupt, WriteConflict
 from tidewire.pipeline.driver.queries import parse_failure
-from tidewire.pipeline.driver.supervision import can_mend
+from tidewire.pipeline.driver.supervision import is_retryable
 from tidewire.pipeline.lake.lease import check_lease, hold_lease, is_held
 from tidewire.pipeline.lake.status_file import read_live_report
 from tidewire.pipeline.lake.tables import BRONZE, HISTORY, Lake, append_files, open_table, try_open_table
-from tidewire.pipeline.status.health import Health, Teller
+from tidewire.pipeline.status.health import Health, StatusReporter
 from tidewire.pipeline.status.lake_status import (
     PipelineStatus,
     StatusReader,
@@ -107,7 +107,7 @@ def test_damaged_log_of_a_table_is_told_by_status_and_by_a_running_pipeline(fill
     assert found.problem.startswith("log_corrupt: the log of table manifest in ")
     health = Health()
     health.is_running()
-    teller = Teller(filled, ManualClock(), health, lambda: None, epoch=1)
+    teller = StatusReporter(filled, ManualClock(), health, lambda: None, epoch=1)
     teller.start()
     assert teller.stop().health == "retrying"
     told = read_live_report(filled, told_at_ms(filled))
@@ -129,7 +129,7 @@ def test_lag_counts_what_the_archive_lacks_for_as_long_as_the_server_has_had_it(
     health.is_running()
     archived = read_status(filled).archived_through
     head = archived
-    teller = Teller(filled, clock, health, lambda: head)
+    teller = StatusReporter(filled, clock, health, lambda: head)
     teller._tell()  # noqa: SLF001
     assert (teller.last.unread, teller.last.lag_ms, teller.last.health) == (0, 0, "ok")
     head = archived + 5
@@ -191,7 +191,7 @@ def test_driver_that_finds_another_lease_of_its_own_epoch_is_told_so(lake: Lake)
         lease.write_text(text)
         with pytest.raises(WriteConflict, match="no longer holds the lease") as caught:
             check_lease(lake.path, epoch)
-        assert not can_mend(caught.value)
+        assert not is_retryable(caught.value)
 
 
 def test_driver_whose_lease_was_taken_over_is_told_so(lake: Lake) -> None:
@@ -205,7 +205,7 @@ def test_driver_whose_lease_was_taken_over_is_told_so(lake: Lake) -> None:
             check_lease(lake.path, second)
             with pytest.raises(WriteConflict, match="no longer holds the lease") as caught:
                 check_lease(lake.path, first)
-            assert not can_mend(caught.value)
+            assert not is_retryable(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_driver_whose_lease_was_taken_over_is_told_so(lake: Lake) -> None:
 def test_query_that_meets_a_damaged_file_is_not_tried_without_end(text: str) -> None:
     failure = parse_failure("apply", f"Job aborted\n{text}\n at java")
     assert isinstance(failure, LogCorrupt)
-    assert not can_mend(failure)
+    assert not is_retryable(failure)
     assert isinstance(parse_failure("apply", "IOException: Disk quota exceeded"), DiskFull)
 
 

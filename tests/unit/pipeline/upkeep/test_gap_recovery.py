@@ -15,12 +15,12 @@ from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.pipeline.source.archive_replay import read_holes
 from tidewire.pipeline.source.bus import Bus, BusSettings
 from tidewire.pipeline.upkeep.compaction import Compactor
-from tidewire.pipeline.upkeep.gap_recovery import Healing, heal_expired
+from tidewire.pipeline.upkeep.gap_recovery import GapRecovery, recover_expired
 
 EPOCH = 1
 
 
-def heal(mirror: Mirror, first_kept: int, archive: Lake | None = None) -> Healing:
+def heal(mirror: Mirror, first_kept: int, archive: Lake | None = None) -> GapRecovery:
     """Heal against a server that keeps only what comes from `first_kept` on."""
     history = mirror.org.history
     kept = [event for event in history.events if event.replay_id >= first_kept]
@@ -28,7 +28,7 @@ def heal(mirror: Mirror, first_kept: int, archive: Lake | None = None) -> Healin
         settings = BusSettings(server.endpoint, "/data/ChangeEvents", org_id="00D", token=TOKEN, retry_s=60)
         bus = Bus(settings, SystemClock())
         try:
-            return heal_expired(mirror.lake, EPOCH, mirror.reader, bus, ManualClock(), archive)
+            return recover_expired(mirror.lake, EPOCH, mirror.reader, bus, ManualClock(), archive)
         finally:
             bus.close()
 
@@ -53,7 +53,7 @@ def mirror_with_a_hole(place: Path) -> tuple[Mirror, int]:
 def test_events_that_nobody_has_are_made_up_for_by_reading_every_object(tmp_path: Path) -> None:
     mirror, first_kept = mirror_with_a_hole(tmp_path)
     healed = heal(mirror, first_kept)
-    assert healed == Healing("resynced", first_kept - 1)
+    assert healed == GapRecovery("resynced", first_kept - 1)
     assert set(open_resyncs(mirror.lake)) == set(ENTITIES)
     assert {each.cause for each in open_resyncs(mirror.lake).values()} == {"expired"}
     assert not Path(mirror.lake.checkpoint("archive")).exists()
@@ -65,7 +65,7 @@ def test_events_that_nobody_has_are_made_up_for_by_reading_every_object(tmp_path
 def test_healing_again_after_a_crash_only_goes_on(tmp_path: Path) -> None:
     mirror, first_kept = mirror_with_a_hole(tmp_path)
     heal(mirror, first_kept)
-    assert heal(mirror, first_kept) == Healing("resumed", first_kept - 1)
+    assert heal(mirror, first_kept) == GapRecovery("resumed", first_kept - 1)
 
 
 def test_events_that_another_archive_has_are_taken_over(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_events_that_another_archive_has_are_taken_over(tmp_path: Path) -> None:
     rest = [event for event in events if event.replay_id > middle]
     write_bronze(other, rest, mirror.org.history.position)
     healed = heal(mirror, first_kept, other)
-    assert healed == Healing("refilled", mirror.org.history.position)
+    assert healed == GapRecovery("refilled", mirror.org.history.position)
     mirror.archived = healed.position
     mirror.settle()
     assert mirror.living() == mirror.truth()
@@ -108,7 +108,7 @@ def test_archive_with_a_hole_of_its_own_is_taken_over_up_to_there_and_no_further
     Compactor(other.lake, EPOCH, ManualClock()).join("bronze", at_least=2)
     assert last_lost < first_kept
     healed = heal(mirror, first_kept, other.lake)
-    assert healed == Healing("resynced", first_kept - 1)
+    assert healed == GapRecovery("resynced", first_kept - 1)
     bronze = try_open_table(mirror.lake, "bronze")
     assert bronze is not None
     assert read_holes(bronze) == (Span(before_hole, first_kept - 1),)
@@ -123,4 +123,4 @@ def test_lake_that_lacks_nothing_just_goes_on(tmp_path: Path) -> None:
     mirror = Mirror(Org(12), tmp_path)
     mirror.org.transact()
     mirror.archive()
-    assert heal(mirror, 0) == Healing("resumed", mirror.org.history.position)
+    assert heal(mirror, 0) == GapRecovery("resumed", mirror.org.history.position)

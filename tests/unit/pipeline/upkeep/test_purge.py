@@ -15,7 +15,7 @@ from tests.unit.pipeline.basing import make_base
 from tidewire.clock import ManualClock
 from tidewire.errors import IdMalformed, ObjectUnknown
 from tidewire.pipeline.lake.control import OPEN, Dirty
-from tidewire.pipeline.lake.dirty import mark, open_records
+from tidewire.pipeline.lake.dirty import append_dirty, open_records
 from tidewire.pipeline.lake.tables import Lake
 from tidewire.pipeline.upkeep.maintain import FoldRules, Maintainer
 from tidewire.pipeline.upkeep.purge import purge
@@ -57,7 +57,7 @@ def test_purged_record_is_in_no_file_and_all_others_are_as_before_at_every_posit
     write_bronze(lake, later, history.position)
     apply_all(lake)
     make_base(lake, "Account", EPOCH)
-    mark(lake, EPOCH, 0, [Dirty("Account", gone, history.position + 1, "gap")], OPEN)
+    append_dirty(lake, EPOCH, 0, [Dirty("Account", gone, history.position + 1, "gap")], OPEN)
     positions = manifest_positions(lake)
     before = {position: read_replicas(lake, position) for position in positions}
     report = purge(lake, EPOCH, "Account", gone[:15], ManualClock())

@@ -23,7 +23,7 @@ from tidewire.clock import ManualClock
 from tidewire.errors import AccessDenied, PlatformError, StoreClosed
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import OPEN, Dirty, Resync, open_resyncs
-from tidewire.pipeline.lake.dirty import failed_records, mark, open_records
+from tidewire.pipeline.lake.dirty import append_dirty, failed_records, open_records
 from tidewire.pipeline.lake.files import read_rows
 from tidewire.pipeline.lake.tables import Lake, try_open_table
 from tidewire.pipeline.status.lake_status import read_status
@@ -194,7 +194,7 @@ def ask_without_contacts(scratch: Path, entities: Sequence[str]) -> Mirror:
     mirror.archived = snapshot.read_position(mirror.reader, "Account")
     snapshot.begin(mirror.lake, EPOCH, mirror.archived, mirror.clock)
     asked = [Resync(entity, "snapshot", mirror.archived) for entity in entities]
-    resync.ask(mirror.lake, EPOCH, mirror.clock.now_ms(), asked)
+    resync.request_resyncs(mirror.lake, EPOCH, mirror.clock.now_ms(), asked)
     return mirror
 
 
@@ -245,7 +245,7 @@ def test_resync_that_apply_has_not_reached_waits_and_then_is_done(scratch: Path)
     mirror.archive()
     mirror.apply()
     mirror.org.transact()
-    resync.ask(mirror.lake, EPOCH, mirror.clock.now_ms(), [Resync("Account", "audit", 1)])
+    resync.request_resyncs(mirror.lake, EPOCH, mirror.clock.now_ms(), [Resync("Account", "audit", 1)])
     assert [each.state for each in mirror.resyncer.advance() if each.entity == "Account"] == ["reading"]
     assert [each.state for each in mirror.resyncer.advance() if each.entity == "Account"] == ["waiting"]
     mirror.settle()
@@ -288,7 +288,7 @@ def test_record_that_is_refused_is_singled_out_and_given_up(scratch: Path) -> No
     position = mirror.org.history.position
     # Asked for by an event that is later than what the server has read so far.
     mirror.org.transact()
-    mark(mirror.lake, EPOCH, 0, [Dirty("Account", each, position + 1, "gap") for each in ids], OPEN)
+    append_dirty(mirror.lake, EPOCH, 0, [Dirty("Account", each, position + 1, "gap") for each in ids], OPEN)
     mirror.reader.refuse = refuse_one(ids[2])
     mirror.clock.advance(400)
     mirror.reconciler.once()
@@ -311,7 +311,7 @@ def test_record_that_is_refused_is_singled_out_and_given_up(scratch: Path) -> No
 
 def test_server_that_cannot_be_asked_fails_no_record(scratch: Path) -> None:
     mirror = Mirror(Org(6), scratch)
-    mark(mirror.lake, EPOCH, 0, [Dirty("Account", "001000000000001AAA", 1, "gap")], OPEN)
+    append_dirty(mirror.lake, EPOCH, 0, [Dirty("Account", "001000000000001AAA", 1, "gap")], OPEN)
     mirror.reader.refuse = lambda entity, ids: StoreClosed("stopping")
     for _ in range(12):
         mirror.clock.advance(400)

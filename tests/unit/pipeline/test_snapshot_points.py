@@ -44,7 +44,7 @@ def history(lake: Lake) -> History:
     return made
 
 
-def count(lake: Lake, entity: str, as_of: manifest.Moment | None) -> int:
+def count(lake: Lake, entity: str, as_of: manifest.SnapshotPoint | None) -> int:
     try:
         rows: int = read_replica(lake, entity, as_of=as_of).num_rows
         return rows
@@ -52,7 +52,7 @@ def count(lake: Lake, entity: str, as_of: manifest.Moment | None) -> int:
         return 0
 
 
-def converted(lake: Lake, as_of: manifest.Moment | None) -> tuple[int, int, int]:
+def converted(lake: Lake, as_of: manifest.SnapshotPoint | None) -> tuple[int, int, int]:
     names = read_replica(lake, "Contact", as_of=as_of)["Name_LastName"].to_pylist()
     changed = sum(str(name).startswith("converted") for name in names)
     return changed, count(lake, "Account", as_of), count(lake, "Invoice__c", as_of)
