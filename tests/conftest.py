@@ -14,7 +14,7 @@ import pytest
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from tests.orgs import Template, TestOrg, make_template, open_copy
+from tests.orgs import Template, TestOrg, make_postgres_template, make_template, open_copy
 from tests.postgres import PostgresServer, running_postgres
 from tests.running import Rest
 from tests.scratch import QUICK_JVM, scratch_root
@@ -139,6 +139,12 @@ def rest(server: ServerProcess, dev_token: str) -> Iterator[Rest]:
 def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
     """What every `org` is a copy of."""
     return asyncio.run(make_template(tmp_path_factory.mktemp("template") / "org"))
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Template:
+    """The org that `open_postgres_copy` copies."""
+    return asyncio.run(make_postgres_template(postgres, tmp_path_factory.mktemp("template")))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.postgres import PostgresServer
 from tidewire.access.principal import Principal
 from tidewire.clock import ManualClock
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
@@ -58,30 +59,64 @@ async def open_org(
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """An org on disk that is made once and copied for each test, with the tokens of its two users' sessions."""
+    """An org that is made once and copied for each test, with the tokens of its two users' sessions.
 
-    directory: Path
+    `place` is its directory, or the name of its database in PostgreSQL.
+    """
+
+    place: str
     admin_token: str
     reader_token: str
 
 
 async def make_template(directory: Path) -> Template:
-    """Make the org of a template."""
-    core = await open_core(Settings(data=str(directory), dev=True), ManualClock())
+    """Make the template of orgs on SQLite."""
+    return await _fill_template(Settings(data=str(directory), dev=True), str(directory))
+
+
+async def make_postgres_template(server: PostgresServer, directory: Path) -> Template:
+    """Make the template of orgs in PostgreSQL, in a database of its own."""
+    database = server.make_database()
+    settings = Settings(data=str(directory), store=server.database_url(database), dev=True)
+    return await _fill_template(settings, database)
+
+
+async def _fill_template(settings: Settings, place: str) -> Template:
+    core = await open_core(settings, ManualClock())
     try:
         admin = await core.logins.login(DEV_USERNAME, DEV_PASSWORD, "test")
         reader = await core.logins.login(READER, DEV_PASSWORD, "test")
     finally:
         await core.close()
-    return Template(directory, admin.token, reader.token)
+    return Template(place, admin.token, reader.token)
 
 
 @asynccontextmanager
 async def open_copy(template: Template, directory: Path) -> AsyncIterator[TestOrg]:
-    """Open a copy of a template: the same org as of the moment it was made, for a third of the time."""
-    shutil.copytree(template.directory, directory)
+    """Open a copy of a template on SQLite, in a third of the time that making an org takes."""
+    shutil.copytree(template.place, directory)
+    async with _open_template(template, Settings(data=str(directory), dev=True)) as org:
+        yield org
+
+
+@asynccontextmanager
+async def open_postgres_copy(
+    template: Template, server: PostgresServer, directory: Path
+) -> AsyncIterator[TestOrg]:
+    """Open a copy of a template in PostgreSQL: a copied database instead of some hundred new tables."""
+    database = server.make_database(template.place)
+    settings = Settings(data=str(directory), store=server.database_url(database), dev=True)
+    try:
+        async with _open_template(template, settings) as org:
+            yield org
+    finally:
+        server.drop_database(database)
+
+
+@asynccontextmanager
+async def _open_template(template: Template, settings: Settings) -> AsyncIterator[TestOrg]:
     clock = ManualClock()
-    core = await open_core(Settings(data=str(directory), dev=True), clock)
+    core = await open_core(settings, clock)
     try:
         admin = await core.logins.authenticate(template.admin_token)
         reader = await core.logins.authenticate(template.reader_token)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.orgs import TestOrg, open_org
+from tests.orgs import Template, TestOrg, open_postgres_copy
 from tests.postgres import PostgresServer
 from tests.unit.gate.test_shared_transaction import *  # noqa: F403  # the tests
 
 
 @pytest.fixture
-async def org(tmp_path: Path, postgres: PostgresServer) -> AsyncIterator[TestOrg]:
+async def org(
+    tmp_path: Path, postgres: PostgresServer, postgres_template: Template
+) -> AsyncIterator[TestOrg]:
     """An org in a PostgreSQL schema of this test's own."""
-    async with open_org(tmp_path / "org", store=postgres.make_url()) as opened:
+    async with open_postgres_copy(postgres_template, postgres, tmp_path / "org") as opened:
         yield opened
