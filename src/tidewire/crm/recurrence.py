@@ -1,17 +1,19 @@
-"""Which moments a recurring activity falls on: a rule, expanded. Pure.
+"""The moments of a recurring activity: a rule, expanded by python-dateutil with the guide's differences.
+Pure.
 
 A rule is expanded in the wall time of its zone, so a meeting at nine stays at nine when clocks change; a time
 that the clocks skip is that much later on that day. The start counts as an occurrence only if the rule names
-it. A rule with more occurrences than a series may have is refused.
+it. A rule with more occurrences than a series may have is rejected.
 """
 
 from __future__ import annotations
 
-from calendar import monthrange
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from dateutil import rrule
 
 from tidewire.errors import NumberOutOfRange, ValueMalformed
 from tidewire.events import Value
@@ -22,8 +24,12 @@ MAX_OCCURRENCES = 1000
 MAX_INTERVAL = 999
 FIRST_YEAR, LAST_YEAR = 1900, 9000
 PATTERN = "Recurrence2PatternText"
+FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY")
+"""In the order of the library's numbers."""
 
 _MAX_YEARS = 100  # a rule is not searched further than this after its start
+_LAST_START = 9890  # the last year in which the library may start, so that _MAX_YEARS fit before year 9999
+_CYCLE_YEARS = 400  # after which the calendar repeats, weekdays included
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -33,8 +39,8 @@ class Rule:
     """A recurrence. `by_day` holds (ordinal, weekday) with Monday as 0; ordinal 0 means each such day.
 
     `until` is inclusive. It and those `excluded` and `added` are moments of the rule's zone unless they are
-    aware; a date among them stands for what the rule has, or would have, on that day. `field` is named when
-    the rule is refused.
+    aware; a date among them stands for the occurrence that the rule has, or would have, on that day. `field`
+    is named if the rule is rejected.
     """
 
     freq: str
@@ -52,7 +58,7 @@ class Rule:
 
 
 def find_zone(name: Value, field: str) -> ZoneInfo:
-    """The time zone of this name; GMT without one. Raises ValueMalformed."""
+    """Return the time zone of this name, or GMT without one. Raises ValueMalformed."""
     try:
         return ZoneInfo(str(name or "GMT"))
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # a folder of zones is an OSError
@@ -60,7 +66,7 @@ def find_zone(name: Value, field: str) -> ZoneInfo:
 
 
 def expand_moments(rule: Rule, start_ms: int, zone: ZoneInfo) -> list[int]:
-    """The occurrences of a rule from this moment on, as epoch milliseconds, earliest first.
+    """Return the occurrences of a rule from this moment on, as epoch milliseconds, earliest first.
 
     Raises ValueMalformed if there are none, NumberOutOfRange if there are too many.
     """
@@ -76,7 +82,7 @@ def expand_moments(rule: Rule, start_ms: int, zone: ZoneInfo) -> list[int]:
 
 
 def expand(rule: Rule, start: datetime) -> list[datetime]:
-    """The occurrences in wall time; the rule's own moments must be so too."""
+    """Return the occurrences in wall time; the rule's own moments must be wall times too."""
     if not FIRST_YEAR <= start.year <= LAST_YEAR:
         raise ValueMalformed("a series cannot start in this year", fields=[rule.field])
     found: set[datetime] = set()
@@ -110,84 +116,60 @@ def _wall_time(moment: datetime, zone: ZoneInfo) -> datetime:
 
 
 def _iter_days(rule: Rule, start: date) -> Iterator[date]:
-    for days in _PERIODS[rule.freq](rule, start, start.year + _MAX_YEARS):
-        chosen = days
-        if rule.by_set_pos:
-            places = {at - 1 if at > 0 else len(days) + at for at in rule.by_set_pos}
-            chosen = [day for at, day in enumerate(days) if at in places]
-        yield from (day for day in chosen if day >= start)
+    """Yield the days that a rule names from its start on, for at most a hundred years."""
+    # A rule that never matches, such as February 30, makes the library search to the end of year 9999. Moved there by
+    # whole calendar cycles, the search takes at most 509 years instead of 8,000.
+    shift = (_LAST_START - start.year) // _CYCLE_YEARS * _CYCLE_YEARS
+    first = start.replace(year=start.year + shift)
+    for moment in _library_rule(rule, first):
+        day = moment.date()
+        if day.year > first.year + _MAX_YEARS:
+            return
+        # A daily rule with filters is searched by months; see below.
+        if day >= first and (rule.freq != "DAILY" or (day - first).days % rule.interval == 0):
+            yield day.replace(year=day.year - shift)
 
 
-def _iter_daily(rule: Rule, start: date, last_year: int) -> Iterator[list[date]]:
-    day = start
-    while day.year <= last_year:
-        yield [day] if _fits(rule, day) else []
-        day += timedelta(days=rule.interval)
+def _library_rule(rule: Rule, start: date) -> Iterable[datetime]:
+    freq, interval, by_month_day = rule.freq, rule.interval, rule.by_month_day
+    if freq == "DAILY" and (rule.by_day or rule.by_month or by_month_day):
+        # Day by day the library would take a second for a rule without a match. Which days the filters let through
+        # does not depend on the interval, so the months are searched for them.
+        freq, interval, by_month_day = "MONTHLY", 1, by_month_day or tuple(range(1, 32))
+    by_day = rule.by_day
+    if freq == "WEEKLY":
+        # The library counts BYSETPOS from its first day, so that has to be the first day of a week.
+        by_day = by_day or ((0, start.weekday()),)
+        start -= timedelta(days=(start.weekday() - rule.week_start) % 7)
+    # What lies beyond the days of a week, or the one day of a day, is never found: no reason to search for it.
+    most = {"DAILY": 1, "WEEKLY": len(set(by_day))}.get(rule.freq, 366)
+    by_set_pos = tuple(place for place in rule.by_set_pos if abs(place) <= most)
+    weekdays = _library_weekdays(by_day, 53 if freq == "YEARLY" and not rule.by_month else 5)
+    if (by_day and not weekdays) or (rule.by_set_pos and not by_set_pos):
+        return ()
+    return rrule.rrule(  # type: ignore[no-any-return]
+        FREQUENCIES.index(freq),
+        dtstart=datetime.combine(start, time()),
+        interval=interval,
+        wkst=rule.week_start,
+        bymonth=rule.by_month or None,
+        bymonthday=by_month_day or None,
+        byweekday=weekdays or None,
+        bysetpos=None if rule.freq == "DAILY" else by_set_pos or None,
+    )
 
 
-def _iter_weekly(rule: Rule, start: date, last_year: int) -> Iterator[list[date]]:
-    weekdays = {weekday for _, weekday in rule.by_day} or {start.weekday()}
-    first = start - timedelta(days=(start.weekday() - rule.week_start) % 7)
-    while first.year <= last_year:
-        week = _span(first, 7)
-        yield [day for day in week if day.weekday() in weekdays and _in_month(rule, day)]
-        first += timedelta(weeks=rule.interval)
-
-
-def _iter_monthly(rule: Rule, start: date, last_year: int) -> Iterator[list[date]]:
-    month = start.year * 12 + start.month - 1
-    while month // 12 <= last_year:
-        first = date(month // 12, month % 12 + 1, 1)
-        yield _days_of_month(rule, start, first) if _in_month(rule, first) else []
-        month += rule.interval
-
-
-def _iter_yearly(rule: Rule, start: date, last_year: int) -> Iterator[list[date]]:
-    for year in range(start.year, last_year + 1, rule.interval):
-        if rule.by_day and not rule.by_month:
-            # Without a month to count in, the second Monday is that of the year.
-            first = date(year, 1, 1)
-            days = _span(first, (date(year + 1, 1, 1) - first).days)
-            yield [d for d in days if _is_named(rule, d, first, len(days)) and _on_month_day(rule, d)]
-            continue
-        months = rule.by_month or (range(1, 13) if rule.by_month_day else (start.month,))
-        yield [d for m in sorted(months) for d in _days_of_month(rule, start, date(year, m, 1))]
-
-
-_PERIODS = {"DAILY": _iter_daily, "WEEKLY": _iter_weekly, "MONTHLY": _iter_monthly, "YEARLY": _iter_yearly}
-FREQUENCIES = tuple(_PERIODS)
-
-
-def _days_of_month(rule: Rule, start: date, first: date) -> list[date]:
-    length = monthrange(first.year, first.month)[1]
-    if not rule.by_day and not rule.by_month_day:
-        return [first.replace(day=start.day)] if start.day <= length else []
-    days = [day for day in _span(first, length) if _on_month_day(rule, day)]
-    return [day for day in days if not rule.by_day or _is_named(rule, day, first, length)]
-
-
-def _is_named(rule: Rule, day: date, first: date, length: int) -> bool:
-    """Whether BYDAY names this day of the month or year that begins with `first`."""
-    offset = (day - first).days
-    ordinals = (0, offset // 7 + 1, -((length - 1 - offset) // 7 + 1))
-    return any(weekday == day.weekday() and ordinal in ordinals for ordinal, weekday in rule.by_day)
-
-
-def _fits(rule: Rule, day: date) -> bool:
-    is_named = not rule.by_day or any(weekday == day.weekday() for _, weekday in rule.by_day)
-    return is_named and _in_month(rule, day) and _on_month_day(rule, day)
-
-
-def _on_month_day(rule: Rule, day: date) -> bool:
-    if not rule.by_month_day:
-        return True
-    from_end = day.day - monthrange(day.year, day.month)[1] - 1
-    return day.day in rule.by_month_day or from_end in rule.by_month_day
-
-
-def _in_month(rule: Rule, day: date) -> bool:
-    return not rule.by_month or day.month in rule.by_month
-
-
-def _span(first: date, length: int) -> list[date]:
-    return [first + timedelta(days=n) for n in range(length)]
+def _library_weekdays(by_day: tuple[tuple[int, int], ...], most: int) -> list[rrule.weekday]:
+    """Return the weekdays for the library; `most` is how often one can occur in the month or year that is
+    counted in.
+    """
+    if not any(ordinal for ordinal, _ in by_day):
+        return [rrule.weekday(day) for _, day in by_day]
+    # The library wants a day to match both the days with and those without an ordinal; RFC 5545 asks for either. A
+    # larger ordinal than `most` never matches, and would make the library fail.
+    return [
+        rrule.weekday(day, n)
+        for ordinal, day in by_day
+        for n in ([ordinal] if ordinal else range(1, most + 1))
+        if abs(n) <= most
+    ]
