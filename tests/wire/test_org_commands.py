@@ -107,7 +107,7 @@ def test_backup_and_restore_of_one_org_leave_the_others_alone(
     token = soap_login(fresh_server, made["username"], made["password"])
     make_account(fresh_server, token)
     assert made["org_id"] in run("backup", "--data", data, "--org", made["org_id"], "--to", file)
-    with pytest.raises(ConfigInvalid, match="is there already"):
+    with pytest.raises(ConfigInvalid, match="already exists"):
         run("restore", file, "--data", data, "--org", made["org_id"])
     with pytest.raises(ConfigInvalid, match="is a backup of the org"):
         run("restore", file, "--data", data, "--org", fresh_server.org_id)

@@ -1,8 +1,8 @@
-"""Backup and restore of one org, whichever store it lives in.
+"""Back up and restore one org, in any store.
 
-A backup needs no running server and disturbs none. A restore begins a new incarnation of the event log (see
-`eventlog.log`), lifts the numbers of which record ids are made (see `records.numbers`) and drops the login
-sessions and tokens of the copy, in the same transaction that makes it an org.
+A backup needs no running server and disturbs none. A restore starts a new incarnation of the event log (see
+`eventlog.log`), raises the counters of record ids (see `records.numbers`) and deletes the login sessions and
+tokens of the copy, all in the transaction that creates the org.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OAUTH_LAYOUT = 4  # the first layout with tokens other than those of login sess
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came back: events up to `manifest.head`, and where new ones begin."""
+    """The result of a restore: the manifest, and the first position of new events."""
 
     manifest: Manifest
     first_position: int
@@ -57,7 +57,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """What the copy of a database holds."""
+    """The identity of the org in a copied database."""
 
     layout: int
     org_id: str
@@ -65,9 +65,9 @@ class _Contents:
 
 
 def make_backup(settings: Settings, clock: Clock, to: Path, *, with_tls: bool) -> Manifest:
-    """Copy the org into a new file. Raises ConfigInvalid, DiskFull or LogCorrupt; then there is no file."""
+    """Copy the org to a new file. Raises ConfigInvalid, DiskFull or LogCorrupt, and leaves no file then."""
     certificates = _find_certificates(Path(settings.data)) if with_tls else {}
-    # Read before the copy, so that a restore never underrates how long the copied log may have gone on.
+    # Read before the copy: a restore assumes that the log may have grown since then, never less.
     created_ms = clock.now_ms()
     with reserve_file(to) as scratch:
         if settings.store == "sqlite":
@@ -93,9 +93,9 @@ def make_backup(settings: Settings, clock: Clock, to: Path, *, with_tls: bool) -
 
 
 def restore_backup(file: Path, settings: Settings, clock: Clock) -> Restored:
-    """Make the org of a backup again, in an empty directory or a new schema.
+    """Restore the org of a backup into an empty directory or a new schema.
 
-    Raises ConfigInvalid, DiskFull or LogCorrupt; then there is no org.
+    Raises ConfigInvalid, DiskFull or LogCorrupt, and leaves no org then.
     """
     data = Path(settings.data)
     with open_archive(file) as archive:
@@ -115,7 +115,9 @@ def restore_backup(file: Path, settings: Settings, clock: Clock) -> Restored:
 
 
 def _token_statements(layout: int) -> tuple[str, ...]:
-    """SQL that ends every sign-in of the copy: one that was revoked since it was taken must not come alive."""
+    """Return SQL that ends all logins of the copy: those revoked since the backup must not become valid
+    again.
+    """
     tables: tuple[str, ...] = ("login_sessions",)
     if layout >= _OAUTH_LAYOUT:
         tables += ("refresh_tokens", "authorization_codes", "device_codes")
@@ -123,12 +125,15 @@ def _token_statements(layout: int) -> tuple[str, ...]:
 
 
 def load_postgres() -> ModuleType:
-    """The PostgreSQL side, whose driver is an extra. Raises ConfigInvalid if that is not installed."""
+    """Load the PostgreSQL functions, whose driver is an extra.
+
+    Raises ConfigInvalid if it is not installed.
+    """
     try:
         from tidewire.storage import postgres_backup
     except ImportError as error:
         raise ConfigInvalid(
-            "store: PostgreSQL needs its driver; install tidewire[postgres]", setting="store"
+            "store: the PostgreSQL driver is missing; install tidewire[postgres]", setting="store"
         ) from error
     return postgres_backup
 
@@ -136,7 +141,9 @@ def load_postgres() -> ModuleType:
 def _find_certificates(data: Path) -> dict[str, Path]:
     found = {f"{TLS_DIRECTORY}/{path.name}": path for path in sorted((data / TLS_DIRECTORY).glob("*.pem"))}
     if not found:
-        raise ConfigInvalid(f"{data} holds no certificates yet; start the server once", setting="data")
+        raise ConfigInvalid(
+            f"{data} has no certificates yet; start the server once to create them", setting="data"
+        )
     return found
 
 
@@ -166,7 +173,7 @@ def _read_contents(reader: Reader, layout: int) -> _Contents:
 
 
 def _check_fits(manifest: Manifest, settings: Settings, file: Path) -> None:
-    """Whether this backup can become an org here. Raises ConfigInvalid."""
+    """Raise ConfigInvalid if this backup cannot be restored here."""
     if manifest.layout > LAYOUT_VERSION:
         raise ConfigInvalid(
             f"{file} was written by a newer Tidewire (layout {manifest.layout}, this one knows {LAYOUT_VERSION})",
@@ -176,11 +183,11 @@ def _check_fits(manifest: Manifest, settings: Settings, file: Path) -> None:
     if is_sqlite != (settings.store == "sqlite"):
         kind = "SQLite" if is_sqlite else "PostgreSQL"
         raise ConfigInvalid(
-            f"{file} was made from {kind}; restore it into the same kind of store", setting="store"
+            f"{file} is a backup of {kind}; restore it into the same kind of store", setting="store"
         )
     if not is_sqlite and load_postgres().schema_of(settings.store) != manifest.schema:
         raise ConfigInvalid(
-            f"{file} was made from the schema {manifest.schema}; name it in --store (?schema={manifest.schema})",
+            f"{file} is a backup of the schema {manifest.schema}; name it in --store (?schema={manifest.schema})",
             setting="store",
         )
 

@@ -318,16 +318,16 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
 
 def _stored_or_new(held: OrgIdentity | None, new: NewOrg | None, settings: Settings) -> OrgIdentity | NewOrg:
     """Return the org in the store, or the parameters of the one to create. Raises ConfigInvalid."""
-    place = settings.data if settings.store == "sqlite" else "this schema of the store"
+    location = settings.data if settings.store == "sqlite" else "this schema of the store"
     if held is not None:
         if new is not None:
-            raise ConfigInvalid(f"{place} holds an org already", setting="data")
+            raise ConfigInvalid(f"{location} already contains an org", setting="data")
         return held
     if new is not None:
         return new
     if not settings.dev:
         raise ConfigInvalid(
-            f"{place} holds no org yet; run `tidewire init` first, or serve with --dev", setting="data"
+            f"{location} holds no org yet; run `tidewire init` first, or serve with --dev", setting="data"
         )
     return NewOrg(*DEV_LOGIN)
 

@@ -30,7 +30,7 @@ from tidewire.server import wire_link as kinds
 from tidewire.server.edge_orgs import EdgeOrgs
 from tidewire.server.forwarding import Forwarding
 from tidewire.server.front_ends import ADDRESSES, UPLOADS, edge_sides, render_listener_error
-from tidewire.server.process_tuning import return_large_blocks, settle_memory
+from tidewire.server.process_tuning import freeze_startup_objects, return_large_blocks
 from tidewire.server.wire_link import CoreWire, Message, Wire
 from tidewire.telemetry import configure_logging, take_snapshot
 from tidewire.tracing import configure_tracing, end_tracing
@@ -99,7 +99,7 @@ class Edge:
         except PlatformError as error:
             self._core.send(kinds.REFUSED, error.message, str(error.details.get("setting", "")))
             return
-        settle_memory()
+        freeze_startup_objects()
         self._core.send(kinds.READY)
 
     async def _listen(

@@ -1,7 +1,7 @@
-"""What an operator does to the orgs of a data directory: make, show and remove them.
+"""Create, list and remove the orgs of a data directory.
 
-All of it works on the places themselves, whether or not a server runs on them: a server finds a new org when
-somebody first signs in to it, and lets go of one whose place is gone.
+All functions work on the locations, whether or not a server runs on them: a server finds a new org at the
+first login to it, and closes one whose location is removed.
 """
 
 from __future__ import annotations
@@ -43,63 +43,65 @@ class OrgSummary:
     users: int
     apps: int
     layout: int
-    place: str
+    place: str  # a key of the JSON that `tidewire org list` prints
 
 
 async def create_additional_org(
     settings: Settings, clock: Clock, name: str, username: str
 ) -> tuple[str, str]:
-    """Make another org with an administrator; returns its id and the password, which nobody can ask for
-    again.
+    """Create an additional org with an administrator; returns its id and the password, which cannot be read
+    later.
 
-    Raises ConfigInvalid if the name cannot be used, the user name is taken, or there is no first org yet.
+    Raises ConfigInvalid if the name is invalid, the user name is taken, or there is no first org yet.
     """
     if not name.strip() or len(name) > _MAX_NAME:
-        raise ConfigInvalid(f"an org's name has 1 to {_MAX_NAME} characters", setting="name")
+        raise ConfigInvalid(f"the name of an org must have 1 to {_MAX_NAME} characters", setting="name")
     if "@" not in username.strip("@") or not username.isprintable():
-        raise ConfigInvalid("a user name has the form of an email address", setting="username")
-    inspect_org(settings)  # refuses where there is no first org: a server could not start there
+        raise ConfigInvalid("a user name must have the form of an email address", setting="username")
+    inspect_org(settings)  # raises if there is no first org: a server could not start there
     key = fold_key(username)
     if any(key in inspection.username_keys for inspection in _inspections(settings)):
-        raise ConfigInvalid(f"an org of this server has a user {username} already", setting="username")
+        raise ConfigInvalid(f"the user name {username} is already in use on this server", setting="username")
     new = NewOrg(username, draw_password(), name.strip())
-    with creating_location(settings, new.org_id) as place:
-        core = await open_core(place, clock, new=new)
+    with creating_location(settings, new.org_id) as location:
+        core = await open_core(location, clock, new=new)
         await core.close()
     return new.org_id, new.password
 
 
 def list_orgs(settings: Settings) -> list[OrgSummary]:
-    """Every org that can be read, the first one first."""
+    """List every readable org, beginning with the first."""
     return [
-        summarise(settings, place) for place in list_settings(settings) if try_inspect_org(place) is not None
+        summarise(settings, location)
+        for location in list_settings(settings)
+        if try_inspect_org(location) is not None
     ]
 
 
 def show_org(settings: Settings, org_id: str) -> OrgSummary:
-    """One org. Raises ConfigInvalid if there is none with this id."""
+    """Return one org. Raises ConfigInvalid if there is none with this id."""
     return summarise(settings, find_settings(settings, org_id))
 
 
 def remove_org(settings: Settings, org_id: str) -> None:
-    """Remove a further org and all that is in it. Raises ConfigInvalid or StoreLocked."""
+    """Delete an additional org and everything in it. Raises ConfigInvalid or StoreLocked."""
     wanted = try_normalise_id(org_id)
     if wanted is None or wanted not in list_additional_orgs(settings):
         first = try_inspect_org(settings)
         if first is not None and first.org_id == wanted:
             raise ConfigInvalid(
-                "the first org goes with its data directory; it cannot be removed alone", setting="org"
+                "the first org cannot be removed; delete its data directory instead", setting="org"
             )
         raise ConfigInvalid(
-            f"there is no org {org_id[:18]} here; `tidewire org list` shows all", setting="org"
+            f"there is no org {org_id[:18]}; `tidewire org list` shows all orgs", setting="org"
         )
     remove_location(settings, wanted)
 
 
 def settings_for_restore(settings: Settings, file: Path, org_id: str) -> Settings:
-    """Where the org of a backup goes among the others.
+    """Return the settings for restoring an additional org.
 
-    Raises ConfigInvalid if it is another org, or is there.
+    Raises ConfigInvalid if it is another org, or exists.
     """
     with open_archive(file) as archive:
         held = archive.manifest.org_id
@@ -107,20 +109,20 @@ def settings_for_restore(settings: Settings, file: Path, org_id: str) -> Setting
         raise ConfigInvalid(f"{file} is a backup of the org {held}", setting="org")
     first = try_inspect_org(settings)
     if first is None:
-        raise ConfigInvalid(f"{settings.data} holds no first org; restore without --org", setting="data")
+        raise ConfigInvalid(f"{settings.data} contains no first org; restore without --org", setting="data")
     if held == first.org_id or held in list_additional_orgs(settings):
-        raise ConfigInvalid(f"the org {held} is there already; a restore overwrites nothing", setting="org")
+        raise ConfigInvalid(f"the org {held} already exists; a restore does not overwrite it", setting="org")
     return additional_org_settings(settings, held)
 
 
-def summarise(settings: Settings, place: Settings) -> OrgSummary:
-    """What can be told of the org in a place. Raises ConfigInvalid if there is none."""
-    inspection = inspect_org(place)
-    where = place.data if place.store == "sqlite" else place.store.rpartition("schema=")[2]
+def summarise(settings: Settings, location: Settings) -> OrgSummary:
+    """Describe the org in a location. Raises ConfigInvalid if there is none."""
+    inspection = inspect_org(location)
+    where = location.data if location.store == "sqlite" else location.store.rpartition("schema=")[2]
     return OrgSummary(
         inspection.org_id,
         inspection.name,
-        place is settings,
+        location is settings,
         len(inspection.username_keys),
         len(inspection.client_ids),
         inspection.layout,
@@ -129,7 +131,7 @@ def summarise(settings: Settings, place: Settings) -> OrgSummary:
 
 
 def _inspections(settings: Settings) -> Iterator[OrgInspection]:
-    for place in list_settings(settings):
-        inspection = try_inspect_org(place)
+    for location in list_settings(settings):
+        inspection = try_inspect_org(location)
         if inspection is not None:
             yield inspection

@@ -1,9 +1,8 @@
-"""Where the orgs of a server live, and what can be told of one without opening it.
+"""The locations of a server's orgs, and inspection of an org without opening it.
 
-The first org is the data directory's own. Further ones have a directory each, `orgs/<org id>/org.db`, or a
-schema each, named after the first one's: `tidewire_<org id>`. These places are the truth: what is put there
-while a server runs is found by it, and what is taken away is gone. All functions do I/O: call them off the
-loop.
+The first org is in the data directory itself. Each additional org has a directory `orgs/<org id>/org.db`, or
+a schema named after the first one's, `tidewire_<org id>`. The locations are the truth: a running server finds
+orgs that are added there, and closes those that are removed. All functions do I/O: call them off the loop.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from tidewire.storage.store import Reader
 
 ORGS_DIRECTORY = "orgs"
 _LOCK_FILE = "org.lock"
-_LETS_GO_S = 30.0
-_LOOK_EVERY_S = 0.1
+_UNLOCK_WAIT_S = 30.0
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class OrgInspection:
-    """What a look at an org's store tells."""
+    """What can be read from an org's store without opening the org."""
 
     org_id: str
     name: str
@@ -52,7 +51,7 @@ class OrgInspection:
 
 
 def additional_org_settings(settings: Settings, org_id: str) -> Settings:
-    """The settings of another org of the same server."""
+    """Return the settings of an additional org of the same server."""
     directory = str(Path(settings.data) / ORGS_DIRECTORY / org_id)
     if settings.store == "sqlite":
         return replace(settings, data=directory, dev=False)
@@ -62,13 +61,13 @@ def additional_org_settings(settings: Settings, org_id: str) -> Settings:
 
 
 def list_additional_orgs(settings: Settings) -> list[str]:
-    """The ids of all orgs but the first, sorted. A place may be there before its org is."""
+    """List the ids of all additional orgs, sorted. A location may exist before its org does."""
     if settings.store == "sqlite":
         try:
             names = os.listdir(Path(settings.data) / ORGS_DIRECTORY)
         except FileNotFoundError:
             return []
-        # Other names are orgs being made or removed.
+        # Other names are orgs being created or removed.
         return sorted(name for name in names if try_normalise_id(name) == name and name.startswith("00D"))
     prefix = load_postgres().schema_of(settings.store) + "_"
     found = [name.removeprefix(prefix) for name in _load_schemas().list_schemas(settings.store, prefix)]
@@ -78,9 +77,7 @@ def list_additional_orgs(settings: Settings) -> list[str]:
 
 
 def locations_stamp(settings: Settings) -> int:
-    """A number that changes when an org's directory comes or goes; always another for PostgreSQL, which has
-    none.
-    """
+    """Return a number that changes when an org's directory is added or removed; -1 if unknown (PostgreSQL)."""
     if settings.store != "sqlite":
         return -1
     try:
@@ -90,10 +87,7 @@ def locations_stamp(settings: Settings) -> int:
 
 
 def inspect_org(settings: Settings) -> OrgInspection:
-    """Look at the org of these settings, which a server may be using.
-
-    Raises ConfigInvalid if there is none.
-    """
+    """Read the org of these settings, which a server may be using. Raises ConfigInvalid if there is none."""
     if settings.store != "sqlite":
         postgres = load_postgres()
         with postgres.open_snapshot(settings.store) as (reader, _):
@@ -113,7 +107,7 @@ def inspect_org(settings: Settings) -> OrgInspection:
 
 
 def try_inspect_org(settings: Settings) -> OrgInspection | None:
-    """Like `inspect_org`; None if there is no org that can be read."""
+    """Like `inspect_org`, but None if there is no readable org."""
     try:
         return inspect_org(settings)
     except PlatformError:
@@ -121,7 +115,7 @@ def try_inspect_org(settings: Settings) -> OrgInspection | None:
 
 
 def find_settings(settings: Settings, org_id: str) -> Settings:
-    """The settings of the org with this id, whichever place it has; the first one's for an empty id.
+    """Return the settings of the org with this id; the first org's for an empty id.
 
     Raises ConfigInvalid if there is no such org.
     """
@@ -133,13 +127,13 @@ def find_settings(settings: Settings, org_id: str) -> Settings:
         return settings
     if wanted is None or wanted not in list_additional_orgs(settings):
         raise ConfigInvalid(
-            f"there is no org {org_id[:18]} here; `tidewire org list` shows all", setting="org"
+            f"there is no org {org_id[:18]}; `tidewire org list` shows all orgs", setting="org"
         )
     return additional_org_settings(settings, wanted)
 
 
 def list_settings(settings: Settings) -> list[Settings]:
-    """The settings of every org, the first one's first."""
+    """Return the settings of every org, beginning with the first."""
     return [
         settings,
         *(additional_org_settings(settings, org_id) for org_id in list_additional_orgs(settings)),
@@ -148,9 +142,7 @@ def list_settings(settings: Settings) -> list[Settings]:
 
 @contextmanager
 def creating_location(settings: Settings, org_id: str) -> Iterator[Settings]:
-    """Settings under which a further org can be made; it is found under its id once all is done, or not at
-    all.
-    """
+    """Yield settings for creating an additional org, which becomes visible only when all is done."""
     final = additional_org_settings(settings, org_id)
     if settings.store != "sqlite":
         yield final
@@ -165,37 +157,37 @@ def creating_location(settings: Settings, org_id: str) -> Iterator[Settings]:
 
 
 def remove_location(settings: Settings, org_id: str) -> None:
-    """Remove a further org for good.
+    """Delete an additional org for good.
 
-    A running server notices within seconds that an org's directory is gone, and lets go of it; until then
-    nothing is deleted. An org in PostgreSQL cannot be removed while a server uses it. Raises StoreLocked.
+    A running server notices within seconds that an org's directory is gone and closes the org; nothing is
+    deleted before that. An org in PostgreSQL cannot be removed while a server uses it. Raises StoreLocked.
     """
-    place = additional_org_settings(settings, org_id)
+    location = additional_org_settings(settings, org_id)
     if settings.store != "sqlite":
-        _load_schemas().drop_schema(place.store)
+        _load_schemas().drop_schema(location.store)
         return
     doomed = Path(settings.data) / ORGS_DIRECTORY / f".removed-{org_id}"
-    Path(place.data).rename(doomed)
-    _wait_let_go(doomed)
+    Path(location.data).rename(doomed)
+    _wait_unlocked(doomed)
     shutil.rmtree(doomed)
 
 
-def _wait_let_go(directory: Path) -> None:
-    """Wait until nobody holds the lock, which has moved along with its directory."""
+def _wait_unlocked(directory: Path) -> None:
+    """Wait until no server holds the lock, which moved along with its directory."""
     pause = threading.Event()
     fd = os.open(directory / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        for _ in range(round(_LETS_GO_S / _LOOK_EVERY_S)):
+        for _ in range(round(_UNLOCK_WAIT_S / _POLL_S)):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                pause.wait(_LOOK_EVERY_S)
+                pause.wait(_POLL_S)
             else:
                 return
     finally:
         os.close(fd)
     raise StoreLocked(
-        f"a server still holds what was moved to {directory}; delete that once it has stopped",
+        f"a server still uses {directory}, where the org was moved; delete it once the server has stopped",
         path=str(directory),
     )
 
@@ -216,7 +208,7 @@ def _inspect(reader: Reader, layout: int, settings: Settings) -> OrgInspection:
 
 
 def read_client_ids(reader: Reader) -> frozenset[str]:
-    """The ids of an org's connected apps."""
+    """Read the ids of an org's connected apps."""
     return frozenset(str(row[0]) for row in reader.execute("SELECT client_id FROM connected_apps"))
 
 

@@ -488,10 +488,10 @@ def _find_changes(
     for org_id in listed:
         if org_id in known:
             continue
-        place = additional_org_settings(settings, org_id)
-        inspection = try_inspect_org(place)
+        location = additional_org_settings(settings, org_id)
+        inspection = try_inspect_org(location)
         if inspection is None or inspection.org_id != org_id:
             unreadable.add(org_id)
         else:
-            added.append((inspection, place))
+            added.append((inspection, location))
     return added, frozenset(unreadable), sorted(known.difference(listed))

@@ -1,6 +1,4 @@
-"""What a server process asks of Python, the C library and the system: little memory in use, and enough open
-files.
-"""
+"""Tune Python, the C library and the system for a server process: low memory use and enough open files."""
 
 from __future__ import annotations
 
@@ -14,22 +12,19 @@ _RETURNED_FROM_BYTES = 1 << 20
 
 
 def return_large_blocks() -> None:
-    """Have blocks of a megabyte and more returned to the system when they are freed.
+    """Return memory blocks of a megabyte and more to the system when they are freed.
 
-    The hash of a password takes 19 MB for a moment. Left alone, glibc takes the first such block for a sign
-    to keep them, in every thread that ever hashed one. Other C libraries need no telling, and have no such
-    call.
+    Hashing a password takes 19 MB for a moment. By default glibc keeps such blocks for reuse, in every thread
+    that ever hashed one. Other C libraries have no such call and need none.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _RETURNED_FROM_BYTES)
 
 
-def settle_memory() -> None:
-    """Tell the garbage collector that what was made so far stays, and give back what was only needed to
-    start.
-    """
-    # Types and code stay for good, and a request leaves hardly any cycles: looking through all of it after each
-    # few hundred new objects would take a tenth of the time.
+def freeze_startup_objects() -> None:
+    """Freeze the objects made at start-up, and return the memory that only start-up needed."""
+    # Types and code live as long as the process, and requests leave hardly any cycles. With the default
+    # thresholds the collector would take a tenth of the time.
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
@@ -38,7 +33,7 @@ def settle_memory() -> None:
 
 
 def allow_many_connections() -> None:
-    """Raise the number of open files to what the system allows this process: every held poll is one."""
+    """Raise the limit of open files to the maximum for this process: every held poll is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(OSError, ValueError):

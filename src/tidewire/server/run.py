@@ -20,7 +20,7 @@ from tidewire.server.edges import Edges
 from tidewire.server.front_ends import ADDRESSES, UPLOADS, edge_sides, render_listener_error
 from tidewire.server.orgs import Orgs
 from tidewire.server.probes import Probes
-from tidewire.server.process_tuning import allow_many_connections, return_large_blocks, settle_memory
+from tidewire.server.process_tuning import allow_many_connections, freeze_startup_objects, return_large_blocks
 from tidewire.server.routing import OrgRouter
 from tidewire.telemetry import Snapshot
 from tidewire.tracing import configure_tracing, end_tracing
@@ -159,7 +159,7 @@ async def serve(settings: Settings) -> int:
     server = Server(settings)
     try:
         await server.start()
-        settle_memory()
+        freeze_startup_objects()
         sys.stdout.write(json.dumps(server.ready) + "\n")
         sys.stdout.flush()
         waits = [asyncio.create_task(event.wait()) for event in (stop, server.failed)]

@@ -10,7 +10,7 @@ _HASHING = """
 import threading
 from pathlib import Path
 from tidewire.access.passwords import hash_password
-from tidewire.server.process_tuning import return_large_blocks, settle_memory
+from tidewire.server.process_tuning import return_large_blocks, freeze_startup_objects
 
 def resident_kb():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4
@@ -23,7 +23,7 @@ for _ in range(4):
         thread.start()
     for thread in hashing:
         thread.join()
-settle_memory()
+freeze_startup_objects()
 print(resident_kb() - before_kb)
 """
 
