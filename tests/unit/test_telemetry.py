@@ -13,7 +13,7 @@ import pytest
 from tests.collectors import Collector, running_collector
 from tidewire.delivery.usage import CommitLatency
 from tidewire.events import CommittedBatch, Event, Family
-from tidewire.server.exposition import Exposition
+from tidewire.server.probes import Exposition
 from tidewire.telemetry import BOUNDS_S, TIMINGS, Histogram, configure_logging
 from tidewire.tracing import (
     INTERNAL,

@@ -1,10 +1,8 @@
-"""An edge: the process that clients talk to.
+"""An edge: a process that serves clients' connections. It stores nothing.
 
-Sockets, TLS, HTTP, Bayeux, gRPC and delivery; nothing is kept here.
-
-Started by `server.edges` with one end of a socket to the core, over which it learns everything else. It ends
-when the core says so, and at once when the core is gone: clients come back to whoever listens next, and
-resume by replay id.
+Started by `server.edges` with one end of a socket to the core, over which it learns everything else. It exits
+when the core tells it to, and at once when the core is gone: clients reconnect to the next server and resume
+by replay id.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _DRAIN_S = 5.0
 
 
 class Edge:
-    """One process's state, from the core's greeting to its goodbye."""
+    """The state of one edge process."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -54,7 +52,7 @@ class Edge:
         self._starting: asyncio.Task[None] | None = None
         self._handlers: dict[int, Callable[..., None]] = {
             **self._core.handlers,
-            kinds.HELLO: self._greet,
+            kinds.HELLO: self._take_hello,
             kinds.STOP: lambda: self._stop.set(),
             kinds.ASK_ALIVE: lambda: self._core.send(kinds.ALIVE, take_snapshot()),
         }
@@ -62,26 +60,26 @@ class Edge:
         self._ended: asyncio.Event | None = None
 
     async def run(self, link: socket.socket) -> None:
-        """Serve until the core says that it is enough."""
-        wire = self._core.wire = Wire(self._receive, self._lose)
+        """Serve until the core sends STOP."""
+        wire = self._core.wire = Wire(self._receive, self._lose_core)
         await asyncio.get_running_loop().create_unix_connection(lambda: wire, sock=link)
         await self._stop.wait()
         await self._close()
-        # What was counted and noted at the end has still to reach the core.
+        # Closing flushes: the last counts and positions must still reach the core.
         ended = self._ended = asyncio.Event()
         wire.close()
         await ended.wait()
 
-    def _lose(self) -> None:
+    def _lose_core(self) -> None:
         if self._ended is None:
-            # The core is gone, and with it everything that could be said to a client.
+            # The core is gone, and without it no client can be answered.
             os._exit(1)
         self._ended.set()
 
     def _receive(self, message: Message) -> None:
         self._handlers[message[0]](*message[1:])
 
-    def _greet(self, settings: dict[str, Any], *rest: Any) -> None:
+    def _take_hello(self, settings: dict[str, Any], *rest: Any) -> None:
         self._starting = asyncio.create_task(self._start(Settings(**settings), *rest))
 
     async def _start(
@@ -137,7 +135,7 @@ class Edge:
                 await listener.start(addresses, files)
 
     async def _close(self) -> None:
-        """Answer what is held and finish what is under way."""
+        """Answer all held requests and finish those under way."""
         if self._orgs is not None:
             await self._orgs.end_clients()
         closing = [listener.close(_DRAIN_S) for listener in self._listeners]
@@ -148,8 +146,8 @@ class Edge:
 
 
 def main() -> None:
-    """Run an edge on the descriptor that is the only argument."""
-    # A terminal or a service manager signals the whole group; the core alone decides when it is time.
+    """Run an edge. The only argument is the file descriptor of its link to the core."""
+    # A terminal or a service manager signals the whole process group; the core decides when edges stop.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     return_large_blocks()

@@ -1,7 +1,4 @@
-"""The orgs that an edge has clients of.
-
-What of them is open here is told to the core, which keeps them open too.
-"""
+"""The orgs that have clients on this edge. The core keeps an org open while an edge holds it."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ from tidewire.server.wire_link import CoreWire, open_remote_link
 from tidewire.transport.http import HttpRequest
 from tidewire.transport.routes import Exchange
 
-_LOOK_EVERY_S = 2.0
+_CHECK_EVERY_S = 2.0
 _IDLE_S = 10.0
 _CLOSE_WAIT_S = 5.0
 
 
 class _EdgeOrg:
-    """One org from the moment the core is asked for it until it is let go."""
+    """One org, from the request to hold it until it is released."""
 
     def __init__(self, core: CoreWire, org_id: str, now_s: float) -> None:
         self.org_id = org_id
@@ -44,7 +41,7 @@ class _EdgeOrg:
 
 
 class EdgeOrgs:
-    """`start` opens the first org, which stays open; the others come and go."""
+    """`start` opens the first org, which stays open; the others are opened on use and closed when idle."""
 
     def __init__(self, core: CoreWire, settings: Settings, clock: Clock, first_id: str, home: str) -> None:
         self._core = core
@@ -64,27 +61,27 @@ class EdgeOrgs:
     async def start(self) -> OrgFront:
         """Open the first org."""
         front = await self._ensure_open(self._first_id)
-        self._spawn(self._keep_house())
+        self._spawn(self._close_idle())
         return front
 
     async def end_clients(self) -> None:
-        """Answer what is held and end every stream, in all orgs."""
+        """Answer all held requests and end all streams, in all orgs."""
         self._is_closing = True
         for org in self._orgs.values():
             if org.front is not None:
                 await org.front.end_clients()
 
     async def close(self) -> None:
-        """Let go of every org."""
+        """Close and release every org."""
         for task in tuple(self._tasks):
             task.cancel()
         for org in tuple(self._orgs.values()):
-            await self._shut(org)
+            await self._close_org(org)
 
     def park(self, name: str, http: EdgeHttp, request: HttpRequest, exchange: Exchange) -> None:
         """Hand a request to the named front end of its org; at once if the org is open here."""
         token = http.find_token(request)
-        org = self._orgs.get(self._claimed(token))
+        org = self._orgs.get(self._named_org(token))
         if org is not None and org.front is not None:
             org.used_s = self._clock.monotonic_s()
             org.front.park[name](request, exchange)
@@ -95,7 +92,7 @@ class EdgeOrgs:
         self, name: str, http: EdgeHttp, token: str, request: HttpRequest, exchange: Exchange
     ) -> None:
         try:
-            front = await self._front_of(token)
+            front = await self._find_front(token)
         except PlatformError:
             exchange.respond_with(http.unavailable)
         else:
@@ -104,7 +101,7 @@ class EdgeOrgs:
     @asynccontextmanager
     async def find_calls(self, name: str, token: str) -> AsyncIterator[Any]:
         """Return the call target of the named front end in a token's org; see `FindCalls`."""
-        front = await self._front_of(token)
+        front = await self._find_front(token)
         org = next((o for o in self._orgs.values() if o.front is front), None)
         if org is None:
             raise StoreClosed(UNAVAILABLE)
@@ -118,13 +115,13 @@ class EdgeOrgs:
             if not org.uses:
                 org.unused.set()
 
-    def _claimed(self, token: str) -> str:
-        """The org that a token claims to be of, the first if it claims none; see `Orgs.try_known`."""
+    def _named_org(self, token: str) -> str:
+        """Return the org that a token names, the first if it names none; see `Orgs.try_known`."""
         org_id = try_normalise_id(token[:15]) if token[15:16] in ("!", ".") else None
         return org_id or self._first_id
 
-    async def _front_of(self, token: str) -> OrgFront:
-        org_id = self._claimed(token)
+    async def _find_front(self, token: str) -> OrgFront:
+        org_id = self._named_org(token)
         if org_id not in self._orgs:
             org_id = await self._core.ask(kinds.FIND, token)
         return await self._ensure_open(org_id)
@@ -132,7 +129,7 @@ class EdgeOrgs:
     async def _ensure_open(self, org_id: str) -> OrgFront:
         org = self._orgs.get(org_id)
         while org is not None and org.is_closed and not self._is_closing:
-            # Whoever comes while it is let go, because nobody used it, must not notice.
+            # It is being closed because it was idle: wait and open it again.
             await org.gone.wait()
             org = self._orgs.get(org_id)
         if org is not None and org.front is not None:
@@ -142,7 +139,7 @@ class EdgeOrgs:
         if org is None:
             org = self._orgs[org_id] = _EdgeOrg(self._core, org_id, self._clock.monotonic_s())
             org.opening = asyncio.create_task(self._open(org))
-        assert org.opening is not None  # noqa: S101  # it is what `front` waits for
+        assert org.opening is not None  # noqa: S101  # set above, or by the caller that added the org
         return await asyncio.shield(org.opening)
 
     async def _open(self, org: _EdgeOrg) -> OrgFront:
@@ -174,7 +171,7 @@ class EdgeOrgs:
         del self._orgs[org.org_id]
         org.gone.set()
 
-    # what the core tells
+    # messages of the core
 
     def _take_batch(self, org_id: str, form: list[Any]) -> None:
         org = self._orgs.get(org_id)
@@ -191,10 +188,10 @@ class EdgeOrgs:
         if org is not None and not org.is_closed:
             org.is_closed = True
             if org.front is not None:
-                self._spawn(self._shut(org))
+                self._spawn(self._close_org(org))
 
-    async def _shut(self, org: _EdgeOrg) -> None:
-        """End an org's clients and let go of it."""
+    async def _close_org(self, org: _EdgeOrg) -> None:
+        """End an org's clients and release it."""
         org.is_closed = True
         front, org.front = org.front, None
         if front is None:
@@ -210,14 +207,14 @@ class EdgeOrgs:
             self._drop(org)
             self._core.send(kinds.RELEASE, org.org_id)
 
-    async def _keep_house(self) -> None:
+    async def _close_idle(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_CHECK_EVERY_S)
             now_s = self._clock.monotonic_s()
             for org in tuple(self._orgs.values()):
                 is_used = org.front is None or org.front.is_busy or org.uses or now_s - org.used_s < _IDLE_S
                 if org.org_id != self._first_id and not is_used:
-                    await self._shut(org)
+                    await self._close_org(org)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,4 +1,4 @@
-"""A running server: core and edge, in one process or in several, and any number of orgs."""
+"""A running server: core and edges, in one process or several, and any number of orgs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DRAIN_S = 5.0
 
 
 class Server:
-    """Open with `start`; `close` drains. Addresses are known after `start`."""
+    """Call `start` to open and `close` to drain. `ready` has the addresses after `start`."""
 
     def __init__(
         self, settings: Settings, clock: Clock | None = None, router_type: type[OrgRouter] = OrgRouter
@@ -51,7 +51,7 @@ class Server:
 
     @property
     def failed(self) -> asyncio.Event:
-        """Set when the only org's writer has stopped for good; a restart is the only way on."""
+        """Set when the writer of the only org has stopped for good; only a restart helps."""
         return self.orgs.failed
 
     def _counted(self) -> list[Snapshot]:
@@ -62,8 +62,8 @@ class Server:
             return "the server is stopping"
         if not self.ready:
             return "the server is starting"
-        is_whole = self._edges is None or len(self._edges.counted()) == self._settings.edges
-        return "" if is_whole else "an edge process is being replaced"
+        is_complete = self._edges is None or len(self._edges.counted()) == self._settings.edges
+        return "" if is_complete else "an edge process is restarting"
 
     async def start(self) -> None:
         """Open the first org, then every listener. Raises ConfigInvalid, StoreLocked or OSError."""
@@ -115,7 +115,7 @@ class Server:
         return at
 
     async def close(self) -> None:
-        """Answer what is held, finish what is queued, and let go of everything."""
+        """Answer all held requests, finish queued writes, and close everything."""
         self._is_closing = True
         await self.orgs.end_clients()
         if self._edges is not None:
@@ -136,7 +136,7 @@ class Server:
                 f"{setting}: cannot listen on {address}: not a valid host name", setting=setting
             ) from error
         except OSError as error:
-            # Names that do not resolve have numbers below zero, which only their own words explain.
+            # Errors of name resolution have negative numbers, which `strerror` does not know.
             is_known = error.errno is not None and error.errno > 0
             reason = os.strerror(error.errno or 0) if is_known else error.strerror or str(error)
             raise ConfigInvalid(
@@ -147,9 +147,9 @@ class Server:
 
 
 async def serve(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT; returns the process's exit status."""
+    """Run until SIGTERM or SIGINT; returns the exit status of the process."""
     return_large_blocks()
-    allow_many_connections()  # for its edges too, which inherit it
+    allow_many_connections()  # edges inherit the limit
     sys.setswitchinterval(1e-4)  # a busy loop must not starve the writer thread in the same process
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -176,5 +176,5 @@ async def serve(settings: Settings) -> int:
 
 
 def _shown(host: str, port: int) -> str:
-    """The address as clients should name it: certificates and cookies work best with `localhost`."""
+    """Render an address for clients: certificates and cookies work best with `localhost`."""
     return f"{'localhost' if host in ('127.0.0.1', '::1', 'localhost') else host}:{port}"
