@@ -49,7 +49,7 @@ class RecordGuard:
         self._sharing = sharing
         self._owners = NewOwners(unit)
         # A callback instead of a check up front: the unit resolves external ids and defaults to record ids first,
-        # and sets further lookups itself, such as those of a converted lead.
+        # and finds them only among records that the second callback accepts.
         unit.watch_references(self._check_reference, self._is_seen)
 
     def require(self, obj: ObjectType, record_id: str, level: Level) -> None:
@@ -142,7 +142,7 @@ class RecordGuard:
         return False
 
     def _check_reference(self, obj: ObjectType, lookup: Field, target: ObjectType, target_id: str) -> None:
-        # READ for a plain lookup, EDIT for a master: adding a detail changes the master's roll-ups.
+        # READ for a plain lookup; EDIT for a master, whose roll-ups the detail changes; FULL to share the target.
         level = self._sharing.level_to_reference(obj, lookup)
         if not self._is_open(target, target_id, level):
             raise ReferenceForbidden(

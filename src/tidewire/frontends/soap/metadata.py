@@ -12,7 +12,7 @@ from tidewire.frontends.soap.calls import Operation, SoapCall
 from tidewire.frontends.soap.wire import render_element, text_of, type_attribute
 from tidewire.frontends.soap.wire_errors import render_row_error, rolled_back_error
 from tidewire.gate.metadata.deploy import DeployOptions, Deploys
-from tidewire.gate.metadata.properties import Component, Properties, flag_of, items_of, refuse, texts_of
+from tidewire.gate.metadata.properties import Component, Properties, flag_of, items_of, reject, texts_of
 from tidewire.gate.metadata.properties import text_of as property_text
 from tidewire.gate.metadata.registry import METADATA_TYPES, MetadataType, metadata_type
 from tidewire.gate.metadata.retrieve import RetrieveOptions, Retrieves, render_listed
@@ -111,7 +111,7 @@ async def list_metadata(call: SoapCall) -> str:
 async def describe_metadata(call: SoapCall) -> str:
     """List the types of components."""
     await Metadata(call.gate).check(call.principal)
-    objects = [_describe(each) for each in METADATA_TYPES.values() if not each.is_inside]
+    objects = [_describe(each) for each in METADATA_TYPES.values() if not each.is_nested]
     result: Mapping[str, object] = {
         "metadataObjects": objects,
         "organizationNamespace": "",
@@ -208,7 +208,7 @@ async def cancel_deploy(call: SoapCall) -> str:
     """Fail: a deploy has ended before its id is returned."""
     deploys = Deploys(Metadata(call.gate), call.services.clock)
     await deploys.result(call.principal, call.request.text("String") or call.request.text("id"))
-    refuse("Deployment already completed", "INVALID_ID_FIELD")
+    reject("Deployment already completed", "INVALID_ID_FIELD")
 
 
 async def retrieve(call: SoapCall) -> str:

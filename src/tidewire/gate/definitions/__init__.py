@@ -1,6 +1,6 @@
-"""Org definitions, applied: compare a document with the org, show the plan, make it so in one transaction.
+"""Org definitions: compare a document with the org, plan the changes, and apply them in one transaction.
 
-Idempotent: what is already as the document says is left alone, and only what a document names is compared.
-Nothing is removed except by the section `remove`. `gate/definitions/custom_fields.py` reads fields; each module here
-handles one section or concern, and `apply.py` puts them in order.
+Idempotent: only what the document names is compared, and what already matches is left alone. Nothing is removed except
+by the section `remove`. Each module handles one section or one concern; `document.py` reads values and rejects wrong
+ones, `plan.py` has the steps, `apply.py` puts the sections in order.
 """

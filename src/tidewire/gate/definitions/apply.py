@@ -1,8 +1,8 @@
-"""Applying a definition: the sections in an order in which each finds what it needs.
+"""Applying a definition: its sections, in dependency order.
 
-Removals of push topics and permission sets come first, so that types may go after them; then types; then what
-names types. Steps of one section are planned when the sections before it have run. Everything happens in the
-caller's transaction, so a refusal anywhere leaves the org as it was.
+Removals of records come first, because push topics and permissions block the removal of types; then types; then what
+refers to types. The steps of a section are planned after the earlier sections ran. Everything happens in the caller's
+transaction, so an error anywhere leaves the org unchanged.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Mapping
 
 from tidewire.gate.definitions.channels import apply_channels
 from tidewire.gate.definitions.connected_apps import connected_app_steps
-from tidewire.gate.definitions.custom_fields import SECTIONS, check_keys, mapping
-from tidewire.gate.definitions.document import check_document
+from tidewire.gate.definitions.custom_fields import SECTIONS
+from tidewire.gate.definitions.document import check_document, check_keys, mapping
 from tidewire.gate.definitions.groups import group_steps
 from tidewire.gate.definitions.managed_subscriptions import apply_managed
 from tidewire.gate.definitions.permissions import permission_set_steps, profile_steps
 from tidewire.gate.definitions.plan import Applied, Step
-from tidewire.gate.definitions.removal import read_removal
-from tidewire.gate.definitions.removed_records import removal_steps
+from tidewire.gate.definitions.removal import read_removal, removal_steps
 from tidewire.gate.definitions.roles import role_steps
 from tidewire.gate.definitions.settings import setting_steps
 from tidewire.gate.definitions.setup_records import push_topic_steps, record_type_steps
@@ -40,9 +39,10 @@ def apply_definition(
     is_dry_run: bool,
     on_conversion: ConversionHook | None = None,
 ) -> Applied:
-    """Bring the org to what the document says; returns the plan. Runs inside a solo transaction.
+    """Bring the org to the state that the document describes; returns the plan.
 
-    `on_conversion` is called for each converted field, once its data is converted, in the same transaction.
+    Runs in a transaction that is alone in its commit group. `on_conversion` is called in it for each converted field,
+    after its data is converted.
     """
     check_document(document)
     check_keys(mapping(document, "definition"), SECTIONS, "definition")

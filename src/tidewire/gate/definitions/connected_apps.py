@@ -1,7 +1,7 @@
-"""The section `connected_apps`: the programs that may ask for tokens.
+"""The section `connected_apps`: the programs that may request tokens.
 
-A secret never stands in a document. It is drawn when the app is made and handed to the caller once; with
-`public: true` the app has none.
+A document never contains a secret. It is generated when the app is created and returned to the caller once; an app
+with `public: true` has none.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from tidewire.access.apps import (
 )
 from tidewire.access.passwords import hash_token
 from tidewire.errors import DefinitionInvalid
-from tidewire.gate.definitions.custom_fields import check_keys, mapping
-from tidewire.gate.definitions.document import flag_of, refuse, text_list, text_of
+from tidewire.gate.definitions.document import flag_of, iter_entries, mapping, reject, text_list, text_of
 from tidewire.gate.definitions.plan import Step
 from tidewire.records.table import try_find_by_value
 from tidewire.records.work import UnitOfWork
@@ -39,27 +38,24 @@ _KEYS = ("label", *_LISTS, "certificate", "run_as", "public", *_FLAGS)
 def connected_app_steps(
     unit: UnitOfWork, document: Mapping[str, object], secrets: dict[str, str]
 ) -> list[Step]:
-    """A step for each app that is missing or differs; the secrets of new ones are put into `secrets`."""
+    """Return a step for each app that is missing or differs; its run adds the secret of a new app to `secrets`."""
     steps: list[Step] = []
     planned = mapping(document.get("users"), "users")
-    for client_id, value in mapping(document.get("connected_apps"), "connected_apps").items():
-        path = f"connected_apps.{client_id}"
-        spec = mapping(value, path)
+    for client_id, path, spec in iter_entries(document, "connected_apps", (*_KEYS, "secret")):
         if "secret" in spec:
-            refuse(f"{path}.secret", "a secret does not belong into a document; one is drawn and shown once")
-        check_keys(spec, _KEYS, path)
-        held = try_read_app(unit.tx, client_id)
-        wanted = _wanted(unit, client_id, spec, held, planned, path)
+            reject(f"{path}.secret", "remove it: the server generates the secret and shows it once")
+        stored = try_read_app(unit.tx, client_id)
+        wanted = _wanted(unit, client_id, spec, stored, planned, path)
         try:
             check_app(wanted)
         except DefinitionInvalid as error:
             raise DefinitionInvalid(f"{path}: {error.message}", path=path) from error
-        if held is None:
+        if stored is None:
             steps.append(
                 Step(f"create connected app {client_id}", partial(_create, unit, wanted, spec, secrets))
             )
-        elif held != wanted:
-            names = [f.name for f in fields(wanted) if getattr(held, f.name) != getattr(wanted, f.name)]
+        elif stored != wanted:
+            names = [f.name for f in fields(wanted) if getattr(stored, f.name) != getattr(wanted, f.name)]
             line = f"update connected app {client_id}: {', '.join(sorted(names))}"
             steps.append(Step(line, partial(_update, unit, wanted, spec)))
     return steps
@@ -69,33 +65,33 @@ def _wanted(
     unit: UnitOfWork,
     client_id: str,
     spec: Mapping[str, Any],
-    held: ConnectedApp | None,
+    stored: ConnectedApp | None,
     planned: Mapping[str, object],
     path: str,
 ) -> ConnectedApp:
-    """The app as it will be. A user who is only planned yet stands under the name that the document gives."""
-    is_public = flag_of(spec, "public", held is not None and held.is_public, path)
-    if held is None:
-        # As one that is made for nothing but a program of one's own; whatever else must be asked for.
+    """Return the app after the change; a user that the document creates is still given by username."""
+    is_public = flag_of(spec, "public", stored is not None and stored.is_public, path)
+    if stored is None:
+        # The narrowest default: the password flow of a confidential app. Other flows must be listed.
         flows = frozenset[str]() if is_public else frozenset({PASSWORD})
-        held = ConnectedApp(client_id, client_id, "" if is_public else "drawn later", flows=flows)
-    elif is_public != held.is_public:
-        refuse(f"{path}.public", "an app keeps its secret, or its lack of one; make another app")
-    values: dict[str, Any] = {"label": text_of(spec, "label", held.label, path)}
-    values["certificate"] = text_of(spec, "certificate", held.certificate, path)
+        stored = ConnectedApp(client_id, client_id, "" if is_public else "generated later", flows=flows)
+    elif is_public != stored.is_public:
+        reject(f"{path}.public", "cannot be changed; create another app")
+    values: dict[str, Any] = {"label": text_of(spec, "label", stored.label, path)}
+    values["certificate"] = text_of(spec, "certificate", stored.certificate, path)
     for key in _LISTS:
         if key in spec:
             listed = text_list(spec[key], f"{path}.{key}")
             values[key] = tuple(dict.fromkeys(listed)) if key == "callback_urls" else frozenset(listed)
     for key, name in _FLAGS.items():
-        values[name] = flag_of(spec, key, getattr(held, name), path)
+        values[name] = flag_of(spec, key, getattr(stored, name), path)
     if "run_as" in spec:
         username = text_of(spec, "run_as", "", path)
         user_id = _try_user_id(unit, username)
         if username and user_id is None and username not in planned:
-            refuse(f"{path}.run_as", f"there is no user {username}")
+            reject(f"{path}.run_as", f"there is no user {username}")
         values["run_as_user_id"] = user_id or username
-    return replace(held, **values)
+    return replace(stored, **values)
 
 
 def _try_user_id(unit: UnitOfWork, username: str) -> str | None:
@@ -104,7 +100,7 @@ def _try_user_id(unit: UnitOfWork, username: str) -> str | None:
 
 
 def _resolved(unit: UnitOfWork, app: ConnectedApp, spec: Mapping[str, Any]) -> ConnectedApp:
-    """The app with its user's id, now that every user of the document is there."""
+    """Return the app with the id of its user; by now the users of the document exist."""
     if not spec.get("run_as"):
         return app
     return replace(app, run_as_user_id=_try_user_id(unit, str(spec["run_as"])) or "")

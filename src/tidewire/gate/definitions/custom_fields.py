@@ -1,7 +1,6 @@
-"""Org definitions: a document that says what an org should have, turned into types. Pure.
+"""Custom fields of a definition, parsed into `Field` values. Pure.
 
-The document (YAML or JSON) has the sections that docs/configuration.md shows. This module reads fields; the
-package `definitions` compares everything with the org and makes it so.
+docs/configuration.md describes the sections and keys of a document (YAML or JSON).
 """
 
 from __future__ import annotations
@@ -9,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 from tidewire.errors import DefinitionInvalid, RequestError
 from tidewire.events import Value
+from tidewire.gate.definitions.document import check_keys, mapping, reject
 from tidewire.names import is_api_name
 from tidewire.schema.field_types import DOUBLE_TYPES, PICKLIST_TYPES, FieldType
 from tidewire.schema.fields import location
@@ -74,48 +74,35 @@ _TEXT_LIMITS = {"label": 255, "description": 1000, "help_text": 510, "format": 3
 _FORMAT_MARKS = re.compile(r"\{(?:0{1,10}|YYYY|YY|MM|DD)\}")
 
 
-def mapping(value: object, path: str) -> Mapping[str, Any]:
-    """`value` as a mapping with text keys; nothing at all counts as an empty one."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
-        raise DefinitionInvalid(f"{path} must be a mapping of names", path=path)
-    return value
-
-
-def check_keys(value: Mapping[str, Any], known: Iterable[str], path: str) -> None:
-    """Refuse a key nobody would read: it is most likely misspelt."""
-    unknown = sorted(set(value) - set(known))
-    if unknown:
-        raise DefinitionInvalid(f"{path} has unknown keys: {', '.join(unknown)}", path=path)
-
-
 def parse_custom_fields(value: object, path: str, *, for_event: bool = False) -> tuple[Field, ...]:
-    """The fields of an object or event, each named `X__c` or `ns__X__c`; a Geolocation comes with its parts."""
+    """Parse the fields of an object or event, named `X__c` or `ns__X__c`; a Geolocation includes its parts."""
     fields: list[Field] = []
     for name, raw in mapping(value, path).items():
         own_path = f"{path}.{name}"
         if not (is_api_name(name) and name.endswith("__c")):
-            _refuse(own_path, "a custom field's name ends in __c")
+            reject(
+                own_path,
+                "the name of a custom field has letters, digits and underscores, and must end in __c",
+            )
         field = parse_field(name, raw, own_path, _EVENT_TYPES if for_event else _CUSTOM_TYPES)
         if field.type is FieldType.LOCATION:
             fields += location(name, field.label, required=field.required)
         else:
             fields.append(field)
     if sum(f.is_master_detail for f in fields) > _MAX_MASTERS:
-        _refuse(path, f"an object has at most {_MAX_MASTERS} masters")
+        reject(path, f"an object can have at most {_MAX_MASTERS} master-detail fields")
     return tuple(fields)
 
 
 def parse_field(name: str, value: object, path: str, allowed: frozenset[FieldType] = _CUSTOM_TYPES) -> Field:
-    """One field. Lengths and digits have the defaults of their type."""
+    """Parse one field; length, precision and scale default to those of its type."""
     spec = mapping(value, path)
     check_keys(spec, FIELD_KEYS, path)
     word = str(spec.get("type", "")).lower()
     field_type = {t.value.lower(): t for t in allowed}.get(word, _ALIASES.get(word))
     if field_type not in allowed:
         choices = ", ".join(sorted(t.value for t in allowed))
-        _refuse(path, f"type must be one of {choices}")
+        reject(path, f"type must be one of {choices}")
     formula, roll_up = _formula(spec, field_type, path), _roll_up(spec, field_type, path)
     is_derived = bool(formula or roll_up or field_type is FieldType.AUTO_NUMBER)
     is_numeric = field_type in DOUBLE_TYPES
@@ -158,23 +145,19 @@ def parse_field(name: str, value: object, path: str, allowed: frozenset[FieldTyp
     return replace(field, default=_default(field, spec.get("default"), path))
 
 
-def _refuse(path: str, message: str) -> NoReturn:
-    raise DefinitionInvalid(f"{path}: {message}", path=path)
-
-
 def _default_label(name: str) -> str:
     """`ns__Due_Date__c` -> `Due Date`."""
     return name.removesuffix("__c").rpartition("__")[2].replace("_", " ")
 
 
 def _display_format(spec: Mapping[str, Any], path: str) -> str:
-    """The format of an auto number: one counter such as `{0000}`, parts of the day, and any other text."""
+    """Parse the format of an auto number: one counter such as `{0000}`, date parts, and other text."""
     text = parse_text(spec, "format", "", path)
     marks = _FORMAT_MARKS.findall(text)
     rest = _FORMAT_MARKS.sub("", text)
     counters = [mark for mark in marks if "0" in mark]
     if text and (len(counters) != 1 or "{" in rest or "}" in rest):
-        _refuse(
+        reject(
             path, "format must have one counter such as {0000}, and no marks but {YYYY}, {YY}, {MM} and {DD}"
         )
     return text
@@ -183,44 +166,42 @@ def _display_format(spec: Mapping[str, Any], path: str) -> str:
 def _flag(spec: Mapping[str, Any], key: str, path: str) -> bool:
     value = spec.get(key, False)
     if not isinstance(value, bool):
-        _refuse(path, f"{key} must be true or false")
+        reject(path, f"{key} must be true or false")
     return value
 
 
 def _only_for(spec: Mapping[str, Any], keys: Iterable[str], kind: str, path: str) -> None:
     for key in keys:
         if key in spec:
-            _refuse(path, f"only {kind} has `{key}`")
+            reject(path, f"only {kind} has `{key}`")
 
 
 def _only_without(spec: Mapping[str, Any], keys: Iterable[str], path: str) -> None:
     for key in keys:
         if spec.get(key):
-            _refuse(path, f"a field that the platform computes cannot have `{key}`")
+            reject(path, f"a computed field cannot have `{key}`")
 
 
 def _lookup(field: Field, spec: Mapping[str, Any], word: str, path: str) -> Field:
     targets = spec.get("references", "User" if word == "hierarchy" else ())
     targets = (targets,) if isinstance(targets, str) else targets
     if not isinstance(targets, list | tuple) or not targets or not all(isinstance(t, str) for t in targets):
-        _refuse(path, "a Lookup needs `references`")
+        reject(path, "a Lookup needs `references`")
     if word == "hierarchy" and (tuple(targets) != ("User",) or not path.startswith("objects.User.")):
-        _refuse(path, "a Hierarchy leads from User to User")
+        reject(path, "a Hierarchy field must be on User and reference User")
     is_detail = word == "masterdetail" or _flag(spec, "master_detail", path)
     if is_detail and len(targets) != 1:
-        _refuse(path, "a master-detail lookup has one master")
+        reject(path, "a master-detail field must reference exactly one object")
     if not is_detail:
         _only_for(spec, ("reparentable",), "a master-detail lookup", path)
     usual = "Cascade" if is_detail else "Restrict" if field.required else "SetNull"
     constraint = str(spec.get("delete_constraint", usual))
     if constraint not in _DELETE_CONSTRAINTS or (is_detail and constraint != "Cascade"):
-        _refuse(
+        reject(
             path, f"delete_constraint must be {'Cascade' if is_detail else ', '.join(_DELETE_CONSTRAINTS)}"
         )
     if field.required and constraint == "SetNull":
-        _refuse(
-            path, "a required Lookup cannot be set to null: delete_constraint must be Restrict or Cascade"
-        )
+        reject(path, "a required Lookup cannot be set to null: delete_constraint must be Restrict or Cascade")
     return replace(
         field,
         reference_to=tuple(targets),
@@ -236,9 +217,9 @@ def _lookup(field: Field, spec: Mapping[str, Any], word: str, path: str) -> Fiel
 def _formula(spec: Mapping[str, Any], field_type: FieldType, path: str) -> str:
     formula = spec.get("formula", "")
     if not isinstance(formula, str) or ("formula" in spec and not formula.strip()):
-        _refuse(path, "formula must be text")
+        reject(path, "formula must be text")
     if formula and not field_type.row.is_formula_result:
-        _refuse(path, f"a formula cannot give a {field_type.value}")
+        reject(path, f"a formula cannot have the type {field_type.value}")
     return formula
 
 
@@ -250,21 +231,21 @@ def _roll_up(spec: Mapping[str, Any], field_type: FieldType, path: str) -> RollU
     check_keys(roll_up, ("child", "child_field", "function", "field", "filters"), own_path)
     for key in ("child", "child_field", "function"):
         if not isinstance(roll_up.get(key), str):
-            _refuse(own_path, f"needs `{key}`")
+            reject(own_path, f"needs `{key}`")
     function = roll_up["function"].upper()
     if function not in ROLL_UP_FUNCTIONS:
-        _refuse(own_path, f"function must be one of {', '.join(ROLL_UP_FUNCTIONS)}")
+        reject(own_path, f"function must be one of {', '.join(ROLL_UP_FUNCTIONS)}")
     summed = str(roll_up.get("field", ""))
     if (function == "COUNT") == bool(summed):
-        _refuse(own_path, "COUNT takes no `field`" if summed else f"{function} needs `field`")
+        reject(own_path, "COUNT takes no `field`" if summed else f"{function} needs `field`")
     is_number = field_type in DOUBLE_TYPES
     if not field_type.row.is_summary_result or (function in ("COUNT", "SUM") and not is_number):
-        _refuse(path, f"{function} cannot give a {field_type.value}")
+        reject(path, f"{function} cannot have the type {field_type.value}")
     if "formula" in spec:
-        _refuse(path, "a field is a formula or a roll-up, not both")
+        reject(path, "a field is a formula or a roll-up, not both")
     filters = roll_up.get("filters", ())
     if not isinstance(filters, list | tuple):
-        _refuse(own_path, "filters must be a list")
+        reject(own_path, "filters must be a list")
     return RollUp(
         child=roll_up["child"],
         child_field=roll_up["child_field"],
@@ -275,19 +256,19 @@ def _roll_up(spec: Mapping[str, Any], field_type: FieldType, path: str) -> RollU
 
 
 def parse_filter(item: object, path: str) -> tuple[str, str, str | int | float | bool | None]:
-    """A condition: `[Status__c, "=", Open]`, that is field, operator, literal."""
+    """Parse a condition such as `[Status__c, "=", Open]`: field, operator, literal."""
     if not isinstance(item, list | tuple) or len(item) != 3:
-        _refuse(path, "a filter is a list of field, operator and literal")
+        reject(path, "a filter must be a list of field, operator and literal")
     field, operator, literal = item
     if not isinstance(field, str) or operator not in FILTER_OPERATORS:
-        _refuse(path, f"operator must be one of {' '.join(FILTER_OPERATORS)}")
+        reject(path, f"operator must be one of {' '.join(FILTER_OPERATORS)}")
     if literal is not None and not isinstance(literal, str | int | float):
-        _refuse(path, "the literal must be text, a number, true, false or null")
+        reject(path, "the literal must be text, a number, true, false or null")
     return field, str(operator), literal
 
 
 def _default(field: Field, value: object, path: str) -> Value:
-    """The default in its stored form."""
+    """Parse the default into its stored form."""
     if value is None:
         return None
     try:
@@ -297,12 +278,12 @@ def _default(field: Field, value: object, path: str) -> Value:
 
 
 def value_name(item: object) -> str:
-    """The name of a picklist value, given as text or as a mapping with `value`."""
+    """Return the name of a picklist value, which is text or a mapping with `value`."""
     return str(item.get("value", "")) if isinstance(item, Mapping) else str(item)
 
 
 def value_labels(values: object) -> dict[str, str]:
-    """The labels that a list of picklist values gives, by value."""
+    """Return the labels that a list of picklist values sets, by value."""
     items = values if isinstance(values, list | tuple) else ()
     return {value_name(i): str(i["label"]) for i in items if isinstance(i, Mapping) and "label" in i}
 
@@ -310,43 +291,43 @@ def value_labels(values: object) -> dict[str, str]:
 def parse_picklist(
     values: object, default: object, field_type: FieldType, path: str
 ) -> tuple[PicklistValue, ...]:
-    """The values of a picklist: texts, or mappings with `value` and `label`."""
+    """Parse the values of a picklist: texts, or mappings with `value` and `label`."""
     if not isinstance(values, list | tuple):
-        _refuse(path, "values must be a list")
+        reject(path, "values must be a list")
     if field_type not in PICKLIST_TYPES:
         if values:
-            _refuse(path, "only picklists have `values`")
+            reject(path, "only picklists have `values`")
         return ()
     for i, item in enumerate(values):
         if isinstance(item, Mapping):
             check_keys(item, ("value", "label"), f"{path}.values[{i}]")
         if isinstance(item, list | tuple):
-            _refuse(f"{path}.values[{i}]", "a value is text, or a mapping with `value` and `label`")
+            reject(f"{path}.values[{i}]", "a value must be text, or a mapping with `value` and `label`")
     names = [value_name(item) for item in values]
     if not names:
-        _refuse(path, f"a {field_type.value} needs values")
+        reject(path, f"a {field_type.value} needs values")
     if len(set(names)) < len(names):
-        _refuse(path, "a picklist has each value once")
+        reject(path, "each value of a picklist must be listed once")
     if any(not name or ";" in name for name in names):
-        _refuse(path, "a picklist value is not empty and has no `;`")
+        reject(path, "a picklist value must not be empty or contain `;`")
     chosen = str(default).split(";") if default is not None else []
     labels = value_labels(values)
     if any(not label.strip() or len(label) > 255 for label in labels.values()):
-        _refuse(path, "the label of a value has 1 to 255 characters")
+        reject(path, "the label of a value must have 1 to 255 characters")
     return tuple(PicklistValue(name, labels.get(name, name), is_default=name in chosen) for name in names)
 
 
 def parse_text(spec: Mapping[str, Any], key: str, default: str, path: str) -> str:
-    """A label, description, help text or format, no longer than such a text may be."""
+    """Return a label, description, help text or format of at most the allowed length."""
     value = spec.get(key, default)
     limit = _TEXT_LIMITS[key]
     if not isinstance(value, str) or len(value) > limit:
-        _refuse(path, f"{key} must be text of at most {limit} characters")
+        reject(path, f"{key} must be text of at most {limit} characters")
     return value
 
 
 def _whole(spec: Mapping[str, Any], key: str, default: int, path: str) -> int:
     value = spec.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise DefinitionInvalid(f"{path}: {key} must be a whole number", path=path)
+        reject(path, f"{key} must be a whole number, 0 or more")
     return value

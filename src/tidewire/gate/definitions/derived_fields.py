@@ -1,4 +1,4 @@
-"""Fields that follow from others: checked before they exist, computed for the records that already do."""
+"""Derived fields: check formulas and roll-ups, and compute them for existing records."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
 
-# A roll-up may add up a roll-up, as deep as master-detail goes.
+# A roll-up may summarise a roll-up, as deep as master-detail relationships go.
 _LEVELS = 3
 
 
 def check_derived(catalog: Catalog, objects: Iterable[ObjectType]) -> None:
-    """Refuse formulas and roll-ups over what is not there or does not fit."""
+    """Reject formulas and roll-ups that refer to missing fields or have the wrong type."""
     for obj in objects:
         check_formulas(obj)
     for obj in catalog.objects:
@@ -26,8 +26,9 @@ def check_derived(catalog: Catalog, objects: Iterable[ObjectType]) -> None:
 
 
 def fill_derived(unit: UnitOfWork, entities: Iterable[str]) -> None:
-    """Compute what follows from other fields in every record of these objects: formulas, roll-ups, what a status
-    says. Nobody is told: no person did it.
+    """Compute formulas, roll-ups and status flags of every record of these objects.
+
+    Publishes no events: no user changed these records.
     """
     wanted = list(entities)
     for _ in range(_LEVELS):
@@ -37,7 +38,7 @@ def fill_derived(unit: UnitOfWork, entities: Iterable[str]) -> None:
 
 
 def _fill(unit: UnitOfWork, obj: ObjectType) -> bool:
-    """Whether a record of the object changed."""
+    """Compute the records of one object; returns whether any changed."""
     has_changed = False
     rule = unit.rules.rules_of(obj).derived
     roll_ups = [f for f in obj.fields if f.roll_up is not None]

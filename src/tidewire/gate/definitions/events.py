@@ -1,7 +1,6 @@
-"""Platform events of a definition: made, given other fields, and described anew.
+"""The section `events`: platform event types.
 
-Events of the past stay as they were published, under the schema of their time; what changes here holds for those
-that come.
+Published events keep the schema that they were published with; a change affects later events only.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tidewire.gate.definitions.custom_fields import check_keys, mapping, parse_custom_fields, parse_text
-from tidewire.gate.definitions.document import refuse, text_of
+from tidewire.gate.definitions.custom_fields import parse_custom_fields, parse_text
+from tidewire.gate.definitions.document import check_keys, mapping, one_of, reject, text_of
 from tidewire.gate.definitions.field_changes import ATTRIBUTES, check_field, check_sizes
+from tidewire.gate.definitions.plan import differing_words
 from tidewire.ids import key_prefix
 from tidewire.names import is_api_name
 from tidewire.records.numbers import take_number
@@ -22,6 +22,12 @@ from tidewire.schema.model import EventType, Field
 _EVENT_KEYS = ("label", "plural", "description", "volume", "publish", "fields")
 _VOLUMES = {"high": True, "standard": False}
 _PUBLISHING = {"after_commit": False, "immediately": True}
+_WORDS = {
+    "label": "label",
+    "plural": "label_plural",
+    "description": "description",
+    "publish": "publishes_immediately",
+}
 _FIELD_KEYS = (
     "type",
     "label",
@@ -38,9 +44,9 @@ _FIELD_KEYS = (
 def plan_event(
     unit: UnitOfWork, name: str, spec: Mapping[str, Any], removed: frozenset[str], *, is_dry_run: bool
 ) -> tuple[EventType | None, list[str]]:
-    """The event as it will be, or None if it stays as it is, and the lines that say so.
+    """Return the event type after the change, or None if it does not change, and the lines of the plan.
 
-    `removed` are fields that go away.
+    `removed` are the fields to remove.
     """
     path = f"events.{name}"
     fields, specs = _read_fields(spec, path)
@@ -50,14 +56,14 @@ def plan_event(
     lines: list[str] = []
     stored = {f.name: f for f in known.fields}
     for f in fields:
-        held = stored.get(f.name)
-        if held is None:
+        old = stored.get(f.name)
+        if old is None:
             if any(n.lower() == f.name.lower() for n in stored):
-                refuse(f"{path}.fields.{f.name}", "two names differ in letter case only")
+                reject(f"{path}.fields.{f.name}", "two names differ in letter case only")
             lines.append(f"add field {known.name}.{f.name} ({f.type.value})")
             stored[f.name] = f
             continue
-        stored[f.name] = _changed(known, held, f, specs[f.name], f"{path}.fields.{f.name}", lines)
+        stored[f.name] = _changed(known, old, f, specs[f.name], f"{path}.fields.{f.name}", lines)
     for gone in sorted(removed & stored.keys()):
         lines.append(f"remove field {known.name}.{gone}")
         del stored[gone]
@@ -66,20 +72,11 @@ def plan_event(
         label=parse_text(spec, "label", known.label, path),
         label_plural=text_of(spec, "plural", known.label_plural, path),
         description=parse_text(spec, "description", known.description, path),
-        publishes_immediately=_choice(spec, "publish", _PUBLISHING, known.publishes_immediately, path),
+        publishes_immediately=one_of(spec, "publish", _PUBLISHING, known.publishes_immediately, path),
     )
-    if _choice(spec, "volume", _VOLUMES, known.is_high_volume, path) is not known.is_high_volume:
-        refuse(f"{path}.volume", f"{known.name} was made with the other volume and keeps it")
-    words = [
-        word
-        for word, attribute in (
-            ("label", "label"),
-            ("plural", "label_plural"),
-            ("description", "description"),
-            ("publish", "publishes_immediately"),
-        )
-        if getattr(changed, attribute) != getattr(known, attribute)
-    ]
+    if one_of(spec, "volume", _VOLUMES, known.is_high_volume, path) is not known.is_high_volume:
+        reject(f"{path}.volume", f"the volume of {known.name} cannot be changed")
+    words = differing_words(known, changed, _WORDS)
     if words:
         lines.append(f"change {known.name}: {', '.join(words)}")
     changed = replace(changed, fields=tuple(stored.values()))
@@ -90,7 +87,7 @@ def _read_fields(
     spec: Mapping[str, Any], path: str
 ) -> tuple[tuple[Field, ...], dict[str, Mapping[str, Any]]]:
     check_keys(spec, _EVENT_KEYS, path)
-    # First of all, for what may be said of a field depends on its type.
+    # Types first: which keys a field may have depends on its type.
     fields = parse_custom_fields(spec.get("fields"), f"{path}.fields", for_event=True)
     specs: dict[str, Mapping[str, Any]] = {}
     for field_name, raw in mapping(spec.get("fields"), f"{path}.fields").items():
@@ -108,7 +105,7 @@ def _new_event(
 ) -> tuple[EventType, list[str]]:
     path = f"events.{name}"
     if not (is_api_name(name) and name.endswith("__e")):
-        refuse(path, "a platform event's name ends in __e")
+        reject(path, "the name of a platform event must end in __e")
     label = parse_text(spec, "label", name.removesuffix("__e").replace("_", " "), path)
     number = 0 if is_dry_run else take_number(unit.tx, "platform events", 0)
     event = EventType(
@@ -118,33 +115,24 @@ def _new_event(
         key_prefix=key_prefix(number, "e"),
         fields=fields,
         description=parse_text(spec, "description", "", path),
-        is_high_volume=_choice(spec, "volume", _VOLUMES, True, path),
-        publishes_immediately=_choice(spec, "publish", _PUBLISHING, False, path),
+        is_high_volume=one_of(spec, "volume", _VOLUMES, True, path),
+        publishes_immediately=one_of(spec, "publish", _PUBLISHING, False, path),
     )
     return event, [f"create platform event {name} with {len(fields)} fields"]
 
 
-def _choice(spec: Mapping[str, Any], key: str, choices: Mapping[str, bool], default: bool, path: str) -> bool:
-    word = spec.get(key)
-    if word is None:
-        return default
-    if not isinstance(word, str) or word not in choices:
-        refuse(f"{path}.{key}", f"must be {' or '.join(choices)}")
-    return choices[word]
-
-
 def _changed(
-    event: EventType, held: Field, wanted: Field, spec: Mapping[str, Any], path: str, lines: list[str]
+    event: EventType, old: Field, wanted: Field, spec: Mapping[str, Any], path: str, lines: list[str]
 ) -> Field:
-    """The stored field with what the document names."""
-    if held.type is not wanted.type:
-        refuse(path, f"{event.name}.{held.name} is {held.type.value} and stays so")
+    """Return the stored field with the attributes that the document names."""
+    if old.type is not wanted.type:
+        reject(path, f"{event.name}.{old.name} is {old.type.value}; its type cannot be changed")
     named = {a for key in spec for a in ATTRIBUTES.get(key, ())}
-    new = replace(held, **{a: getattr(wanted, a) for a in named})
+    new = replace(old, **{a: getattr(wanted, a) for a in named})
     check_field(new, path)
     words = sorted(
-        key for key in spec if any(getattr(new, a) != getattr(held, a) for a in ATTRIBUTES.get(key, ()))
+        key for key in spec if any(getattr(new, a) != getattr(old, a) for a in ATTRIBUTES.get(key, ()))
     )
     if words:
-        lines.append(f"change {event.name}.{held.name}: {', '.join(words)}")
+        lines.append(f"change {event.name}.{old.name}: {', '.join(words)}")
     return new

@@ -1,7 +1,7 @@
-"""A stored field against its definition: what differs, whether stored data allows it, and what it takes.
+"""Changes to a stored field: what differs from its definition, whether stored data allows it, and the plan.
 
-Only what the document names is compared. A change of type, or of what makes text equal, is a conversion into
-a new column; everything else keeps the column.
+Only what the document names is compared. A change of type or of case sensitivity is a conversion into a new column;
+any other change keeps the column.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from tidewire.errors import DefinitionInvalid, RequestError
 from tidewire.gate.definitions.custom_fields import value_labels
-from tidewire.gate.definitions.document import refuse
-from tidewire.gate.definitions.picklists import Orders, merge_values, moved_value
+from tidewire.gate.definitions.document import reject
+from tidewire.gate.definitions.picklists import ValueChanges, merge_values, moved_value
 from tidewire.records.conversion import (
     ConversionEffect,
     ConversionNote,
@@ -27,7 +27,7 @@ from tidewire.schema.field_types import DOUBLE_TYPES, PICKLIST_TYPES, FieldType
 from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value
 
-# Which attributes each word of a definition decides.
+# The attributes of a field that each key of a definition sets.
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "type": (),
     "label": ("label",),
@@ -58,9 +58,7 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A field that will differ. `note` is set for a conversion; `has_new_values` where they follow from a
-    formula or roll-up and must be computed anew.
-    """
+    """A field before and after. `note` is set for a conversion, `has_new_values` if values must be recomputed."""
 
     old: Field
     new: Field
@@ -70,29 +68,29 @@ class FieldChange:
 
 
 def check_sizes(spec: Mapping[str, Any], path: str) -> None:
-    """Refuse sizes that no field has, before anything is computed with them."""
+    """Reject sizes beyond any field's, before anything is computed with them."""
     for key, limit in (("length", 131_072), ("precision", 18), ("scale", 18)):
         value = spec.get(key, 0)
         if isinstance(value, int) and value > limit:
-            refuse(f"{path}.{key}", f"must be at most {limit}")
+            reject(f"{path}.{key}", f"must be at most {limit}")
 
 
 def check_field(field: Field, path: str) -> None:
-    """Refuse a field under which no record could be stored, or as the platform has none."""
+    """Reject a field with sizes or keys that its type does not allow."""
     if field.custom:
         _check_kind(field, path)
     if field.type in DOUBLE_TYPES and not (field.precision > 0 and field.scale <= field.precision):
-        refuse(path, "precision is at least 1, scale no more than precision")
+        reject(path, "precision must be at least 1, and scale at most precision")
     if any(len(v.value) > 255 or v.value != v.value.strip() for v in field.picklist):
-        refuse(path, "a picklist value has at most 255 characters, and no blanks around it")
+        reject(path, "a picklist value must have at most 255 characters, without leading or trailing blanks")
 
 
 def _check_kind(field: Field, path: str) -> None:
     least, most = field.type.row.length_range or (0, field.length)
     if not field.formula and not least <= field.length <= most:
-        refuse(f"{path}.length", f"must be between {least} and {most}")
+        reject(f"{path}.length", f"must be between {least} and {most}")
     if (field.unique or field.external_id) and not field.type.row.can_be_key:
-        refuse(path, f"a {field.type.value} can be neither unique nor an external id")
+        reject(path, f"a {field.type.value} can be neither unique nor an external id")
 
 
 def plan_change(
@@ -101,10 +99,10 @@ def plan_change(
     old: Field,
     wanted: Field,
     spec: Mapping[str, Any],
-    orders: Orders,
+    value_changes: ValueChanges,
     path: str,
 ) -> FieldChange | None:
-    """How a stored field changes, or None if it is as the document says."""
+    """Return the change of a stored field, or None if it matches the document."""
     if wanted.type is not old.type or bool(wanted.formula) != bool(old.formula):
         return _plan_conversion(unit, obj, old, wanted, path)
     named = {a for key in spec for a in ATTRIBUTES.get(key, ())} - {"picklist"}
@@ -112,8 +110,8 @@ def plan_change(
     if old.type in PICKLIST_TYPES:
         listed = wanted.picklist if "values" in spec else ()
         if "default" not in spec and old.default is not None:
-            new = replace(new, default=moved_value(orders, str(old.default)))
-        values = merge_values(old, listed, value_labels(spec.get("values")), orders, new.default, path)
+            new = replace(new, default=moved_value(value_changes, str(old.default)))
+        values = merge_values(old, listed, value_labels(spec.get("values")), value_changes, new.default, path)
         new = replace(new, picklist=values)
     differing = sorted(
         key for key in spec if any(getattr(new, a) != getattr(old, a) for a in ATTRIBUTES.get(key, ()))
@@ -134,15 +132,15 @@ def _plan_conversion(unit: UnitOfWork, obj: ObjectType, old: Field, wanted: Fiel
     effect = try_effect(old.type, wanted.type)
     is_derived = any(f.formula or f.roll_up is not None for f in (old, wanted))
     if effect is None or is_derived or not old.custom or old.is_compound or old.compound:
-        refuse(
+        reject(
             path, f"{obj.name}.{old.name} is {_kind(old)}; changing it to {_kind(wanted)} is not supported"
         )
     new = replace(wanted, column="", field_id=old.field_id)
     _check_values(unit, obj, old, lambda value: convert_value(old, new, value), path)
-    held: tuple[str, ...] = ()
+    affected: tuple[str, ...] = ()
     if effect is ConversionEffect.GAP:
-        held = tuple(i for i, _ in iter_values(unit.tx, obj, old, include_deleted=False))
-    note = ConversionNote(obj.name, old.name, old.type, new.type, effect, held)
+        affected = tuple(i for i, _ in iter_values(unit.tx, obj, old, include_deleted=False))
+    note = ConversionNote(obj.name, old.name, old.type, new.type, effect, affected)
     line = f"convert {obj.name}.{old.name} from {_kind(old)} to {_kind(new)} ({effect.value})"
     return FieldChange(old, new, line, note)
 
@@ -152,24 +150,24 @@ def _kind(field: Field) -> str:
 
 
 def _check_data(unit: UnitOfWork, obj: ObjectType, old: Field, new: Field, path: str) -> None:
-    """Refuse a change that stored values contradict."""
+    """Reject a change that stored values do not allow."""
     is_smaller = new.length < old.length or new.scale < old.scale
     is_smaller = is_smaller or new.precision - new.scale < old.precision - old.scale
     if is_smaller and not new.formula:
-        # Only the size counts here: neither an address nor a list is checked again.
+        # Check only the size: stored values passed the other checks when they were written.
         size = replace(new, type=FieldType.TEXT if old.is_text else new.type, restricted=False)
 
         def fits(value: object) -> None:
             if parse_value(size, value) != value:
-                refuse(path, f"{obj.name}.{old.name} holds values that would not fit")
+                reject(path, f"{obj.name}.{old.name} holds values that would not fit")
 
         _check_values(unit, obj, old, fits, path)
     if new.unique and not old.unique and has_duplicates(unit.tx, obj, replace(new, column=old.column)):
-        refuse(path, f"{obj.name}.{old.name} holds the same value twice and cannot become unique")
+        reject(path, f"{obj.name}.{old.name} holds the same value twice and cannot become unique")
     if set(old.reference_to) - set(new.reference_to):
-        refuse(path, f"{obj.name}.{old.name} must go on to reference {', '.join(old.reference_to)}")
+        reject(path, f"{obj.name}.{old.name} must still reference {', '.join(old.reference_to)}")
     if new.is_master_detail and not old.is_master_detail:
-        refuse(path, f"{obj.name}.{old.name} cannot become a master-detail field once it exists")
+        reject(path, f"{obj.name}.{old.name} cannot become a master-detail field once it exists")
 
 
 def _check_values(
@@ -181,4 +179,4 @@ def _check_values(
         except DefinitionInvalid:
             raise
         except RequestError as error:
-            refuse(path, f"{obj.name}.{field.name} holds values that would not fit: {error.message}")
+            reject(path, f"{obj.name}.{field.name} holds values that would not fit: {error.message}")

@@ -1,8 +1,8 @@
-"""The sections `groups` and `queues`: people under one name, and the queues that may own records.
+"""The sections `groups` and `queues`: public groups, and queues that may own records.
 
-A member is a user name, `group:Name`, `role:Name` or `role_and_subordinates:Name`; `everyone` is all users. The
-list of members, and of a queue's objects, is what the document says, no more and no less. For a role there is
-a Group of type Role that has the role in RelatedId; it is made when somebody first needs it.
+A member is a username, `group:Name`, `role:Name`, `role_and_subordinates:Name` or `everyone`. The document lists all
+members, and all objects of a queue. A role is represented by a Group of type Role with the role in RelatedId, which is
+created when it is first needed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ from functools import partial
 from typing import Any
 
 from tidewire.events import Value
-from tidewire.gate.definitions.custom_fields import check_keys, mapping
-from tidewire.gate.definitions.document import flag_of, refuse, text_list, text_of
-from tidewire.gate.definitions.plan import Step
+from tidewire.gate.definitions.document import (
+    check_name,
+    flag_of,
+    iter_entries,
+    mapping,
+    reject,
+    text_list,
+    text_of,
+)
+from tidewire.gate.definitions.plan import Step, update_steps
 from tidewire.gate.definitions.roles import try_role_id
-from tidewire.names import is_api_name
 from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import ObjectType
@@ -37,7 +43,7 @@ _WORDS = {"groups": "group", "queues": "queue"}
 
 
 def try_group_id(unit: UnitOfWork, kind: str, name: str) -> str | None:
-    """The id of a living group of this type, by its DeveloperName, or by the role's for the groups of roles."""
+    """Return the id of a group of this type by DeveloperName, or by the name of its role."""
     groups = [g for g in read_all_rows(unit.tx, unit.catalog.object("Group")) if not g["IsDeleted"]]
     if kind in ("Role", "RoleAndSubordinates"):
         role_id = try_role_id(unit, name)
@@ -49,22 +55,24 @@ def try_group_id(unit: UnitOfWork, kind: str, name: str) -> str | None:
 
 
 def check_party(unit: UnitOfWork, document: Mapping[str, object], party: str, path: str, *kinds: str) -> None:
-    """Refuse the name of a group, queue or role that neither the org nor the document has."""
+    """Reject a group, queue or role that neither the org nor the document has; `kinds` are those allowed."""
     kind, colon, name = party.partition(":")
     if party == _EVERYONE and _EVERYONE in kinds:
         return
     if not colon or kind not in kinds:
-        refuse(path, f"{party} is none of {', '.join(k if k == _EVERYONE else k + ':Name' for k in kinds)}")
+        reject(
+            path, f"{party} must be one of {', '.join(k if k == _EVERYONE else k + ':Name' for k in kinds)}"
+        )
     section = "roles" if kind.startswith("role") else kind + "s"
     if name in mapping(document.get(section), section):
         return
     is_role = section == "roles"
     if (try_role_id(unit, name) if is_role else try_group_id(unit, _PARTIES[kind], name)) is None:
-        refuse(path, f"there is no {section.removesuffix('s')} {name}")
+        reject(path, f"there is no {section.removesuffix('s')} {name}")
 
 
 def try_party_id(unit: UnitOfWork, party: str) -> str | None:
-    """The id of the Group that stands for a party, or None if there is none yet."""
+    """Return the id of the Group that represents a party, or None if it does not exist yet."""
     kind, _, name = party.partition(":")
     if party == _EVERYONE:
         return try_group_id(unit, "Organization", "AllInternalUsers")
@@ -72,7 +80,7 @@ def try_party_id(unit: UnitOfWork, party: str) -> str | None:
 
 
 def ensure_party(unit: UnitOfWork, party: str) -> str:
-    """The id of the Group that stands for a party; for a role, or everyone, it is made."""
+    """Return the id of the Group that represents a party; creates that of a role or of everyone."""
     found = try_party_id(unit, party)
     if found is not None:
         return found
@@ -86,16 +94,12 @@ def ensure_party(unit: UnitOfWork, party: str) -> str:
 
 
 def group_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
-    """A step for each group and queue that is missing or differs, and one for its members."""
+    """Return steps for groups and queues that are missing or differ, then for their members and objects."""
     steps: list[Step] = []
     members: list[Step] = []
     for section in ("groups", "queues"):
-        for name, value in mapping(document.get(section), section).items():
-            path = f"{section}.{name}"
-            spec = mapping(value, path)
-            check_keys(spec, _KEYS[section], path)
-            if not is_api_name(name):
-                refuse(path, "the name has letters, digits and underscores only")
+        for name, path, spec in iter_entries(document, section, _KEYS[section]):
+            check_name(name, path)
             steps += _own_steps(unit, section, name, spec, path)
             members += _list_steps(unit, document, section, name, spec, path)
     return steps + members
@@ -115,22 +119,13 @@ def _own_steps(unit: UnitOfWork, section: str, name: str, spec: Mapping[str, Any
         if key in spec:
             values[field_name] = flag_of(spec, key, False, path)
     if "Name" in values and not 1 <= len(str(values["Name"]).strip()) <= 40:
-        refuse(f"{path}.label", "1 to 40 characters")
+        reject(f"{path}.label", "must have 1 to 40 characters")
     group_id = try_group_id(unit, _TYPES[section], name)
     if group_id is None:
-        fresh = {
-            "Name": name.replace("_", " ")[:40],
-            **values,
-            "DeveloperName": name,
-            "Type": _TYPES[section],
-        }
-        return [Step(f"create {_WORDS[section]} {name}", partial(unit.create, groups, fresh))]
+        new = {"Name": name.replace("_", " ")[:40], **values, "DeveloperName": name, "Type": _TYPES[section]}
+        return [Step(f"create {_WORDS[section]} {name}", partial(unit.create, groups, new))]
     (row,) = read_rows(unit.tx, groups, "Id", [group_id])
-    differing = {n: v for n, v in values.items() if row.get(n) != v}
-    if not differing:
-        return []
-    line = f"update {_WORDS[section]} {name}: {', '.join(sorted(differing))}"
-    return [Step(line, partial(unit.update, groups, group_id, differing))]
+    return update_steps(unit, groups, row, values, f"{_WORDS[section]} {name}")
 
 
 def _list_steps(
@@ -149,15 +144,15 @@ def _list_steps(
         for member in members:
             _check_member(unit, document, section, name, member, f"{path}.members")
         wanted = [_try_member_id(unit, member) for member in members]
-        held = _held(unit, "GroupMember", "GroupId", group_id, "UserOrGroupId")
-        if None in wanted or set(wanted) != held.keys():
+        stored = _stored(unit, "GroupMember", "GroupId", group_id, "UserOrGroupId")
+        if None in wanted or set(wanted) != stored.keys():
             line = f"set the members of {where}: {', '.join(members) or 'none'}"
             steps.append(Step(line, partial(_set_members, unit, section, name, members)))
     if "objects" in spec:
         listed = text_list(spec["objects"], f"{path}.objects")
         entities = {_owned_by_queues(unit.catalog.object(entity), path).name for entity in listed}
-        held = _held(unit, "QueueSobject", "QueueId", group_id, "SobjectType")
-        if entities != held.keys():
+        stored = _stored(unit, "QueueSobject", "QueueId", group_id, "SobjectType")
+        if entities != stored.keys():
             line = f"set the objects of {where}: {', '.join(sorted(entities)) or 'none'}"
             steps.append(Step(line, partial(_set_objects, unit, name, sorted(entities))))
     return steps
@@ -166,7 +161,7 @@ def _list_steps(
 def _owned_by_queues(obj: ObjectType, path: str) -> ObjectType:
     owner = obj.try_field("OwnerId")
     if owner is None or not (obj.custom or "Group" in owner.reference_to):
-        refuse(f"{path}.objects", f"a queue cannot own {obj.name}")
+        reject(f"{path}.objects", f"a queue cannot own {obj.name}")
     return obj
 
 
@@ -175,10 +170,10 @@ def _check_member(
 ) -> None:
     if ":" in member or member == _EVERYONE:
         if member == f"group:{name}" and section == "groups":
-            refuse(path, "a group is no member of itself")
+            reject(path, "a group cannot be a member of itself")
         check_party(unit, document, member, path, "group", "role", "role_and_subordinates", _EVERYONE)
     elif member not in mapping(document.get("users"), "users") and _try_member_id(unit, member) is None:
-        refuse(path, f"there is no user {member}")
+        reject(path, f"there is no user {member}")
 
 
 def _try_member_id(unit: UnitOfWork, member: str) -> str | None:
@@ -188,7 +183,7 @@ def _try_member_id(unit: UnitOfWork, member: str) -> str | None:
     return try_find_by_value(unit.tx, users, users.by_name["username"], member)
 
 
-def _held(unit: UnitOfWork, entity: str, parent: str, group_id: str | None, name: str) -> dict[Value, str]:
+def _stored(unit: UnitOfWork, entity: str, parent: str, group_id: str | None, name: str) -> dict[Value, str]:
     if group_id is None:
         return {}
     rows = read_rows(unit.tx, unit.catalog.object(entity), parent, [group_id])
@@ -196,26 +191,26 @@ def _held(unit: UnitOfWork, entity: str, parent: str, group_id: str | None, name
 
 
 def _set_members(unit: UnitOfWork, section: str, name: str, members: list[str]) -> None:
-    group_id = try_group_id(unit, _TYPES[section], name)
-    obj = unit.catalog.object("GroupMember")
-    held = _held(unit, "GroupMember", "GroupId", group_id, "UserOrGroupId")
     is_party = {m: ":" in m or m == _EVERYONE for m in members}
     wanted = [ensure_party(unit, m) if is_party[m] else str(_try_member_id(unit, m)) for m in members]
-    for member_id, row_id in held.items():
-        if member_id not in wanted:
-            unit.delete(obj, row_id)
-    for member_id in wanted:
-        if member_id not in held:
-            unit.create(obj, {"GroupId": group_id, "UserOrGroupId": member_id})
+    _set_rows(
+        unit, "GroupMember", "GroupId", try_group_id(unit, _TYPES[section], name), "UserOrGroupId", wanted
+    )
 
 
 def _set_objects(unit: UnitOfWork, name: str, entities: list[str]) -> None:
-    group_id = try_group_id(unit, "Queue", name)
-    obj = unit.catalog.object("QueueSobject")
-    held = _held(unit, "QueueSobject", "QueueId", group_id, "SobjectType")
-    for entity, row_id in held.items():
-        if entity not in entities:
+    _set_rows(unit, "QueueSobject", "QueueId", try_group_id(unit, "Queue", name), "SobjectType", entities)
+
+
+def _set_rows(
+    unit: UnitOfWork, entity: str, parent: str, group_id: str | None, name: str, wanted: list[str]
+) -> None:
+    """Create and delete rows of a group until exactly the wanted values are there."""
+    obj = unit.catalog.object(entity)
+    stored = _stored(unit, entity, parent, group_id, name)
+    for value, row_id in stored.items():
+        if value not in wanted:
             unit.delete(obj, row_id)
-    for entity in entities:
-        if entity not in held:
-            unit.create(obj, {"QueueId": group_id, "SobjectType": entity})
+    for each in wanted:
+        if each not in stored:
+            unit.create(obj, {parent: group_id, name: each})

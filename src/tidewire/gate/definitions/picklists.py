@@ -1,8 +1,8 @@
-"""The values of a picklist: added by listing them, moved and retired by orders that say so.
+"""The values of a picklist: listed values are added; `rename`, `replace` and `deactivate` change existing ones.
 
-`rename: {old: new}` gives a value another name, `replace: {old: other}` takes it off the list in favour of
-another one, and records follow in the same transaction, as updates that subscribers see. `deactivate: [value]`
-keeps what records hold but offers the value no more. A value that a document does not mention stays as it is.
+`rename: {old: new}` renames a value, `replace: {old: other}` removes a value in favour of another one; records change
+in the same transaction, as updates that subscribers see. `deactivate: [value]` keeps the value in records but no
+longer offers it. Values that the document does not mention stay unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from tidewire.crm import persons
 from tidewire.events import Value
 from tidewire.gate.definitions.custom_fields import value_name
-from tidewire.gate.definitions.document import refuse, text_list, text_map
+from tidewire.gate.definitions.document import reject, text_list, text_map
 from tidewire.gate.definitions.plan import Step
 from tidewire.records.conversion import iter_values
 from tidewire.records.table import try_read_row, update_row
@@ -22,12 +22,12 @@ from tidewire.records.work import UnitOfWork
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import Field, ObjectType, PicklistValue
 
-_ORDER_KEYS = ("rename", "replace", "deactivate")
+_CHANGE_KEYS = ("rename", "replace", "deactivate")
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
-    """What a field's definition says to do with values that are there."""
+class ValueChanges:
+    """The changes to existing values in the definition of a field."""
 
     rename: Mapping[str, str] = field(default_factory=dict)
     replace: Mapping[str, str] = field(default_factory=dict)
@@ -35,53 +35,54 @@ class Orders:
 
     @property
     def moves(self) -> dict[str, str]:
-        """Every old value with the one that records hold from now on."""
+        """Each old value with the value that records get instead."""
         return {**self.rename, **self.replace}
 
 
-def moved_value(orders: Orders, value: str) -> str:
-    """What a field, or a default, that held `value` holds after the orders; several values are `;`-joined."""
-    return ";".join(dict.fromkeys(orders.moves.get(part, part) for part in value.split(";")))
+def moved_value(value_changes: ValueChanges, value: str) -> str:
+    """What a field, or a default, that held `value` holds after the value_changes; several values are `;`-joined."""
+    return ";".join(dict.fromkeys(value_changes.moves.get(part, part) for part in value.split(";")))
 
 
-def split_orders(spec: Mapping[str, Any], path: str) -> tuple[dict[str, Any], Orders]:
-    """A field's definition without its orders, and the orders."""
-    plain = {key: value for key, value in spec.items() if key not in _ORDER_KEYS}
-    orders = Orders(
+def split_value_changes(spec: Mapping[str, Any], path: str) -> tuple[dict[str, Any], ValueChanges]:
+    """A field's definition without its value_changes, and the value_changes."""
+    plain = {key: value for key, value in spec.items() if key not in _CHANGE_KEYS}
+    value_changes = ValueChanges(
         text_map(spec.get("rename"), f"{path}.rename"),
         text_map(spec.get("replace"), f"{path}.replace"),
         frozenset(text_list(spec.get("deactivate"), f"{path}.deactivate")),
     )
     values = spec.get("values")
     listed = [value_name(item) for item in values] if isinstance(values, list | tuple) else []
-    for old in (*orders.moves, *orders.deactivate):
+    for old in (*value_changes.moves, *value_changes.deactivate):
         if old in listed:
-            refuse(path, f"the value {old} is both listed and retired")
-    return plain, orders
+            reject(path, f"the value {old} is both listed and renamed, replaced or deactivated")
+    return plain, value_changes
 
 
 def merge_values(
     stored: Field,
     wanted: tuple[PicklistValue, ...],
     labels: Mapping[str, str],
-    orders: Orders,
+    value_changes: ValueChanges,
     default: object,
     path: str,
 ) -> tuple[PicklistValue, ...]:
-    """The list after the definition: the wanted values in their order, then the others. `labels` are those that
-    the document gives; other values keep theirs.
+    """Return the list after the change: the wanted values in their order, then the others.
+
+    `labels` are those that the document sets; other values keep theirs.
     """
     held = {v.value: v for v in stored.picklist}
-    for old, new in orders.rename.items():
+    for old, new in value_changes.rename.items():
         if old not in held:
             continue
         if new in held:
-            refuse(f"{path}.rename.{old}", f"{new} is a value already; use `replace`")
+            reject(f"{path}.rename.{old}", f"{new} exists already; use `replace`")
         named = held[old]
         label = new if named.label == old else named.label
         renamed = replace(named, value=new, label=label)
         held = {(new if k == old else k): (renamed if k == old else v) for k, v in held.items()}
-    for old in orders.replace:
+    for old in value_changes.replace:
         held.pop(old, None)
     merged: dict[str, PicklistValue] = {}
     for value in wanted:
@@ -92,16 +93,18 @@ def merge_values(
             label = labels.get(value.value, known.label)
             merged[value.value] = replace(known, label=label, is_active=True)
     merged |= held
-    for retired in orders.deactivate & merged.keys():
+    for retired in value_changes.deactivate & merged.keys():
         merged[retired] = replace(merged[retired], is_active=False)
-    missing = [new for new in orders.moves.values() if new not in merged and stored.picklist]
-    if missing and any(old in {v.value for v in stored.picklist} for old in orders.moves):
-        refuse(path, f"{missing[0]} is not among the values")
+    missing = [new for new in value_changes.moves.values() if new not in merged and stored.picklist]
+    if missing and any(old in {v.value for v in stored.picklist} for old in value_changes.moves):
+        reject(path, f"{missing[0]} is not among the values")
     chosen = str(default).split(";") if default is not None else []
     return tuple(replace(v, is_default=v.value in chosen) for v in merged.values())
 
 
-def value_steps(unit: UnitOfWork, obj: ObjectType, old: Field, new: Field, orders: Orders) -> list[Step]:
+def value_steps(
+    unit: UnitOfWork, obj: ObjectType, old: Field, new: Field, value_changes: ValueChanges
+) -> list[Step]:
     """A line for each value that comes, goes or moves; records are updated under `obj`, whose field still has
     its old place but already the new list.
     """
@@ -109,13 +112,13 @@ def value_steps(unit: UnitOfWork, obj: ObjectType, old: Field, new: Field, order
     before = {v.value: v for v in old.picklist}
     after = {v.value: v for v in new.picklist}
     steps: list[Step] = []
-    for word, moves in (("rename", orders.rename), ("replace", orders.replace)):
+    for word, moves in (("rename", value_changes.rename), ("replace", value_changes.replace)):
         for gone, kept in moves.items():
             affected = _holders(unit, obj, old, gone, kept)
             if gone in before or affected:
                 line = f"{word} value {gone} of {where} by {kept} ({len(affected)} records)"
                 steps.append(Step(line, _mover(unit, obj, new.name, affected, is_rename=word == "rename")))
-    moved = set(orders.rename.values())
+    moved = set(value_changes.rename.values())
     for value in after:
         if value not in before and value not in moved:
             steps.append(Step(f"add value {value} to {where}", _nothing))
@@ -131,7 +134,7 @@ def value_steps(unit: UnitOfWork, obj: ObjectType, old: Field, new: Field, order
 
 
 def _holders(unit: UnitOfWork, obj: ObjectType, field_: Field, gone: str, kept: str) -> list[tuple[str, str]]:
-    """The records that hold a value, each with what it holds instead from now on."""
+    """Return the records with a value, each with its new value."""
     found: list[tuple[str, str]] = []
     for record_id, value in iter_values(unit.tx, obj, field_):
         if field_.type is FieldType.PICKLIST:
@@ -139,7 +142,7 @@ def _holders(unit: UnitOfWork, obj: ObjectType, field_: Field, gone: str, kept: 
                 found.append((record_id, kept))
             continue
         if gone in str(value).split(";"):
-            found.append((record_id, moved_value(Orders({gone: kept}), str(value))))
+            found.append((record_id, moved_value(ValueChanges({gone: kept}), str(value))))
     return found
 
 
@@ -152,10 +155,10 @@ def _mover(
             if row is None:
                 continue
             if row.get("IsDeleted"):
-                # In the recycle bin nobody is told, but what comes back must fit the list.
+                # No events for the recycle bin, but a restored record must fit the list.
                 update_row(unit.tx, obj, record_id, {name: value})
                 continue
-            # Not as a user's update: a converted lead or an activated order follows its list too.
+            # Not a user's update, which would be rejected for a converted lead or an activated order.
             unit.store(obj, row, {name: value})
             if is_rename:
                 _keep_others(unit, obj, row, name)
@@ -166,7 +169,7 @@ def _mover(
 
 
 def _keep_others(unit: UnitOfWork, obj: ObjectType, before: Mapping[str, Value], name: str) -> None:
-    """A stage by another name is the same stage: what people set beside it, such as Probability, stays."""
+    """Restore fields that the new name of a stage reset, such as Probability: a renamed stage is the same stage."""
     row = try_read_row(unit.tx, obj, str(before["Id"]))
     if row is None:
         return
@@ -186,4 +189,4 @@ def _follow_person(unit: UnitOfWork, obj: ObjectType, row: dict[str, Value], nam
 
 
 def _nothing() -> None:
-    """The step's line is all there is to it: the new list is stored with the field."""
+    """No-op: the new list is stored with the field."""

@@ -1,16 +1,20 @@
-"""What applying a definition gives: lines that say what is done, and the steps that do it."""
+"""The plan of a definition: lines that say what changes, and the steps that carry it out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
+from tidewire.events import Value
 from tidewire.records.conversion import ConversionNote
+from tidewire.records.work import UnitOfWork
+from tidewire.schema.model import ObjectType
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do and the line that announces it. `run` is not called in a dry run."""
+    """One change and the line that announces it. `run` is not called in a dry run."""
 
     line: str
     run: Callable[[], object]
@@ -18,10 +22,27 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The plan of one definition, the field conversions among it, and the secrets of the connected apps it
-    made, by client id: nobody can ask for them again.
+    """The result of applying a definition: the plan, field conversions, and secrets of new connected apps.
+
+    `secrets` is by client id; a secret cannot be read again later.
     """
 
     lines: list[str]
     conversions: tuple[ConversionNote, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def update_steps(
+    unit: UnitOfWork, obj: ObjectType, row: Mapping[str, Value], wanted: Mapping[str, object], what: str
+) -> list[Step]:
+    """Return the step that updates a record to the wanted values, or nothing if it has them already."""
+    differing = {name: value for name, value in wanted.items() if row.get(name) != value}
+    if not differing:
+        return []
+    line = f"update {what}: {', '.join(sorted(differing))}"
+    return [Step(line, partial(unit.update, obj, str(row["Id"]), differing))]
+
+
+def differing_words(old: object, new: object, words: Mapping[str, str]) -> list[str]:
+    """Return the words of a definition whose attribute differs; `words` maps them to attribute names."""
+    return [word for word, name in words.items() if getattr(old, name) != getattr(new, name)]

@@ -1,7 +1,7 @@
-"""The section `roles`: who stands above whom.
+"""The section `roles`: the role hierarchy.
 
-A role is known by its DeveloperName, which is its name in the document; `parent` is another role's. The order
-in which roles stand does not matter.
+A role is identified by its DeveloperName, which is its name in the document; `parent` names another role. The order
+of roles in the document does not matter.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from functools import partial
 from typing import Any
 
 from tidewire.events import Value
-from tidewire.gate.definitions.custom_fields import check_keys, mapping
-from tidewire.gate.definitions.document import refuse, text_of
+from tidewire.gate.definitions.document import check_name, iter_entries, one_of, reject, text_of
 from tidewire.gate.definitions.plan import Step
-from tidewire.names import is_api_name
 from tidewire.records.table import read_all_rows
 from tidewire.records.work import UnitOfWork
 
@@ -28,30 +26,27 @@ _KEYS = ("label", "parent", "description", *_ACCESS)
 
 
 def read_roles(unit: UnitOfWork) -> dict[str, dict[str, Value]]:
-    """The living roles by DeveloperName; one without is known by its name."""
+    """Read the roles by DeveloperName, or by name if they have none."""
     rows = read_all_rows(unit.tx, unit.catalog.object("UserRole"))
     return {str(r["DeveloperName"] or r["Name"]): r for r in rows if not r["IsDeleted"]}
 
 
 def role_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
-    """A step for each role that is missing or differs; a parent is made before its children."""
-    specs = {
-        name: mapping(value, f"roles.{name}")
-        for name, value in mapping(document.get("roles"), "roles").items()
-    }
-    held = read_roles(unit)
-    parents = _parents(held, specs)
+    """Return a step for each role that is missing or differs, parents before their children."""
+    specs = {name: spec for name, _, spec in iter_entries(document, "roles", _KEYS)}
+    stored = read_roles(unit)
+    parents = _parents(stored, specs)
     steps: list[Step] = []
     for name in sorted(specs, key=lambda n: _depth(parents, n)):
         path, spec = f"roles.{name}", specs[name]
         wanted = _values(spec, path)
-        row = held.get(name)
+        row = stored.get(name)
         if row is None:
             wanted.setdefault("Name", name.replace("_", " "))
             steps.append(Step(f"create role {name}", partial(_create, unit, name, wanted, parents.get(name))))
             continue
         differing = {key: value for key, value in wanted.items() if row.get(key) != value}
-        above = held.get(parents.get(name) or "", {}).get("Id")
+        above = stored.get(parents.get(name) or "", {}).get("Id")
         moves = "parent" in spec and (row.get("ParentRoleId") != above or (parents[name] and above is None))
         if differing or moves:
             words = sorted([*differing, *(["ParentRoleId"] if moves else [])])
@@ -61,23 +56,21 @@ def role_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
 
 
 def _parents(
-    held: Mapping[str, Mapping[str, Value]], specs: Mapping[str, Mapping[str, Any]]
+    stored: Mapping[str, Mapping[str, Value]], specs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str | None]:
-    """Every role's parent once the document is applied. Refuses one that is not there, and a circle."""
-    names = {str(row["Id"]): name for name, row in held.items()}
-    parents = {name: names.get(str(row.get("ParentRoleId"))) for name, row in held.items()}
+    """Return the parent of every role once the document is applied. Rejects unknown parents and cycles."""
+    names = {str(row["Id"]): name for name, row in stored.items()}
+    parents = {name: names.get(str(row.get("ParentRoleId"))) for name, row in stored.items()}
     for name, spec in specs.items():
         path = f"roles.{name}"
-        check_keys(spec, _KEYS, path)
-        if not is_api_name(name):
-            refuse(path, "a role's name has letters, digits and underscores only")
+        check_name(name, path)
         parents.setdefault(name, None)
         if "parent" in spec:
             parents[name] = text_of(spec, "parent", "", path) or None
     for name in specs:
         above = parents[name]
         if above is not None and above not in parents:
-            refuse(f"roles.{name}.parent", f"there is no role {above}")
+            reject(f"roles.{name}.parent", f"there is no role {above}")
         _depth(parents, name)
     return parents
 
@@ -86,10 +79,10 @@ def _depth(parents: Mapping[str, str | None], name: str) -> int:
     seen = [name]
     while (above := parents[seen[-1]]) is not None:
         if above in seen:
-            refuse(f"roles.{name}.parent", f"{name} would stand above itself")
+            reject(f"roles.{name}.parent", f"{name} would be above itself in the hierarchy")
         seen.append(above)
         if above not in parents:
-            refuse(f"roles.{name}.parent", f"there is no role {above}")
+            reject(f"roles.{name}.parent", f"there is no role {above}")
     return len(seen)
 
 
@@ -99,19 +92,16 @@ def _values(spec: Mapping[str, Any], path: str) -> dict[str, Value]:
         if key in spec:
             text = text_of(spec, key, "", path).strip()
             if len(text) > limit or (key == "label" and not text):
-                refuse(f"{path}.{key}", f"1 to {limit} characters")
+                reject(f"{path}.{key}", f"must have 1 to {limit} characters")
             values[field_name] = text or None
     for key, field_name in _ACCESS.items():
         if key in spec:
-            level = _LEVELS.get(str(spec[key]))
-            if level is None:
-                refuse(f"{path}.{key}", f"must be one of {', '.join(_LEVELS)}")
-            values[field_name] = level
+            values[field_name] = one_of(spec, key, _LEVELS, "None", path)
     return values
 
 
 def try_role_id(unit: UnitOfWork, name: str) -> str | None:
-    """The id of the role of this name."""
+    """Return the id of the role with this name, or None."""
     row = read_roles(unit).get(name)
     return None if row is None else str(row["Id"])
 
@@ -122,7 +112,7 @@ def _create(unit: UnitOfWork, name: str, values: Mapping[str, Value], parent: st
 
 
 def _update(unit: UnitOfWork, role_id: str, values: dict[str, Value], parent: Value) -> None:
-    """`parent` is the name of another role, None for none, or the role's own id to leave it where it is."""
+    """Update a role; `parent` is a role name, None for no parent, or the role's own id to keep its parent."""
     changed: dict[str, object] = dict(values)
     if parent != role_id:
         changed["ParentRoleId"] = try_role_id(unit, str(parent)) if parent else None

@@ -1,7 +1,7 @@
-"""The section `settings`: what the org has switched on, how its logins behave, and what it says of itself.
+"""The section `settings`: features of the org, rules for logins, and properties of the Organization record.
 
-The org's name, time zone, locale, language and fiscal year stand in its one Organization record, where clients
-read them; all else is in `OrgSettings`.
+Name, time zone, locale, language and fiscal year are fields of the one Organization record, where clients read them;
+everything else is in `OrgSettings`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from zoneinfo import available_timezones
 from tidewire.crm.person_setup import ensure_person_accounts
 from tidewire.errors import RequestError
 from tidewire.events import Value
-from tidewire.gate.definitions.custom_fields import check_keys, mapping
-from tidewire.gate.definitions.document import flag_of, refuse, text_list
+from tidewire.gate.definitions.document import check_keys, flag_of, mapping, reject, text_list
 from tidewire.gate.definitions.plan import Step
 from tidewire.records.settings import OrgSettings, read_settings
 from tidewire.records.table import read_all_rows
@@ -27,15 +26,15 @@ from tidewire.records.work import UnitOfWork
 from tidewire.schema.standard.monitoring import STANDARD_EVENTS
 from tidewire.schema.values import parse_value
 
-# Whole numbers: the smallest and the largest, whether 0 is allowed besides, and what it counts.
+# Whole numbers: minimum, maximum, whether 0 is allowed too, and the unit.
 _RANGES = {
-    # The real service offers a quarter of an hour to a day; shorter ones help in tests.
+    # The platform offers 15 minutes to a day; shorter ones help in tests.
     "session_timeout_s": (60, 86_400, True, "seconds"),
     "lockout_attempts": (1, 100, True, "attempts"),
     "lockout_minutes": (1, 10_080, True, "minutes"),
     "fiscal_year_start_month": (1, 12, False, "as the number of a month"),
 }
-_OF_ORGANIZATION = {
+_ORGANIZATION_FIELDS = {
     "org_name": "Name",
     "time_zone": "TimeZoneSidKey",
     "locale": "DefaultLocaleSidKey",
@@ -48,60 +47,64 @@ _MAX_LISTED = 200
 
 
 def setting_steps(unit: UnitOfWork, types: Types, document: Mapping[str, object]) -> list[Step]:
-    """One step for all settings that differ."""
+    """Return one step for all settings that differ."""
     spec = mapping(document.get("settings"), "settings")
     own = [f.name for f in fields(OrgSettings)]
-    check_keys(spec, [*own, *_OF_ORGANIZATION], "settings")
+    check_keys(spec, [*own, *_ORGANIZATION_FIELDS], "settings")
     current = read_settings(unit.tx)
     wanted = replace(current, **{name: _value(spec, name, current) for name in spec if name in own})
     if current.person_accounts and not wanted.person_accounts:
-        refuse("settings.person_accounts", "person accounts cannot be switched off again")
-    told = _told(unit, spec)
+        reject("settings.person_accounts", "person accounts cannot be disabled once they are enabled")
+    values = _organization_values(unit, spec)
     changed = [n for n in own if getattr(wanted, n) != getattr(current, n)]
     shown = [f"{n} = {_shown(getattr(wanted, n))}" for n in changed]
-    shown += [f"{n} = {_shown(told[field])}" for n, field in _OF_ORGANIZATION.items() if field in told]
+    shown += [
+        f"{n} = {_shown(values[field])}" for n, field in _ORGANIZATION_FIELDS.items() if field in values
+    ]
     if not shown:
         return []
-    return [Step(f"set {', '.join(shown)}", partial(_change, unit, types, wanted if changed else None, told))]
+    return [
+        Step(f"set {', '.join(shown)}", partial(_change, unit, types, wanted if changed else None, values))
+    ]
 
 
-def _change(unit: UnitOfWork, types: Types, wanted: OrgSettings | None, told: Mapping[str, Value]) -> None:
+def _change(unit: UnitOfWork, types: Types, wanted: OrgSettings | None, values: Mapping[str, Value]) -> None:
     if wanted is not None:
         types.change_settings(unit.tx, wanted)
         if wanted.person_accounts:
             ensure_person_accounts(unit, types)
-    if told:
+    if values:
         organization = unit.catalog.object("Organization")
         for row in read_all_rows(unit.tx, organization):
-            unit.store(organization, row, told)
-    if "Name" in told:
-        unit.tx.execute("UPDATE settings SET value = ? WHERE name = 'org_name'", (told["Name"],))
+            unit.store(organization, row, values)
+    if "Name" in values:
+        unit.tx.execute("UPDATE settings SET value = ? WHERE name = 'org_name'", (values["Name"],))
 
 
-def _told(unit: UnitOfWork, spec: Mapping[str, Any]) -> dict[str, Value]:
-    """The fields of Organization that the document changes."""
+def _organization_values(unit: UnitOfWork, spec: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the fields of Organization that the document changes."""
     organization = unit.catalog.object("Organization")
     rows = read_all_rows(unit.tx, organization)
-    told: dict[str, Value] = {}
-    for name, field_name in _OF_ORGANIZATION.items():
+    values: dict[str, Value] = {}
+    for name, field_name in _ORGANIZATION_FIELDS.items():
         if name not in spec:
             continue
         path, value = f"settings.{name}", spec[name]
         if name in _RANGES:
             value = _number(name, value, path)
         elif not isinstance(value, str) or not value.strip():
-            refuse(path, "must be text")
+            reject(path, "must be text")
         if name == "time_zone" and value not in _time_zones():
-            refuse(path, f"{value} is not a time zone, such as Europe/Berlin")
+            reject(path, f"{value} is not a time zone, such as Europe/Berlin")
         if name == "locale" and not _LOCALE.fullmatch(value):
-            refuse(path, f"{value} is not a locale, such as en_US")
+            reject(path, f"{value} is not a locale, such as en_US")
         try:
             stored = parse_value(organization.by_name[field_name.lower()], value)
         except RequestError as error:
-            refuse(path, error.message)
+            reject(path, error.message)
         if rows and rows[0].get(field_name) != stored:
-            told[field_name] = stored
-    return told
+            values[field_name] = stored
+    return values
 
 
 @lru_cache(maxsize=1)
@@ -125,9 +128,9 @@ def _value(spec: Mapping[str, Any], name: str, current: OrgSettings) -> Any:
 def _number(name: str, value: object, path: str) -> int:
     low, high, allows_zero, unit = _RANGES[name]
     if isinstance(value, bool) or not isinstance(value, int):
-        refuse(path, "must be a whole number")
+        reject(path, "must be a whole number")
     if not low <= value <= high and not (allows_zero and value == 0):
-        refuse(path, f"must be {low} to {high} {unit}{', or 0' if allows_zero else ''}")
+        reject(path, f"must be {low} to {high} {unit}{', or 0' if allows_zero else ''}")
     return value
 
 
@@ -135,7 +138,7 @@ def _listed(spec: Mapping[str, Any], name: str, parse: Any) -> tuple[str, ...]:
     path = f"settings.{name}"
     listed = tuple(dict.fromkeys(parse(text, path) for text in text_list(spec[name], path)))
     if len(listed) > _MAX_LISTED:
-        refuse(path, f"at most {_MAX_LISTED}")
+        reject(path, f"at most {_MAX_LISTED} entries")
     return listed
 
 
@@ -143,21 +146,21 @@ def _network(text: str, path: str) -> str:
     try:
         return str(ip_network(text, strict=False))
     except ValueError:
-        refuse(path, f"{text} is not an address or a CIDR block")
+        reject(path, f"{text} is not an address or a CIDR block")
 
 
 def _monitoring_event(text: str, path: str) -> str:
     names = [event.name for event in STANDARD_EVENTS]
     if text not in names:
-        refuse(path, f"{text} is not one of {', '.join(names)}")
+        reject(path, f"{text} is not one of {', '.join(names)}")
     return text
 
 
 def _origin(text: str, path: str) -> str:
-    """An origin as browsers send it: scheme, host and port in lower case, nothing after it."""
+    """Parse an origin as browsers send it: scheme, host and port in lower case."""
     origin = text.lower()
     if not _ORIGIN.fullmatch(origin) or ".." in origin:
-        refuse(path, f"{text} is not an origin, such as https://app.example.org or https://*.example.org")
+        reject(path, f"{text} is not an origin, such as https://app.example.org or https://*.example.org")
     return origin
 
 

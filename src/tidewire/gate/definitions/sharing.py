@@ -1,8 +1,8 @@
 """Org-wide defaults and sharing rules: who sees the records of others.
 
-An object's `sharing` is `private`, `read`, `read_write` or `controlled_by_parent`; with `grant_by_hierarchy` false
-the records of a custom object are not open to people above their owner. A rule under `sharing_rules`
-opens records that somebody in `owned_by` owns, or that meet all `criteria`, to those in `share_with`.
+An object's `sharing` is `private`, `read`, `read_write` or `controlled_by_parent`; with `grant_by_hierarchy: false`
+the role hierarchy gives no access to records of a custom object. A rule in `sharing_rules` gives those in `share_with`
+access to records that somebody in `owned_by` owns, or that meet all `criteria`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,17 @@ from functools import partial
 from typing import Any
 
 from tidewire.errors import RequestError
-from tidewire.gate.definitions.custom_fields import check_keys, mapping, parse_filter
-from tidewire.gate.definitions.document import flag_of, refuse, text_of
+from tidewire.gate.definitions.custom_fields import parse_filter
+from tidewire.gate.definitions.document import (
+    check_name,
+    flag_of,
+    iter_object_entries,
+    one_of,
+    reject,
+    text_of,
+)
 from tidewire.gate.definitions.groups import check_party, ensure_party, try_party_id
 from tidewire.gate.definitions.plan import Step
-from tidewire.names import is_api_name
 from tidewire.records.table import read_all_rows
 from tidewire.records.types import Types, read_sharing_rules
 from tidewire.records.work import UnitOfWork
@@ -32,11 +38,11 @@ _MODELS = {
     "controlled_by_parent": "ControlledByParent",
 }
 _WORDS = {model: word for word, model in _MODELS.items()}
-# Standard objects that may leave the decision to the account, or whatever else they belong to.
+# Standard objects whose sharing a parent record may control.
 _HAVE_PARENTS = frozenset({"Contact", "Order", "Asset", "Task", "Event", "CampaignMember"})
-# Organization tells the defaults of these objects, in words of its own.
-_TOLD = ("Account", "Contact", "Opportunity", "Lead", "Case", "Campaign")
-_TOLD_WORDS = {
+# The Organization record shows the defaults of these objects, in its own words.
+_ORG_OBJECTS = ("Account", "Contact", "Opportunity", "Lead", "Case", "Campaign")
+_ORG_WORDS = {
     "Private": "None",
     "Read": "Read",
     "ReadWrite": "Edit",
@@ -51,7 +57,7 @@ _ACCESS = {"read": "Read", "edit": "Edit"}
 def plan_sharing(
     obj: ObjectType, spec: Mapping[str, Any], added: tuple[Field, ...], path: str, lines: list[str]
 ) -> ObjectType:
-    """The object with the org-wide default that the document says. A detail follows its master."""
+    """Return the object with the org-wide default of the document. A detail is controlled by its master."""
     is_detail = any(f.is_master_detail for f in (*obj.fields, *added))
     model = obj.internal_sharing
     if obj.custom and is_detail:
@@ -59,15 +65,15 @@ def plan_sharing(
     if "sharing" in spec:
         word = text_of(spec, "sharing", "", path)
         if word not in _MODELS:
-            refuse(f"{path}.sharing", f"must be one of {', '.join(_MODELS)}")
+            reject(f"{path}.sharing", f"must be one of {', '.join(_MODELS)}")
         model = _checked(obj, _MODELS[word], is_detail, f"{path}.sharing")
     uses_hierarchy = flag_of(spec, "grant_by_hierarchy", obj.uses_hierarchy, path)
     if not uses_hierarchy and not obj.custom:
-        refuse(f"{path}.grant_by_hierarchy", f"{obj.name} is a standard object: people above have access")
+        reject(f"{path}.grant_by_hierarchy", f"{obj.name} is a standard object; this cannot be changed")
     if model != obj.internal_sharing:
         lines.append(f"share {obj.name}: {_WORDS[model]}")
     if uses_hierarchy != obj.uses_hierarchy:
-        lines.append(f"share {obj.name} with people above: {'yes' if uses_hierarchy else 'no'}")
+        lines.append(f"share {obj.name} by role hierarchy: {'yes' if uses_hierarchy else 'no'}")
     if (model, uses_hierarchy) == (obj.internal_sharing, obj.uses_hierarchy):
         return obj
     return replace(obj, internal_sharing=model, uses_hierarchy=uses_hierarchy)
@@ -75,44 +81,39 @@ def plan_sharing(
 
 def _checked(obj: ObjectType, model: str, is_detail: bool, path: str) -> str:
     if obj.is_setup:
-        refuse(path, f"{obj.name} is not shared by defaults")
+        reject(path, f"{obj.name} is a setup object and has no org-wide default")
     if obj.custom and is_detail and model != "ControlledByParent":
-        refuse(path, f"{obj.name} is the detail of another object, which controls it")
+        reject(path, f"{obj.name} is a detail; only controlled_by_parent is possible")
     if model == "ControlledByParent" and not is_detail and obj.name not in _HAVE_PARENTS:
-        refuse(path, f"{obj.name} has no parent that could control it")
+        reject(path, f"{obj.name} has no parent that could control it")
     if obj.name == "User" and model not in ("Private", "Read"):
-        refuse(path, "User is private or read")
+        reject(path, "User can only be private or read")
     if obj.try_field("OwnerId") is None and model != "ControlledByParent" and obj.name != "User":
-        refuse(path, f"{obj.name} has no owner and is not shared by defaults")
+        reject(path, f"{obj.name} has no owner, so it has no org-wide default")
     return model
 
 
 def store_sharing(unit: UnitOfWork, objects: Iterable[ObjectType]) -> None:
-    """Let the org's own record tell the defaults of the objects that it speaks of."""
-    told = {f"Default{o.name}Access": _TOLD_WORDS[o.internal_sharing] for o in objects if o.name in _TOLD}
+    """Update the defaults that the Organization record shows."""
+    shown = {
+        f"Default{o.name}Access": _ORG_WORDS[o.internal_sharing] for o in objects if o.name in _ORG_OBJECTS
+    }
     organization = unit.catalog.object("Organization")
-    for row in read_all_rows(unit.tx, organization) if told else ():
-        if any(row.get(name) != word for name, word in told.items()):
-            unit.store(organization, row, told)
+    for row in read_all_rows(unit.tx, organization) if shown else ():
+        if any(row.get(name) != word for name, word in shown.items()):
+            unit.store(organization, row, shown)
 
 
 def sharing_rule_steps(unit: UnitOfWork, types: Types, document: Mapping[str, object]) -> list[Step]:
-    """A step for each rule that is missing or differs."""
+    """Return a step for each rule that is missing or differs."""
     steps: list[Step] = []
-    held = {rule.key: rule for rule in read_sharing_rules(unit.tx)}
-    for entity, value in mapping(document.get("objects"), "objects").items():
-        path = f"objects.{entity}.sharing_rules"
-        specs = mapping(mapping(value, f"objects.{entity}").get("sharing_rules"), path)
-        for name, raw in specs.items():
-            obj = unit.catalog.object(entity)
-            own_path = f"{path}.{name}"
-            spec = mapping(raw, own_path)
-            wanted = _read_rule(unit, document, obj, name, spec, own_path)
-            stored = held.get(wanted.key)
-            if stored != wanted:
-                word = "create" if stored is None else "update"
-                store = partial(_store, unit, types, wanted, spec)
-                steps.append(Step(f"{word} sharing rule {wanted.key}", store))
+    stored = {rule.key: rule for rule in read_sharing_rules(unit.tx)}
+    for entity, name, path, spec in iter_object_entries(document, "sharing_rules", _RULE_KEYS):
+        wanted = _read_rule(unit, document, unit.catalog.object(entity), name, spec, path)
+        if stored.get(wanted.key) != wanted:
+            word = "update" if wanted.key in stored else "create"
+            store = partial(_store, unit, types, wanted, spec)
+            steps.append(Step(f"{word} sharing rule {wanted.key}", store))
     return steps
 
 
@@ -124,17 +125,13 @@ def _read_rule(
     spec: Mapping[str, Any],
     path: str,
 ) -> SharingRule:
-    """The rule; a group that is made only with it has no id yet."""
-    check_keys(spec, _RULE_KEYS, path)
-    if not is_api_name(name):
-        refuse(path, "the name has letters, digits and underscores only")
+    """Return the rule; a group that is created together with it has no id yet."""
+    check_name(name, path)
     if obj.is_setup or obj.try_field("OwnerId") is None:
-        refuse(path, f"{obj.name} is not shared by rules")
-    access = _ACCESS.get(text_of(spec, "access", "read", path))
-    if access is None:
-        refuse(f"{path}.access", f"must be one of {', '.join(_ACCESS)}")
+        reject(path, f"{obj.name} has no owner, so it cannot have sharing rules")
+    access = one_of(spec, "access", _ACCESS, "Read", path)
     if ("owned_by" in spec) == ("criteria" in spec):
-        refuse(path, "a rule has either `owned_by` or `criteria`")
+        reject(path, "needs either `owned_by` or `criteria`")
     shared_with = text_of(spec, "share_with", "", path)
     check_party(unit, document, shared_with, f"{path}.share_with", *_SHARED_WITH)
     owned_by = text_of(spec, "owned_by", "", path)
@@ -155,17 +152,17 @@ def _criteria(
     obj: ObjectType, value: object, path: str
 ) -> tuple[tuple[str, str, str | int | float | bool | None], ...]:
     if not isinstance(value, list | tuple):
-        refuse(path, "must be a list of conditions")
+        reject(path, "must be a list of conditions")
     out = []
     for i, item in enumerate(value):
         name, operator, literal = parse_filter(item, f"{path}[{i}]")
         found = obj.try_field(name)
         if found is None or not found.is_filterable or not found.column:
-            refuse(f"{path}[{i}]", f"{obj.name} has no field {name} to filter by")
+            reject(f"{path}[{i}]", f"{obj.name} has no field {name} to filter by")
         try:
             parse_value(replace(found, restricted=False), literal)
         except RequestError as error:
-            refuse(f"{path}[{i}]", error.message)
+            reject(f"{path}[{i}]", error.message)
         out.append((found.name, operator, literal))
     return tuple(out)
 

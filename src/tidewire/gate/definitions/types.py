@@ -1,7 +1,18 @@
-"""Objects, platform events and the selection for change data capture.
+"""The sections `objects`, `events` and `capture`: the types of the org.
 
-The plan is made first, against the stored types and records; then, in the same transaction: records follow
-renamed picklist values while the old types still hold, the types change, and columns that are new are filled.
+Theory of operation. First the whole document is compared with the stored types and records, which gives a `TypePlan`;
+every error about types is raised here, before anything is written, and a dry run ends here. Then, in the same
+transaction and in this order:
+
+1. `before`: records get renamed and replaced picklist values, while the old types are in force. These are ordinary
+   updates: they publish events, and those events must have the schema that subscribers know.
+2. Permissions, record types, queues and sharing rules of removed types are deleted, while the old catalog can still
+   name their objects.
+3. The catalog changes in one step (`Types.change`). A converted field has a new, empty column from here on; its old
+   column is never reused, so events and pages that were read before stay valid.
+4. `after`: new columns are filled: conversions, defaults of checkboxes, indexes, rows of status objects. This needs
+   both the old column (to read) and the new one (to write), hence after the change.
+5. Derived fields are computed last, because formulas and roll-ups read converted and filled columns.
 """
 
 from __future__ import annotations
@@ -12,18 +23,13 @@ from functools import partial
 from typing import Any
 
 from tidewire.crm.person_fields import fill_contact_fields
-from tidewire.gate.definitions.custom_fields import (
-    check_keys,
-    mapping,
-    parse_custom_fields,
-    parse_field,
-    parse_text,
-)
+from tidewire.gate.definitions.custom_fields import parse_custom_fields, parse_field, parse_text
 from tidewire.gate.definitions.derived_fields import check_derived, fill_derived
-from tidewire.gate.definitions.document import flag_of, refuse, text_list, text_of
+from tidewire.gate.definitions.document import check_keys, flag_of, mapping, reject, text_list, text_of
 from tidewire.gate.definitions.events import plan_event
 from tidewire.gate.definitions.field_changes import FieldChange, check_field, check_sizes, plan_change
-from tidewire.gate.definitions.picklists import Orders, split_orders, value_steps
+from tidewire.gate.definitions.picklists import ValueChanges, split_value_changes, value_steps
+from tidewire.gate.definitions.plan import differing_words
 from tidewire.gate.definitions.removal import Removal, check_unused, forget_permissions, forget_records
 from tidewire.gate.definitions.sharing import plan_sharing, store_sharing
 from tidewire.gate.definitions.standard_fields import is_standard_name, plan_standard_field
@@ -59,13 +65,14 @@ _OBJECT_KEYS = (
     "grant_by_hierarchy",
     "sharing_rules",
 )
+_LABELS = {"label": "label", "plural": "label_plural", "description": "description"}
 _NAME_TYPES = frozenset({FieldType.TEXT, FieldType.AUTO_NUMBER})
 _Work = Callable[[], object]
 
 
 @dataclass(slots=True)
 class TypePlan:
-    """What is to happen to the types, collected while the document is read."""
+    """The changes to types, collected while the document is read."""
 
     lines: list[str] = field(default_factory=list)
     objects: list[ObjectType] = field(default_factory=list)
@@ -74,21 +81,21 @@ class TypePlan:
     removed_objects: list[str] = field(default_factory=list)
     removed_fields: list[tuple[str, str]] = field(default_factory=list)
     removed_events: list[str] = field(default_factory=list)
-    before: list[_Work] = field(default_factory=list)  # while the old types hold
-    after: list[_Work] = field(default_factory=list)  # once every column is there
+    before: list[_Work] = field(default_factory=list)  # run under the old types
+    after: list[_Work] = field(default_factory=list)  # run once every column exists
     derived: list[str] = field(default_factory=list)  # objects with formulas or roll-ups to compute
     notes: list[ConversionNote] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
-        """Whether the types stay as they are."""
+        """Whether no type changes; records may change nevertheless."""
         has_removals = bool(self.removed_objects or self.removed_events)
         return not (self.objects or self.events or has_removals or self.captured is not None)
 
     def derive(self, catalog: Catalog, entity: str) -> None:
-        """Compute the formulas and roll-ups of an object, and of those that add it up, once all is stored."""
+        """Schedule the computation of an object's derived fields, and of roll-ups over it at any depth."""
         pending = [entity]
-        for name in pending:
+        for name in pending:  # grows: a roll-up may summarise a roll-up
             pending += [
                 o.name
                 for o in catalog.objects
@@ -100,7 +107,7 @@ class TypePlan:
 def apply_types(
     unit: UnitOfWork, types: Types, document: Mapping[str, object], removal: Removal, *, is_dry_run: bool
 ) -> TypePlan:
-    """Bring the types to what the document says; `unit.catalog` is the new catalog afterwards."""
+    """Change the types as the document says; afterwards `unit.catalog` is the new catalog, also in a dry run."""
     plan = TypePlan()
     objects = mapping(document.get("objects"), "objects")
     events = mapping(document.get("events"), "events")
@@ -109,24 +116,29 @@ def apply_types(
         _plan_object(unit, name, mapping(spec, f"objects.{name}"), plan, spelling, is_dry_run)
     _plan_events(unit, events, removal, plan, is_dry_run)
     _plan_removal(unit, removal, plan)
+    # The future catalog. Checks run against it, not the stored one: objects of the document may refer to each other,
+    # and a formula may go together with the field that it uses.
     known = unit.catalog.with_objects(plan.objects).with_events(plan.events)
     known = known.without(plan.removed_objects).without_events(plan.removed_events)
     for obj in plan.objects:
         for target in (t for f in obj.fields for t in f.reference_to):
-            known.object(target)
+            known.object(target)  # raises ObjectUnknown for a lookup to nowhere
     check_unused(unit, known, removal, plan.notes, document)
     check_derived(known, plan.objects)
     plan.captured = _captured(known, document, plan.lines)
     if is_dry_run:
+        # Later sections (permissions, channels) are planned against the future types.
         unit.catalog = known if plan.captured is None else known.with_captured(plan.captured)
         return plan
-    for work in plan.before:  # values may move in the records while the lists stay as they are
+    # Before the test for an empty plan: `replace` may change records even if the stored list stays the same.
+    for work in plan.before:
         work()
     if plan.is_empty:
         return plan
     forget_permissions(unit, [*plan.removed_objects, *plan.removed_events], plan.removed_fields)
     forget_records(unit, types, plan.removed_objects)
-    unit.tx.progress.access_generation += 1  # channels may show more, or other, events now
+    # Cached grants name fields and topics; without a new generation, subscribers would keep the old ones.
+    unit.tx.progress.access_generation += 1
     unit.catalog = types.change(
         unit.tx,
         objects=plan.objects,
@@ -139,6 +151,7 @@ def apply_types(
     )
     for work in plan.after:
         work()
+    # Person accounts mirror fields of their contact; copy before formulas of Account read the copies.
     fill_contact_fields(unit.tx, unit.catalog, (obj.name for obj in plan.objects))
     fill_derived(unit, plan.derived)
     store_sharing(unit, plan.objects)
@@ -148,10 +161,10 @@ def apply_types(
 def _spelling(
     catalog: Catalog, objects: Mapping[str, object], events: Mapping[str, object]
 ) -> dict[str, str]:
-    """How each object's name is spelt, by its lower-case form."""
+    """Return the exact spelling of each object name, by its lower-case form."""
     for section, names in (("objects", objects), ("events", events)):
         if len({name.lower() for name in names}) < len(names):
-            refuse(section, "two names differ in letter case only")
+            reject(section, "two names differ in letter case only")
     return {name.lower(): name for name in objects} | {o.name.lower(): o.name for o in catalog.objects}
 
 
@@ -175,11 +188,14 @@ def _plan_object(
     check_keys(spec, _OBJECT_KEYS, path)
     known = unit.catalog.try_object(name)
     specs: dict[str, dict[str, Any]] = {}
-    orders: dict[str, Orders] = {}
+    value_changes: dict[str, ValueChanges] = {}
     for field_name, raw in mapping(spec.get("fields"), f"{path}.fields").items():
         field_path = f"{path}.fields.{field_name}"
-        specs[field_name], orders[field_name] = split_orders(mapping(raw, field_path), field_path)
+        specs[field_name], value_changes[field_name] = split_value_changes(
+            mapping(raw, field_path), field_path
+        )
         check_sizes(specs[field_name], field_path)
+    # Names without __c on a known object are standard fields, which are planned separately below.
     own = {n: s for n, s in specs.items() if known is None or not is_standard_name(n)}
     completed = {n: _with_stored_values(known, n, s) for n, s in own.items()}
     fields = tuple(_respelt(f, spelling) for f in parse_custom_fields(completed, f"{path}.fields"))
@@ -188,23 +204,28 @@ def _plan_object(
     if known is None:
         plan.objects.append(_new_object(unit, name, spec, fields, plan.lines, is_dry_run))
         return
+    # Each step below returns a new object that the next one starts from, so changes to several fields add up.
     changed = plan_sharing(known, spec, fields, path, plan.lines)
     changed = _relabelled(changed, spec, path, plan.lines)
     if spec.get("name") is not None:
         changed = _with_name(unit, changed, spec, plan)
     for standard_name in filter(is_standard_name, specs):
-        own_orders = orders[standard_name]
-        changed = _plan_standard(unit, changed, standard_name, specs[standard_name], own_orders, plan)
+        changed = _plan_standard(
+            unit, changed, standard_name, specs[standard_name], value_changes[standard_name], plan
+        )
     missing = [f for f in fields if known.try_field(f.name) is None]
     for f in fields:
         stored = changed.try_field(f.name)
         if stored is None or f.compound:
             continue
         if stored.name != f.name or not stored.custom:
-            refuse(f"{path}.fields.{f.name}", f"{known.name} has a field {stored.name}")
-        change = plan_change(unit, known, stored, f, specs[f.name], orders[f.name], f"{path}.fields.{f.name}")
-        if change is not None or orders[f.name] != Orders():
-            changed = _plan_field(unit, changed, stored, change, orders[f.name], plan)
+            reject(f"{path}.fields.{f.name}", f"{known.name} has a field {stored.name}")
+        change = plan_change(
+            unit, known, stored, f, specs[f.name], value_changes[f.name], f"{path}.fields.{f.name}"
+        )
+        if change is not None or value_changes[f.name] != ValueChanges():
+            changed = _plan_field(unit, changed, stored, change, value_changes[f.name], plan)
+    # New fields last: their columns are numbered after those that conversions above have taken.
     if missing:
         changed = _plan_missing(unit, changed, missing, plan)
     if changed != known:
@@ -212,17 +233,22 @@ def _plan_object(
 
 
 def _plan_standard(
-    unit: UnitOfWork, obj: ObjectType, name: str, spec: Mapping[str, Any], orders: Orders, plan: TypePlan
+    unit: UnitOfWork,
+    obj: ObjectType,
+    name: str,
+    spec: Mapping[str, Any],
+    value_changes: ValueChanges,
+    plan: TypePlan,
 ) -> ObjectType:
-    """The object with one standard field changed; what that takes is added to the plan."""
+    """Return the object with one standard field changed; adds the work to the plan."""
     path = f"objects.{obj.name}.fields.{name}"
-    change, lines = plan_standard_field(obj, name, spec, orders, path)
-    if change is None and orders == Orders():
+    change, lines = plan_standard_field(obj, name, spec, value_changes, path)
+    if change is None and value_changes == ValueChanges():
         return obj
-    changed = _plan_field(unit, obj, obj.by_name[name.lower()], change, orders, plan)
+    changed = _plan_field(unit, obj, obj.by_name[name.lower()], change, value_changes, plan)
     plan.lines += lines
     if change is not None and is_status(obj.name, name):
-        plan.after.append(partial(store_status_rows, unit, changed, orders.rename))
+        plan.after.append(partial(store_status_rows, unit, changed, value_changes.rename))
     return changed
 
 
@@ -239,7 +265,7 @@ def _plan_events(
 
 
 def _with_stored_values(obj: ObjectType | None, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """The definition of a picklist that is there already need not list its values again."""
+    """Add the stored values to the spec of a picklist that does not list any."""
     stored = obj.try_field(name) if obj is not None else None
     if stored is None or "values" in spec or not stored.picklist:
         return spec
@@ -258,7 +284,7 @@ def _new_object(
 ) -> ObjectType:
     path = f"objects.{name}"
     if not (is_api_name(name) and name.endswith("__c")):
-        refuse(path, "a custom object's name ends in __c")
+        reject(path, "the name of a custom object must end in __c")
     label = text_of(spec, "label", name.removesuffix("__c").replace("_", " "), path)
     lines.append(f"create object {name} with {len(fields)} fields")
     number = 0 if is_dry_run else take_number(unit.tx, "custom objects", 0)
@@ -291,17 +317,9 @@ def _relabelled(obj: ObjectType, spec: Mapping[str, Any], path: str, lines: list
     plural = text_of(spec, "plural", obj.label_plural, path)
     description = parse_text(spec, "description", obj.description, path)
     if not obj.custom and (label, plural) != (obj.label, obj.label_plural):
-        refuse(path, f"{obj.name} is a standard object and keeps its label")
+        reject(path, f"{obj.name} is a standard object; its label cannot be changed")
     changed = replace(obj, label=label, label_plural=plural, description=description)
-    words = [
-        word
-        for word, attribute in (
-            ("label", "label"),
-            ("plural", "label_plural"),
-            ("description", "description"),
-        )
-        if getattr(changed, attribute) != getattr(obj, attribute)
-    ]
+    words = differing_words(obj, changed, _LABELS)
     if not words:
         return obj
     lines.append(f"change {obj.name}: {', '.join(words)}")
@@ -313,9 +331,9 @@ def _with_name(unit: UnitOfWork, obj: ObjectType, spec: Mapping[str, Any], plan:
     stored = obj.name_field
     wanted = _name_field(spec["name"], obj.label, path)
     if not obj.custom or stored is None or wanted is None:
-        refuse(path, f"{obj.name} is a standard object and keeps its Name")
-    change = plan_change(unit, obj, stored, wanted, mapping(spec["name"], path), Orders(), path)
-    return obj if change is None else _plan_field(unit, obj, stored, change, Orders(), plan)
+        reject(path, f"{obj.name} is a standard object; its Name field cannot be changed")
+    change = plan_change(unit, obj, stored, wanted, mapping(spec["name"], path), ValueChanges(), path)
+    return obj if change is None else _plan_field(unit, obj, stored, change, ValueChanges(), plan)
 
 
 def _plan_field(
@@ -323,16 +341,19 @@ def _plan_field(
     obj: ObjectType,
     old: Field,
     change: FieldChange | None,
-    orders: Orders,
+    value_changes: ValueChanges,
     plan: TypePlan,
 ) -> ObjectType:
-    """The object with one field changed; what that takes is added to the plan."""
+    """Return the object with one field changed; adds the work to the plan."""
     if change is None:
         change = FieldChange(old, old, "")
     new = change.new
     if change.note is not None:
-        if orders != Orders():
-            refuse(f"objects.{obj.name}.fields.{old.name}", "convert the field first, then move its values")
+        if value_changes != ValueChanges():
+            reject(
+                f"objects.{obj.name}.fields.{old.name}", "change the type first; its values in a later step"
+            )
+        # A conversion never rewrites a column in place: queries bound to the old catalog still read the old one.
         new = replace(new, column=f"c{next_column(unit.tx, obj)}")
     changed = replace(obj, fields=tuple(new if f.name == old.name else f for f in obj.fields))
     if change.line:
@@ -342,7 +363,7 @@ def _plan_field(
         plan.after.append(partial(convert_column, unit.tx, changed, old, new))
         return changed
     if new.type in PICKLIST_TYPES:
-        for step in value_steps(unit, changed, old, new, orders):
+        for step in value_steps(unit, changed, old, new, value_changes):
             plan.lines.append(step.line)
             plan.before.append(step.run)
     if (new.unique or new.external_id) and not (old.unique or old.external_id):
@@ -368,7 +389,7 @@ def _plan_missing(unit: UnitOfWork, obj: ObjectType, missing: list[Field], plan:
             plan.derive(unit.catalog, obj.name)
         if f.is_master_detail and count_records(unit.tx, obj):
             path = f"objects.{obj.name}.fields.{f.name}"
-            refuse(path, f"{obj.name} has records, which would have no master")
+            reject(path, f"{obj.name} has records, which would have no master; delete them first")
     return grown
 
 
@@ -384,7 +405,7 @@ def _plan_removal(unit: UnitOfWork, removal: Removal, plan: TypePlan) -> None:
         pending = {o.name: o for o in plan.objects}
         obj = pending.get(name) or unit.catalog.object(name)
         gone = {f.name for f in obj.fields if f.name in field_names or f.compound in field_names}
-        cleared = unit.catalog.object(name)
+        cleared = unit.catalog.object(name)  # still has the column, which is emptied after the change
         for f in (f for f in obj.fields if f.name in gone):
             if not f.compound:
                 plan.lines.append(f"remove field {name}.{f.name}")
@@ -404,13 +425,13 @@ def _captured(catalog: Catalog, document: Mapping[str, object], lines: list[str]
             wanted = names if flag_of(spec, "capture", False, path) else stopped
             wanted.add(catalog.object(name).name)
     if names & stopped:
-        refuse("capture", f"{min(names & stopped)} is both captured and not")
-    held = frozenset(member.entity for member in catalog.selection.members_of(STANDARD_CHANNEL))
-    fresh = sorted(names - held)
-    ended = sorted(stopped & held)
-    for name in fresh:
+        reject("capture", f"{min(names & stopped)} is listed, but its `capture` is false")
+    selected = frozenset(member.entity for member in catalog.selection.members_of(STANDARD_CHANNEL))
+    added = sorted(names - selected)
+    ended = sorted(stopped & selected)
+    for name in added:
         if not can_capture(catalog.object(name)):
-            refuse("capture", f"changes of {name} cannot be captured")
-    lines += [f"capture changes of {name}" for name in fresh]
+            reject("capture", f"changes of {name} cannot be captured")
+    lines += [f"capture changes of {name}" for name in added]
     lines += [f"stop capturing changes of {name}" for name in ended]
-    return (held | names) - stopped if fresh or ended else None
+    return (selected | names) - stopped if added or ended else None

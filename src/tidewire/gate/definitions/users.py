@@ -1,7 +1,7 @@
-"""The section `users`: who may sign in, with which profile, role and permission sets.
+"""The section `users`: who may log in, with which profile, role and permission sets.
 
-A password is stored as a hash and cannot be compared, so one that the document gives is set when the user is
-made and afterwards only with `reset_password: true`, which ends the user's sessions.
+A password is stored as a hash and cannot be compared. The one in the document is set when the user is created, and
+later only with `reset_password: true`, which ends the user's sessions.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from tidewire.access.passwords import hash_password
 from tidewire.access.sessions import end_sessions
 from tidewire.access.user_logins import note_password
 from tidewire.events import Value
-from tidewire.gate.definitions.custom_fields import check_keys, mapping
-from tidewire.gate.definitions.document import flag_of, refuse, text_list, text_of
+from tidewire.gate.definitions.document import flag_of, iter_entries, mapping, reject, text_list, text_of
 from tidewire.gate.definitions.plan import Step
 from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
 from tidewire.records.work import UnitOfWork
@@ -33,7 +32,7 @@ _ATTRIBUTES = {
     "department": "Department",
     "federation_id": "FederationIdentifier",
 }
-# Other records that a user names: the object, the field that is written in the document, and the user's field.
+# Records that a user refers to: object, the field that names it in the document, and the lookup of User.
 _LINKS = {
     "profile": ("Profile", "Name", "ProfileId"),
     "role": ("UserRole", "DeveloperName", "UserRoleId"),
@@ -45,11 +44,9 @@ _USER_KEYS = (*_ATTRIBUTES, *_LINKS, "password", "reset_password", "permission_s
 
 
 def user_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
-    """Steps for users who are missing or differ in what the document names."""
+    """Return steps for users who are missing or differ in what the document names."""
     steps: list[Step] = []
-    for username, value in mapping(document.get("users"), "users").items():
-        path = f"users.{username}"
-        spec = mapping(value, path)
+    for username, path, spec in iter_entries(document, "users", _USER_KEYS):
         _check(unit, document, spec, path)
         user_id = _try_link(unit, "manager", username)
         if user_id is None:
@@ -60,19 +57,18 @@ def user_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
 
 
 def manager_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
-    """Steps for users who get another manager, once every user is there."""
+    """Return steps for users who get another manager; run once every user exists."""
     steps: list[Step] = []
     users = unit.catalog.object("User")
-    for username, value in mapping(document.get("users"), "users").items():
-        spec = mapping(value, f"users.{username}")
+    for username, path, spec in iter_entries(document, "users"):
         if "manager" not in spec:
             continue
         manager = str(spec["manager"])
         if manager.lower() == username.lower():
-            refuse(f"users.{username}.manager", "nobody is their own manager")
+            reject(f"{path}.manager", "users cannot be their own manager")
         rows = read_rows(unit.tx, users, "Id", [_try_link(unit, "manager", username)])
-        held = rows[0]["ManagerId"] if rows else None
-        if held != _try_link(unit, "manager", manager) or (manager and held is None):
+        stored = rows[0]["ManagerId"] if rows else None
+        if stored != _try_link(unit, "manager", manager) or (manager and stored is None):
             line = f"set the manager of {username}: {manager or 'nobody'}"
             steps.append(Step(line, partial(_set_manager, unit, username, manager)))
     return steps
@@ -84,23 +80,22 @@ def _set_manager(unit: UnitOfWork, username: str, manager: str) -> None:
 
 
 def _check(unit: UnitOfWork, document: Mapping[str, object], spec: Mapping[str, Any], path: str) -> None:
-    check_keys(spec, _USER_KEYS, path)
     for key in (*_ATTRIBUTES, *_LINKS, "password"):
         text_of(spec, key, "", path)
     for key in ("active", "reset_password"):
         flag_of(spec, key, False, path)
     if spec.get("reset_password") and not spec.get("password"):
-        refuse(f"{path}.reset_password", "needs a password")
+        reject(f"{path}.reset_password", "needs `password` as well")
     for key, name in [(key, spec.get(key, _USUAL.get(key, ""))) for key in _LINKS]:
         if not name and key != "profile":
             continue
         planned = mapping(document.get(_SECTIONS[key]), _SECTIONS[key])
         if name not in planned and _try_link(unit, key, name) is None:
-            refuse(f"{path}.{key}", f"there is no {key} {name}")
+            reject(f"{path}.{key}", f"there is no {key} {name}")
     sets = mapping(document.get("permission_sets"), "permission_sets")
     for name in text_list(spec.get("permission_sets"), f"{path}.permission_sets"):
         if name not in sets and _try_set_id(unit, name) is None:
-            refuse(f"{path}.permission_sets", f"there is no permission set {name}")
+            reject(f"{path}.permission_sets", f"there is no permission set {name}")
 
 
 def _update_steps(unit: UnitOfWork, username: str, user_id: str, spec: Mapping[str, Any]) -> list[Step]:
@@ -116,7 +111,7 @@ def _update_steps(unit: UnitOfWork, username: str, user_id: str, spec: Mapping[s
         name: spec[key].strip() or None for key, name in _ATTRIBUTES.items() if key in spec
     }
     differing = {name: value for name, value in wanted.items() if row.get(name) != value}
-    # A profile or role that is only planned yet has no id, which differs from every stored one.
+    # A profile or role that the document creates has no id yet, which differs from every stored one.
     linked = [key for key in ("profile", "role") if key in spec and _differs(unit, row, key, spec[key])]
     if differing or linked:
         names = sorted([*differing, *(_LINKS[key][2] for key in linked)])
@@ -130,12 +125,12 @@ def _update_steps(unit: UnitOfWork, username: str, user_id: str, spec: Mapping[s
 
 
 def _differs(unit: UnitOfWork, row: Mapping[str, Value], key: str, name: str) -> bool:
-    held, found = row.get(_LINKS[key][2]), _try_link(unit, key, name)
-    return held != found or (bool(name) and found is None)
+    stored, found = row.get(_LINKS[key][2]), _try_link(unit, key, name)
+    return stored != found or (bool(name) and found is None)
 
 
 def _try_link(unit: UnitOfWork, key: str, name: str) -> str | None:
-    """The id of the profile, role or user of this name."""
+    """Return the id of the profile, role or user with this name, or None."""
     entity, field_name, _ = _LINKS[key]
     obj = unit.catalog.object(entity)
     return try_find_by_value(unit.tx, obj, obj.by_name[field_name.lower()], name) if name else None
@@ -176,7 +171,7 @@ def _create_user(unit: UnitOfWork, username: str, spec: Mapping[str, Any]) -> No
 
 
 def _org_defaults(unit: UnitOfWork) -> dict[str, object]:
-    """Time zone, locale and language as the org has them; an org that is being made has none yet."""
+    """Return time zone, locale and language of the org; a new org has none yet."""
     rows = read_all_rows(unit.tx, unit.catalog.object("Organization"))
     row: Mapping[str, Value] = rows[0] if rows else {}
     return {
@@ -202,11 +197,11 @@ def _reset(unit: UnitOfWork, user_id: str, password: str) -> None:
 
 def _assignments(unit: UnitOfWork, username: str, user_id: str, spec: Mapping[str, Any]) -> list[Step]:
     assignments = unit.catalog.object("PermissionSetAssignment")
-    held = {r["PermissionSetId"] for r in read_rows(unit.tx, assignments, "AssigneeId", [user_id])}
+    stored = {r["PermissionSetId"] for r in read_rows(unit.tx, assignments, "AssigneeId", [user_id])}
     steps: list[Step] = []
     for name in dict.fromkeys(text_list(spec.get("permission_sets"), f"users.{username}.permission_sets")):
         known = _try_set_id(unit, name)
-        if known is None or known not in held:
+        if known is None or known not in stored:
             steps.append(Step(f"assign {name} to {username}", partial(_assign, unit, name, user_id)))
     return steps
 

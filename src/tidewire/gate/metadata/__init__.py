@@ -1,7 +1,7 @@
-"""Metadata: the org's types and permissions in the words of the Metadata and Tooling APIs.
+"""Metadata: the org's types and permissions as components of the Metadata and Tooling APIs.
 
-Reads what the org has and what the front ends parsed, both as plain mappings from element names to text, numbers,
-truths, lists and mappings. What is to change becomes an org definition (`access/definitions`), applied in one
-transaction; nothing here writes a type by itself, except a rename. `registry.py` lists the types of components,
-`service.py` answers calls for single ones, `deploy.py` and `retrieve.py` whole packages.
+Components are plain mappings from element names to text, numbers, booleans, lists and mappings; front ends parse and
+render them. A change becomes an org definition (`gate/definitions`), applied in one transaction; only a rename changes
+types directly. `registry.py` lists the types of components, `service.py` handles single ones, `deploy.py` and
+`retrieve.py` whole packages.
 """

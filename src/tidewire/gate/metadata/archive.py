@@ -1,4 +1,4 @@
-"""Zip files from anybody: read into memory within bounds, whatever their directory claims; written without clocks."""
+"""Zip archives: untrusted ones are read within memory limits; written ones are reproducible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def read_zip(data: bytes) -> dict[str, bytes]:
-    """The files of an archive by path. Raises BodyMalformed or BodyTooLarge."""
+    """Read the files of an archive by path. Raises BodyMalformed or BodyTooLarge."""
     _check_directory(data)
     files: dict[str, bytes] = {}
     left = MAX_UNPACKED_BYTES
@@ -60,7 +60,7 @@ def read_zip(data: bytes) -> dict[str, bytes]:
 
 
 def _check_directory(data: bytes) -> None:
-    """Refuse an archive whose directory alone would fill memory, before it is read."""
+    """Reject an archive with a huge directory before zipfile reads it into memory."""
     end = len(data) - _END_BYTES
     if data[end : end + 4] != _END_MARK:
         end = data.rfind(_END_MARK, max(0, len(data) - _END_BYTES - _MAX_COMMENT_BYTES))
@@ -81,7 +81,7 @@ def _checked_name(name: str) -> str:
 
 
 def write_zip(files: Mapping[str, bytes]) -> bytes:
-    """An archive of these files; the same files give the same bytes."""
+    """Write an archive; the same files give the same bytes."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):

@@ -1,7 +1,7 @@
-"""What happens to one component inside a transaction: its definition is made of what the org has by then, and applied.
+"""Changes to one component inside a transaction: translate it into a definition, and apply that.
 
-Each act returns whether the component is new, and raises DefinitionInvalid with `status_code` among its details: the
-word that clients of the Metadata API know the refusal by.
+Each action returns whether the component is new, and raises DefinitionInvalid with the `status_code` of the Metadata
+API in its details.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from tidewire.gate.definitions.apply import apply_definition
 from tidewire.gate.metadata.field_parse import Context
 from tidewire.gate.metadata.objects import Draft, field_components
 from tidewire.gate.metadata.permissions import profile_name
-from tidewire.gate.metadata.properties import Component, Properties, refuse, text_of
+from tidewire.gate.metadata.properties import Component, Properties, reject, text_of
 from tidewire.gate.metadata.registry import Source, metadata_type
 from tidewire.gate.metadata.rename import rename_field, rename_object, rename_row
 from tidewire.records.service import Records
 from tidewire.records.work import UnitOfWork
 
-Act = Callable[[Records, Component, UnitOfWork], bool]
+Action = Callable[[Records, Component, UnitOfWork], bool]
 _STATUS_CODES = {
     "ObjectUnknown": "INVALID_CROSS_REFERENCE_KEY",
     "AccessDenied": "INSUFFICIENT_ACCESS",
@@ -30,10 +30,10 @@ _DEPENDENCY = "DEPENDENCY_EXISTS"
 
 
 def create(records: Records, component: Component, unit: UnitOfWork) -> bool:
-    """Make a component; one of its name must not be there."""
-    if _is_there(unit, component):
-        refuse(_taken(component), "DUPLICATE_DEVELOPER_NAME", ["fullName"])
-    return put(records, component, unit)
+    """Create a component, which must not exist."""
+    if _exists(unit, component):
+        reject(_taken(component), "DUPLICATE_DEVELOPER_NAME", ["fullName"])
+    return upsert(records, component, unit)
 
 
 def _taken(component: Component) -> str:
@@ -44,23 +44,24 @@ def _taken(component: Component) -> str:
 
 
 def update(records: Records, component: Component, unit: UnitOfWork) -> bool:
-    """Change a component, which must be there."""
+    """Change a component, which must exist."""
     _must_exist(unit, component)
-    return put(records, component, unit)
+    return upsert(records, component, unit)
 
 
-def put(records: Records, component: Component, unit: UnitOfWork) -> bool:
-    """Make or change a component."""
-    is_new = not _is_there(unit, component)
+def upsert(records: Records, component: Component, unit: UnitOfWork) -> bool:
+    """Create or change a component."""
+    is_new = not _exists(unit, component)
     if component.kind == "CustomField":
         _must_exist(unit, Component("CustomObject", component.full_name.partition(".")[0], {}))
-    draft = draft_of(unit, [component])
+    draft = Draft()
+    add_component(draft, component, context_of(unit, [component]))
     apply_draft(records, unit, draft)
     return is_new
 
 
 def delete(records: Records, component: Component, unit: UnitOfWork) -> bool:
-    """Remove a component, which must be there and which nothing else may need."""
+    """Remove a component, which must exist and must not be in use."""
     _must_exist(unit, component)
     draft = Draft()
     metadata_type(component.kind).remove(draft, component.full_name)
@@ -69,13 +70,13 @@ def delete(records: Records, component: Component, unit: UnitOfWork) -> bool:
 
 
 def rename(records: Records, component: Component, unit: UnitOfWork) -> bool:
-    """Give a component the name in its property `newFullName`."""
+    """Rename a component to the name in its property `newFullName`."""
     metadata_type(component.kind)
     new = text_of(component.properties, "newFullName")
     _must_exist(unit, component)
     wanted = Component(component.kind, new, {})
-    if new.lower() != component.full_name.lower() and _is_there(unit, wanted):
-        refuse(_taken(wanted), "DUPLICATE_DEVELOPER_NAME", ["fullName"])
+    if new.lower() != component.full_name.lower() and _exists(unit, wanted):
+        reject(_taken(wanted), "DUPLICATE_DEVELOPER_NAME", ["fullName"])
     match component.kind:
         case "CustomField":
             with_status_code(lambda: rename_field(records, unit, component.full_name, new), _DEPENDENCY)
@@ -86,34 +87,24 @@ def rename(records: Records, component: Component, unit: UnitOfWork) -> bool:
             old_name, new_name = map(profile_name, names) if entity == "Profile" else names
             with_status_code(lambda: rename_row(unit, entity, old_name, new_name), _INTEGRITY)
         case _:
-            refuse(f"A {component.kind} cannot be renamed", "INVALID_OPERATION")
+            reject(f"A {component.kind} cannot be renamed", "INVALID_OPERATION")
     return False
 
 
-def draft_of(unit: UnitOfWork, components: Iterable[Component]) -> Draft:
-    """The definition of components, which may refer to each other."""
-    listed = list(components)
-    context = Context(unit.catalog, pending_fields(listed))
-    draft = Draft()
-    for component in listed:
-        add_component(draft, component, unit, context)
-    return draft
-
-
-def add_component(draft: Draft, component: Component, unit: UnitOfWork, context: Context) -> None:
+def add_component(draft: Draft, component: Component, context: Context) -> None:
     """Add one component to a definition."""
     if not component.full_name.strip():
-        refuse("Required field is missing: fullName", "REQUIRED_FIELD_MISSING", ["fullName"])
-    metadata_type(component.kind).add(draft, component, unit, context)
+        reject("Required field is missing: fullName", "REQUIRED_FIELD_MISSING", ["fullName"])
+    metadata_type(component.kind).add(draft, component, context)
 
 
-def pending_fields(components: Iterable[Component]) -> dict[str, Properties]:
-    """The fields among the components, those inside objects included, by lower-case full name."""
+def context_of(unit: UnitOfWork, components: Iterable[Component]) -> Context:
+    """Return what components of one request may refer to: the org, and fields among the components."""
     found: dict[str, Properties] = {}
     for component in components:
         inner = field_components(component) if component.kind == "CustomObject" else [component]
         found |= {each.full_name.lower(): each.properties for each in inner if each.kind == "CustomField"}
-    return found
+    return Context(unit.catalog, unit.tx, found)
 
 
 def apply_draft(
@@ -124,7 +115,7 @@ def apply_draft(
     is_dry_run: bool = False,
     usual_code: str = _INTEGRITY,
 ) -> list[str]:
-    """Apply a draft in the running transaction; returns the plan. Raises DefinitionInvalid."""
+    """Apply a draft in the current transaction; returns the lines of the plan. Raises DefinitionInvalid."""
 
     def run() -> list[str]:
         lines: list[str] = []
@@ -144,7 +135,7 @@ def apply_draft(
 
 
 def with_status_code(work: Callable[[], list[str]], usual: str) -> list[str]:
-    """What `work` returns; what it refuses gets the status code that clients know."""
+    """Run `work`; gives its errors the status code of the Metadata API."""
     try:
         return work()
     except DefinitionInvalid as error:
@@ -159,15 +150,15 @@ def with_status_code(work: Callable[[], list[str]], usual: str) -> list[str]:
         raise DefinitionInvalid(error.message, status_code=code) from error
 
 
-def _is_there(unit: UnitOfWork, component: Component) -> bool:
+def _exists(unit: UnitOfWork, component: Component) -> bool:
     type_ = metadata_type(component.kind)
     source = Source(unit.tx, unit.catalog, component.api_version)
     return type_.try_read(source, component.full_name) is not None
 
 
 def _must_exist(unit: UnitOfWork, component: Component) -> None:
-    if not _is_there(unit, component):
-        refuse(
+    if not _exists(unit, component):
+        reject(
             f"no {component.kind} named {component.full_name[:200]} found",
             "INVALID_CROSS_REFERENCE_KEY",
             ["fullName"],

@@ -1,11 +1,12 @@
-"""PlatformEventChannel and PlatformEventChannelMember: channels, and the events on them.
+"""PlatformEventChannel, PlatformEventChannelMember and ManagedEventSubscription.
 
-Up to version 46.0 a channel holds its members itself, and the standard channel is a component like the others; from
-47.0 on members are components of their own, and the standard channel is none.
+Up to API version 46.0 a channel contains its members, and the standard channel is a component like the others. From
+47.0 on members are separate components, and the standard channel is not a component.
 """
 
 from __future__ import annotations
 
+from tidewire.gate.metadata.field_parse import Context
 from tidewire.gate.metadata.objects import Draft
 from tidewire.gate.metadata.properties import (
     Component,
@@ -13,7 +14,8 @@ from tidewire.gate.metadata.properties import (
     items_of,
     names_in,
     ordered,
-    refuse,
+    reject,
+    require,
     text_of,
 )
 from tidewire.schema.catalog import Catalog
@@ -23,21 +25,22 @@ _LAST_WITH_MEMBERS = 46
 _STANDARD = CustomChannel(STANDARD_CHANNEL, "Change Events", "data")
 _CHANNEL = names_in("fullName channelType eventType label urls")
 _MEMBER = names_in("fullName enrichedFields eventChannel filterExpression selectedEntity urls")
+_MANAGED = names_in("fullName defaultReplay errorRecoveryReplay label state topicName version urls")
 
 
 def has_nested_members(api_version: int | None) -> bool:
-    """Whether a channel of this version, None for the newest, holds its members itself."""
+    """Return whether channels contain their members in this API version, None for the newest."""
     return api_version is not None and api_version <= _LAST_WITH_MEMBERS
 
 
 def channels_of(catalog: Catalog, api_version: int | None) -> list[CustomChannel]:
-    """The channels that are components in this version."""
+    """Return the channels that are components in this API version."""
     own = list(catalog.selection.channels)
     return [_STANDARD, *own] if has_nested_members(api_version) else own
 
 
 def try_read_channel(catalog: Catalog, full_name: str, api_version: int | None) -> dict[str, object] | None:
-    """A channel's properties, or None if there is none of that name."""
+    """Return the properties of a channel, or None if it does not exist."""
     named = {c.name.lower(): c for c in channels_of(catalog, api_version)}
     channel = named.get(full_name.lower())
     if channel is None:
@@ -54,7 +57,7 @@ def try_read_channel(catalog: Catalog, full_name: str, api_version: int | None) 
 
 
 def try_read_member(catalog: Catalog, full_name: str) -> dict[str, object] | None:
-    """A member's properties, or None if there is none of that name."""
+    """Return the properties of a member, or None if it does not exist."""
     member = catalog.selection.try_member(full_name)
     if member is None:
         return None
@@ -69,27 +72,24 @@ def try_read_member(catalog: Catalog, full_name: str) -> dict[str, object] | Non
     )
 
 
-def add_channel(draft: Draft, component: Component, catalog: Catalog) -> None:
-    """Add a channel to the definition, with its members where those stand inside."""
+def add_channel(draft: Draft, component: Component, context: Context) -> None:
+    """Add a channel to the definition, with the members that it contains."""
     properties, name = component.properties, component.full_name
     is_old = has_nested_members(component.api_version)
     known = _CHANNEL | {"channelMembers"} if is_old else _CHANNEL
     check_properties(properties, known, f"PlatformEventChannel {name}")
-    if not text_of(properties, "channelType"):
-        refuse("Required field is missing: channelType", "REQUIRED_FIELD_MISSING", ["channelType"])
-    if not text_of(properties, "label").strip():
-        refuse("Required field is missing: label", "REQUIRED_FIELD_MISSING", ["label"])
+    require(properties, "channelType", "label")
     if not (is_old and name == STANDARD_CHANNEL):
         spec = {"label": text_of(properties, "label"), "kind": text_of(properties, "channelType")}
         if text_of(properties, "eventType"):
             spec["event_type"] = text_of(properties, "eventType")
         draft.section("channels")[name] = spec
     if is_old:
-        _add_members(draft, component, catalog)
+        _add_members(draft, component, context.catalog)
 
 
 def _add_members(draft: Draft, component: Component, catalog: Catalog) -> None:
-    """Make the members of a channel those that its component holds; one that stays keeps what is added to it."""
+    """Set the members of a channel to those in its component; existing ones keep their filter and enrichment."""
     held = {member.event.lower(): member for member in catalog.selection.members_of(component.full_name)}
     wanted = {text_of(item, "selectedEntity") for item in items_of(component.properties, "channelMembers")}
     for event in sorted(wanted):
@@ -101,22 +101,51 @@ def _add_members(draft: Draft, component: Component, catalog: Catalog) -> None:
         draft.remove("channel_members", member.full_name)
 
 
-def add_member(draft: Draft, component: Component) -> None:
+def add_member(draft: Draft, component: Component, context: Context) -> None:
     """Add a member to the definition."""
     properties = component.properties
     check_properties(properties, _MEMBER, f"PlatformEventChannelMember {component.full_name}")
-    for needed in ("selectedEntity", "eventChannel"):
-        if not text_of(properties, needed):
-            refuse(f"Required field is missing: {needed}", "REQUIRED_FIELD_MISSING", [needed])
+    require(properties, "selectedEntity", "eventChannel")
     enriched = []
     for item in items_of(properties, "enrichedFields"):
         check_properties(item, ("name",), "EnrichedField")
         if not text_of(item, "name"):
-            refuse("Required field is missing: name", "REQUIRED_FIELD_MISSING", ["enrichedFields"])
+            reject("Required field is missing: name", "REQUIRED_FIELD_MISSING", ["enrichedFields"])
         enriched.append(text_of(item, "name"))
     draft.section("channel_members")[component.full_name] = {
         "channel": text_of(properties, "eventChannel"),
         "event": text_of(properties, "selectedEntity"),
         "enriched": enriched,
         "filter": text_of(properties, "filterExpression"),
+    }
+
+
+def try_read_managed(catalog: Catalog, full_name: str) -> dict[str, object] | None:
+    """Return the properties of a managed subscription, or None if it does not exist."""
+    managed = catalog.selection.try_managed(full_name)
+    if managed is None:
+        return None
+    return ordered(
+        "",
+        {
+            "defaultReplay": managed.default_replay,
+            "errorRecoveryReplay": managed.error_replay,
+            "label": managed.label,
+            "state": managed.state,
+            "topicName": managed.topic,
+        },
+    )
+
+
+def add_managed(draft: Draft, component: Component, context: Context) -> None:
+    """Add a managed subscription to the definition."""
+    properties = component.properties
+    check_properties(properties, _MANAGED, f"ManagedEventSubscription {component.full_name}")
+    require(properties, "label", "topicName")
+    draft.section("managed_subscriptions")[component.full_name] = {
+        "label": text_of(properties, "label"),
+        "topic": text_of(properties, "topicName"),
+        "default_replay": text_of(properties, "defaultReplay"),
+        "error_replay": text_of(properties, "errorRecoveryReplay"),
+        "state": text_of(properties, "state"),
     }

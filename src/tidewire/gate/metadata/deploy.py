@@ -1,8 +1,18 @@
 """Deploying a package: all of its components in one transaction, or none of them.
 
-A deploy has ended, and its result is kept, before its id is given out. A check changes nothing, but plans everything
-against the org as it is; its package is kept with its result, and can be deployed by its id. There are no tests to run
-here, so none are counted.
+Theory of operation. Every component is translated into one org definition (`Draft`), which is applied as a whole. So
+components may refer to each other in any order, and the definition finds the order. A deploy takes one of three ways:
+
+- It succeeds: components and result commit in one transaction.
+- The package itself is faulty (unknown types, unreadable files, components that cannot be translated): nothing is
+  applied, and the same transaction stores the problems as the result.
+- Applying the definition raises: the transaction is rolled back, so a second one stores the result.
+
+An error stops a definition at its first fault, but a client wants all faults at once. `_all_problems` therefore removes
+the faulty component and plans the rest as a dry run, again and again, until nothing fails or nothing is left.
+
+A deploy is finished, and its result stored, before its id is returned. A check is a dry run; its package is stored with
+the result, so that it can be deployed by its id. There are no Apex tests, so the counts of tests are 0.
 """
 
 from __future__ import annotations
@@ -18,8 +28,7 @@ from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import RecordNotFound, RequestError
 from tidewire.gate.metadata.archive import read_zip
-from tidewire.gate.metadata.changes import add_component, apply_draft, pending_fields
-from tidewire.gate.metadata.field_parse import Context
+from tidewire.gate.metadata.changes import add_component, apply_draft, context_of
 from tidewire.gate.metadata.objects import Draft, field_components
 from tidewire.gate.metadata.package import MANIFEST, Message, Package, Removed, read_package
 from tidewire.gate.metadata.properties import Component, items_of, text_of
@@ -35,12 +44,12 @@ from tidewire.schema.values import render_datetime
 DEPLOY_PREFIX = "0Af"
 _WORD = re.compile(r"[\w.]+")
 _MAX_PROBLEMS = 50
-_SINGLE, _IN_FOLDER = b"1", b"0"  # what stands before the archive of a check
+_SINGLE, _IN_FOLDER = b"1", b"0"  # prefix of a stored archive: whether it is a single package
 
 
 @dataclass(frozen=True, slots=True)
 class DeployOptions:
-    """How to deploy. A deploy is always undone as a whole, whatever `rollback_on_error` says."""
+    """Options of a deploy. An error always rolls back everything; `rollback_on_error` is only echoed."""
 
     is_check_only: bool = False
     is_single_package: bool = False
@@ -49,19 +58,21 @@ class DeployOptions:
 
 
 class Deploys:
-    """Takes packages, and tells what became of them."""
+    """Deploys packages, and returns stored results."""
 
     def __init__(self, metadata: Metadata, clock: Clock) -> None:
         self._metadata = metadata
         self._clock = clock
 
     async def deploy(self, call: Call, archive: bytes, options: DeployOptions) -> str:
-        """Deploy an archive; returns the id under which its result is kept. Raises AccessDenied."""
+        """Deploy an archive; returns the id of its stored result. Raises AccessDenied."""
         await self._metadata.check(call.principal)
         try:
+            # Off the loop: unpacking and parsing up to 64 MB takes seconds.
             files = await asyncio.to_thread(read_zip, archive)
             package = await asyncio.to_thread(read_package, files, is_single=options.is_single_package)
         except RequestError as error:
+            # An unreadable archive gives a failed deploy, not a failed call: clients poll for the result.
             package = Package(problems=[Message("", MANIFEST, MANIFEST, error.message)])
         started_ms = self._clock.now_ms()
         mark = _SINGLE if options.is_single_package else _IN_FOLDER
@@ -70,11 +81,12 @@ class Deploys:
         try:
             return await self._metadata.commit(call, work)
         except RequestError as error:
+            # The transaction was rolled back, and the result with it; store the result in a second one.
             failed = partial(self._fail, call.principal, package, options, started_ms, error)
             return await self._metadata.commit(call, failed)
 
     async def deploy_checked(self, call: Call, request_id: str) -> str:
-        """Deploy the package of a check that found nothing wrong; returns an id, like `deploy`.
+        """Deploy the package of a successful check; returns an id, like `deploy`.
 
         Raises RecordNotFound if the id is not that of such a check.
         """
@@ -93,7 +105,7 @@ class Deploys:
         return await self.deploy(call, kept.data[1:], options)
 
     async def result(self, principal: Principal, request_id: str) -> dict[str, object]:
-        """A deploy's result with all details. Raises RecordNotFound, AccessDenied."""
+        """Read the result of a deploy with all details. Raises RecordNotFound, AccessDenied."""
         result: dict[str, object] = json.loads(
             (await self._metadata.request(principal, "deploy", request_id)).result
         )
@@ -110,15 +122,17 @@ class Deploys:
     ) -> str:
         problems = list(package.problems)
         draft, messages = _draft(unit, package, problems)
+        # Problems found without applying anything: this transaction has changed nothing and may store the result.
         if problems:
-            problems = self._with_others(unit, package, problems)
-            return self._keep(principal, options, started_ms, [], problems, unit)
+            problems = self._all_problems(unit, package, problems)
+            return self._store_result(principal, options, started_ms, [], problems, unit)
         records = self._metadata.gate.records
         lines = apply_draft(records, unit, draft, is_dry_run=options.is_check_only)
+        # The plan says which existing components really change: their names occur in its lines.
         words = [set(_WORD.findall(line)) for line in lines]
         done = [_with_outcome(message, words) for message in messages]
         done += [Message("", MANIFEST, path, is_changed=True) for path in package.manifests]
-        return self._keep(principal, options, started_ms, done, [], unit, data)
+        return self._store_result(principal, options, started_ms, done, [], unit, data)
 
     def _fail(
         self,
@@ -129,16 +143,18 @@ class Deploys:
         error: RequestError,
         unit: UnitOfWork,
     ) -> str:
-        """Keep why a package was refused: what it failed by, and whatever else a plan without that fails by."""
-        problems = self._with_others(unit, package, [_blame(package, error)])
-        return self._keep(principal, options, started_ms, [], problems, unit)
+        """Store the result of a failed deploy: the error that stopped it, and the problems behind it."""
+        problems = self._all_problems(unit, package, [_blame(package, error)])
+        return self._store_result(principal, options, started_ms, [], problems, unit)
 
-    def _with_others(self, unit: UnitOfWork, package: Package, problems: Sequence[Message]) -> list[Message]:
-        """The problems, and those of the components that these leave."""
+    def _all_problems(self, unit: UnitOfWork, package: Package, problems: Sequence[Message]) -> list[Message]:
+        """Return the problems, and those that show once the faulty components are removed."""
         found, catalog = list(problems), unit.catalog
         rest: Package | None = package
-        for problem in found:  # which grows meanwhile
+        for problem in found:  # grows while it is iterated
             rest = None if rest is None else _without(rest, problem)
+            # Plan only after the last known problem, when all faulty components are removed. The limit bounds the
+            # work: each round plans the whole rest again.
             if rest is None or problem is not found[-1] or len(found) >= _MAX_PROBLEMS:
                 continue
             try:
@@ -147,10 +163,11 @@ class Deploys:
             except RequestError as error:
                 found.append(_blame(rest, error))
             finally:
+                # A dry run leaves the future catalog in the unit; the next round must start from the stored one.
                 unit.catalog = catalog
         return found
 
-    def _keep(
+    def _store_result(
         self,
         principal: Principal,
         options: DeployOptions,
@@ -161,28 +178,29 @@ class Deploys:
         data: bytes = b"",
     ) -> str:
         request_id = make_id(DEPLOY_PREFIX, take_number(unit.tx, "metadata requests"))
+        # A check creates nothing, so its components have no ids to report.
         ids = {} if options.is_check_only else _component_ids(unit)
         result = _render_result(request_id, principal, options, done, problems, ids, started_ms, unit.now_ms)
-        kept = StoredRequest(request_id, "deploy", json.dumps(result), data)
-        store_request(unit.tx, kept, principal.user_id, unit.now_ms)
+        stored = StoredRequest(request_id, "deploy", json.dumps(result), data)
+        store_request(unit.tx, stored, principal.user_id, unit.now_ms)
         return request_id
 
 
 def _draft(unit: UnitOfWork, package: Package, problems: list[Message]) -> tuple[Draft, list[Message]]:
-    """The definition of a package, with a message for each component; what cannot be is added to the problems."""
+    """Translate a package into a definition, with a message for each component; adds to `problems`."""
     draft = Draft()
     messages: list[Message] = []
     source = Source(unit.tx, unit.catalog)
-    components = [component for component, _ in package.components]
-    context = Context(unit.catalog, pending_fields(components))
+    # Of the whole package: a roll-up may summarise a field that comes later in it.
+    context = context_of(unit, [component for component, _ in package.components])
     for component, path in package.components:
         try:
-            add_component(draft, component, unit, context)
+            add_component(draft, component, context)
         except RequestError as error:
             problems.append(Message(component.kind, component.full_name, path, error.message))
             continue
-        inner = field_components(component) if component.kind == "CustomObject" else []
-        for each in (component, *inner):
+        # The result lists fields in an object's file as components too.
+        for each in (component, *_nested(component)):
             own = replace(source, api_version=each.api_version)
             is_new = METADATA_TYPES[each.kind].try_read(own, each.full_name) is None
             messages.append(Message(each.kind, each.full_name, path, is_created=is_new, is_changed=is_new))
@@ -207,7 +225,7 @@ def _remove(
 
 
 def _with_outcome(message: Message, words: Sequence[set[str]]) -> Message:
-    """The message of a component that was there already, with whether the plan changes it."""
+    """Return the message of an existing component with `is_changed` according to the plan."""
     if message.is_changed or message.problem:
         return message
     is_changed = any(message.full_name in each for each in words)
@@ -215,21 +233,24 @@ def _with_outcome(message: Message, words: Sequence[set[str]]) -> Message:
 
 
 def _blame(package: Package, error: RequestError) -> Message:
-    """The component that a refusal is about, by the place in the definition that it names."""
+    """Return the error as a problem of the component whose path in the definition it names."""
+    # Paths look like `objects.Order__c.fields.Total__c.scale`: section, name, and perhaps a field.
     place = str(error.details.get("path", ""))
     section, _, rest = place.partition(".")
     name, _, inner = rest.partition(".")
     field_name = inner.removeprefix("fields.").partition(".")[0] if inner.startswith("fields.") else ""
     wanted = f"{name}.{field_name}" if field_name else name
-    if rest and section[:1].isupper():  # no section: formulas and roll-ups name the field itself
+    if rest and section[:1].isupper():  # not a section: errors in formulas and roll-ups name `Object.Field`
         wanted = place
     for component, path in package.components:
-        for each in (component, *_inner(component)):
+        for each in (component, *_nested(component)):
             if wanted and each.full_name.lower() == wanted.lower():
                 return Message(each.kind, each.full_name, path, error.message)
+    # A removal that something else prevents names no component of its own; the first removal stands for it.
     if section in ("remove", "push_topics") and package.removed:
         first = package.removed[0]
         return Message(first.kind, first.full_name, first.path, error.message)
+    # Otherwise the first component: a result without a component would look like a success to clients.
     if package.components:
         component, path = package.components[0]
         return Message(component.kind, component.full_name, path, error.message)
@@ -237,11 +258,12 @@ def _blame(package: Package, error: RequestError) -> Message:
 
 
 def _without(package: Package, problem: Message) -> Package | None:
-    """The package without the component that a problem is about; None if nothing is left, or it is about no one."""
+    """Return the package without the component of a problem; None if nothing is left or nothing was removed."""
     kept: list[tuple[Component, str]] = []
     for component, path in package.components:
         if component.full_name == problem.full_name:
             continue
+        # A faulty field in an object's file: drop the field, keep the object, whose other fields are still checked.
         entity, _, name = problem.full_name.partition(".")
         if (
             problem.kind == "CustomField"
@@ -256,11 +278,11 @@ def _without(package: Package, problem: Message) -> Package | None:
             )
         kept.append((component, path))
     if not kept or kept == package.components:
-        return None
+        return None  # no progress: the next round would find the same problem again
     return replace(package, components=kept)
 
 
-def _inner(component: Component) -> list[Component]:
+def _nested(component: Component) -> list[Component]:
     return field_components(component) if component.kind == "CustomObject" else []
 
 
@@ -276,7 +298,7 @@ def _render_result(
 ) -> dict[str, object]:
     is_success = not problems
     started, ended = render_datetime(started_ms, "Z"), render_datetime(now_ms, "Z")
-    counted = [message for message in done if message.kind]
+    counted = [message for message in done if message.kind]  # manifests are listed, but are not components
     return {
         "checkOnly": options.is_check_only,
         "completedDate": ended,
@@ -310,7 +332,7 @@ def _render_result(
 
 
 def _component_ids(unit: UnitOfWork) -> dict[tuple[str, str], str]:
-    """The ids of the org's components by kind and lower-case name."""
+    """Return the ids of all components by type and lower-case name."""
     source = Source(unit.tx, unit.catalog)
     return {
         (type_.name, entry.full_name.lower()): entry.component_id

@@ -1,9 +1,9 @@
-"""A CustomField's properties turned into the definition of a field. Pure.
+"""Translates the properties of a CustomField into the spec of a field in a definition.
 
-A definition compares only what it names, but metadata is whole: what a component leaves out has its default. So every
-property that the field's type has is named, except where the stored field says the same in other words. What has no
-meaning here, such as tracking and masks of the user interface, is taken and forgotten; what would change the meaning
-of data is refused.
+A definition changes only what it names, but a component is complete: what it omits has its default. So the spec names
+every property of the field's type, except where the stored field is equal but written differently. Properties without
+an effect here, such as history tracking and display options, are ignored; those that would change the meaning of data
+are rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tidewire.gate.metadata.properties import (
     flag_of,
     items_of,
     names_in,
-    refuse,
+    reject,
+    require,
     text_of,
     texts_of,
     whole_of,
@@ -29,13 +30,14 @@ from tidewire.schema.catalog import Catalog
 from tidewire.schema.field_types import DOUBLE_TYPES, PICKLIST_TYPES, FieldType
 from tidewire.schema.model import Field, PicklistValue
 from tidewire.schema.values import render_value
+from tidewire.storage.store import Reader, Transaction
 
 _USED = names_in(
     "fullName caseSensitive defaultValue deleteConstraint description displayFormat externalId formula inlineHelpText"
     " label length precision referenceTo relationshipName reparentableMasterDetail required scale startingNumber"
     " summarizedField summaryFilterItems summaryForeignKey summaryOperation type unique valueSet picklist"
 )
-_FORGOTTEN = names_in(
+_IGNORED = names_in(
     "businessOwnerGroup businessOwnerUser businessStatus complianceGroup deprecated displayLocationInDecimal"
     " escapeMarkup externalDeveloperName fieldManageability formulaTreatBlanksAs isAIPredictionField"
     " isConvertLeadDisabled isFilteringDisabled isNameField isSortingDisabled populateExistingRows relationshipLabel"
@@ -50,7 +52,7 @@ _TYPES = {
 }
 _NUMBERS = frozenset(word for word, each in _TYPES.items() if each in DOUBLE_TYPES)
 _LOOKUPS = frozenset(FieldType.REFERENCE.row.metadata_words)
-# Definitions know the three words for lookups too, and tell the three apart by them.
+# A definition distinguishes the three kinds of lookups by these words too.
 _WORDS = {word: word if word in _LOOKUPS else each.row.name for word, each in _TYPES.items()}
 _PICKLISTS = frozenset(word for word, each in _TYPES.items() if each in PICKLIST_TYPES)
 _WITH_LINES = frozenset(word for word, each in _TYPES.items() if each.row.visible_lines)
@@ -70,7 +72,7 @@ _NUMBER = re.compile(r"-?\d{1,18}(?:\.\d{1,18})?")
 
 @dataclass(frozen=True, slots=True)
 class FieldDefinition:
-    """The definition of one field. `later` are values to retire once the field is there."""
+    """The spec of one field. `later` are picklist values to deactivate once the field exists."""
 
     spec: dict[str, Any]
     later: tuple[str, ...] = ()
@@ -78,13 +80,14 @@ class FieldDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a component may refer to: the org's types, and other fields of the same request by lower-case name."""
+    """What a component may refer to: the org, and other fields of the same request by lower-case name."""
 
     catalog: Catalog
+    reader: Reader | Transaction
     pending: Mapping[str, Properties] = field(default_factory=dict)
 
     def try_field(self, full_name: str) -> Field | None:
-        """A stored field by `Object.Field`."""
+        """Return a stored field by `Object.Field`, or None."""
         entity, _, name = full_name.partition(".")
         obj = self.catalog.try_object(entity)
         if obj is not None:
@@ -96,26 +99,22 @@ class Context:
 def parse_field_properties(
     entity: str, name: str, properties: Properties, context: Context
 ) -> FieldDefinition:
-    """The definition of a field. Raises DefinitionInvalid with the status code that clients know."""
-    check_properties(properties, _USED | _FORGOTTEN, f"CustomField {entity}.{name}")
+    """Translate a field. Raises DefinitionInvalid with the status code of the Metadata API."""
+    check_properties(properties, _USED | _IGNORED, f"CustomField {entity}.{name}")
     stored = context.try_field(f"{entity}.{name}")
     if not name.endswith("__c"):
         return FieldDefinition(_standard_spec(properties, stored))
     kind = text_of(properties, "type").strip()
-    if not kind:
-        refuse("Required field is missing: type", "REQUIRED_FIELD_MISSING", ["type"])
-    label = text_of(properties, "label")
-    if not label.strip():
-        refuse("Required field is missing: label", "REQUIRED_FIELD_MISSING", ["label"])
+    require(properties, "type", "label")
     spec: dict[str, Any] = {
-        "label": label,
+        "label": text_of(properties, "label"),
         "description": text_of(properties, "description"),
         "help_text": text_of(properties, "inlineHelpText"),
     }
     if kind == "Summary":
         return FieldDefinition(spec | _summary_spec(properties, stored, context))
     if kind not in _WORDS:
-        refuse(f"{entity}.{name}: fields of type {kind[:80]} are not supported", fields=["type"])
+        reject(f"{entity}.{name}: fields of type {kind[:80]} are not supported", fields=["type"])
     spec["type"] = _WORDS[kind]
     formula = text_of(properties, "formula")
     _check_sizes(kind, properties, has_formula=bool(formula))
@@ -144,13 +143,13 @@ def parse_field_properties(
     else:
         spec |= _default_spec(kind, properties, stored)
     if entity.endswith("__e"):
-        # Fields of events have neither keys nor spellings that count.
+        # Fields of events cannot be unique, external ids or case-sensitive.
         spec = {k: v for k, v in spec.items() if v or k not in ("unique", "external_id", "case_sensitive")}
     return FieldDefinition(spec, later)
 
 
 def _standard_spec(properties: Properties, stored: Field | None) -> dict[str, Any]:
-    """What may be said of a field that every org has."""
+    """Translate what may change about a standard field."""
     spec: dict[str, Any] = {}
     if "description" in properties:
         spec["description"] = text_of(properties, "description")
@@ -165,21 +164,21 @@ def _standard_spec(properties: Properties, stored: Field | None) -> dict[str, An
 def _must_have(kind: str, properties: Properties, name: str) -> int:
     value = whole_of(properties, name)
     if value is None:
-        refuse(f"Must specify '{name}' for a CustomField of type {kind}", fields=[name])
+        reject(f"Must specify '{name}' for a CustomField of type {kind}", fields=[name])
     return value
 
 
 def _check_sizes(kind: str, properties: Properties, *, has_formula: bool) -> None:
     if kind == "Checkbox" and "required" in properties:
-        refuse("Can not specify 'required' for a CustomField of type Checkbox", fields=["required"])
+        reject("Can not specify 'required' for a CustomField of type Checkbox", fields=["required"])
     if has_formula:
         return
     if kind == "Checkbox" and not text_of(properties, "defaultValue"):
-        refuse("Must specify 'defaultValue' for a CustomField of type Checkbox", fields=["defaultValue"])
+        reject("Must specify 'defaultValue' for a CustomField of type Checkbox", fields=["defaultValue"])
     if kind == "Text" and not 1 <= _must_have(kind, properties, "length") <= 255:
-        refuse("Invalid length, must be between 1 and 255", fields=["length"])
+        reject("Invalid length, must be between 1 and 255", fields=["length"])
     if kind in ("LongTextArea", "Html") and _must_have(kind, properties, "length") < MIN_LONG_LENGTH:
-        refuse(f"Invalid length, minimum is: {MIN_LONG_LENGTH}", fields=["length"])
+        reject(f"Invalid length, minimum is: {MIN_LONG_LENGTH}", fields=["length"])
     if kind in _WITH_LINES:
         _must_have(kind, properties, "visibleLines")
 
@@ -199,7 +198,7 @@ def _required(properties: Properties) -> dict[str, Any]:
 def _lookup_spec(kind: str, properties: Properties) -> dict[str, Any]:
     targets = texts_of(properties, "referenceTo") or (["User"] if kind == "Hierarchy" else [])
     if not targets:
-        refuse(f"Must specify 'referenceTo' for a CustomField of type {kind}", fields=["referenceTo"])
+        reject(f"Must specify 'referenceTo' for a CustomField of type {kind}", fields=["referenceTo"])
     spec: dict[str, Any] = {"references": targets}
     children = text_of(properties, "relationshipName")
     if children:
@@ -222,7 +221,7 @@ def _auto_number_spec(properties: Properties) -> dict[str, Any]:
 
 
 def _value_spec(properties: Properties, stored: Field | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The values of a picklist, and those that are to be retired once the field is there."""
+    """Translate the values of a picklist; also returns those to deactivate once the field exists."""
     entries, is_restricted, is_sorted = _read_values(properties)
     values: list[dict[str, str]] = []
     chosen: list[str] = []
@@ -230,7 +229,7 @@ def _value_spec(properties: Properties, stored: Field | None) -> tuple[dict[str,
     for entry in entries:
         name = text_of(entry, "fullName") or text_of(entry, "valueName")
         if not name:
-            refuse("Required field is missing: fullName", "REQUIRED_FIELD_MISSING", ["fullName"])
+            reject("Required field is missing: fullName", "REQUIRED_FIELD_MISSING", ["fullName"])
         values.append({"value": name, "label": text_of(entry, "label") or name})
         if not flag_of(entry, "isActive", default=True):
             inactive.append(name)
@@ -240,7 +239,7 @@ def _value_spec(properties: Properties, stored: Field | None) -> tuple[dict[str,
         values.sort(key=lambda value: value["label"].casefold())
     spec: dict[str, Any] = {"restricted": is_restricted, "default": ";".join(chosen) or None}
     if stored is None:
-        # What is to be inactive has to be there first.
+        # A value must exist before it can be deactivated.
         return spec | {"values": values}, tuple(inactive)
     held = {v.value: v for v in stored.picklist}
     unknown = tuple(name for name in inactive if name not in held)
@@ -255,7 +254,7 @@ def _value_spec(properties: Properties, stored: Field | None) -> tuple[dict[str,
 
 
 def _read_values(properties: Properties) -> tuple[list[Properties], bool, bool]:
-    """The entries of a value set, or of the older `picklist`; whether it is restricted, and sorted by label."""
+    """Return the entries of a value set or of the older `picklist`, whether it is restricted, and sorted."""
     if "picklist" in properties:
         older = as_mapping(properties["picklist"], "picklist")
         check_properties(older, ("picklistValues", "sorted", "restrictedPicklist"), "Picklist")
@@ -278,7 +277,7 @@ def _default_spec(kind: str, properties: Properties, stored: Field | None) -> di
     text = text_of(properties, "defaultValue").strip()
     if kind == "Checkbox":
         wanted = flag_of(properties, "defaultValue")
-        # No default and the default false are the same to everybody but a comparison.
+        # No default and the default false mean the same.
         is_same = stored is not None and bool(stored.default) == wanted
         return {} if is_same else {"default": wanted}
     value = _literal(kind, text) if text else None
@@ -290,7 +289,7 @@ def _default_spec(kind: str, properties: Properties, stored: Field | None) -> di
 
 
 def _literal(kind: str, text: str) -> object:
-    """The value of a formula that is a single literal; others cannot be defaults here."""
+    """Parse a default, which must be a single literal."""
     called = _CALLED.fullmatch(text)
     quoted = _QUOTED.fullmatch(called[1] if called else text)
     if quoted:
@@ -298,7 +297,7 @@ def _literal(kind: str, text: str) -> object:
         return re.sub(r"\\(.)", r"\1", inner)
     if kind in _NUMBERS and _NUMBER.fullmatch(text):
         return float(text) if "." in text else int(text)
-    refuse(f"The default value '{text[:80]}' is not a literal", fields=["defaultValue"])
+    reject(f"The default value '{text[:80]}' is not supported: use a literal", fields=["defaultValue"])
 
 
 def _summary_spec(properties: Properties, stored: Field | None, context: Context) -> dict[str, Any]:
@@ -306,7 +305,7 @@ def _summary_spec(properties: Properties, stored: Field | None, context: Context
     function = text_of(properties, "summaryOperation").upper()
     if not child_field or not function:
         missing = "summaryOperation" if child_field else "summaryForeignKey"
-        refuse(f"Must specify '{missing}' for a CustomField of type Summary", fields=[missing])
+        reject(f"Must specify '{missing}' for a CustomField of type Summary", fields=[missing])
     roll_up: dict[str, Any] = {"child": child, "child_field": child_field, "function": function}
     summed = text_of(properties, "summarizedField")
     if summed:
@@ -329,7 +328,7 @@ def _summed_type(summed: str, context: Context) -> dict[str, Any]:
         return {"type": known.type.value, **size}
     pending = context.pending.get(summed.lower())
     if pending is None:
-        refuse(f"The field {summed[:200]} does not exist", "INVALID_CROSS_REFERENCE_KEY", ["summarizedField"])
+        reject(f"The field {summed[:200]} does not exist", "INVALID_CROSS_REFERENCE_KEY", ["summarizedField"])
     kind = text_of(pending, "type")
     size = {"precision": 18, "scale": whole_of(pending, "scale") or 0} if kind in _NUMBERS else {}
     return {"type": _WORDS.get(kind, kind), **size}
@@ -338,7 +337,7 @@ def _summed_type(summed: str, context: Context) -> dict[str, Any]:
 def _of_child(full_name: str, child: str, name: str) -> str:
     entity, _, own = full_name.partition(".")
     if entity.lower() != child.lower() or not own:
-        refuse(f"{name} is not a field of {child}", fields=[name])
+        reject(f"{name} is not a field of {child}", fields=[name])
     return own
 
 
@@ -347,13 +346,13 @@ def _filter(item: Properties, child: str, context: Context) -> list[object]:
     full_name = text_of(item, "field")
     operator = OPERATIONS.get(text_of(item, "operation"))
     if operator is None:
-        refuse(f"operation must be one of {', '.join(OPERATIONS)}", fields=["summaryFilterItems"])
+        reject(f"operation must be one of {', '.join(OPERATIONS)}", fields=["summaryFilterItems"])
     name = _of_child(full_name, child, "summaryFilterItems")
     return [name, operator, _filter_literal(full_name, text_of(item, "value"), context)]
 
 
 def _filter_literal(full_name: str, text: str, context: Context) -> object:
-    """The value of a filter as the filtered field would hold it."""
+    """Convert the value of a filter to the type of its field."""
     if text == "":
         return None
     known = context.try_field(full_name)

@@ -1,6 +1,6 @@
-"""Stored fields as CustomField properties, in the order of the schema. Pure.
+"""Renders stored fields as CustomField properties, in schema order. Pure.
 
-What `field_parse.py` reads back gives the field as it is, so a component that was read can be written without change.
+`field_parse.py` translates them back to the same field, so writing a component that was read changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOCATION_SCALE = 15
 
 
 def field_kind(obj: ObjectType | None, f: Field) -> str:
-    """What metadata calls the type of a field."""
+    """Return the type of a field in the Metadata API."""
     if f.roll_up is not None:
         return "Summary"
     if f.is_master_detail:
@@ -29,7 +29,7 @@ def field_kind(obj: ObjectType | None, f: Field) -> str:
 
 
 def render_field_properties(obj: ObjectType | None, f: Field, full_name: str = "") -> dict[str, object]:
-    """The properties of a custom field; `obj` is None for the fields of platform events."""
+    """Render the properties of a field; `obj` is None for fields of platform events."""
     if f.custom or obj is None:
         return ordered(full_name, _texts(f) | _type_properties(obj, f))
     found: dict[str, object] = {"description": f.description or None, "inlineHelpText": f.help_text or None}

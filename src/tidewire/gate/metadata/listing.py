@@ -1,4 +1,4 @@
-"""Components in lists: who made them, and when. Types keep no such record; the org's own stands in for theirs."""
+"""Components in lists with their creators and dates. Types have none stored; they show those of the org."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidewire.records.table import read_all_rows, read_rows
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A component in a list: its file, its id, and who made and last changed it, each by id and name."""
+    """A component in a list: file, id, and creator and last modifier, each as id and name."""
 
     full_name: str
     kind: str
@@ -24,8 +24,8 @@ class Listed:
     modified_by: tuple[str, str]
 
 
-class Makers:
-    """Finds the makers of components, each user once."""
+class Creators:
+    """Looks up the creators of components, each user once."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -34,7 +34,7 @@ class Makers:
         self._org: Mapping[str, Value] = next(iter(rows), {})
 
     def listed(self, entry: Entry, kind: str, path: str) -> Listed:
-        """The entry with its makers."""
+        """Return the entry with its creators."""
         row = entry.row or self._org
         return Listed(
             entry.full_name,

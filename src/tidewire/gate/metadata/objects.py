@@ -1,4 +1,4 @@
-"""CustomObject: custom objects and platform events, and what an org adds to standard objects. Pure."""
+"""CustomObject: custom objects, platform events, and an org's additions to standard objects. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tidewire.gate.metadata.properties import (
     items_of,
     names_in,
     ordered,
-    refuse,
+    reject,
+    require,
     text_of,
     whole_of,
 )
@@ -27,7 +28,7 @@ from tidewire.schema.model import EventType, Field, ObjectType
 _USED = names_in(
     "fullName description eventType fields label nameField pluralLabel publishBehavior recordTypes sharingModel"
 )
-_FORGOTTEN = names_in(
+_IGNORED = names_in(
     "actionOverrides allowInChatterGroups articleTypeChannelDisplay compactLayoutAssignment compactLayouts customHelp"
     " customHelpPage deploymentStatus deprecated enableActivities enableBulkApi enableDataTranslation enableDivisions"
     " enableEnhancedLookup enableFeeds enableHistory enableLicensing enablePublishStatusTracking enableReports"
@@ -48,40 +49,39 @@ _PUBLISHING = {"PublishAfterCommit": "after_commit", "PublishImmediately": "imme
 
 @dataclass(slots=True)
 class Draft:
-    """A definition in the making. `later` is applied after `document`, in the same transaction."""
+    """A definition under construction. `later` is applied after `document`, in the same transaction."""
 
     document: dict[str, Any] = field(default_factory=dict)
     later: dict[str, Any] = field(default_factory=dict)
 
     def section(self, name: str) -> dict[str, Any]:
-        """A section of the document, made if it is not there yet."""
+        """Return a section of the document, created if missing."""
         found: dict[str, Any] = self.document.setdefault(name, {})
         return found
 
     def type_spec(self, name: str) -> dict[str, Any]:
-        """The definition of an object or platform event, made if it is not there yet."""
+        """Return the spec of an object or platform event, created if missing."""
         section = self.section("events" if name.endswith("__e") else "objects")
         spec: dict[str, Any] = section.setdefault(name, {})
         return spec
 
     def remove(self, section: str, name: str) -> None:
-        """Add something to what is to be removed."""
+        """Add a name to the section `remove`."""
         removed: dict[str, list[str]] = self.section("remove")
         removed.setdefault(section, []).append(name)
 
 
 def is_event(name: str) -> bool:
-    """Whether a name can only be a platform event's."""
+    """Return whether this is the name of a platform event."""
     return name.lower().endswith("__e")
 
 
 def field_components(obj: Component) -> list[Component]:
-    """The fields inside an object's component, under their full names."""
+    """Return the fields in the component of an object, under their full names."""
     found = []
     for properties in items_of(obj.properties, "fields"):
+        require(properties, "fullName")
         name = text_of(properties, "fullName").strip()
-        if not name:
-            refuse("Required field is missing: fullName", "REQUIRED_FIELD_MISSING", ["fullName"])
         found.append(Component("CustomField", f"{obj.full_name}.{name}", properties))
     return found
 
@@ -90,10 +90,10 @@ def add_field(draft: Draft, component: Component, context: Context) -> None:
     """Add a field to the definition of its object."""
     entity, _, name = component.full_name.partition(".")
     if not name:
-        refuse(f"{component.full_name} is not of the form Object.Field__c", "INVALID_FULL_NAME", ["fullName"])
+        reject(f"{component.full_name} must have the form Object.Field__c", "INVALID_FULL_NAME", ["fullName"])
     known = context.catalog.try_object(entity) or context.catalog.try_event(entity)
     if known is None and "label" not in draft.type_spec(entity):
-        refuse(
+        reject(
             f"Entity Enumeration Or ID: bad value for restricted picklist field: {entity[:80]}",
             "INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST",
             ["fullName"],
@@ -111,18 +111,16 @@ def add_object(draft: Draft, component: Component, context: Context) -> None:
     """Add an object or platform event, without its fields, to the definition."""
     properties = component.properties
     name = component.full_name
-    check_properties(properties, _USED | _FORGOTTEN, f"CustomObject {name}")
+    check_properties(properties, _USED | _IGNORED, f"CustomObject {name}")
     if is_event(name):
         _add_event(draft, component, context)
         return
     known = context.catalog.try_object(name)
     spec = draft.type_spec(known.name if known is not None else name)
     if known is None:
-        for needed in ("label", "pluralLabel"):
-            if not text_of(properties, needed).strip():
-                refuse(f"Required field is missing: {needed}", "REQUIRED_FIELD_MISSING", [needed])
+        require(properties, "label", "pluralLabel")
         if not as_mapping(properties.get("nameField"), "nameField"):
-            refuse(
+            reject(
                 "Must specify a nameField of type Text or AutoNumber for a CustomObject", fields=["nameField"]
             )
     spec |= _labels(properties)
@@ -131,7 +129,7 @@ def add_object(draft: Draft, component: Component, context: Context) -> None:
     model = text_of(properties, "sharingModel")
     if model and (known is None or known.internal_sharing != model):
         if model not in _SHARING:
-            refuse(f"The sharingModel {model[:80]} is not supported", fields=["sharingModel"])
+            reject(f"The sharingModel {model[:80]} is not supported", fields=["sharingModel"])
         spec["sharing"] = _SHARING[model]
     record_types = items_of(properties, "recordTypes")
     if record_types:
@@ -153,7 +151,7 @@ def _add_event(draft: Draft, component: Component, context: Context) -> None:
     ):
         chosen = text_of(properties, given)
         if chosen and chosen not in choices:
-            refuse(
+            reject(
                 f"The {given} {chosen[:80]} is not supported: use {' or '.join(choices)}",
                 "INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST",
                 [given],
@@ -162,9 +160,9 @@ def _add_event(draft: Draft, component: Component, context: Context) -> None:
             spec[word] = choices[chosen]
     for given in ("nameField", "sharingModel", "recordTypes"):
         if given in properties:
-            refuse(f"A platform event has no {given}", fields=[given])
-    if known is None and not text_of(properties, "label").strip():
-        refuse("Required field is missing: label", "REQUIRED_FIELD_MISSING", ["label"])
+            reject(f"A platform event has no {given}", fields=[given])
+    if known is None:
+        require(properties, "label")
     spec |= _labels(properties)
 
 
@@ -176,7 +174,7 @@ def _name_spec(properties: Properties, known: ObjectType | None) -> dict[str, An
     )
     kind = text_of(properties, "type") or "Text"
     if kind not in _NAME_KINDS:
-        refuse("The type of a nameField is Text or AutoNumber", fields=["nameField"])
+        reject("The type of a nameField is Text or AutoNumber", fields=["nameField"])
     spec: dict[str, Any] = {"type": kind}
     if text_of(properties, "label"):
         spec["label"] = text_of(properties, "label")
@@ -198,7 +196,7 @@ def _record_type(properties: Properties) -> dict[str, Any]:
 
 
 def shown_fields(obj: ObjectType) -> list[Field]:
-    """The fields of an object that metadata knows: those in people's hands, not the platform's own."""
+    """Return the fields that the Metadata API shows: no system fields, parts of compounds, or the Id."""
     return [
         f
         for f in obj.fields
@@ -207,14 +205,14 @@ def shown_fields(obj: ObjectType) -> list[Field]:
 
 
 def _is_own_name(obj: ObjectType, f: Field) -> bool:
-    # Of a person account, the contact's fields belong to the contact.
+    # Fields ending in __pc mirror those of the contact of a person account.
     return f.name.endswith("__pc") or (obj.custom and f.name in ("Name", "OwnerId"))
 
 
 def render_object(
     obj: ObjectType, record_types: Iterable[Mapping[str, object]], fields: Iterable[Field] | None = None
 ) -> dict[str, object]:
-    """An object's properties with its fields inside; `fields` are those to show, all of them unless given."""
+    """Render an object with its fields; `fields` selects some of them."""
     chosen = shown_fields(obj) if fields is None else list(fields)
     found: dict[str, object] = {
         "fields": [render_field_properties(obj, f, f.name) for f in chosen] or None,
@@ -235,7 +233,7 @@ def render_object(
 
 
 def is_shared(obj: ObjectType) -> bool:
-    """Whether an org-wide default decides about the object's records."""
+    """Return whether the object has an org-wide default."""
     return not obj.is_setup and (obj.custom or obj.try_field("OwnerId") is not None)
 
 
@@ -253,7 +251,7 @@ def _name_properties(obj: ObjectType) -> dict[str, object]:
 
 
 def render_event(event: EventType, fields: Iterable[Field] | None = None) -> dict[str, object]:
-    """A platform event's properties with its fields inside."""
+    """Render a platform event with its fields; `fields` selects some of them."""
     chosen = event.fields if fields is None else list(fields)
     return ordered(
         "",

@@ -1,8 +1,8 @@
-"""Packages: a manifest, `package.xml`, that names components, and files that hold them. Pure.
+"""Packages: the manifest `package.xml`, which names components, and the files with the components. Pure.
 
-What the manifest names must be in the files, and the other way round. An object whose name is not in the manifest,
-but whose fields are, brings only those fields. `destructiveChanges.xml`, also with Pre or Post before the dot, is a
-manifest of what is to be removed.
+Everything that the manifest names must be in the files, and vice versa. If the manifest names fields of an object but
+not the object, only those fields are used. `destructiveChanges.xml`, also with Pre or Post before the dot, is a
+manifest of components to remove.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_MEMBERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What is to be said of one component, or one file. `problem` is empty if all is well."""
+    """The result for one component or file. `problem` is empty on success."""
 
     kind: str
     full_name: str
@@ -37,7 +37,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A component that is to go, and the manifest that says so."""
+    """A component to remove, and the manifest that names it."""
 
     kind: str
     full_name: str
@@ -46,7 +46,7 @@ class Removed:
 
 @dataclass(slots=True)
 class Package:
-    """What a package wants: components with their files, removals, and what is wrong with it already."""
+    """A parsed package: components with their files, removals, and problems found so far."""
 
     components: list[tuple[Component, str]] = field(default_factory=list)
     removed: list[Removed] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Package:
 
 
 def parse_manifest(data: bytes) -> tuple[dict[str, list[str]], str]:
-    """The members of a manifest by type, and its version. Raises BodyMalformed."""
+    """Parse a manifest into members by type, and its version. Raises BodyMalformed."""
     properties = parse_file(data, "Package")
     members: dict[str, list[str]] = {}
     for item in items_of(properties, "types"):
@@ -67,19 +67,19 @@ def parse_manifest(data: bytes) -> tuple[dict[str, list[str]], str]:
 
 
 def version_number(text: str) -> int | None:
-    """The version that a manifest names, None if it names none that could be one."""
+    """Parse the API version of a manifest; None if it is not a version."""
     whole = text.partition(".")[0]
     return int(whole) if whole.isascii() and whole.isdigit() and len(whole) <= 3 else None
 
 
 def render_manifest(members: Mapping[str, Iterable[str]], version: str) -> bytes:
-    """A manifest."""
+    """Render a manifest."""
     types = [{"members": sorted(names), "name": kind} for kind, names in sorted(members.items())]
     return render_file("Package", {"types": types, "version": version})
 
 
 def read_package(files: Mapping[str, bytes], *, is_single: bool) -> Package:
-    """A package from the files of its archive; one that is not single has a folder around each."""
+    """Parse the files of an archive; unless it is single, each package is in a folder."""
     package = Package()
     folders = [""] if is_single else sorted({name.partition("/")[0] + "/" for name in files if "/" in name})
     own = {folder: _inside(files, folder) for folder in folders}
@@ -135,7 +135,7 @@ def _read_component(
 ) -> None:
     type_, name = _type_of(path)
     if type_ is None:
-        problem = "The file is of no type that this org has"
+        problem = "Files of this type are not supported"
         package.problems.append(Message("", name, folder + path, problem))
         return
     try:
@@ -160,7 +160,7 @@ def _type_of(path: str) -> tuple[MetadataType | None, str]:
     directory, _, file = path.rpartition("/")
     name, _, suffix = file.rpartition(".")
     for type_ in METADATA_TYPES.values():
-        if not type_.is_inside and (directory, suffix) == (type_.directory, type_.suffix):
+        if not type_.is_nested and (directory, suffix) == (type_.directory, type_.suffix):
             return type_, name
     return None, file
 

@@ -1,7 +1,7 @@
-"""PermissionSet and Profile: what their holders may do.
+"""PermissionSet and Profile.
 
-A permission set is replaced as a whole. A profile keeps what a component does not mention. The administrators'
-profile, `Admin` here, can do everything already: what is said of it is taken and changes nothing.
+A component replaces a permission set completely; a profile keeps what the component does not mention. The profile
+of administrators, `Admin` here, has all rights already: a component for it is accepted and ignored.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from tidewire.access.grants import is_permissionable
 from tidewire.events import Value
+from tidewire.gate.metadata.field_parse import Context
 from tidewire.gate.metadata.objects import Draft
 from tidewire.gate.metadata.properties import (
     Component,
@@ -20,14 +21,15 @@ from tidewire.gate.metadata.properties import (
     items_of,
     names_in,
     ordered,
-    refuse,
+    reject,
+    require,
     text_of,
 )
 from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
 from tidewire.schema.catalog import Catalog
 from tidewire.storage.store import Reader, Transaction
 
-_FORGOTTEN = names_in(
+_IGNORED = names_in(
     "applicationVisibilities categoryGroupVisibilities classAccesses customMetadataTypeAccesses customPermissions"
     " customSettingAccesses emailRoutingAddressAccesses externalCredentialPrincipalAccesses"
     " externalDataSourceAccesses flowAccesses hasActivationRequired layoutAssignments license loginFlows loginHours"
@@ -52,70 +54,70 @@ _COLUMNS = {
     "view_all": "PermissionsViewAllRecords",
 }
 _ADMIN = "System Administrator"
-# Profiles that every org has go by other names in metadata.
+# Standard profiles have other names in the Metadata API.
 _PROFILE_NAMES = {"Admin": _ADMIN, "Standard": "Standard User"}
 _PROFILE_COMPONENTS = {name: component for component, name in _PROFILE_NAMES.items()}
 
 
 def profile_name(full_name: str) -> str:
-    """The profile that a component's name means."""
+    """Return the name of the profile for the name of a component."""
     return _PROFILE_NAMES.get(full_name, full_name)
 
 
 def set_names(reader: Reader | Transaction, catalog: Catalog) -> list[tuple[str, Mapping[str, Value]]]:
-    """Every permission set by name, except those that belong to profiles."""
+    """Read all permission sets by name, except those that belong to profiles."""
     rows = read_all_rows(reader, catalog.object("PermissionSet"))
     return sorted((str(r["Name"]), r) for r in rows if not r["IsOwnedByProfile"] and not r.get("IsDeleted"))
 
 
 def profile_names(reader: Reader | Transaction, catalog: Catalog) -> list[tuple[str, Mapping[str, Value]]]:
-    """Every profile by the name that metadata has for it."""
+    """Read all profiles by their names in the Metadata API."""
     rows = read_all_rows(reader, catalog.object("Profile"))
     named = [(_PROFILE_COMPONENTS.get(str(r["Name"]), str(r["Name"])), r) for r in rows]
     return sorted(named, key=lambda item: item[0])
 
 
-def add_permission_set(draft: Draft, component: Component, catalog: Catalog) -> None:
+def add_permission_set(draft: Draft, component: Component, context: Context) -> None:
     """Add a permission set to the definition."""
     properties = component.properties
-    check_properties(properties, _USED | _FORGOTTEN, f"PermissionSet {component.full_name}")
-    label = text_of(properties, "label")
-    if not label.strip():
-        refuse("Required field is missing: label", "REQUIRED_FIELD_MISSING", ["label"])
-    spec = {"label": label, "description": text_of(properties, "description")}
-    draft.section("permission_sets")[component.full_name] = spec | _read_rights(properties, catalog, {})
+    check_properties(properties, _USED | _IGNORED, f"PermissionSet {component.full_name}")
+    require(properties, "label")
+    spec = {"label": text_of(properties, "label"), "description": text_of(properties, "description")}
+    draft.section("permission_sets")[component.full_name] = spec | _read_rights(
+        properties, context.catalog, {}
+    )
 
 
-def add_profile(draft: Draft, component: Component, reader: Transaction, catalog: Catalog) -> None:
-    """Add a profile to the definition, with what it grants already and the component does not mention."""
-    properties = component.properties
-    check_properties(properties, _USED | _FORGOTTEN, f"Profile {component.full_name}")
+def add_profile(draft: Draft, component: Component, context: Context) -> None:
+    """Add a profile to the definition, including stored rights that the component does not mention."""
+    properties, reader, catalog = component.properties, context.reader, context.catalog
+    check_properties(properties, _USED | _IGNORED, f"Profile {component.full_name}")
     name = profile_name(component.full_name)
-    held: Mapping[str, Any] = {}
+    stored: Mapping[str, Any] = {}
     row = _try_row(reader, catalog, "Profile", name)
     if row is not None:
-        held = _held_spec(reader, catalog, row, _own_sets(reader, catalog, str(row["Id"])))
-    spec = _read_rights(properties, catalog, held)
+        stored = _stored_spec(reader, catalog, row, _own_sets(reader, catalog, str(row["Id"])))
+    spec = _read_rights(properties, catalog, stored)
     if "description" in properties:
         spec["description"] = text_of(properties, "description")
     if name != _ADMIN:
         draft.section("profiles")[name] = spec
 
 
-def _read_rights(properties: Properties, catalog: Catalog, held: Mapping[str, Any]) -> dict[str, Any]:
-    permissions = set(held.get("permissions", ()))
+def _read_rights(properties: Properties, catalog: Catalog, stored: Mapping[str, Any]) -> dict[str, Any]:
+    permissions = set(stored.get("permissions", ()))
     for item in items_of(properties, "userPermissions"):
         permissions.discard(text_of(item, "name"))
         if flag_of(item, "enabled"):
             permissions.add(text_of(item, "name"))
-    objects = dict(held.get("objects", {}))
+    objects = dict(stored.get("objects", {}))
     for item in items_of(properties, "objectPermissions"):
         name = _object_name(catalog, text_of(item, "object"))
         rights = [word for flag, word in _RIGHTS.items() if flag_of(item, flag)]
         objects.pop(name, None)
         if rights:
             objects[name] = rights
-    fields = {name: dict(rules) for name, rules in held.get("fields", {}).items()}
+    fields = {name: dict(rules) for name, rules in stored.get("fields", {}).items()}
     for item in items_of(properties, "fieldPermissions"):
         entity, _, name = text_of(item, "field").partition(".")
         entity = _object_name(catalog, entity)
@@ -135,7 +137,7 @@ def _check_field(catalog: Catalog, entity: str, name: str) -> None:
     obj = catalog.try_object(entity)
     known = obj.try_field(name) if obj is not None else None
     if known is not None and not is_permissionable(known):
-        refuse(f"You cannot deploy to a required field: {entity}.{name}", fields=["fieldPermissions"])
+        reject(f"You cannot deploy to a required field: {entity}.{name}", fields=["fieldPermissions"])
 
 
 def _try_row(
@@ -154,10 +156,10 @@ def _own_sets(reader: Reader | Transaction, catalog: Catalog, profile_id: str) -
     return [str(row["Id"]) for row in rows if row["IsOwnedByProfile"]]
 
 
-def _held_spec(
+def _stored_spec(
     reader: Reader | Transaction, catalog: Catalog, row: Mapping[str, Value], set_ids: list[str]
 ) -> dict[str, Any]:
-    """What is granted, in the words of a definition; the parts of a compound field go with the compound."""
+    """Return the stored rights as a spec; parts of a compound field are implied by the compound."""
     objects = {
         str(each["SobjectType"]): [word for word, column in _COLUMNS.items() if each[column]]
         for each in read_rows(reader, catalog.object("ObjectPermissions"), "ParentId", set_ids)
@@ -185,11 +187,11 @@ def _held_spec(
 def try_read_permission_set(
     reader: Reader | Transaction, catalog: Catalog, full_name: str
 ) -> dict[str, object] | None:
-    """A permission set's properties, or None if there is none of that name."""
+    """Return the properties of a permission set, or None if it does not exist."""
     row = _try_row(reader, catalog, "PermissionSet", full_name)
     if row is None or row["IsOwnedByProfile"]:
         return None
-    spec = _held_spec(reader, catalog, row, [str(row["Id"])])
+    spec = _stored_spec(reader, catalog, row, [str(row["Id"])])
     return ordered(
         "",
         {
@@ -204,12 +206,12 @@ def try_read_permission_set(
 def try_read_profile(
     reader: Reader | Transaction, catalog: Catalog, full_name: str
 ) -> dict[str, object] | None:
-    """A profile's properties, or None if there is none of that name."""
+    """Return the properties of a profile, or None if it does not exist."""
     name = profile_name(full_name)
     row = _try_row(reader, catalog, "Profile", name)
     if row is None:
         return None
-    spec = _held_spec(reader, catalog, row, _own_sets(reader, catalog, str(row["Id"])))
+    spec = _stored_spec(reader, catalog, row, _own_sets(reader, catalog, str(row["Id"])))
     is_custom = full_name not in _PROFILE_NAMES
     return ordered(
         "",

@@ -1,4 +1,4 @@
-"""Properties of a component as they come in, by JSON or by XML: every value may be text. Pure."""
+"""Components and their properties as submitted, from JSON or XML: every value may be text. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One piece of metadata: the name of its type, its full name, and its properties by element name, as they are
-    in a version of the API, None for the newest.
+    """One metadata component: its type, full name, and properties by element name.
+
+    The properties are those of `api_version`, None for the newest.
     """
 
     kind: str
@@ -25,33 +26,40 @@ class Component:
 
 
 def names_in(text: str) -> frozenset[str]:
-    """The names in a text with blanks between them."""
+    """Split a text at blanks into names."""
     return frozenset(text.split())
 
 
-def refuse(message: str, code: str = "FIELD_INTEGRITY_EXCEPTION", fields: Sequence[str] = ()) -> NoReturn:
-    """Refuse a component; `code` is the status code that its caller is told."""
+def reject(message: str, code: str = "FIELD_INTEGRITY_EXCEPTION", fields: Sequence[str] = ()) -> NoReturn:
+    """Raise DefinitionInvalid; `code` is the status code in the response."""
     raise DefinitionInvalid(message, status_code=code, fields=list(fields))
 
 
 def check_properties(properties: Properties, known: Iterable[str], kind: str) -> None:
-    """Refuse a property that nobody would read."""
+    """Reject unknown properties."""
     for name in properties:
         if name not in known:
-            refuse(f"Property '{name[:80]}' is not supported for {kind}")
+            reject(f"Property '{name[:80]}' is not supported for {kind}")
+
+
+def require(properties: Properties, *names: str) -> None:
+    """Reject a component in which one of these properties is missing or blank."""
+    for name in names:
+        if not text_of(properties, name).strip():
+            reject(f"Required field is missing: {name}", "REQUIRED_FIELD_MISSING", [name])
 
 
 def as_mapping(value: object, name: str) -> Properties:
-    """A property that has properties of its own; an absent or empty one has none."""
+    """Return a property that has properties itself; a missing or empty one has none."""
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
-        refuse(f"{name} has no properties", fields=[name])
+        reject(f"{name} must be an object with properties", fields=[name])
     return value
 
 
 def items_of(properties: Properties, name: str) -> list[Properties]:
-    """A property that may be there several times."""
+    """Return a repeatable property as a list."""
     value = properties.get(name)
     if value is None:
         return []
@@ -60,7 +68,7 @@ def items_of(properties: Properties, name: str) -> list[Properties]:
 
 
 def texts_of(properties: Properties, name: str) -> list[str]:
-    """A text that may be there several times."""
+    """Return a repeatable text as a list."""
     value = properties.get(name)
     if value is None:
         return []
@@ -68,7 +76,7 @@ def texts_of(properties: Properties, name: str) -> list[str]:
 
 
 def text_of(properties: Properties, name: str, default: str = "") -> str:
-    """A text."""
+    """Return a property as text."""
     value = properties.get(name)
     return default if value is None else _text(value, name)
 
@@ -77,23 +85,23 @@ def _text(value: object, name: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, str | int | float):
-        refuse(f"{name} must be text", fields=[name])
+        reject(f"{name} must be text", fields=[name])
     return str(value)
 
 
 def flag_of(properties: Properties, name: str, *, default: bool = False) -> bool:
-    """A truth."""
+    """Return a property as a boolean."""
     value = properties.get(name)
     if value is None or value == "":
         return default
     found = value if isinstance(value, bool) else _TRUTHS.get(str(value).strip().lower())
     if found is None:
-        refuse(f"'{str(value)[:80]}' is not a valid value for the type xsd:boolean", fields=[name])
+        reject(f"'{str(value)[:80]}' is not a valid value for the type xsd:boolean", fields=[name])
     return found
 
 
 def whole_of(properties: Properties, name: str) -> int | None:
-    """A whole number, or None if there is none."""
+    """Return a property as a whole number, or None if it is missing."""
     value = properties.get(name)
     if value is None or value == "" or isinstance(value, bool):
         return None
@@ -101,18 +109,18 @@ def whole_of(properties: Properties, name: str) -> int | None:
     if text.endswith(".0"):
         text = text[:-2]
     if not (text.isascii() and text.removeprefix("-").isdigit()) or len(text) > 12:
-        refuse(f"'{text[:80]}' is not a valid value for the type xsd:int", fields=[name])
+        reject(f"'{text[:80]}' is not a valid value for the type xsd:int", fields=[name])
     return int(text)
 
 
 def ordered(full_name: str, properties: Mapping[str, object]) -> dict[str, object]:
-    """Properties in the order of the schema: the name first, then by letter; what is None is left out."""
+    """Return properties in schema order: the name first, then alphabetically; omits None."""
     kept = {name: properties[name] for name in sorted(properties) if properties[name] is not None}
     return ({"fullName": full_name} if full_name else {}) | kept
 
 
 def without_nulls(value: object) -> object:
-    """JSON without the members that are null: they say as much as absent ones."""
+    """Remove null members from JSON: they mean the same as absent ones."""
     if isinstance(value, Mapping):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The types of components that this org has, one entry each: how to list, read, change and remove them."""
+"""The supported types of components, one entry each: how to list, read, change and remove them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from tidewire.events import Value
 from tidewire.gate.metadata.channels import (
     add_channel,
+    add_managed,
     add_member,
     channels_of,
     try_read_channel,
+    try_read_managed,
     try_read_member,
 )
 from tidewire.gate.metadata.field_parse import Context
 from tidewire.gate.metadata.field_render import render_field_properties
-from tidewire.gate.metadata.managed import add_managed, try_read_managed
 from tidewire.gate.metadata.objects import (
     Draft,
     add_field,
@@ -36,10 +37,9 @@ from tidewire.gate.metadata.permissions import (
     try_read_permission_set,
     try_read_profile,
 )
-from tidewire.gate.metadata.properties import Component, ordered, refuse
+from tidewire.gate.metadata.properties import Component, ordered, reject
 from tidewire.ids import make_id
 from tidewire.records.table import read_all_rows
-from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import EventType, Field, ObjectType
 from tidewire.storage.store import Reader, Transaction
@@ -49,7 +49,7 @@ _ID_BITS = 53  # nine base-62 digits hold them
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What components are read from: one snapshot and its types, for a version of the API, None for the newest."""
+    """Where components are read from: one snapshot and its types, for an API version, None for the newest."""
 
     reader: Reader | Transaction
     catalog: Catalog
@@ -58,7 +58,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A component in a list, with the record that tells who made it and when, if it has one."""
+    """A component in a list, with its record, if it has one, for creator and dates."""
 
     full_name: str
     component_id: str
@@ -67,7 +67,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class MetadataType:
-    """One type of component. `remove` adds it to what a definition removes; `properties` are what callers may set."""
+    """One type of component. `remove` adds a name to the section `remove`; `properties` are those that can be set."""
 
     name: str
     directory: str
@@ -76,39 +76,39 @@ class MetadataType:
     properties: tuple[str, ...]
     entries: Callable[[Source], list[Entry]]
     try_read: Callable[[Source, str], dict[str, object] | None]
-    add: Callable[[Draft, Component, UnitOfWork, Context], None]
+    add: Callable[[Draft, Component, Context], None]
     remove: Callable[[Draft, str], None]
 
     def path(self, full_name: str) -> str:
-        """The file of a component in a package; a field is in its object's."""
+        """Return the file of a component in a package; a field is in the file of its object."""
         return (
-            f"{self.directory}/{full_name.partition('.')[0] if self.is_inside else full_name}.{self.suffix}"
+            f"{self.directory}/{full_name.partition('.')[0] if self.is_nested else full_name}.{self.suffix}"
         )
 
     @property
-    def is_inside(self) -> bool:
-        """Whether components of this type stand in files of another one."""
+    def is_nested(self) -> bool:
+        """Whether components of this type are in files of another type."""
         return self.name == "CustomField"
 
 
 def component_id(prefix: str, full_name: str) -> str:
-    """The id of a component that has no record: always the same for its name."""
+    """Derive the id of a component without a record from its name."""
     digest = hashlib.blake2b(full_name.lower().encode(), digest_size=8).digest()
     return make_id(prefix, int.from_bytes(digest, "big") >> (64 - _ID_BITS))
 
 
 def object_id(obj: ObjectType | EventType) -> str:
-    """The id of a custom object or platform event. A rename leaves its key prefix alone, and so its id."""
+    """Derive the id of a custom object or platform event from its key prefix, which survives a rename."""
     return component_id("01I", obj.key_prefix)
 
 
 def field_id(entity: str, f: Field) -> str:
-    """The id of a custom field."""
+    """Return the id of a custom field."""
     return f.field_id or component_id("00N", f"{entity}.{f.name}")
 
 
 def iter_fields(catalog: Catalog) -> list[tuple[ObjectType | EventType, Field]]:
-    """Every custom field with its object or platform event."""
+    """Return every custom field with its object or platform event."""
     found: list[tuple[ObjectType | EventType, Field]] = [
         (obj, f) for obj in catalog.objects for f in shown_fields(obj) if f.custom
     ]
@@ -125,7 +125,7 @@ def _is_custom(each: ObjectType | EventType) -> bool:
 
 
 def record_types_of(source: Source, entity: str) -> list[dict[str, object]]:
-    """The record types of an object as properties."""
+    """Read the record types of an object as properties."""
     rows = read_all_rows(source.reader, source.catalog.object("RecordType"))
     found: list[dict[str, object]] = []
     for row in sorted(rows, key=lambda r: str(r["DeveloperName"])):
@@ -148,7 +148,7 @@ def _read_object(source: Source, full_name: str) -> dict[str, object] | None:
     return None if obj is None else render_object(obj, record_types_of(source, obj.name))
 
 
-def _add_object(draft: Draft, component: Component, unit: UnitOfWork, context: Context) -> None:
+def _add_object(draft: Draft, component: Component, context: Context) -> None:
     add_object(draft, component, context)
     for each in field_components(component):
         add_field(draft, each, context)
@@ -169,20 +169,8 @@ def _read_field(source: Source, full_name: str) -> dict[str, object] | None:
         known = obj.try_field(name)
         is_shown = known is not None and known in shown_fields(obj)
         return render_field_properties(obj, known) if known is not None and is_shown else None
-    found = Context(source.catalog).try_field(full_name)
+    found = Context(source.catalog, source.reader).try_field(full_name)
     return None if found is None else render_field_properties(None, found)
-
-
-def _add_field(draft: Draft, component: Component, unit: UnitOfWork, context: Context) -> None:
-    add_field(draft, component, context)
-
-
-def _add_set(draft: Draft, component: Component, unit: UnitOfWork, context: Context) -> None:
-    add_permission_set(draft, component, context.catalog)
-
-
-def _add_profile(draft: Draft, component: Component, unit: UnitOfWork, context: Context) -> None:
-    add_profile(draft, component, unit.tx, context.catalog)
 
 
 def _set_entries(source: Source) -> list[Entry]:
@@ -194,17 +182,17 @@ def _profile_entries(source: Source) -> list[Entry]:
 
 
 def channel_id(name: str) -> str:
-    """The id of a channel."""
+    """Return the id of a channel."""
     return component_id("0YL", name)
 
 
 def member_id(full_name: str) -> str:
-    """The id of a channel's member."""
+    """Return the id of a channel member."""
     return component_id("0v8", full_name)
 
 
 def managed_id(name: str) -> str:
-    """The id of a managed subscription."""
+    """Return the id of a managed subscription."""
     return component_id("18x", name)
 
 
@@ -254,7 +242,7 @@ METADATA_TYPES: dict[str, MetadataType] = {
             ),
             _field_entries,
             _read_field,
-            _add_field,
+            add_field,
             lambda draft, name: draft.remove("fields", name),
         ),
         MetadataType(
@@ -265,7 +253,7 @@ METADATA_TYPES: dict[str, MetadataType] = {
             (*_RIGHTS, "label"),
             _set_entries,
             lambda source, name: try_read_permission_set(source.reader, source.catalog, name),
-            _add_set,
+            add_permission_set,
             lambda draft, name: draft.remove("permission_sets", name),
         ),
         MetadataType(
@@ -276,7 +264,7 @@ METADATA_TYPES: dict[str, MetadataType] = {
             (*_RIGHTS, "custom", "userLicense"),
             _profile_entries,
             lambda source, name: try_read_profile(source.reader, source.catalog, name),
-            _add_profile,
+            add_profile,
             lambda draft, name: draft.remove("profiles", profile_name(name)),
         ),
         MetadataType(
@@ -287,7 +275,7 @@ METADATA_TYPES: dict[str, MetadataType] = {
             ("channelType", "eventType", "label"),
             _channel_entries,
             lambda source, name: try_read_channel(source.catalog, name, source.api_version),
-            lambda draft, component, unit, context: add_channel(draft, component, context.catalog),
+            add_channel,
             lambda draft, name: draft.remove("channels", name),
         ),
         MetadataType(
@@ -298,7 +286,7 @@ METADATA_TYPES: dict[str, MetadataType] = {
             ("enrichedFields", "eventChannel", "filterExpression", "selectedEntity"),
             _member_entries,
             lambda source, name: try_read_member(source.catalog, name),
-            lambda draft, component, unit, context: add_member(draft, component),
+            add_member,
             lambda draft, name: draft.remove("channel_members", name),
         ),
         MetadataType(
@@ -309,17 +297,17 @@ METADATA_TYPES: dict[str, MetadataType] = {
             ("defaultReplay", "errorRecoveryReplay", "label", "state", "topicName"),
             _managed_entries,
             lambda source, name: try_read_managed(source.catalog, name),
-            lambda draft, component, unit, context: add_managed(draft, component),
+            add_managed,
             lambda draft, name: draft.remove("managed_subscriptions", name),
         ),
     )
 }
-"""Every type by name. Fields stand in the files of their objects, so those have no file of their own."""
+"""Every type by name. Fields are in the files of their objects."""
 
 
 def metadata_type(name: str) -> MetadataType:
-    """The type of that name. Raises DefinitionInvalid."""
+    """Return the type with this name. Raises DefinitionInvalid."""
     found = METADATA_TYPES.get(name)
     if found is None:
-        refuse(f"Unknown type:{name[:80]}", "INVALID_TYPE")
+        reject(f"Unknown type:{name[:80]}", "INVALID_TYPE")
     return found

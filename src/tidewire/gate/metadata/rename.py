@@ -1,13 +1,11 @@
-"""Another name for an object, a platform event, a field, a permission set or a profile; what it holds and whom it
-concerns stay.
-"""
+"""Renaming objects, platform events, fields, permission sets and profiles; records and rights stay."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tidewire.gate.definitions.removal import Removal, check_unused
-from tidewire.gate.metadata.properties import refuse
+from tidewire.gate.metadata.properties import reject
 from tidewire.gate.metadata.registry import field_id
 from tidewire.names import change_event_name, is_api_name
 from tidewire.records.numbers import auto_number_key, move_number
@@ -23,17 +21,17 @@ _BY_OBJECT = ("ObjectPermissions", "FieldPermissions", "RecordType", "QueueSobje
 
 
 def rename_object(records: Records, unit: UnitOfWork, old_name: str, new_name: str) -> list[str]:
-    """Rename a custom object or a platform event. Lookups, roll-ups, permissions, record types, queues and sharing
-    rules follow; events from now on have the new name.
+    """Rename a custom object or a platform event.
 
-    Raises DefinitionInvalid where a push topic names it: its query is the text that somebody wrote.
+    Lookups, roll-ups, permissions, record types, queues and sharing rules are updated; later events have the new name.
+    Raises DefinitionInvalid if a push topic names the object: its query is not rewritten.
     """
     old = unit.catalog.try_event(old_name) or unit.catalog.try_object(old_name)
     if old is None or (isinstance(old, ObjectType) and (not old.custom or old.shares)):
-        refuse(f"{old_name} cannot be renamed", "INVALID_OPERATION")
+        reject(f"{old_name} cannot be renamed", "INVALID_OPERATION")
     suffix = "__e" if isinstance(old, EventType) else "__c"
     if not (is_api_name(new_name) and new_name.endswith(suffix)):
-        refuse(f"{new_name[:80]} is not a name for {old.name}", "INVALID_FULL_NAME", ["fullName"])
+        reject(f"{new_name[:80]} is not a name for {old.name}", "INVALID_FULL_NAME", ["fullName"])
     unit.tx.progress.access_generation += 1
     if isinstance(old, EventType):
         _move_rows(unit, old.name, new_name)
@@ -69,7 +67,7 @@ def rename_object(records: Records, unit: UnitOfWork, old_name: str, new_name: s
 
 
 def _with_id(entity: str, f: Field) -> Field:
-    """A custom field with the id that it was known by under its old name."""
+    """Return a custom field with its present id, which is otherwise derived from its name."""
     return replace(f, field_id=field_id(entity, f)) if f.custom else f
 
 
@@ -78,7 +76,7 @@ def _points_to(f: Field, entity: str) -> bool:
 
 
 def _pointed(f: Field, old: str, new: str) -> Field:
-    """The field with another name for an object that it refers to."""
+    """Return the field with the new name of an object that it refers to."""
     roll_up = f.roll_up
     if roll_up is not None and roll_up.child == old:
         roll_up = replace(roll_up, child=new)
@@ -101,10 +99,10 @@ def _move_rows(unit: UnitOfWork, old: str, new: str) -> None:
 
 
 def rename_field(records: Records, unit: UnitOfWork, old_full_name: str, new_full_name: str) -> list[str]:
-    """Rename a custom field: its records and the rights on it stay, but events from now on have the new name. A field
-    of a platform event is known by the new name to those who publish, and gives the event another schema.
+    """Rename a custom field; values and rights stay, later events have the new name.
 
-    Raises DefinitionInvalid where a formula, roll-up, sharing rule or push topic names it.
+    Renaming a field of a platform event gives the event a new schema, and publishers must use the new name. Raises
+    DefinitionInvalid if a formula, roll-up, sharing rule or push topic names the field.
     """
     entity, _, old_name = old_full_name.partition(".")
     new_entity, _, new_name = new_full_name.partition(".")
@@ -114,11 +112,11 @@ def rename_field(records: Records, unit: UnitOfWork, old_full_name: str, new_ful
     obj = unit.catalog.try_object(entity)
     old = obj.try_field(old_name) if obj is not None else None
     if obj is None or old is None or not old.custom:
-        refuse(f"{old_full_name} cannot be renamed", "INVALID_OPERATION")
+        reject(f"{old_full_name} cannot be renamed", "INVALID_OPERATION")
     if new_entity.lower() != obj.name.lower() or not (is_api_name(new_name) and new_name.endswith("__c")):
-        refuse(f"{new_full_name} is not a name for a field of {obj.name}", "INVALID_FULL_NAME", ["fullName"])
+        reject(f"{new_full_name} is not a name for a field of {obj.name}", "INVALID_FULL_NAME", ["fullName"])
     if obj.name == "Contact" and records.types.settings.person_accounts:
-        refuse("Fields of Contact cannot be renamed in an org with person accounts", "INVALID_OPERATION")
+        reject("Fields of Contact cannot be renamed in an org with person accounts", "INVALID_OPERATION")
     renamed = replace(obj, fields=tuple(_renamed(obj, f, old, new_name) for f in obj.fields))
     pairs = {f.name: new.name for f, new in zip(obj.fields, renamed.fields, strict=True) if f is not new}
     removal = Removal(fields={obj.name: frozenset(pairs)}, named={"push_topics": ()})
@@ -148,19 +146,19 @@ def _rename_event_field(
     new_entity, _, new_name = new_full_name.partition(".")
     old = next((f for f in event.fields if f.name.lower() == old_name.lower()), None)
     if old is None:
-        refuse(f"{event.name}.{old_name[:80]} cannot be renamed", "INVALID_OPERATION")
+        reject(f"{event.name}.{old_name[:80]} cannot be renamed", "INVALID_OPERATION")
     if new_entity.lower() != event.name.lower() or not (is_api_name(new_name) and new_name.endswith("__c")):
-        refuse(
+        reject(
             f"{new_full_name[:80]} is not a name for a field of {event.name}",
             "INVALID_FULL_NAME",
             ["fullName"],
         )
     if any(f is not old and f.name.lower() == new_name.lower() for f in event.fields):
-        refuse(f"{event.name} has a field {new_name} already", "DUPLICATE_DEVELOPER_NAME", ["fullName"])
+        reject(f"{event.name} has a field {new_name} already", "DUPLICATE_DEVELOPER_NAME", ["fullName"])
     fields = tuple(replace(_with_id(event.name, f), name=new_name) if f is old else f for f in event.fields)
     renamed = replace(event, fields=fields)
     check_unused(unit, unit.catalog.with_events([renamed]), Removal(named={"push_topics": ()}), [], {})
-    unit.tx.progress.access_generation += 1  # whoever listens is to be told by the new schema
+    unit.tx.progress.access_generation += 1  # subscribers must switch to the new schema
     unit.catalog = records.types.change(unit.tx, events=[renamed], base=unit.catalog)
     return [f"rename field {event.name}.{old.name} to {new_name}"]
 
@@ -186,12 +184,12 @@ def _move_rights(unit: UnitOfWork, obj: ObjectType, pairs: dict[str, str]) -> No
 def rename_row(unit: UnitOfWork, entity: str, old: str, new: str) -> list[str]:
     """Rename a permission set or a profile."""
     if entity == "PermissionSet" and not is_api_name(new):
-        refuse(f"{new[:80]} is not a name for a permission set", "INVALID_FULL_NAME", ["fullName"])
+        reject(f"{new[:80]} is not a name for a permission set", "INVALID_FULL_NAME", ["fullName"])
     if _ADMINISTRATOR in (old, new) or not new.strip():
-        refuse(f"{old} cannot be renamed", "INVALID_OPERATION")
+        reject(f"{old} cannot be renamed", "INVALID_OPERATION")
     obj = unit.catalog.object(entity)
     row_id = try_find_by_value(unit.tx, obj, obj.by_name["name"], old)
     if row_id is None:
-        refuse(f"no {entity} named {old} found", "INVALID_CROSS_REFERENCE_KEY", ["fullName"])
+        reject(f"no {entity} named {old} found", "INVALID_CROSS_REFERENCE_KEY", ["fullName"])
     unit.update(obj, row_id, {"Name": new})
     return [f"rename {entity} {old} to {new}"]

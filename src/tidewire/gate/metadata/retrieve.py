@@ -1,4 +1,4 @@
-"""Retrieving components as a package, whose files deploy back without a change."""
+"""Retrieving components as a package; deploying its files again changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 
 from tidewire.access.principal import Principal
 from tidewire.gate.metadata.archive import write_zip
-from tidewire.gate.metadata.listing import Listed, Makers
+from tidewire.gate.metadata.listing import Creators, Listed
 from tidewire.gate.metadata.objects import render_event, render_object
 from tidewire.gate.metadata.package import MANIFEST, render_manifest, version_number
 from tidewire.gate.metadata.registry import METADATA_TYPES, Entry, MetadataType, Source
@@ -30,7 +30,7 @@ RETRIEVE_PREFIX = "09S"
 
 @dataclass(frozen=True, slots=True)
 class RetrieveOptions:
-    """What to retrieve: members by type, `*` for all of them."""
+    """What to retrieve: members by type, `*` for all."""
 
     members: Mapping[str, Sequence[str]]
     version: str
@@ -45,13 +45,13 @@ class _Gathered:
 
 
 class Retrieves:
-    """Makes packages, and hands them out."""
+    """Creates packages, and returns stored ones."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
 
     async def retrieve(self, call: Call, options: RetrieveOptions) -> str:
-        """Make a package; returns the id under which it is kept. Raises AccessDenied."""
+        """Create and store a package; returns its id. Raises AccessDenied."""
         await self._metadata.check(call.principal)
         gate = self._metadata.gate
         catalog = gate.catalog
@@ -68,7 +68,7 @@ class Retrieves:
         return await self._metadata.commit(call, work)
 
     async def result(self, principal: Principal, request_id: str) -> tuple[dict[str, object], bytes]:
-        """A retrieve's result and its archive. Raises RecordNotFound, AccessDenied."""
+        """Read the result of a retrieve and its archive. Raises RecordNotFound, AccessDenied."""
         kept = await self._metadata.request(principal, "retrieve", request_id)
         result: dict[str, object] = json.loads(kept.result)
         return result, kept.data
@@ -76,7 +76,7 @@ class Retrieves:
 
 def _gather(catalog: Catalog, options: RetrieveOptions, reader: Reader) -> _Gathered:
     source = Source(reader, catalog, version_number(options.version))
-    makers = Makers(source)
+    creators = Creators(source)
     out = _Gathered()
     folder = "" if options.is_single_package else "unpackaged/"
     packed: dict[str, list[str]] = {}
@@ -89,8 +89,8 @@ def _gather(catalog: Catalog, options: RetrieveOptions, reader: Reader) -> _Gath
         for entry in _chosen(source, type_, members, out.messages):
             packed.setdefault(kind, []).append(entry.full_name)
             path = folder + type_.path(entry.full_name)
-            out.properties.append(makers.listed(entry, kind, path))
-            if type_.is_inside:
+            out.properties.append(creators.listed(entry, kind, path))
+            if type_.is_nested:
                 fields.setdefault(entry.full_name.partition(".")[0], []).append(entry.full_name)
             else:
                 properties = type_.try_read(source, entry.full_name) or {}
@@ -108,7 +108,7 @@ def _chosen(source: Source, type_: MetadataType, members: Iterable[str], message
     chosen: dict[str, Entry] = {}
     for name in members:
         if name == "*":
-            # Of objects, only the org's own; they are the ones that have an id.
+            # Only custom objects, which are those with an id.
             chosen |= {key: entry for key, entry in entries.items() if entry.component_id}
         elif name.lower() in entries:
             chosen[name.lower()] = entries[name.lower()]
@@ -118,7 +118,7 @@ def _chosen(source: Source, type_: MetadataType, members: Iterable[str], message
 
 
 def _partial_object(catalog: Catalog, entity: str, names: Iterable[str]) -> dict[str, object]:
-    """An object's file with nothing but some of its fields."""
+    """Render the file of an object with only some of its fields."""
     wanted = {name.partition(".")[2].lower() for name in names}
     event = catalog.try_event(entity)
     if event is not None:
@@ -130,7 +130,7 @@ def _partial_object(catalog: Catalog, entity: str, names: Iterable[str]) -> dict
 
 
 def render_listed(listed: Listed) -> dict[str, object]:
-    """A component in a list, in the order of the schema."""
+    """Render a component in a list, in schema order."""
     return {
         "createdById": listed.created_by[0],
         "createdByName": listed.created_by[1],

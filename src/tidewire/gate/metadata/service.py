@@ -1,7 +1,7 @@
-"""Calls about single components: list, read, create, update, upsert, delete, rename.
+"""Calls on single components: list, read, create, update, upsert, delete, rename.
 
-Every call needs Customize Application. Without all-or-none, each component is a transaction of its
-own and has a result of its own; with it, all are one transaction, and one failure undoes them all.
+Every call needs Customize Application. Without all-or-none, each component is a separate transaction; with it, all are
+one transaction, and one error rolls all of them back.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from functools import partial
 from typing import TypeVar
 
 from tidewire.access.principal import Principal
-from tidewire.errors import AccessDenied, RecordNotFound, RequestError, TooManyRecords
+from tidewire.errors import RecordNotFound, RequestError, TooManyRecords
 from tidewire.gate.gate import Gate
-from tidewire.gate.metadata.changes import Act, create, delete, put, rename, update
-from tidewire.gate.metadata.listing import Listed, Makers
+from tidewire.gate.metadata.changes import Action, create, delete, rename, update, upsert
+from tidewire.gate.metadata.listing import Creators, Listed
 from tidewire.gate.metadata.properties import Component
 from tidewire.gate.metadata.registry import Source, metadata_type
 from tidewire.gate.metadata.stored_requests import StoredRequest, try_read_request
@@ -25,14 +25,14 @@ from tidewire.records.work import UnitOfWork
 from tidewire.storage.store import Reader
 
 MAX_COMPONENTS = 10
-"""Components that one call may carry."""
+"""Components per call."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class SaveResult:
-    """What became of one component. `is_undone` says that only another one's failure undid it."""
+    """The result of one component. `is_undone` means that it was rolled back because of another one."""
 
     full_name: str
     error: RequestError | None = None
@@ -44,26 +44,23 @@ _Work = Callable[[UnitOfWork], bool]
 
 
 class Metadata:
-    """One org's metadata as its administrators may use it."""
+    """The metadata of one org, for users with Customize Application."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
     @property
     def gate(self) -> Gate:
-        """The org's records."""
+        """The gate of the org."""
         return self._gate
 
     async def check(self, principal: Principal) -> None:
-        """Raise AccessDenied unless the caller may work with metadata."""
-        grants = await self._gate.grants(principal)
-        if not grants.has("CustomizeApplication"):
-            raise AccessDenied(
-                "use of the Metadata API requires a user with the ModifyAllData or CustomizeApplication permission"
-            )
+        """Raise AccessDenied unless the caller may use the Metadata API."""
+        message = "use of the Metadata API requires a user with the ModifyAllData or CustomizeApplication permission"
+        await self._gate.require(principal, "CustomizeApplication", message=message)
 
     async def request(self, principal: Principal, kind: str, request_id: str) -> StoredRequest:
-        """A deploy or retrieve that was asked for, and what became of it. Raises RecordNotFound, AccessDenied."""
+        """Read the stored result of a deploy or retrieve. Raises RecordNotFound, AccessDenied."""
         await self.check(principal)
         found = try_normalise_id(request_id)
         kept = (
@@ -78,20 +75,20 @@ class Metadata:
     async def create(
         self, call: Call, components: Sequence[Component], *, all_or_none: bool
     ) -> list[SaveResult]:
-        """Make components that are not there yet."""
+        """Create components."""
         return await self._save(call, components, create, all_or_none=all_or_none)
 
     async def update(
         self, call: Call, components: Sequence[Component], *, all_or_none: bool
     ) -> list[SaveResult]:
-        """Change components that are there."""
+        """Change existing components."""
         return await self._save(call, components, update, all_or_none=all_or_none)
 
     async def upsert(
         self, call: Call, components: Sequence[Component], *, all_or_none: bool
     ) -> list[SaveResult]:
-        """Make or change components."""
-        return await self._save(call, components, put, all_or_none=all_or_none)
+        """Create or change components."""
+        return await self._save(call, components, upsert, all_or_none=all_or_none)
 
     async def delete(
         self, call: Call, kind: str, full_names: Sequence[str], *, all_or_none: bool
@@ -101,7 +98,7 @@ class Metadata:
         return await self._save(call, components, delete, all_or_none=all_or_none)
 
     async def rename(self, call: Call, kind: str, old: str, new: str) -> SaveResult:
-        """Give a component another name."""
+        """Rename a component."""
         component = Component(kind, old, {"newFullName": new})
         (saved,) = await self._save(call, [component], rename, all_or_none=False)
         return saved
@@ -109,7 +106,7 @@ class Metadata:
     async def read(
         self, principal: Principal, kind: str, full_names: Sequence[str], *, api_version: int | None = None
     ) -> list[dict[str, object] | None]:
-        """The properties of components, None for those that are not there."""
+        """Read the properties of components, None for those that do not exist."""
         await self.check(principal)
         check_count(full_names)
         type_ = metadata_type(kind)
@@ -124,16 +121,16 @@ class Metadata:
     async def entries(
         self, principal: Principal, kinds: Iterable[str], *, api_version: int | None = None
     ) -> list[Listed]:
-        """The components of some types."""
+        """List the components of some types."""
         await self.check(principal)
         types = [metadata_type(kind) for kind in kinds]
         catalog = self._gate.catalog
 
         def work(reader: Reader) -> list[Listed]:
             source = Source(reader, catalog, api_version)
-            makers = Makers(source)
+            creators = Creators(source)
             return [
-                makers.listed(entry, type_.name, type_.path(entry.full_name))
+                creators.listed(entry, type_.name, type_.path(entry.full_name))
                 for type_ in types
                 for entry in type_.entries(source)
             ]
@@ -144,14 +141,14 @@ class Metadata:
         self,
         call: Call,
         components: Sequence[Component],
-        act: Act,
+        action: Action,
         *,
         all_or_none: bool,
     ) -> list[SaveResult]:
         await self.check(call.principal)
         check_count(components)
         dated = [replace(each, api_version=call.api_version) for each in components]
-        works = [partial(act, self._gate.records, each) for each in dated]
+        works = [partial(action, self._gate.records, each) for each in dated]
         names = [each.full_name for each in components]
         if all_or_none and len(works) > 1:
             return await self._save_together(call, names, works)
@@ -169,7 +166,7 @@ class Metadata:
         failed: list[int] = []
 
         def work(unit: UnitOfWork) -> list[bool]:
-            failed.clear()  # a group that has to run again runs this again
+            failed.clear()  # the writer runs the work again if its commit group failed
             made = []
             for place, each in enumerate(works):
                 failed[:] = [place]
@@ -189,15 +186,15 @@ class Metadata:
         return [SaveResult(name, is_created=new) for name, new in zip(names, made, strict=True)]
 
     async def commit(self, call: Call, work: Callable[[UnitOfWork], T]) -> T:
-        """Run `work` alone in one transaction."""
+        """Run `work` in one transaction that is alone in its commit group."""
         return await self._gate.records.write(
             work, user_id=call.principal.user_id, origin=call.origin, solo=True
         )
 
 
-def check_count(given: Sequence[object], limit: int = MAX_COMPONENTS) -> None:
-    """Raise TooManyRecords if a call carries more than it may."""
-    if len(given) > limit:
+def check_count(items: Sequence[object], limit: int = MAX_COMPONENTS) -> None:
+    """Raise TooManyRecords if a call has too many components."""
+    if len(items) > limit:
         raise TooManyRecords(
             f"record limit reached. cannot submit more than {limit} records into this call", limit=limit
         )

@@ -1,6 +1,6 @@
-"""What became of deploys and retrieves, kept in the org's database until it is old news.
+"""Results of deploys and retrieves, stored in the org's database for a while.
 
-Both run to their end before their id is given out, so a row is always the last word; clients poll for it by the id.
+Both finish before their id is returned, so a stored result is final; clients poll for it by the id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _KEPT_ROWS = 200
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """One deploy or retrieve: its result as JSON text, and the archive that a retrieve made."""
+    """A finished deploy or retrieve: its result as JSON, and the archive of a retrieve or check."""
 
     request_id: str
     kind: str
@@ -24,7 +24,7 @@ class StoredRequest:
 
 
 def store_request(tx: Transaction, request: StoredRequest, user_id: str, now_ms: int) -> None:
-    """Keep a result, and drop those that are too old or too many."""
+    """Store a result, and delete old ones."""
     tx.execute("DELETE FROM metadata_requests WHERE created_ms < ?", (now_ms - _KEPT_MS,))
     rows = tx.execute(
         "SELECT request_id FROM metadata_requests ORDER BY created_ms DESC, request_id DESC LIMIT 1000 OFFSET ?",
@@ -40,7 +40,7 @@ def store_request(tx: Transaction, request: StoredRequest, user_id: str, now_ms:
 
 
 def try_read_request(reader: Reader, request_id: str) -> StoredRequest | None:
-    """The result under an id, or None if there is none."""
+    """Read a result by id, or None."""
     rows = reader.execute(
         "SELECT request_id, kind, result, data FROM metadata_requests WHERE request_id = ?", (request_id,)
     )

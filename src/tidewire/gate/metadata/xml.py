@@ -1,7 +1,7 @@
-"""Metadata as XML, in SOAP messages and in files alike: elements to plain mappings and back. Pure.
+"""Metadata as XML, in SOAP messages and files: elements to plain mappings and back. Pure.
 
-An element without children is text; one that comes several times is a list. Files are UTF-8 without a document
-type, neither deep nor large.
+An element without children is text; a repeated one is a list. Files are UTF-8 without a document type, and limited in
+depth and size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_ELEMENTS = 200_000
 
 
 def parse_file(data: bytes, root: str) -> dict[str, object]:
-    """The properties in a metadata file whose outermost element is `root`. Raises BodyMalformed."""
+    """Parse a metadata file with the outermost element `root`. Raises BodyMalformed."""
     try:
         tree = parse_tree(data, max_depth=_MAX_DEPTH, max_elements=_MAX_ELEMENTS)
     except (BodyMalformed, BodyTooLarge) as err:
@@ -31,7 +31,7 @@ def parse_file(data: bytes, root: str) -> dict[str, object]:
 
 
 def properties_of(element: Element) -> dict[str, object] | str | None:
-    """An element's content: a mapping of its children, or its text."""
+    """Return the content of an element: a mapping of its children, or its text."""
     if is_nil(element):
         return None
     if not len(element):
@@ -57,12 +57,12 @@ def properties_of(element: Element) -> dict[str, object] | str | None:
 
 def _clean(value: object) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    # A bare carriage return would be read back as a line feed.
+    # XML parsers turn a bare carriage return into a line feed.
     return escape(UNPRINTABLE.sub("\ufffd", text), {"\r": "&#13;"})
 
 
 def render_properties(properties: Mapping[str, object], indent: str | None = None) -> str:
-    """Elements in the order of the mapping, each on its own line if there is an indent."""
+    """Render elements in the order of the mapping, each on its own line if there is an indent."""
     return "".join(_render(name, value, indent) for name, value in properties.items())
 
 
@@ -77,7 +77,7 @@ def _render(name: str, value: object, indent: str | None) -> str:
 
 
 def render_file(root: str, properties: Mapping[str, object]) -> bytes:
-    """A metadata file; `parse_file` gives the properties back, numbers and truths as text."""
+    """Render a metadata file; `parse_file` returns the same properties, with numbers and booleans as text."""
     inner = render_properties(properties, "    ")
     head = '<?xml version="1.0" encoding="UTF-8"?>\n'
     return f'{head}<{root} xmlns="{NAMESPACE}">\n{inner}</{root}>\n'.encode()

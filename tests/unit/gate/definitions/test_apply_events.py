@@ -56,7 +56,7 @@ async def test_attributes_of_an_event_and_its_fields_change_once(org: TestOrg) -
 @pytest.mark.parametrize(
     "spec, reason",
     [
-        ({"type": "Number"}, "is Text and stays so"),
+        ({"type": "Number"}, "is Text; its type cannot be changed"),
         ({"type": "Text", "unique": True}, "unknown keys: unique"),
         ({"type": "Picklist", "values": ["a"]}, "type must be one of Checkbox, Date, DateTime"),
         ({"type": "Text", "description": "x" * 1001}, "1000"),
@@ -195,7 +195,7 @@ async def test_volume_and_publishing_are_chosen_and_only_the_latter_changes(tmp_
         assert await org.apply(events={"Happened__e": {"publish": "after_commit"}}) == [
             "change Happened__e: publish"
         ]
-        with pytest.raises(DefinitionInvalid, match="keeps it"):
+        with pytest.raises(DefinitionInvalid, match="cannot be changed"):
             await org.apply(events={"Happened__e": {"volume": "high"}})
     async with open_org(tmp_path) as org:
         told = [(e.name, e.is_high_volume, e.publishes_immediately) for e in org.gate.catalog.events]

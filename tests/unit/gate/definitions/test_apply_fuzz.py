@@ -331,5 +331,5 @@ def test_deep_nesting_is_refused() -> None:
     document: object = "x"
     for _ in range(10_000):
         document = [document]
-    with pytest.raises(DefinitionInvalid, match="nested too deeply"):
+    with pytest.raises(DefinitionInvalid, match="nested more than 12 levels deep"):
         check_document(document)

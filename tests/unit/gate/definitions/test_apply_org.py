@@ -177,7 +177,7 @@ async def test_record_types_are_rows_of_their_object(org: TestOrg) -> None:
     assert await org.apply(**document) == ["create record type Account.Big_Customer"]
     assert await org.apply(**document) == []
     retired = {"objects": {"Account": {"record_types": {"Big_Customer": {"label": "Big", "active": False}}}}}
-    assert await org.apply(**retired) == ["update record type Account.Big_Customer"]
+    assert await org.apply(**retired) == ["update record type Account.Big_Customer: IsActive"]
     types = org.gate.catalog.object("RecordType")
     (row,) = await org.core.records.read(lambda r: read_all_rows(r, types))
     names = ("DeveloperName", "Name", "SobjectType", "IsActive", "Description")

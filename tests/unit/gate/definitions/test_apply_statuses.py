@@ -97,7 +97,7 @@ async def test_new_stage_decides_over_its_opportunities(org: TestOrg) -> None:
     plan = await define(org, "Opportunity", "StageName", values=[stage])
     assert plan == [
         "add value Shaken to Opportunity.StageName",
-        "let Shaken of Opportunity.StageName mean closed = true, won = true, probability = 95,"
+        "set category of Shaken of Opportunity.StageName: closed = true, won = true, probability = 95,"
         " forecast_category = Closed",
     ]
     assert await define(org, "Opportunity", "StageName", values=[stage]) == []
@@ -118,7 +118,7 @@ async def test_stage_that_means_something_else_changes_its_records_without_a_wor
     plan = await define(
         org, "Opportunity", "StageName", values=[{"value": "Prospecting", "closed": True, "won": True}]
     )
-    assert plan == ["let Prospecting of Opportunity.StageName mean closed = true, won = true"]
+    assert plan == ["set category of Prospecting of Opportunity.StageName: closed = true, won = true"]
     assert await read(org, deal, "IsClosed", "IsWon", "Probability") == [True, True, 10.0]
     assert seen == []
 
@@ -156,7 +156,7 @@ async def test_lead_status_of_the_org_converts_and_converted_leads_follow_a_rena
         "add value New to Lead.Status",
         "add value Done to Lead.Status",
         "deactivate value Open - Not Contacted of Lead.Status",
-        "let Done of Lead.Status mean converted = true",
+        "set category of Done of Lead.Status: converted = true",
     ]
     lead = await org.gate.create(org.call, "Lead", {"LastName": "L", "Company": "C"})
     assert await read(org, lead, "Status") == ["New"]
@@ -214,26 +214,31 @@ async def test_help_text_and_description_of_a_standard_field_change(org: TestOrg
 @pytest.mark.parametrize(
     "entity, field, spec, reason",
     [
-        ("Account", "Phone", {"values": ["a"]}, "no picklist"),
+        ("Account", "Phone", {"values": ["a"]}, "is not a picklist"),
         ("Account", "Phone", {"length": 20}, "keeps its length"),
         ("Account", "Phone", {"type": "Text"}, "stays Phone"),
         ("Account", "Nonsense", {"help_text": "x"}, "no field Nonsense"),
         ("Account", "rating", {"help_text": "x"}, "has a field Rating"),
-        ("Account", "CleanStatus", {"values": ["x"]}, "platform's"),
+        ("Account", "CleanStatus", {"values": ["x"]}, "belong to the platform"),
         ("Account", "Rating", {"values": [{"value": "a", "closed": True}]}, "unknown keys: closed"),
-        ("Account", "Rating", {"default": "Nope"}, "not among the values"),
+        ("Account", "Rating", {"default": "Nope"}, "is not an active value"),
         ("Account", "Rating", {"rename": {"Hot": "Warm"}}, "use `replace`"),
-        ("Account", "Rating", {"values": [["a"]]}, "a value is text"),
-        ("Task", "CallType", {"values": ["x"]}, "platform's"),
-        ("User", "TimeZoneSidKey", {"values": ["x"]}, "platform's"),
-        ("Opportunity", "StageName", {"values": [{"value": "x", "won": True}]}, "won and not closed"),
+        ("Account", "Rating", {"values": [["a"]]}, "a value must be text"),
+        ("Task", "CallType", {"values": ["x"]}, "belong to the platform"),
+        ("User", "TimeZoneSidKey", {"values": ["x"]}, "belong to the platform"),
+        (
+            "Opportunity",
+            "StageName",
+            {"values": [{"value": "x", "won": True}]},
+            "is `won`, so it must be `closed`",
+        ),
         ("Opportunity", "StageName", {"values": [{"value": "x", "probability": 101}]}, "0 to 100"),
         ("Opportunity", "StageName", {"values": [{"value": "x", "closed": 1}]}, "true or false"),
         ("Opportunity", "StageName", {"values": [{"value": "x", "forecast_category": "Maybe"}]}, "one of"),
         ("Lead", "Status", {"deactivate": ["Closed - Converted"]}, "must be `converted`"),
         ("Case", "Status", {"replace": {"Closed": "New"}}, "must be `closed`"),
         ("Lead", "Status", {"default": None}, "needs a default"),
-        ("Lead", "Status", {"deactivate": ["Open - Not Contacted"]}, "that are offered"),
+        ("Lead", "Status", {"deactivate": ["Open - Not Contacted"]}, "is not an active value"),
         ("Contract", "Status", {"values": [{"value": "x", "code": "Odd"}]}, "code must be one of"),
     ],
 )

@@ -88,7 +88,7 @@ def test_lookup_says_what_a_delete_does() -> None:
 def test_hierarchy_leads_from_user_to_user() -> None:
     (field,) = parse_custom_fields({"Mentor__c": {"type": "Hierarchy"}}, "objects.User.fields")
     assert (field.type, field.reference_to) == (FieldType.REFERENCE, ("User",))
-    with pytest.raises(DefinitionInvalid, match="from User to User"):
+    with pytest.raises(DefinitionInvalid, match="must be on User and reference User"):
         parse_custom_fields({"Mentor__c": {"type": "Hierarchy"}}, PATH)
 
 
@@ -160,8 +160,8 @@ COUNT = {"child": "L__c", "child_field": "I__c", "function": "COUNT"}
         ({"type": "Text", "start": 3}, "only an AutoNumber has `start`"),
         ({"type": "Picklist"}, "needs values"),
         ({"type": "Picklist", "values": "AB"}, "values must be a list"),
-        ({"type": "Picklist", "values": ["A", "A"]}, "each value once"),
-        ({"type": "MultiselectPicklist", "values": ["A;B"]}, "has no `;`"),
+        ({"type": "Picklist", "values": ["A", "A"]}, "must be listed once"),
+        ({"type": "MultiselectPicklist", "values": ["A;B"]}, "or contain `;`"),
         ({"type": "Picklist", "values": ["A"], "restricted": True, "default": "B"}, "bad value"),
         ({"type": "Date", "default": "soon"}, "default: "),
         ({"type": "Lookup"}, "needs `references`"),
@@ -172,14 +172,14 @@ COUNT = {"child": "L__c", "child_field": "I__c", "function": "COUNT"}
             {"type": "Lookup", "references": "A", "required": True, "delete_constraint": "SetNull"},
             "cannot be",
         ),
-        ({"type": "MasterDetail", "references": ["A", "B"]}, "one master"),
+        ({"type": "MasterDetail", "references": ["A", "B"]}, "exactly one object"),
         ({"type": "MasterDetail", "references": "A", "delete_constraint": "Restrict"}, "must be Cascade"),
-        ({"type": "Lookup", "references": "A", "formula": "1"}, "a formula cannot give a Lookup"),
+        ({"type": "Lookup", "references": "A", "formula": "1"}, "a formula cannot have the type Lookup"),
         ({"type": "Number", "formula": " "}, "formula must be text"),
         ({"type": "Number", "formula": "1", "required": True}, "cannot have `required`"),
         ({"type": "Number", "formula": "1", "roll_up": COUNT}, "not both"),
-        ({"type": "Text", "roll_up": COUNT}, "COUNT cannot give a Text"),
-        ({"type": "Date", "roll_up": COUNT}, "COUNT cannot give a Date"),
+        ({"type": "Text", "roll_up": COUNT}, "COUNT cannot have the type Text"),
+        ({"type": "Date", "roll_up": COUNT}, "COUNT cannot have the type Date"),
         ({"type": "Number", "roll_up": {"child": "L__c"}}, "needs `child_field`"),
         ({"type": "Number", "roll_up": COUNT | {"function": "AVG"}}, "function must be one of"),
         ({"type": "Number", "roll_up": COUNT | {"function": "SUM"}}, "SUM needs `field`"),
@@ -198,13 +198,13 @@ def test_field_that_makes_no_sense_is_refused_at_its_place(spec: dict[str, Any],
 
 @pytest.mark.parametrize("name", ["X", "1__c", "a__b__c__c", "X__e"])
 def test_field_with_a_name_that_is_not_custom_is_refused(name: str) -> None:
-    with pytest.raises(DefinitionInvalid, match="ends in __c"):
+    with pytest.raises(DefinitionInvalid, match="must end in __c"):
         parse_custom_fields({name: {"type": "Text"}}, PATH)
 
 
 def test_third_master_is_refused() -> None:
     masters = {f"M{n}__c": {"type": "MasterDetail", "references": "Account"} for n in range(3)}
-    with pytest.raises(DefinitionInvalid, match="at most 2 masters"):
+    with pytest.raises(DefinitionInvalid, match="at most 2 master-detail fields"):
         parse_custom_fields(masters, PATH)
 
 

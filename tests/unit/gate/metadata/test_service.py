@@ -71,7 +71,7 @@ REFUSED_FIELDS: list[tuple[dict[str, object], str, str]] = [
     (
         {"type": "Text", "length": 5, "defaultValue": "TODAY()"},
         "FIELD_INTEGRITY_EXCEPTION",
-        "not a literal",
+        "use a literal",
     ),
     ({"type": "Text", "length": 5, "colour": "red"}, "FIELD_INTEGRITY_EXCEPTION", "Property 'colour'"),
     ({"type": "Text", "length": 5, "unique": "maybe"}, "FIELD_INTEGRITY_EXCEPTION", "xsd:boolean"),

@@ -28,7 +28,7 @@ from tidewire.frontends.rest.tooling.query import (
 )
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.gate.describe import render_describe, render_global_entry
-from tidewire.gate.metadata.properties import Component, refuse, without_nulls
+from tidewire.gate.metadata.properties import Component, reject, without_nulls
 from tidewire.gate.metadata.service import Metadata, SaveResult
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
@@ -148,7 +148,7 @@ def _find(each: ToolingObject, seen: Seen, key: str) -> Row:
     wanted = try_normalise_id(key) if each.key == "Id" else key
     row = next((row for row in each.rows(seen) if row[each.key] == wanted), None)
     if row is None and each.is_reference:
-        refuse("invalid cross reference id", "INVALID_CROSS_REFERENCE_KEY")
+        reject("invalid cross reference id", "INVALID_CROSS_REFERENCE_KEY")
     if row is None:
         raise RecordNotFound("The requested resource does not exist", record_id=key[:80])
     return row
@@ -156,7 +156,7 @@ def _find(each: ToolingObject, seen: Seen, key: str) -> Row:
 
 def _check_writeable(each: ToolingObject, word: str) -> None:
     if not each.kind:
-        refuse(f"entity type cannot be {word}: {each.type.label}", "INVALID_TYPE_FOR_OPERATION")
+        reject(f"entity type cannot be {word}: {each.type.label}", "INVALID_TYPE_FOR_OPERATION")
 
 
 async def create(api: Api, call: ApiCall) -> HttpResponse:

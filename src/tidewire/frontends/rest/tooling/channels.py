@@ -22,8 +22,7 @@ from tidewire.frontends.rest.tooling.model import (
     text_fields,
     tooling_type,
 )
-from tidewire.gate.metadata.channels import try_read_channel, try_read_member
-from tidewire.gate.metadata.managed import try_read_managed
+from tidewire.gate.metadata.channels import try_read_channel, try_read_managed, try_read_member
 from tidewire.gate.metadata.registry import channel_id, component_id, field_id, managed_id, member_id
 from tidewire.schema.channels import CHANNEL_SUFFIX, STANDARD_CHANNEL, ChannelMember
 from tidewire.schema.fields import datetime
