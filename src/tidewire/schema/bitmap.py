@@ -18,7 +18,7 @@ _ENTRY = re.compile(r"(?:([0-9]{1,5})-)?0x([0-9A-Fa-f]+)")
 
 
 def encode_bitmap(schema: EventSchema, names: Iterable[str]) -> list[str]:
-    """The bitmap of these fields, named like `Phone` or `BillingAddress.City`. Raises FieldUnknown."""
+    """Return the bitmap of these fields, named like `Phone` or `BillingAddress.City`. Raises FieldUnknown."""
     top = 0
     nested: dict[int, int] = {}
     for name in names:
@@ -35,12 +35,12 @@ def encode_bitmap(schema: EventSchema, names: Iterable[str]) -> list[str]:
 
 
 def decode_bitmap(schema: EventSchema, entries: Iterable[str]) -> list[str]:
-    """The fields of a bitmap, top-level ones first, each group in schema order. Raises PayloadInvalid."""
+    """Return the fields of a bitmap, top-level ones first, each group in schema order. Raises PayloadInvalid."""
     wanted = tuple(entries)
     return list(_decode(schema, wanted)) if wanted else []
 
 
-# Updates of one kind of record are mostly of the same few fields.
+# Cached: updates of one kind of record mostly change the same few fields.
 @lru_cache(maxsize=4096)
 def _decode(schema: EventSchema, entries: tuple[str, ...]) -> tuple[str, ...]:
     names: list[str] = []

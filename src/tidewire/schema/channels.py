@@ -15,6 +15,7 @@ from functools import cached_property
 from tidewire.errors import LimitExceeded
 from tidewire.names import change_event_name, entity_of_change_event
 from tidewire.schema.model import Field, ObjectType
+from tidewire.schema.standard.streaming import STREAMING_CHANNEL
 
 STANDARD_CHANNEL = "ChangeEvents"
 CHANNEL_SUFFIX = "__chn"
@@ -283,7 +284,7 @@ def member_name(channel: str, event: str) -> str:
 
 def can_capture(obj: ObjectType) -> bool:
     """Whether changes of an object may become events: not of what sets up the org, of shares or of channels."""
-    return not (obj.is_setup or obj.shares or obj.name == "StreamingChannel")
+    return not (obj.is_setup or obj.shares or obj.name == STREAMING_CHANNEL.name)
 
 
 def is_enrichable(f: Field) -> bool:

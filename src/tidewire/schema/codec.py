@@ -1,4 +1,4 @@
-"""Event payloads: Avro binary without any framing, by the schema that an event's schema id names."""
+"""Encodes and decodes event payloads: Avro binary without framing, by the schema that the event's schema id names."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from tidewire.schema.fast_check import FastCheck, try_compile_fast_check
 from tidewire.schema.sparse_reader import FieldReader, SparseReader
 from tidewire.schema.sparse_writer import SparseWriter
 
-_GLANCED_AFTER = (
-    4096  # payloads that were checked: the pattern takes as long to make as some ten thousand checks
-)
+# Checks by generated code before the fast check is compiled, which takes as long as some ten thousand checks.
+_CHECKS_BEFORE_FAST = 4096
 
 
 class EventSchema:
@@ -42,7 +41,7 @@ class EventSchema:
             self._read = compile_reader(parsed, named)
             self._parts = parsed, named
             self._checks = 0
-            self._glance: FastCheck | None = None
+            self._fast_check: FastCheck | None = None
         # SyntaxError: Python refuses code as deeply nested as some schemas may be.
         except (SchemaParseException, UnknownType, SyntaxError, *MISFITS) as e:
             raise PayloadInvalid("The event schema is not an Avro schema that this server reads.") from e
@@ -55,11 +54,11 @@ class EventSchema:
         return EventSchema, (self.json,)
 
     def component_names(self, field: str) -> tuple[str, ...]:
-        """The parts of a compound field in order; empty for a plain or unknown field."""
+        """Return the parts of a compound field in order; empty for a plain or unknown field."""
         return self._components.get(field, ())
 
     def decode(self, payload: bytes) -> dict[str, Any]:
-        """The payload's fields, all of them. Raises PayloadInvalid unless every byte fits the schema."""
+        """Return all fields of the payload. Raises PayloadInvalid unless every byte fits the schema."""
         try:
             value, end = self._read(payload, 0)
         except MISFITS as e:
@@ -70,19 +69,19 @@ class EventSchema:
         return fields
 
     def decode_non_null(self, payload: bytes) -> dict[str, Any]:
-        """The payload's fields but for those that are null. Raises PayloadInvalid as `decode` does."""
+        """Return the fields of the payload that are not null. Raises PayloadInvalid as `decode` does."""
         try:
             return self._sparse_reader.read(payload)
         except MISFITS as e:
             raise PayloadInvalid(f"The event's bytes do not fit schema {self.name} {self.schema_id}.") from e
 
     def check(self, payload: bytes) -> None:
-        """Raise PayloadInvalid unless `decode` takes the payload. Much quicker, since nothing is decoded."""
-        if self._glance is not None and self._glance(payload) is not None:
+        """Raise PayloadInvalid unless `decode` accepts the payload. Quicker, since nothing is decoded."""
+        if self._fast_check is not None and self._fast_check(payload) is not None:
             return
         self._checks += 1
-        if self._checks == _GLANCED_AFTER:
-            self._glance = try_compile_fast_check(self._parts[0])
+        if self._checks == _CHECKS_BEFORE_FAST:
+            self._fast_check = try_compile_fast_check(self._parts[0])
         try:
             end = self._check(payload, 0)
         except MISFITS as e:
@@ -91,7 +90,7 @@ class EventSchema:
             raise PayloadInvalid(f"The event is longer or shorter than schema {self.name} {self.schema_id}.")
 
     def encode(self, value: Mapping[str, Any]) -> bytes:
-        """The payload of these fields; absent ones take their default or null.
+        """Return the payload of these fields; absent ones take their default or null.
 
         Raises PayloadInvalid for a value that its field cannot hold.
         """
@@ -101,7 +100,7 @@ class EventSchema:
             raise PayloadInvalid(f"The event's values do not fit schema {self.name} {self.schema_id}.") from e
 
     def encode_field(self, name: str, value: object) -> bytes:
-        """The bytes of one top-level field. Raises PayloadInvalid as `encode` does."""
+        """Return the bytes of one top-level field. Raises PayloadInvalid as `encode` does."""
         try:
             return self._writer.write_field(name, value)
         except MISFITS as e:
@@ -109,7 +108,7 @@ class EventSchema:
 
     @property
     def field_readers(self) -> tuple[FieldReader, ...]:
-        """The top-level fields in order, each with what reads it."""
+        """The top-level fields in order, each with its reader."""
         return self._sparse_reader.fields
 
     @cached_property
@@ -122,13 +121,13 @@ class EventSchema:
 
     @cached_property
     def _writer(self) -> SparseWriter:
-        # Made when first needed: most schemas are only ever read by.
+        # Made when first needed: most schemas are only used for reading.
         return SparseWriter(*self._parts)
 
 
 @lru_cache(maxsize=2048)
 def compiled_schema(schema_json: str) -> EventSchema:
-    """The schema of a text. Orgs share most of theirs, and a change of types leaves all but a few as they were."""
+    """Return the compiled schema of a text. Cached: orgs share most schemas, and a new catalog changes few."""
     return EventSchema(schema_json)
 
 

@@ -1,19 +1,22 @@
-"""Turns an Avro schema into a reader, a checker and a writer made of plain Python code for that one schema.
+"""Compiles an Avro schema to a reader, a checker and a writer: plain Python code for that one schema.
 
-Theory of operation. A general Avro library looks the schema up again for every value; here the schema is
-walked once and becomes source text, one function per named record, which is compiled and kept. Words of a
-schema enter the source only through `repr` or as constants of its scope, never bare, because a schema may
+A general Avro library looks the schema up again for every value. Here the schema is walked once and becomes
+source text, one function per named record, which is compiled and kept; docs/adr/0009 has the figures. Words of
+a schema enter the source only through `repr` or as constants of its scope, never bare, because a schema may
 come from a foreign server.
 
 A reader is `read(buf, p) -> (value, p)`. Nothing checks that a length stays inside the buffer: `p` never
 moves back, so one comparison of the last `p` with the buffer's end finds every overrun, and reading a byte
-past the end raises IndexError. What must be checked on the spot is what would move `p` back or make a loop
-long without eating bytes: negative lengths, and counts larger than the whole buffer.
+past the end raises IndexError. Checked on the spot is only what would move `p` back, or let a loop run long
+without consuming bytes: negative lengths, and counts larger than the whole buffer.
 
-A checker is `check(buf, p) -> p`: it refuses what the reader refuses, in the same way, but builds no values.
+A checker is `check(buf, p) -> p`: it rejects what the reader rejects, in the same way, but builds no values.
 
 A writer is `write(value, add)`, where `add` takes byte strings in order. Besides PayloadInvalid, generated
 code raises the errors of MISFITS when bytes or values do not fit.
+
+Names in generated code: `buf` and `p` are the payload and the position, `b` a branch or boolean byte, `n` a
+length or a small number, `s` encoded text, `t1`, `t2`... temporaries of loops, which may nest.
 """
 
 from __future__ import annotations
@@ -29,12 +32,14 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 Checker = Callable[[bytes, int], int]
 Writer = Callable[[Any, Callable[[bytes], None]], None]
 
+# What Python itself raises when bytes or values do not fit. Testing for each case first would cost more than
+# all the rest; callers turn these into PayloadInvalid.
 MISFITS = (
-    struct.error,
+    struct.error,  # a double cut short
     ValueError,  # bad UTF-8 and lone surrogates among them
     TypeError,
-    AttributeError,
-    LookupError,
+    AttributeError,  # a value of another type, which has no `encode` or `get`
+    LookupError,  # a byte past the end, an enum's unknown symbol
     ArithmeticError,
     RecursionError,  # a schema may refer to itself
 )
@@ -45,17 +50,20 @@ _INT_LIMIT = 1 << 31
 _LONG_LIMIT = 1 << 63
 
 
-def refuse(what: str) -> NoReturn:
+def reject(what: str) -> NoReturn:
     """Raise PayloadInvalid; a function, so that generated code can use it inside an expression."""
     raise PayloadInvalid(f"The event does not fit its schema: {what}.")
 
 
 def read_long(buf: bytes, p: int) -> tuple[int, int]:
-    """A zigzag varint of at most ten bytes."""
+    """Read a zigzag varint of at most ten bytes."""
+    # Avro 1.11, "Primitive Types": seven bits a byte, the lowest first; a set top bit means that more follow.
     six = buf[p : p + 6]
     if len(six) == 6:
         a, b, c, d, e, f = six
-        if f < 128 <= a & b & c & d & e:  # today's milliseconds
+        # Milliseconds of our time take six bytes and are most of the large numbers in events, so they skip the
+        # loop. The AND has its top bit set only if all five bytes have.
+        if f < 128 <= a & b & c & d & e:
             z = a & 127 | (b & 127) << 7 | (c & 127) << 14 | (d & 127) << 21 | (e & 127) << 28 | f << 35
             return (z >> 1) ^ -(z & 1), p + 6
     byte = buf[p]
@@ -64,48 +72,49 @@ def read_long(buf: bytes, p: int) -> tuple[int, int]:
     shift = 7
     while byte > 127:
         if shift > 63:
-            refuse("a number of more than 64 bits")
+            reject("a number of more than 64 bits")  # or the shift would grow with the payload
         byte = buf[p]
         p += 1
         z |= (byte & 127) << shift
         shift += 7
-    if z >> 64:
-        refuse("a number of more than 64 bits")
+    if z >> 64:  # the tenth byte has room for 70 bits
+        reject("a number of more than 64 bits")
     return (z >> 1) ^ -(z & 1), p
 
 
 def read_int(buf: bytes, p: int) -> tuple[int, int]:
-    """A zigzag varint that fits 32 bits."""
+    """Read a zigzag varint that fits 32 bits."""
     value, p = read_long(buf, p)
     if not -_INT_LIMIT <= value < _INT_LIMIT:
-        refuse("an int of more than 32 bits")
+        reject("an int of more than 32 bits")
     return value, p
 
 
 def read_size(buf: bytes, p: int) -> tuple[int, int]:
-    """The length of what follows."""
+    """Read the length of what follows."""
     size, p = read_long(buf, p)
-    if size < 0:
-        refuse("a negative length")
+    if size < 0:  # would move the position back, and a reader could loop forever
+        reject("a negative length")
     return size, p
 
 
 def read_count(buf: bytes, p: int) -> tuple[int, int]:
-    """The number of items in the next block; zero ends an array or map.
+    """Read the number of items in the next block; zero ends an array or map.
 
-    A negative count is followed by the block's size in bytes, which only a reader that skips would need.
+    A negative count is followed by the block's size in bytes, which only a reader that skips blocks needs.
     """
     count, p = read_long(buf, p)
     if count < 0:
         _, p = read_size(buf, p)
         count = -count
+    # Items of an empty record have no bytes: a few bytes could ask for 2^63 of them.
     if count > len(buf):
-        refuse("more items than bytes")
+        reject("more items than bytes")
     return count, p
 
 
 def varint(z: int) -> bytes:
-    """The variable-length form of an unsigned number."""
+    """Render an unsigned number in variable length."""
     out = bytearray()
     while z > 127:
         out.append(z & 127 | 128)
@@ -119,7 +128,10 @@ _SMALL = tuple(varint(z) for z in range(1 << 11))
 
 @lru_cache(maxsize=4096, typed=True)
 def long_bytes(value: int) -> bytes:
-    """The zigzag varint of a long. Kept for a while: times come again and again."""
+    """Render the zigzag varint of a long. Cached: the events of one transaction share their times.
+
+    `typed`, because True and 1.0 equal 1 but are no longs: a cached 1 must not answer for them.
+    """
     z = value << 1 if value >= 0 else ~(value << 1)
     if z < 2048:
         return _SMALL[z]
@@ -135,14 +147,14 @@ def long_bytes(value: int) -> bytes:
             )
         )
     if z >> 64:
-        refuse("a long of more than 64 bits")
+        reject("a long of more than 64 bits")
     return varint(z)
 
 
 def int_bytes(value: int) -> bytes:
-    """The zigzag varint of an int."""
+    """Render the zigzag varint of an int."""
     if not -_INT_LIMIT <= value < _INT_LIMIT:
-        refuse("an int of more than 32 bits")
+        reject("an int of more than 32 bits")
     return long_bytes(value)
 
 
@@ -157,7 +169,7 @@ def is_int(value: object) -> bool:
 
 
 _NAMESPACE: dict[str, Any] = {
-    "refuse": refuse,
+    "reject": reject,
     "read_long": read_long,
     "read_int": read_int,
     "read_size": read_size,
@@ -174,6 +186,7 @@ _NAMESPACE: dict[str, Any] = {
     "SOME_LENGTH": tuple(b"\2" + varint(n << 1) for n in range(1024)),
 }
 
+# How a writer finds the branch of a value; `type()` where bool, a subclass of int, must not pass.
 _UNION_TESTS = {
     "null": "{v} is None",
     "boolean": "type({v}) is bool",
@@ -192,7 +205,7 @@ _UNION_TESTS = {
 
 
 class _Source:
-    """Source text under way, with the records it still has to write functions for."""
+    """Source text in the making, with the records that still need a function."""
 
     def __init__(self, named: dict[str, Any]) -> None:
         self.lines: list[str] = []
@@ -210,13 +223,13 @@ class _Source:
         return f"t{self._temporaries}"
 
     def constant(self, value: object) -> str:
-        """A name that stands for the value in the source."""
+        """Return a name for the value in the source; it is bound in the scope, so no text of it is executed."""
         name = f"K{len(self.constants)}"
         self.constants[name] = value
         return name
 
     def resolve(self, schema: Any) -> Any:
-        """The definition behind a reference by name."""
+        """Return the definition behind a reference by name, or behind `{"type": ...}` around one."""
         if isinstance(schema, str) and schema in self.named:
             return self.named[schema]
         if isinstance(schema, dict) and not isinstance(schema["type"], str):
@@ -224,7 +237,10 @@ class _Source:
         return schema
 
     def function_of(self, record: Any) -> str:
-        """The function for a record, queued for writing when it is new."""
+        """Return the function for a record, queued to be written when it is new.
+
+        A call instead of inlined code lets a record hold itself, and keeps the source as long as the schema.
+        """
         full_name = record["name"]
         if full_name not in self.functions:
             self.functions[full_name] = f"record{len(self.functions)}"
@@ -240,11 +256,12 @@ def _kind(schema: Any) -> str:
 
 
 def compile_reader(schema: Any, named: dict[str, Any]) -> Reader:
-    """A reader for a schema whose names are all full, as fastavro's parser leaves them."""
+    """Compile a reader for a schema whose names are all full, as fastavro's parser leaves them."""
     source = _Source(named)
     source.emit(0, "def root(buf, p):")
     _emit_read(source, 1, schema, "v")
     source.emit(1, "return v, p")
+    # Writing a function may name further records.
     while source.pending:
         function, record = source.pending.pop()
         source.emit(0, f"def {function}(buf, p):")
@@ -252,13 +269,14 @@ def compile_reader(schema: Any, named: dict[str, Any]) -> Reader:
         for i, field in enumerate(record["fields"]):
             variables.append((field["name"], f"v{i}"))
             _emit_read(source, 1, field["type"], f"v{i}")
+        # One dict display at the end is quicker than an assignment per field.
         items = ", ".join(f"{name!r}: {variable}" for name, variable in variables)
         source.emit(1, f"return {{{items}}}, p")
     return cast("Reader", _load(source))
 
 
 def compile_checker(schema: Any, named: dict[str, Any]) -> Checker:
-    """A checker for a schema whose names are all full, as fastavro's parser leaves them."""
+    """Compile a checker for a schema whose names are all full, as fastavro's parser leaves them."""
     source = _Source(named)
     source.emit(0, "def root(buf, p):")
     _emit_check(source, 1, schema)
@@ -273,7 +291,7 @@ def compile_checker(schema: Any, named: dict[str, Any]) -> Checker:
 
 
 def compile_writer(schema: Any, named: dict[str, Any]) -> Writer:
-    """A writer for a schema whose names are all full, as fastavro's parser leaves them."""
+    """Compile a writer for a schema whose names are all full, as fastavro's parser leaves them."""
     source = _Source(named)
     source.emit(0, "def root(v, add):")
     _emit_write(source, 1, schema, "v")
@@ -282,6 +300,7 @@ def compile_writer(schema: Any, named: dict[str, Any]) -> Writer:
         source.emit(0, f"def {function}(r, add):")
         source.emit(1, "get = r.get")
         for field in record["fields"]:
+            # An absent field takes its default. Defaults are JSON of the schema: constants, never source.
             default = "" if field.get("default") is None else ", " + source.constant(field["default"])
             source.emit(1, f"v = get({field['name']!r}{default})")
             _emit_write(source, 1, field["type"], "v")
@@ -300,30 +319,34 @@ def _emit_read(source: _Source, depth: int, schema: Any, target: str) -> None:
     kind = _kind(schema)
     emit = source.emit
     if kind == "union":
+        # The branch's number is a zigzag varint: 0, 2, 4... in one byte, since no schema of ours has 64 branches.
         emit(depth, "b = buf[p]; p += 1")
         # Null is by far the most frequent branch of a change event, so it is tested first wherever it stands.
         order = sorted(range(len(schema)), key=lambda i: _kind(source.resolve(schema[i])) != "null")
         if len(schema) > 63:
-            emit(depth, "refuse('a union of more than 63 branches')")
+            emit(depth, "reject('a union of more than 63 branches')")
         for place, branch in enumerate(order):
             emit(depth, f"{'elif' if place else 'if'} b == {branch * 2}:")
             _emit_read(source, depth + 1, schema[branch], target)
-        emit(depth, "else: refuse('a union branch that does not exist')")
+        emit(depth, "else: reject('a union branch that does not exist')")
     elif kind == "null":
         emit(depth, f"{target} = None")
     elif kind == "boolean":
         emit(depth, "b = buf[p]; p += 1")
-        emit(depth, f"{target} = True if b == 1 else False if b == 0 else refuse('neither true nor false')")
+        emit(depth, f"{target} = True if b == 1 else False if b == 0 else reject('neither true nor false')")
     elif kind in ("int", "long"):
+        # Small numbers without a call: counts and sequence numbers are one byte.
         emit(depth, "n = buf[p]")
         emit(depth, f"if n > 127: {target}, p = read_{kind}(buf, p)")
         emit(depth, f"else: {target} = (n >> 1) ^ -(n & 1); p += 1")
     elif kind in ("float", "double"):
         emit(depth, f"{target} = read_{kind}(buf, p)[0]; p += {4 if kind == 'float' else 8}")
     elif kind in ("string", "bytes"):
+        # A length below 64 is one even byte. An odd one is negative, which read_size rejects.
         emit(depth, "n = buf[p]")
         emit(depth, "if n > 127 or n & 1: n, p = read_size(buf, p)")
         emit(depth, "else: n >>= 1; p += 1")
+        # A slice past the end is short without an error; the last `p` then lies behind the buffer's end.
         decode = ".decode()" if kind == "string" else ""
         emit(depth, f"{target} = buf[p:p + n]{decode}; p += n")
     elif kind == "fixed":
@@ -347,7 +370,7 @@ def _emit_read_items(source: _Source, depth: int, schema: Any, kind: str, target
     _emit_read_count(source, depth, count)
     emit(depth, f"while {count}:")
     # Items of no bytes at all could come in block after block, so their sum is limited as well as each count.
-    emit(depth + 1, f"if len({items}) + {count} > len(buf): refuse('more items than bytes')")
+    emit(depth + 1, f"if len({items}) + {count} > len(buf): reject('more items than bytes')")
     emit(depth + 1, f"for _ in range({count}):")
     if kind == "map":
         key = source.temporary()
@@ -362,7 +385,7 @@ def _emit_read_items(source: _Source, depth: int, schema: Any, kind: str, target
 
 
 def _emit_read_count(source: _Source, depth: int, count: str) -> None:
-    """Most blocks have few items: their count is one byte."""
+    """Read the count of a block; most have few items, so their count is one byte."""
     source.emit(depth, "n = buf[p]")
     source.emit(depth, f"if n > 127 or n & 1 or n >> 1 > len(buf): {count}, p = read_count(buf, p)")
     source.emit(depth, f"else: {count} = n >> 1; p += 1")
@@ -375,18 +398,18 @@ def _emit_check(source: _Source, depth: int, schema: Any) -> None:
     if kind == "union":
         emit(depth, "b = buf[p]; p += 1")
         if len(schema) > 63:
-            emit(depth, "refuse('a union of more than 63 branches')")
+            emit(depth, "reject('a union of more than 63 branches')")
         for branch, definition in enumerate(schema):
             emit(depth, f"{'elif' if branch else 'if'} b == {branch * 2}:")
             _emit_check(source, depth + 1, definition)
-        emit(depth, "else: refuse('a union branch that does not exist')")
+        emit(depth, "else: reject('a union branch that does not exist')")
     elif kind == "null":
         emit(depth, "pass")
     elif kind == "boolean":
-        emit(depth, "if buf[p] > 1: refuse('neither true nor false')")
+        emit(depth, "if buf[p] > 1: reject('neither true nor false')")
         emit(depth, "p += 1")
     elif kind in ("int", "long"):
-        # A number of so few bytes fits whatever it is.
+        # Skip to the last byte. A number of so few bytes always fits; only a longer one is decoded and tested.
         emit(depth, "q = p")
         emit(depth, "while buf[p] > 127: p += 1")
         emit(depth, "p += 1")
@@ -398,21 +421,24 @@ def _emit_check(source: _Source, depth: int, schema: Any) -> None:
         emit(depth, "if n > 127 or n & 1: n, p = read_size(buf, p)")
         emit(depth, "else: n >>= 1; p += 1")
         if kind == "string":
+            # ASCII is valid UTF-8, and testing for it builds no text.
             emit(depth, "s = buf[p:p + n]")
             emit(depth, "if not s.isascii(): s.decode()")
         emit(depth, "p += n")
     elif kind == "fixed":
         emit(depth, f"p += {int(schema['size'])}")
     elif kind == "enum":
+        # The reader fails by looking the symbol up; here nothing is looked up.
         emit(depth, "n, p = read_size(buf, p)")
-        emit(depth, f"if n >= {len(schema['symbols'])}: refuse('a symbol that does not exist')")
+        emit(depth, f"if n >= {len(schema['symbols'])}: reject('a symbol that does not exist')")
     elif kind in ("array", "map"):
+        # As in the reader, the items of all blocks together are limited.
         total, count = source.temporary(), source.temporary()
         emit(depth, f"{total} = 0")
         emit(depth, f"{count}, p = read_count(buf, p)")
         emit(depth, f"while {count}:")
         emit(depth + 1, f"{total} += {count}")
-        emit(depth + 1, f"if {total} > len(buf): refuse('more items than bytes')")
+        emit(depth + 1, f"if {total} > len(buf): reject('more items than bytes')")
         emit(depth + 1, f"for _ in range({count}):")
         if kind == "map":
             _emit_check(source, depth + 2, "string")
@@ -429,25 +455,27 @@ def _emit_write(source: _Source, depth: int, schema: Any, value: str) -> None:
     if kind == "union":
         _emit_write_union(source, depth, schema, value)
     elif kind == "null":
-        emit(depth, f"if {value} is not None: refuse('a value where only null can be')")
+        emit(depth, f"if {value} is not None: reject('a value where only null can be')")
     elif kind == "boolean":
         emit(
             depth,
-            f"add(b'\\1' if {value} is True else b'\\0' if {value} is False else refuse('not a boolean'))",
+            f"add(b'\\1' if {value} is True else b'\\0' if {value} is False else reject('not a boolean'))",
         )
     elif kind in ("int", "long", "float", "double"):
         emit(depth, f"add({kind}_bytes({value}))")
     elif kind in ("string", "bytes"):
         _emit_write_text(source, depth, kind, value, "LENGTH", "")
     elif kind == "fixed":
-        emit(depth, f"if len({value}) != {int(schema['size'])}: refuse('a fixed of another size')")
+        emit(depth, f"if len({value}) != {int(schema['size'])}: reject('a fixed of another size')")
         emit(depth, f"add(bytes({value}))")
     elif kind == "enum":
         codes = {symbol: long_bytes(i) for i, symbol in enumerate(schema["symbols"])}
         emit(depth, f"add({source.constant(codes)}[{value}])")
     elif kind == "array":
+        # A text is a sequence too, and would be written as an array of its characters.
         item = source.temporary()
-        emit(depth, f"if type({value}) not in (list, tuple): refuse('not a list')")
+        emit(depth, f"if type({value}) not in (list, tuple): reject('not a list')")
+        # One block with all items, then the count 0; an empty array is the 0 alone.
         emit(depth, f"if {value}:")
         emit(depth + 1, f"add(long_bytes(len({value})))")
         emit(depth + 1, f"for {item} in {value}:")
@@ -468,6 +496,7 @@ def _emit_write(source: _Source, depth: int, schema: Any, value: str) -> None:
 def _emit_write_union(source: _Source, depth: int, schema: list[Any], value: str) -> None:
     emit = source.emit
     kinds = [_kind(source.resolve(branch)) for branch in schema]
+    # Nearly every field is `["null", X]`: no test of the value's type, and a text's branch and length in one piece.
     if len(schema) == 2 and kinds[0] == "null" and kinds[1] != "null":
         emit(depth, f"if {value} is None: add(b'\\0')")
         emit(depth, "else:")
@@ -482,7 +511,7 @@ def _emit_write_union(source: _Source, depth: int, schema: list[Any], value: str
         emit(depth, f"{'elif' if branch else 'if'} {test}:")
         emit(depth + 1, f"add({long_bytes(branch)!r})")
         _emit_write(source, depth + 1, schema[branch], value)
-    emit(depth, "else: refuse('a value of no branch of the union')")
+    emit(depth, "else: reject('a value of no branch of the union')")
 
 
 def _emit_write_text(source: _Source, depth: int, kind: str, value: str, table: str, prefix: str) -> None:

@@ -1,8 +1,9 @@
-"""Payloads of flat schemas that fit as one look tells: a pattern that matches most of those that do, and no others.
+"""A regular expression that accepts most valid payloads of a flat schema without decoding them.
 
-What it does not match may fit all the same and is for the checker to say: a text of many characters or of other than
-ASCII ones, a number of more bytes than its kind mostly has. Every group is atomic, and no two branches begin alike,
-so that a look takes time in proportion to the payload.
+It never accepts an invalid payload. What it does not match may be valid all the same, and the generated checker
+decides: a long text or one that is not ASCII, a number of more bytes than its type mostly has. Every group is
+atomic and no two branches begin alike, so nothing is tried twice: a match takes time in proportion to the
+payload, whatever a client sends.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 FastCheck = Callable[[bytes], re.Match[bytes] | None]
 
+# Numbers one byte shorter than the longest that fit: those need no test of their value.
 _PATTERNS = {
     "null": rb"",
     "boolean": rb"[\x00\x01]",
@@ -22,13 +24,13 @@ _PATTERNS = {
     "double": rb".{8}",
 }
 _LENGTHS = 64  # those of one byte
-_MOST_LENGTHS = 1000  # of all texts together: compiling them takes some thirty milliseconds
-_FEWEST_LENGTHS = 20
-_MOST_BRANCHES = 63
+_MOST_LENGTHS = 1000  # alternatives of all texts together: compiling them takes some thirty milliseconds
+_FEWEST_LENGTHS = 20  # with fewer for each text, too many payloads would fail to match
+_MOST_BRANCHES = 63  # whose number is one byte
 
 
 def try_compile_fast_check(schema: Any) -> FastCheck | None:
-    """The pattern of a record; None for one with other than plain values, or with too many texts."""
+    """Compile the expression for a record; None if it holds other than plain values, or too many texts."""
     types = [field["type"] for field in schema["fields"]]
     branches = [branch for kind in types for branch in (kind if isinstance(kind, list) else [kind])]
     texts = branches.count("string")
@@ -51,5 +53,6 @@ def _pattern(kind: Any, known: dict[str, bytes]) -> bytes:
 
 
 def _text_pattern(lengths: int) -> bytes:
+    # A pattern cannot read a length, so each has an alternative: its byte, then as many ASCII characters.
     ways = (re.escape(bytes([2 * size])) + rb"[\x00-\x7f]{%d}" % size for size in range(lengths))
     return b"(?>" + b"|".join(ways) + b")"

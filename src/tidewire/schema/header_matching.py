@@ -1,8 +1,7 @@
-"""Headers of change events as one look finds them: those of a single record, changed through the API.
+"""Matches the headers of most change events with one regular expression: a single record, changed through the API.
 
-Nearly every header is of that shape, and one match of its bytes takes a fifth of the time of reading it field by field.
-Whatever it takes apart needs no escape in JSON. Headers of any other shape are not recognized, and are read by their
-schema instead.
+A match takes a fifth of the time of reading the header field by field, and no text that it finds needs an escape in
+JSON. Headers of any other shape do not match, and are read by their schema instead.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tidewire.schema.codec import EventSchema
 from tidewire.schema.compiler import MISFITS, read_count, read_long, read_size
 
 _NUMBER = rb"([\x80-\xff]{0,8}[\x00-\x7f])"
-_PLAIN = rb"[ !#-\[\]-~]"  # what stands in a JSON string as it is
+_PLAIN = rb"[ !#-\[\]-~]"  # characters that need no escape in a JSON string
 _STRINGS = rb"(?:\x00|[\x02-\x7e][^\x00]+\x00)"  # a bitmap's lengths and digits are never zero
 match_header = re.compile(
     rb"([\x80-\xff]?[\x00-\x7e][0-9A-Za-z_]+)"  # entityName, with its length
@@ -28,23 +27,21 @@ match_header = re.compile(
     + _NUMBER
     * 3  # sequenceNumber, commitTimestamp, commitNumber
     + rb"\x24(.{18})"  # commitUser
-    # nulledFields, diffFields, changedFields: mostly none is nulled or told by a difference
+    # nulledFields, diffFields, changedFields: mostly the first two are empty
     rb"(\x00\x00\x00|\x00\x00[\x02-\x7e][^\x00]+\x00|" + _STRINGS + rb"{3})",
     re.DOTALL,
 ).match
-"""Finds the header at the start of a payload by a schema with `has_usual_header`, if it looks like one record's.
+"""Matches the header at the start of a payload whose schema `has_usual_header`.
 
 Its groups: entityName, recordIds, changeType and changeOrigin, transactionKey, sequenceNumber, commitTimestamp,
-commitNumber, commitUser, and the three bitmaps. It is what it looks like if `try_common_header` knows the first,
-the third and the last of them: the others are of fixed length, or end by themselves. What is in the ids
-is not looked at.
+commitNumber, commitUser, and the three bitmaps. A match is only certain once `try_common_header` has checked the
+lengths in the first, third and last of them; the others have a fixed length or end by themselves. The contents of
+ids are not checked.
 """
 
 
 def header_pattern(entity: bytes, kind: bytes, bitmaps: bytes) -> bytes:
-    """What finds headers that have these groups of `match_header` in common: a pattern with a group for each of the
-    others.
-    """
+    """Return a pattern of headers with these groups of `match_header`; it has a group for each of the others."""
     return (
         re.escape(entity)
         + rb"\x02\x24([0-9A-Za-z]{18})\x00"
@@ -57,7 +54,7 @@ def header_pattern(entity: bytes, kind: bytes, bitmaps: bytes) -> bytes:
 
 
 class CommonHeader(NamedTuple):
-    """What the headers of many events have in common."""
+    """The parts of a header that are equal in many events."""
 
     entity_name: str
     change_type: str
@@ -68,20 +65,20 @@ class CommonHeader(NamedTuple):
 
 
 def has_usual_header(schema: EventSchema) -> bool:
-    """Whether a schema's first field is the header of change events as this server writes it."""
+    """Return whether a schema's first field is the header of change events as this server writes it."""
     fields = json.loads(schema.json)["fields"]
     return bool(fields) and fields[0]["type"] == header_type()
 
 
 def try_common_header(entity: bytes, kind: bytes, bitmaps: bytes) -> CommonHeader | None:
-    """What these bytes say, or None if their lengths tell another story than their looks."""
+    """Parse these groups of `match_header`; None if the lengths in them contradict the match."""
     try:
         name_size, name_at = read_size(entity, 0)
         origin_size, origin_at = read_size(kind, 1)
         nulled, place = _read_strings(bitmaps, 0)
         diffed, place = _read_strings(bitmaps, place)
         changed, place = _read_strings(bitmaps, place)
-        is_told = (
+        is_consistent = (
             name_at + name_size == len(entity)
             and origin_at + origin_size == len(kind)
             and place == len(bitmaps)
@@ -90,7 +87,7 @@ def try_common_header(entity: bytes, kind: bytes, bitmaps: bytes) -> CommonHeade
         name, origin = entity[name_at:].decode(), kind[origin_at:].decode()
         return (
             CommonHeader(name, CHANGE_TYPES[kind[0] >> 1], origin, nulled, diffed, changed)
-            if is_told
+            if is_consistent
             else None
         )
     except (PayloadInvalid, *MISFITS):
@@ -98,7 +95,7 @@ def try_common_header(entity: bytes, kind: bytes, bitmaps: bytes) -> CommonHeade
 
 
 def read_number(raw: bytes) -> int:
-    """The number behind its bytes."""
+    """Parse a zigzag varint, which is all of the bytes."""
     if len(raw) > 4:
         return read_long(raw, 0)[0]
     n = int.from_bytes(raw, "little")
@@ -108,7 +105,7 @@ def read_number(raw: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def render_number(raw: bytes) -> bytes:
-    """The same in digits, kept for a while: times come again and again."""
+    """Render a zigzag varint in decimal digits. Cached: events of one transaction share their times."""
     return b"%d" % read_number(raw)
 
 

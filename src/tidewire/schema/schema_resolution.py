@@ -1,4 +1,4 @@
-"""Avro schema resolution: what was written by an older schema, as the newest one has it."""
+"""Avro schema resolution: re-encodes an event that was written by an older schema to the newest one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidewire.schema.codec import EventSchema
 
 
 class SchemaResolution:
-    """From one schema of an event to another. Making one is cheap; keep it for a batch."""
+    """Resolves one schema of an event to another. Making one is cheap; keep it for a batch."""
 
     def __init__(self, writer: EventSchema, reader: EventSchema) -> None:
         self._writer = writer
@@ -24,7 +24,7 @@ class SchemaResolution:
         self._read: Any = parse_schema(json.loads(reader.json))
 
     def resolve(self, payload: bytes) -> bytes:
-        """The same event by the reader's schema: fields that only it has take their default, others are dropped.
+        """Return the same event by the reader's schema: new fields take their default, removed ones are dropped.
 
         Raises PayloadInvalid if the bytes do not fit the writer's schema, or the two cannot be resolved.
         """

@@ -1,7 +1,7 @@
-"""A reader of Avro records of which most fields are null, as those of change events are.
+"""Reads Avro records of which most fields are null, such as change events.
 
-It costs as much as the fields that are set: a null is one byte of zero in front of a field that may be null, so a
-run of such bytes is as many fields to pass over at once.
+A null is one zero byte before a field that may be null, so a run of zero bytes is as many fields to skip at
+once. Reading costs what the set fields cost, however many others the schema has.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tidewire.schema.compiler import Reader, compile_reader, refuse
+from tidewire.schema.compiler import Reader, compile_reader, reject
 from tidewire.schema.sparse_writer import try_compound
 
+# Finds the length of a run of zeros in C; a loop over bytes would take longer than reading the fields.
 _NULLS = re.compile(rb"\0*").match
 
 
 class FieldReader(NamedTuple):
-    """One field of a record: `spelled` is its Avro type as JSON, `doc` what the schema says about it. Of a
-    compound that may be null, `parts` are the fields.
+    """One field of a record: `spelled` is its Avro type as JSON, `doc` is the field's doc in the schema.
+
+    `parts` are the fields of a compound that may be null.
     """
 
     name: str
@@ -34,13 +36,14 @@ class SparseReader:
 
     def __init__(self, record: Mapping[str, Any], named: dict[str, Any]) -> None:
         self.fields = _field_readers(record, named, {}, with_parts=True)
-        # From here on every field may be null, and null is the first of its branches.
+        # From this field on all may be null, with null as the first branch. Before it (the header) a zero byte may
+        # be a number or an empty text, so nothing is skipped.
         self._first_optional = max(
             (n for n, field in enumerate(record["fields"], 1) if not _is_optional(field["type"])), default=0
         )
 
     def read(self, payload: bytes) -> dict[str, Any]:
-        """The fields that are not null. Raises what generated code does, and PayloadInvalid."""
+        """Return the fields that are not null. Raises what generated code does, and PayloadInvalid."""
         fields, nulls = self.fields, _NULLS
         values: dict[str, Any] = {}
         place = p = 0
@@ -58,15 +61,16 @@ class SparseReader:
             if value is not None:
                 values[name] = value
             place += 1
+        # More zeros than fields, bytes after the last field, or a text that reaches past the end.
         if place != count or p != len(payload):
-            refuse("it is longer or shorter")
+            reject("it is longer or shorter")
         return values
 
 
 def _field_readers(
     record: Mapping[str, Any], named: dict[str, Any], readers: dict[str, Reader], *, with_parts: bool
 ) -> tuple[FieldReader, ...]:
-    """What reads each field; fields of one type share theirs."""
+    """Return a reader per field; fields of one type share theirs, so each type is compiled once."""
     fields: list[FieldReader] = []
     for field in record["fields"]:
         spelled = json.dumps(field["type"])

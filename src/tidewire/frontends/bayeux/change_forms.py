@@ -34,7 +34,7 @@ from tidewire.frontends.bayeux.body_shapes import (
 from tidewire.frontends.bayeux.json_templates import JsonTemplate, make_template
 from tidewire.schema.bitmap import decode_bitmap
 from tidewire.schema.codec import EventSchema
-from tidewire.schema.compiler import refuse
+from tidewire.schema.compiler import reject
 from tidewire.schema.field_types import ValueKind, doc_kind
 from tidewire.schema.header_matching import (
     has_usual_header,
@@ -262,7 +262,7 @@ class ChangeWriter:
         """Decode the body that starts at `p` into JSON values."""
         body, end = _read_fields(self._fields, payload, p, rule.changed)
         if end != len(payload):
-            refuse("it is longer or shorter")
+            reject("it is longer or shorter")
         if not rule.changed <= body.keys():
             body |= dict.fromkeys(rule.changed.difference(body))
         for name, parts in rule.parts.items():

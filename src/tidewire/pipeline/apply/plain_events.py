@@ -25,7 +25,7 @@ from tidewire.pipeline.apply.decode import CREATES, ENTITY, HEADER, ChangeSchema
 from tidewire.pipeline.lake.columns import Native, component_column
 from tidewire.pipeline.lake.tables import HISTORY
 from tidewire.pipeline.source.headers import try_symbols
-from tidewire.schema.compiler import MISFITS, Reader, refuse
+from tidewire.schema.compiler import MISFITS, Reader, reject
 from tidewire.schema.sparse_reader import FieldReader
 
 _PLAIN_TYPES = ("CREATE", "UPDATE", "DELETE", "UNDELETE")
@@ -76,7 +76,7 @@ class PlainReader:
             raw, bits = self._bits = self._read_bits(payload, p)
         values: dict[str, Native] = {}
         if _read_fields(payload, p + len(raw), self._fields, values) != len(payload):
-            refuse("it is longer or shorter")
+            reject("it is longer or shorter")
         return bits, values
 
     def _read_bits(self, payload: bytes, p: int) -> tuple[bytes, FieldBits]:
@@ -150,7 +150,7 @@ def _read_fields(payload: bytes, p: int, fields: _Fields, values: dict[str, Nati
         elif payload[p] == _SET:
             p = _read_fields(payload, p + 1, parts, values)
         else:
-            refuse("a compound field of an unusual form")
+            reject("a compound field of an unusual form")
     return p
 
 
@@ -162,16 +162,16 @@ def _read_texts(payload: bytes, p: int) -> tuple[list[str], int]:
     if not count:
         return texts, p
     if count & _LONG:
-        refuse("a long array")
+        reject("a long array")
     for _ in range(count >> 1):
         size = payload[p]
         if size & _LONG:
-            refuse("a long text")
+            reject("a long text")
         end = p + 1 + (size >> 1)
         texts.append(payload[p + 1 : end].decode())
         p = end
     if payload[p]:
-        refuse("an array of several blocks")
+        reject("an array of several blocks")
     return texts, p + 1
 
 
