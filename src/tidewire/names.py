@@ -9,6 +9,9 @@ from enum import Enum
 from tidewire.errors import ChannelInvalid
 
 ALL_CHANGES = "/data/ChangeEvents"
+MIN_API_VERSION = 20
+MAX_API_VERSION = 67
+_API_VERSION = re.compile(r"([1-9][0-9])\.0")
 _WORD = r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*"
 _SUFFIX = r"__(?:c|e|chn)"
 # A namespace prefix has at most 15 characters; `A__c__c` is a suffix too many and not a name in namespace A.
@@ -16,6 +19,13 @@ _PREFIX = rf"(?=[A-Za-z0-9_]{{1,15}}?__){_WORD}__(?!(?:c|e|chn)__)"
 _GENERIC_CHANNEL = re.compile(r"/u(?:/[A-Za-z0-9_]+)+")
 _MAX_GENERIC_CHANNEL = 80
 _API_NAME = re.compile(rf"{_WORD}(?:{_SUFFIX})?|{_PREFIX}{_WORD}{_SUFFIX}")
+
+
+def try_parse_api_version(text: str) -> int | None:
+    """Return the number of a supported API version such as `59.0`, or None."""
+    found = _API_VERSION.fullmatch(text)
+    version = int(found[1]) if found else 0
+    return version if MIN_API_VERSION <= version <= MAX_API_VERSION else None
 
 
 class ChannelKind(Enum):

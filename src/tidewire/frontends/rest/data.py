@@ -1,6 +1,6 @@
 """The resources under `/services/data/vN.0`: find the handler of a path and method, and render its answer.
 
-To add a resource, write its handlers and ROUTES in a module of their own and list that module in ROUTES here.
+To add a resource, write its handlers and ROUTES in a new module and list that module in ROUTES here.
 
 The gate checks permissions: an object that the caller may not see raises the same ObjectUnknown as one that does
 not exist, so both get the same answer.

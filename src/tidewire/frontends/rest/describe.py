@@ -95,7 +95,7 @@ async def _check_topic(gate: Gate, principal: Principal, name: str) -> None:
 
 
 async def schema_by_id(api: Api, call: ApiCall) -> HttpResponse:
-    """Return the schema with an id, current or of an older event."""
+    """Return the schema with an id, also of events that were written with an earlier schema."""
     (wanted_id,) = call.arguments
 
     async def load() -> str:

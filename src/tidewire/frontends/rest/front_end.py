@@ -16,11 +16,11 @@ from tidewire.delivery.front_end import (
 )
 from tidewire.frontends.rest.listener_errors import try_render_listener_error
 from tidewire.jobs.model import MAX_UPLOAD_BYTES
+from tidewire.names import MAX_API_VERSION
 
 _UPLOAD_PATHS = re.compile(
     r"/services/data/v[0-9]{2}\.0/jobs/ingest/[0-9A-Za-z]{15}(?:[0-9A-Za-z]{3})?/batches/?"
 )
-_LIMITS_VERSION = 67
 
 
 def _load_core() -> CoreSide:
@@ -48,7 +48,7 @@ def _load_core() -> CoreSide:
         return app.handle
 
     def read_gauges(core: OrgCore) -> Iterator[Gauge]:
-        limits = render_limits(core.gate.usage.used(), _LIMITS_VERSION, 0, core.allocations)
+        limits = render_limits(core.gate.usage.used(), MAX_API_VERSION, 0, core.allocations)
         named = {name: entry for name, entry in limits.items() if entry["Max"]}
         for key, word in (("Max", "max"), ("Remaining", "remaining")):
             rows = [({"name": name}, float(str(entry[key]))) for name, entry in named.items()]

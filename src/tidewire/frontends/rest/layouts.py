@@ -6,6 +6,8 @@ the description, and one compact layout with its name. Actions and menus are emp
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from tidewire.errors import ResourceUnknown, TooManyRecords
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
 from tidewire.gate.describe import NAMED_LAYOUTS, render_field, render_record_type
@@ -177,9 +179,13 @@ async def list_object_actions(api: Api, call: ApiCall) -> HttpResponse:
     return render_answer(api, call, 200, [])
 
 
-async def list_actions(api: Api, call: ApiCall) -> HttpResponse:
-    """Return no global quick actions."""
-    return render_answer(api, call, 200, [])
+def _answer_always(value: object) -> Callable[[Api, ApiCall], Awaitable[HttpResponse]]:
+    """Return the handler of a resource that is empty on this server."""
+
+    async def answer(api: Api, call: ApiCall) -> HttpResponse:
+        return render_answer(api, call, 200, value)
+
+    return answer
 
 
 async def list_tabs(api: Api, call: ApiCall) -> HttpResponse:
@@ -200,11 +206,6 @@ async def list_tabs(api: Api, call: ApiCall) -> HttpResponse:
         if not entity.is_setup and entity.name_field
     ]
     return render_answer(api, call, 200, tabs)
-
-
-async def show_theme(api: Api, call: ApiCall) -> HttpResponse:
-    """Return no icons and colours."""
-    return render_answer(api, call, 200, {"themeItems": []})
 
 
 async def list_menus(api: Api, call: ApiCall) -> HttpResponse:
@@ -250,9 +251,9 @@ ROUTES: tuple[Route[Api], ...] = (
     ),
     Route(("sobjects", "*", "describe", "approvalLayouts"), {"GET": describe_approval_layouts}),
     Route(("sobjects", "*", "quickActions"), {"GET": list_object_actions}),
-    Route(("quickActions",), {"GET": list_actions}, since=28),
+    Route(("quickActions",), {"GET": _answer_always([])}, since=28),
     Route(("tabs",), {"GET": list_tabs}, since=31),
-    Route(("theme",), {"GET": show_theme}, since=29),
+    Route(("theme",), {"GET": _answer_always({"themeItems": []})}, since=29),
     Route(("appMenu",), {"GET": list_menus}, since=29),
     Route(("appMenu", "*"), {"GET": show_menu}, since=29),
     Route(("actions",), {"GET": list_invocable}, since=32),

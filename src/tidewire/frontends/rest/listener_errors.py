@@ -1,4 +1,4 @@
-"""Errors of the listener, such as an oversized request, in the format of the API that the path belongs to. Pure."""
+"""Errors of the HTTP listener, such as an oversized request, in the format of the API they are for. Pure."""
 
 from __future__ import annotations
 

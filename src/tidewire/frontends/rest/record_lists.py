@@ -1,7 +1,7 @@
 """Lists of records by time: updated and deleted in a window, and those that a user worked with last.
 
 Records that a user creates or changes over REST count as recent, and those read with `Sforce-Mru: updateMru=true`.
-Their names are read when asked for, by the rights the user has then.
+Names are read with the rights that the user has at the time of the request.
 """
 
 from __future__ import annotations

@@ -22,11 +22,9 @@ from tidewire.errors import (
     MethodNotAllowed,
     VersionUnsupported,
 )
-from tidewire.names import data_url
+from tidewire.names import MAX_API_VERSION, MIN_API_VERSION, data_url, try_parse_api_version
 from tidewire.transport.http import HttpRequest, HttpResponse, cached_by_head
 
-MIN_VERSION = 20
-MAX_VERSION = 67
 MAX_BODY_BYTES = 10 * 1024 * 1024
 MAX_JSON_DEPTH = 64
 DEFAULT_BATCH_SIZE = 2000
@@ -37,7 +35,6 @@ POSITION_HEADER = "Tidewire-Position"
 
 _FIRST_RELEASE_YEAR = 11  # version 20.0 was Winter '11; three releases a year since
 _SEASONS = ("Winter", "Spring", "Summer")
-_VERSION = re.compile(r"v([1-9][0-9])\.0")
 _NEVER_SEGMENTS = frozenset({"", ".", ".."})
 _OPTION = re.compile(r"\s*([A-Za-z]+)\s*=\s*([^;,]*)")
 _CLIENT_NAME = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,98}[\x21-\x7e])?")
@@ -70,17 +67,17 @@ def method_not_allowed(method: str, allowed: Iterable[str]) -> MethodNotAllowed:
 @lru_cache(maxsize=64)
 def parse_version(text: str) -> int:
     """Parse the number in `v59.0`. Raises VersionUnsupported for another form or an unsupported number."""
-    found = _VERSION.fullmatch(text)
-    if found is None or not MIN_VERSION <= int(found[1]) <= MAX_VERSION:
+    version = try_parse_api_version(text[1:]) if text.startswith("v") else None
+    if version is None:
         raise VersionUnsupported(f"API version {text[:16]} is not supported", version=text[:16])
-    return int(found[1])
+    return version
 
 
 def render_versions() -> list[dict[str, str]]:
     """Render the list of versions, each with its release name, oldest first."""
     listed = []
-    for version in range(MIN_VERSION, MAX_VERSION + 1):
-        years, season = divmod(version - MIN_VERSION, 3)
+    for version in range(MIN_API_VERSION, MAX_API_VERSION + 1):
+        years, season = divmod(version - MIN_API_VERSION, 3)
         listed.append(
             {
                 "label": f"{_SEASONS[season]} '{_FIRST_RELEASE_YEAR + years}",

@@ -1,4 +1,4 @@
-"""The Metadata API: components one by one, and packages of them by deploy and retrieve."""
+"""The Metadata API: single components, and packages of them by deploy and retrieve."""
 
 from __future__ import annotations
 

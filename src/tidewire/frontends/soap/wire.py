@@ -19,10 +19,9 @@ from xml.sax.saxutils import escape
 
 from tidewire.errors import BodyMalformed, BodyTooLarge, ResourceUnknown, VersionUnsupported
 from tidewire.ids import try_normalise_id
+from tidewire.names import try_parse_api_version
 from tidewire.transport.xml_trees import UNPRINTABLE, XSI_NS, is_nil, local_name, parse_tree
 
-MIN_VERSION = 20
-MAX_VERSION = 67
 MAX_BODY_BYTES = 10 * 1024 * 1024
 CONTENT_TYPE = "text/xml;charset=UTF-8"
 
@@ -33,7 +32,6 @@ _NEXT_ACTOR = "http://schemas.xmlsoap.org/soap/actor/next"
 XSI_TYPE = f"{{{XSI_NS}}}type"
 _XSD_NS = "http://www.w3.org/2001/XMLSchema"
 _PATH = re.compile(r"/services/Soap/([A-Za-z]+)(?:/([^/]*))?(?:/([^/]*))?(/.*)?")
-_VERSION = re.compile(r"([1-9][0-9])\.0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +144,11 @@ def parse_endpoint(raw_path: str) -> Endpoint:
     dialect = parse_dialect(raw_path)
     found = _PATH.fullmatch(raw_path)
     text = unquote(found[2] or "") if found else ""
-    version = _VERSION.fullmatch(text)
-    if version is None or not MIN_VERSION <= int(version[1]) <= MAX_VERSION:
+    version = try_parse_api_version(text)
+    if version is None:
         raise VersionUnsupported("Invalid Api version specified on URL", version=text[:16])
     org_id = try_normalise_id(unquote(found[3] or "")) if found else None
-    return Endpoint(dialect, int(version[1]), org_id or "")
+    return Endpoint(dialect, version, org_id or "")
 
 
 def parse_request(body: bytes, dialect: Dialect) -> SoapRequest:

@@ -6,7 +6,6 @@ format of its job if that is JSON, else in XML. Results are always in the format
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from xml.sax.saxutils import escape
@@ -27,8 +26,6 @@ from tidewire.frontends.rest.bulk.wire import (
     status_code,
 )
 from tidewire.frontends.rest.wire import (
-    MAX_VERSION,
-    MIN_VERSION,
     NO_STORE,
     parse_json_object,
     parse_options,
@@ -48,7 +45,7 @@ from tidewire.jobs.model import (
     Outcome,
     ResultColumn,
 )
-from tidewire.names import data_url, is_api_name
+from tidewire.names import data_url, is_api_name, try_parse_api_version
 from tidewire.schema.values import render_datetime
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.xml_trees import UNPRINTABLE, local_name, parse_tree
@@ -59,7 +56,6 @@ JSON_TYPE = "application/json"
 NAMESPACE = "http://www.force.com/2009/06/asyncapi/dataload"
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>'
 _XSI = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
-_VERSION = re.compile(r"([1-9][0-9])\.0")
 _CONTENT_TYPES = ("CSV", "JSON", "XML")
 _DEFAULT_CHUNK_ROWS = 100_000
 _MAX_CHUNK_ROWS = 250_000
@@ -79,10 +75,10 @@ _EXCEPTIONS: dict[type[PlatformError], str] = {
 
 def parse_version(text: str) -> int:
     """Parse the number in `59.0`. Raises VersionUnsupported."""
-    found = _VERSION.fullmatch(text)
-    if found is None or not MIN_VERSION <= int(found[1]) <= MAX_VERSION:
+    version = try_parse_api_version(text)
+    if version is None:
         raise VersionUnsupported(f"Api version {text[:16]} is not supported", version=text[:16])
-    return int(found[1])
+    return version
 
 
 def wants_json(request: HttpRequest, job: Job | None = None) -> bool:

@@ -11,26 +11,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
-from tidewire.errors import BodyMalformed, BodyTooLarge
+from tidewire.errors import BodyTooLarge
 from tidewire.frontends.rest.wire import MAX_BODY_BYTES
 
 Scalar = str | int | float | bool | None
 
-MAX_DEPTH = 60
 _REFERENCE = re.compile(r"@\{([^{}]*)\}")
 _EXPRESSION = re.compile(r"([A-Za-z0-9_]+)((?:\.[A-Za-z0-9_]+|\[[0-9]{1,9}\])+)")
 _STEP = re.compile(r"\.([A-Za-z0-9_]+)|\[([0-9]+)\]")
 _MAX_SHOWN = 200
-
-
-def check_depth(value: object) -> None:
-    """Raise BodyMalformed if lists and objects are nested too deep for recursive functions."""
-    level: list[object] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return
-    raise BodyMalformed(f"The request body is nested more than {MAX_DEPTH} levels deep")
 
 
 def count_expressions(value: object) -> Counter[str]:
@@ -67,7 +56,7 @@ def resolve(
 
 
 def fill(value: object, values: Mapping[str, Scalar]) -> object:
-    """Replace every reference in a JSON value whose depth has been checked."""
+    """Replace every reference in a JSON value. Recursive: `parse_json_object` has checked the depth."""
     if isinstance(value, str):
         whole = _REFERENCE.fullmatch(value)
         if whole is not None:

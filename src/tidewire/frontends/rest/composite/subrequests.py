@@ -26,7 +26,6 @@ from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
 from tidewire.frontends.rest.collections import parse_flag
 from tidewire.frontends.rest.composite.references import (
     bad_reference_id,
-    check_depth,
     count_expressions,
     fill,
     fill_url,
@@ -197,7 +196,6 @@ def _parse_body(value: Mapping[str, object], name: str) -> object:
     body = value.get(name)
     if body is not None and not isinstance(body, dict | list):
         raise BodyMalformed(f"{name} must be a JSON object or list")
-    check_depth(body)
     return body
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from tidewire.errors import BodyMalformed, PlatformError, RequiredFieldMissing, TooManyRecords
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
 from tidewire.frontends.rest.collections import MAX_RECORDS, render_row_error, too_many_records
-from tidewire.frontends.rest.composite.references import check_depth
 from tidewire.frontends.rest.wire import parse_json_object, without_attributes
 from tidewire.frontends.rest.wire_errors import render_protocol_error
 from tidewire.gate.gate import Gate
@@ -57,7 +56,6 @@ async def create_tree(api: Api, call: ApiCall) -> HttpResponse:
     """Create the records of a tree."""
     (name,) = call.arguments
     body = parse_json_object(call.request)
-    check_depth(body)
     with object_in_path():
         root = await _root(api.gate, call, name)
     nodes = _parse_nodes(body.get("records"), root, await _links(api.gate, call))

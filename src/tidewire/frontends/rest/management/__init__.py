@@ -1,1 +1,1 @@
-"""The server's own management API under `/services/tidewire/v1`: what the command line, console and pipelines call."""
+"""The management API under `/services/tidewire/v1`, for the command line, the console and pipelines."""

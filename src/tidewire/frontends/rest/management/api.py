@@ -1,4 +1,7 @@
-"""Routes of `/services/tidewire/v1`. To add a resource, write its handlers and ROUTES, and list its module here."""
+"""Routes of `/services/tidewire/v1`.
+
+To add a resource, write its handlers and ROUTES in a module of this package and list that module in ROUTES here.
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ async def _open(services: Services, call: ApiCall) -> tuple[_Wanted, RangeStart]
     wanted = _Wanted(
         request.query.get("topic", ""),
         _parse_after(request),
-        _parse_through(request),
+        _try_parse_position(request, "through"),
         _parse_count(request, "limit", _DEFAULT_ROWS, 0, MAX_ROWS),
     )
     # Checks the caller's rights, so it comes before all other errors.
@@ -231,24 +231,23 @@ async def _load_arrow() -> None:
         ) from error
 
 
-def _parse_after(request: HttpRequest) -> int:
-    text = request.query.get("after", "")
-    if text in ("", "earliest"):
-        return EARLIEST
-    after = try_parse_number(text, 19)
-    if after is None or after > _MAX_POSITION:
-        raise ReplayIdInvalid(f"{text[:40]!r} is not a replay id")
-    return after
-
-
-def _parse_through(request: HttpRequest) -> int | None:
-    text = request.query.get("through", "")
+def _try_parse_position(request: HttpRequest, name: str) -> int | None:
+    text = request.query.get(name, "")
     if not text:
         return None
-    through = try_parse_number(text, 19)
-    if through is None:
+    position = try_parse_number(text, 19)
+    if position is None:
         raise ReplayIdInvalid(f"{text[:40]!r} is not a replay id")
-    return through
+    return position
+
+
+def _parse_after(request: HttpRequest) -> int:
+    if request.query.get("after", "") in ("", "earliest"):
+        return EARLIEST
+    after = _try_parse_position(request, "after")
+    if after is None or after > _MAX_POSITION:
+        raise ReplayIdInvalid(f"'{after}' is not a replay id")
+    return after
 
 
 def _parse_time(request: HttpRequest) -> int | None:

@@ -27,7 +27,6 @@ from tidewire.frontends.rest.oauth.wire import (
     refuse,
 )
 from tidewire.frontends.rest.wire import (
-    MAX_VERSION,
     NO_STORE,
     parse_form,
     parse_token,
@@ -36,6 +35,7 @@ from tidewire.frontends.rest.wire import (
 )
 from tidewire.gate.gate import Gate
 from tidewire.ids import try_normalise_id
+from tidewire.names import MAX_API_VERSION
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _VERSION = re.compile(r"[1-9][0-9]\.0")
@@ -76,7 +76,7 @@ class TokenResources:
             return render_text(404, "Bad_Id")
         version = request.query.get("version", "")
         if version == "latest":
-            version = f"{MAX_VERSION}.0"
+            version = f"{MAX_API_VERSION}.0"
         if not _VERSION.fullmatch(version):
             version = ""
         body = render_identity(request.base_url, info, self._clock.now_ms(), version)

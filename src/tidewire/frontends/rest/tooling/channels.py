@@ -24,7 +24,13 @@ from tidewire.frontends.rest.tooling.model import (
 )
 from tidewire.gate.metadata.channels import try_read_channel, try_read_managed, try_read_member
 from tidewire.gate.metadata.registry import channel_id, component_id, field_id, managed_id, member_id
-from tidewire.schema.channels import CHANNEL_SUFFIX, STANDARD_CHANNEL, ChannelMember
+from tidewire.schema.channels import (
+    CHANNEL_SUFFIX,
+    STANDARD_CHANNEL,
+    ChannelMember,
+    CustomChannel,
+    ManagedSubscription,
+)
 from tidewire.schema.fields import datetime
 from tidewire.schema.model import Field, ObjectType
 
@@ -87,84 +93,57 @@ def _system_values(seen: Seen) -> Row:
     return audit | {"IsDeleted": False, "SystemModstamp": audit["LastModifiedDate"]}
 
 
-def _component_rows(seen: Seen, rows: Iterable[tuple[str, str, str, Row]]) -> list[Row]:
-    """Return rows of components, each of its full name, developer name, label and own values."""
+def _component_rows(seen: Seen, components: Iterable[tuple[str, str, Row]]) -> list[Row]:
+    """Return the rows of components, each with a full name, a label and the values that others lack."""
     if not _can_see(seen):
         return []
-    system = _system_values(seen)
+    common = _system_values(seen) | {
+        "Language": "en_US",
+        "NamespacePrefix": None,
+        "ManageableState": "unmanaged",
+    }
     return [
-        own
-        | {
-            "DeveloperName": name,
-            "Language": "en_US",
-            "MasterLabel": label,
-            "NamespacePrefix": None,
-            "ManageableState": "unmanaged",
-            FULL_NAME: full_name,
-        }
-        | system
-        for full_name, name, label, own in rows
+        common
+        | own
+        | {FULL_NAME: name, "DeveloperName": name.removesuffix(CHANNEL_SUFFIX), "MasterLabel": label}
+        for name, label, own in components
     ]
 
 
 def _channel_rows(seen: Seen) -> list[Row]:
-    return _component_rows(
-        seen,
-        (
-            (
-                channel.name,
-                channel.name.removesuffix(CHANNEL_SUFFIX),
-                channel.label,
-                {
-                    "Id": channel_id(channel.name),
-                    "ChannelType": channel.kind,
-                    "EventType": channel.event_type or None,
-                },
-            )
-            for channel in seen.catalog.selection.channels
-        ),
-    )
+    def own(channel: CustomChannel) -> Row:
+        return {
+            "Id": channel_id(channel.name),
+            "ChannelType": channel.kind,
+            "EventType": channel.event_type or None,
+        }
+
+    return _component_rows(seen, ((c.name, c.label, own(c)) for c in seen.catalog.selection.channels))
 
 
 def _member_rows(seen: Seen) -> list[Row]:
-    return _component_rows(
-        seen,
-        (
-            (
-                member.full_name,
-                member.full_name,
-                member.event,
-                {
-                    "Id": member_id(member.full_name),
-                    "EventChannel": _channel_key(member.channel),
-                    "SelectedEntity": _entity_key(seen, member),
-                    "FilterExpression": member.filter_text or None,
-                },
-            )
-            for member in seen.catalog.selection.members
-        ),
-    )
+    def own(member: ChannelMember) -> Row:
+        return {
+            "Id": member_id(member.full_name),
+            "EventChannel": _channel_key(member.channel),
+            "SelectedEntity": _entity_key(seen, member),
+            "FilterExpression": member.filter_text or None,
+        }
+
+    return _component_rows(seen, ((m.full_name, m.event, own(m)) for m in seen.catalog.selection.members))
 
 
 def _managed_rows(seen: Seen) -> list[Row]:
-    return _component_rows(
-        seen,
-        (
-            (
-                managed.name,
-                managed.name,
-                managed.label,
-                {
-                    "Id": managed_id(managed.name),
-                    "TopicName": managed.topic,
-                    "DefaultReplay": managed.default_replay,
-                    "ErrorRecoveryReplay": managed.error_replay,
-                    "State": managed.state,
-                },
-            )
-            for managed in seen.catalog.selection.managed
-        ),
-    )
+    def own(managed: ManagedSubscription) -> Row:
+        return {
+            "Id": managed_id(managed.name),
+            "TopicName": managed.topic,
+            "DefaultReplay": managed.default_replay,
+            "ErrorRecoveryReplay": managed.error_replay,
+            "State": managed.state,
+        }
+
+    return _component_rows(seen, ((m.name, m.label, own(m)) for m in seen.catalog.selection.managed))
 
 
 def _channel_key(name: str) -> str:

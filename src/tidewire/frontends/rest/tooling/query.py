@@ -1,4 +1,4 @@
-"""Queries over rows in memory: filtered with the predicates of push topics, sorted and limited like data queries.
+"""SOQL over rows in memory, filtered with the predicates of push topics and sorted like data queries.
 
 Fields of related rows are added to a row under their full path, so that predicates need not follow relationships.
 """
@@ -221,7 +221,7 @@ def render_page(found: Found) -> dict[str, object]:
 
 
 def _flat_operand(operand: Operand, paths: dict[str, Column]) -> Operand:
-    """Return a column whose name is its path, and note it in `paths`."""
+    """Return a column whose name is its path, and add it to `paths`."""
     if not isinstance(operand, Column) or not operand.steps:
         return operand
     name = ".".join((*(step.lookup.name for step in operand.steps), operand.field.name))

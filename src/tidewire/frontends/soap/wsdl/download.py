@@ -15,13 +15,13 @@ from tidewire.errors import MethodNotAllowed, ResourceUnknown
 from tidewire.frontends.soap.calls import Services
 from tidewire.frontends.soap.wire import (
     ENTERPRISE,
-    MAX_VERSION,
     PARTNER,
     Endpoint,
     parse_endpoint,
 )
 from tidewire.frontends.soap.wsdl.document import RecordShape, render_wsdl
 from tidewire.gate.describe import soap_type_of
+from tidewire.names import MAX_API_VERSION
 from tidewire.schema.model import EventType, Field
 from tidewire.transport.http import HttpRequest, HttpResponse
 
@@ -63,10 +63,10 @@ def _endpoint(request: HttpRequest) -> Endpoint:
         if endpoint.dialect in _PAGES.values():
             return endpoint
     if path == _PAGE:
-        return Endpoint(ENTERPRISE if request.query.get("type") == "*" else PARTNER, MAX_VERSION)
+        return Endpoint(ENTERPRISE if request.query.get("type") == "*" else PARTNER, MAX_API_VERSION)
     if path not in _PAGES:
         raise ResourceUnknown("No WSDL is at this path")
-    return Endpoint(_PAGES[path], MAX_VERSION)
+    return Endpoint(_PAGES[path], MAX_API_VERSION)
 
 
 def find_token(request: HttpRequest) -> str:
