@@ -83,7 +83,7 @@ class EventDraft(NamedTuple):
     """An event that has no position yet. A tuple for the same reason as Event.
 
     `payload` is Avro by `schema_id` for platform and change events, JSON for the other families (see
-    capture.push_topics). It holds all fields; delivery removes those that a subscriber may not see.
+    capture.notifications). It holds all fields; delivery removes those that a subscriber may not see.
     """
 
     topic: str

@@ -1,9 +1,8 @@
-"""Change events: the changes of one transaction as the Avro events that `/data/...` channels carry.
+"""Change events: the changes of one transaction as the Avro events of `/data/...` channels.
 
-Records that changed alike, one after the other, share a merged event. An event that is too large, or that cannot
-be made at all, becomes a gap event, and so does a change below the API; gaps of one kind share an event. What
-follows the first 100,000 changes of a transaction is told by one overflow event for each entity. The full event is
-stored; what a subscriber may not see is cut at delivery.
+Consecutive records with equal changes share a merged event. An event that is too large or cannot be encoded becomes a
+gap event, and so does a change below the API; gaps of one kind share an event. Changes after the first 100,000 of a
+transaction become one overflow event per entity. The full event is stored; delivery removes hidden fields.
 """
 
 from __future__ import annotations
@@ -25,12 +24,14 @@ from tidewire.schema.codec import EventSchema
 log = logging.getLogger(__name__)
 
 MAX_CHANGES = 100_000
-"""How many changes of a transaction are told one by one; a field of an update counts as one."""
+"""Changes of a transaction that get events of their own; each field of an update counts as one."""
 MAX_EVENT_BYTES = 1_048_576
 MAX_MERGED_IDS = 5_000
-"""How many records one event may name: enough for what people do, and far below the size of an event."""
-_MOST_HELD = 1_000  # events that wait for more records of their gaps
-_CROWD = 1_000  # from so many changes on, records that followed others share events too
+"""Record ids in one event: enough in practice, and their size is far below the limit of an event."""
+_MAX_HELD = 1_000  # events held back so that later gaps can join them
+# In a transaction of more changes than this, records changed by cascades share events too, to keep the log small.
+_MERGE_ALL_OVER = 1_000
+# Creates and undeletes carry all values of one record, so each has an event of its own.
 _MERGEABLE = frozenset({ChangeType.UPDATE, ChangeType.DELETE})
 
 
@@ -43,16 +44,19 @@ def iter_change_events(
     *,
     max_changes: int = MAX_CHANGES,
 ) -> Iterator[EventDraft]:
-    """The change events of one transaction, in order, for the objects that are selected. Asides come last.
+    """Yield the change events of one transaction for the captured objects, in order, untracked changes last.
 
-    Memory holds some of them at a time.
+    Holds a limited number of events in memory.
     """
     captured = catalog.captured
-    events = _Events(context, schemas, is_crowd=len(changes) > _CROWD)
+    events = _Events(context, schemas, merge_all=len(changes) > _MERGE_ALL_OVER)
+    # An update of one half of a person account has an event for the other half too, even if only its stamps changed.
     twins = changed_twins(catalog, changes, AUDIT_STAMPS)
     counted = 0
-    untold = 0  # changes so far that have no event and no number of their own
-    overflowed: dict[str, None] = {}
+    # Sequence numbers count events' first changes without gaps: changes without an event of their own are subtracted.
+    # Changes of objects that are not captured keep their numbers, as on the original platform.
+    skipped = 0
+    overflowed: dict[str, None] = {}  # an ordered set of entities
     for change in changes:
         if events.is_full:
             yield from events.take()
@@ -60,14 +64,17 @@ def iter_change_events(
             continue
         obj = catalog.object(change.entity)
         if is_silent(change, obj) and change.record_id not in twins:
-            untold += 1
+            skipped += 1
             continue
+        # Once over the limit, every change is overflow, of whatever entity.
         if overflowed:
             overflowed[change.entity] = None
             continue
         try:
             body = body_of(change, obj)
-        except Exception:  # whatever it was, the write stands and subscribers are told to read the record
+        except (
+            Exception
+        ):  # whatever it was, the write must not fail; the gap tells subscribers to read the record
             log.exception("capture.event_failed", extra={"entity": change.entity})
             events.add_gap(change.entity, change.type, [change.record_id])
             continue
@@ -75,10 +82,10 @@ def iter_change_events(
         if counted > max_changes:
             overflowed[change.entity] = None
         elif not events.try_merge(change, body):
-            events.open(change, body, change.sequence - untold)
+            events.open(change, body, change.sequence - skipped)
             continue
-        untold += 1
-    events.close()
+        skipped += 1  # merged or overflowed
+    events.close()  # before the overflow events, whose numbers follow the last event's
     if overflowed:
         for number, entity in enumerate(overflowed, events.sequence + 1):
             events.add(entity, overflow_header(context, entity, number))
@@ -88,12 +95,12 @@ def iter_change_events(
     yield from events.take()
 
 
-_Made = tuple[str, str, bytes]  # topic, schema id and payload
+_Encoded = tuple[str, str, bytes]  # topic, schema id and payload
 
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """A gap event at its place, which more records may join until the end."""
+    """A gap event at its place in the order. More records may join it until it is taken."""
 
     entity: str
     change_type: str
@@ -102,13 +109,15 @@ class _Gap:
 
 
 class _Events:
-    """The events of one transaction as they are made. One may be open: what follows may yet join it."""
+    """The events of one transaction. One may be open: the next change may still merge into it."""
 
-    def __init__(self, context: CommitContext, schemas: Mapping[str, EventSchema], *, is_crowd: bool) -> None:
+    def __init__(
+        self, context: CommitContext, schemas: Mapping[str, EventSchema], *, merge_all: bool
+    ) -> None:
         self._context = context
-        self._is_crowd = is_crowd
+        self._merge_all = merge_all
         self._schemas = schemas
-        self._made: list[_Made | _Gap] = []
+        self._encoded: list[_Encoded | _Gap] = []
         self._gaps: dict[tuple[str, str, str], _Gap] = {}
         self._first: Change | None = None
         self._body = NO_BODY
@@ -118,17 +127,19 @@ class _Events:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to take what is made."""
-        return len(self._made) >= _MOST_HELD or self._size_bytes >= MAX_EVENT_BYTES
+        """Whether `take` must be called to bound memory."""
+        return len(self._encoded) >= _MAX_HELD or self._size_bytes >= MAX_EVENT_BYTES
 
     def try_merge(self, change: Change, body: Body) -> bool:
-        """Let the change join the open event if that tells just the same of the same kind of record."""
+        """Merge a change into the open event if it is equal but for the record. Returns whether it did."""
         first = self._first
+        # Cheap tests first: this runs for every change. Bodies are equal only if the stamps are, and those have whole
+        # seconds, so changes merge only within a second.
         if (
             first is None
             or change.type is not first.type
             or change.entity != first.entity
-            or ((change.never_merge or first.never_merge) and not self._is_crowd)
+            or ((change.never_merge or first.never_merge) and not self._merge_all)
             or change.type not in _MERGEABLE
             or body != self._body
             or len(self._ids) >= MAX_MERGED_IDS
@@ -138,17 +149,17 @@ class _Events:
         return True
 
     def open(self, change: Change, body: Body, sequence: int) -> None:
-        """Begin an event."""
+        """Begin an event with a change."""
         self.close()
         self._first, self._body, self._ids = change, body, [change.record_id]
         self.sequence = sequence
 
     def close(self) -> None:
-        """Make the open event, or a gap event in its place."""
+        """Encode the open event, or make a gap event in its place."""
         first, body = self._first, self._body
         if first is None:
             return
-        self._first = None
+        self._first = None  # first of all: add_gap below calls close again
         header = change_header(self._context, first.entity, self._ids, first.type.value, self.sequence)
         try:
             schema = self._schemas[change_event_name(first.entity)]
@@ -157,35 +168,37 @@ class _Events:
                 header["nulledFields"] = bitmap_of(schema, body.nulled)
                 header["diffFields"] = bitmap_of(schema, body.different)
             payload = schema.encode({HEADER: header, **body.values})
-        except Exception:  # whatever it was, the write stands and subscribers are told to read the record
+        except (
+            Exception
+        ):  # whatever it was, the write must not fail; the gap tells subscribers to read the record
             log.exception("capture.event_failed", extra={"entity": first.entity})
             self.add_gap(first.entity, first.type, self._ids)
             return
         if len(payload) > MAX_EVENT_BYTES:
             self.add_gap(first.entity, first.type, self._ids)
         else:
-            self._made.append((schema.name, schema.schema_id, payload))
+            self._encoded.append((schema.name, schema.schema_id, payload))
             self._size_bytes += len(payload)
 
     def add(self, entity: str, header: dict[str, Any]) -> None:
-        """Make an event that is only a header."""
-        self._made.append(self._header_event(entity, header))
+        """Add an event that consists of a header only."""
+        self._encoded.append(self._header_event(entity, header))
 
     def add_gap(
         self, entity: str, change_type: ChangeType, record_ids: Sequence[str], transaction_key: str = ""
     ) -> None:
-        """Tell of records only that they changed, in the gap event for changes of this kind."""
-        self.close()
+        """Add records to the gap event of their kind."""
+        self.close()  # the open event comes before the gap, and later changes must not merge across it
         kind = (entity, change_type.value, transaction_key)
         for record_id in record_ids:
             gap = self._gaps.get(kind)
             if gap is None or len(gap.record_ids) >= MAX_MERGED_IDS:
                 gap = self._gaps[kind] = _Gap(entity, change_type.value, transaction_key)
-                self._made.append(gap)
+                self._encoded.append(gap)
             gap.record_ids.append(record_id)
 
     def add_untracked(self, untracked: UntrackedChange, key_prefix: str) -> None:
-        """Tell what was done beside the changes."""
+        """Add an untracked change: a gap event, or one wildcard event for a field that lost its values."""
         if not untracked.lost_field:
             self.add_gap(untracked.entity, untracked.type, untracked.record_ids, untracked.transaction_key)
             return
@@ -197,10 +210,10 @@ class _Events:
         self.add(untracked.entity, header)
 
     def take(self) -> list[EventDraft]:
-        """The events that were made since the last time, in order. No more records join their gaps."""
+        """Return the events made since the last call, in order. Later records no longer join their gaps."""
         created_ms = self._context.commit_ms
-        made = [self._gap_event(each) if isinstance(each, _Gap) else each for each in self._made]
-        self._made.clear()
+        made = [self._gap_event(each) if isinstance(each, _Gap) else each for each in self._encoded]
+        self._encoded.clear()
         self._gaps.clear()
         self._size_bytes = 0
         return [
@@ -208,10 +221,10 @@ class _Events:
             for topic, schema_id, payload in made
         ]
 
-    def _gap_event(self, gap: _Gap) -> _Made:
+    def _gap_event(self, gap: _Gap) -> _Encoded:
         header = gap_header(self._context, gap.entity, gap.record_ids, gap.change_type, gap.transaction_key)
         return self._header_event(gap.entity, header)
 
-    def _header_event(self, entity: str, header: dict[str, Any]) -> _Made:
+    def _header_event(self, entity: str, header: dict[str, Any]) -> _Encoded:
         schema = self._schemas[change_event_name(entity)]
         return schema.name, schema.schema_id, schema.encode({HEADER: header})

@@ -1,14 +1,14 @@
-"""Enrichment: fields that a channel adds to updates and deletes, though they did not change.
+"""Enrichment: fields that a channel adds to update and delete events although they did not change.
 
 They are not stored with the event. Whenever a page of events is about to be delivered, live or replayed, they are read
-from the records as those are by then; what the event itself says of a field is never touched. Since the values differ
-from record to record, a merged event becomes one for each of its records, all at its own position. Those are delivered
-together; where they would be more than 512 kB, the merged event is, once any of its records passes the filter, without
-added fields. Gap events, and events on records that are gone for good, are left as they are.
+from the records as they are then. A field that the event itself carries is never replaced. Because the values differ by
+record, a merged event becomes one event per record, all at its position and delivered together. If they would be larger
+than 512 kB, the merged event is delivered without added fields, provided that one of its records passes the filter. Gap
+events and events of hard-deleted records stay as they are.
 
-A channel's filters are held against the same values, also for receivers who may not see those; what they look at is
-added to the events too. Gap events, and events on all records of an object, pass every filter, for they tell a replica
-of what no filter can judge.
+A channel's filters are tested against the same values, even if the receiver may not see them; the fields that a filter
+uses are added to the events too. Gap events, and events on all records of an object, pass every filter, because a
+replica needs them and no filter can judge them.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ _HEADER = "ChangeEventHeader"
 _BITMAPS = ("changedFields", "nulledFields", "diffFields")
 _ENRICHED = frozenset({"UPDATE", "DELETE"})
 _GAP = "GAP_"
-_ALL_RECORDS = "*"  # at the end of what stands in place of an id
+_ALL_RECORDS = "*"  # ends a wildcard such as 001*, which stands for all records
 _IDS_AT_A_TIME = 500
-_MAX_BYTES = 512 * 1024  # of what stands for one merged event: it is never parted, and clients refuse 4 MB
-_MAX_PAGE_BYTES = 2 * 1024 * 1024  # after which a page ends, whatever is left of it
+_MAX_BYTES = (
+    512 * 1024
+)  # of the events made from one merged event: delivered together, and clients reject 4 MB
+_MAX_PAGE_BYTES = 2 * 1024 * 1024  # a page ends after this
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """An event that fields are added to, decoded."""
+    """A decoded event to which fields are added."""
 
     event: Event
     schema: EventSchema
@@ -71,11 +73,10 @@ def enrich_events(
     filters: Mapping[str, Predicate],
     events: Iterable[Event],
 ) -> tuple[tuple[Event, ...], int | None]:
-    """The events that pass the filter of their topic, if it has one, with the latest values of the fields of their
-    topic; `schema_of` gives a schema by its id.
+    """Return the events that pass their topic's filter, with the latest values of their topic's fields.
 
-    Where those would be too many bytes together, it ends early; the position of the last event that was looked at is
-    then returned too.
+    If they grow too large together, the result ends early, and the position of the last processed event is returned
+    too. `schema_of` returns a schema by id.
     """
     out: list[Event] = []
     size_bytes = through = 0
@@ -95,7 +96,7 @@ def enrich_events(
 
 
 def _parts(pairs: Iterable[_Pair]) -> Iterator[list[_Pair]]:
-    """The same in lists, each of about as many records as are read at a time."""
+    """Group the pairs so that each group has about as many records as one read takes."""
     part: list[_Pair] = []
     records = 0
     for event, opened in pairs:
@@ -115,7 +116,7 @@ def _try_open(
     enriched: Mapping[str, Sequence[str]],
     filters: Mapping[str, Predicate],
 ) -> _Opened | Event | None:
-    """The event decoded, or as it is if nothing is added to it, or None if it does not pass."""
+    """Return the decoded event, the event itself if nothing is added to it, or None if it does not pass."""
     names, keeps = enriched.get(event.topic), filters.get(event.topic)
     if names is None:
         return event
@@ -130,13 +131,13 @@ def _try_open(
         return event
     if header["changeType"] not in _ENRICHED:
         return event if _passes(keeps, value) else None
-    # An event of the past may be older than a field.
+    # An old event's schema may lack a newer field.
     fields = tuple(name for name in names if name in schema.field_names)
     return _Opened(event, schema, obj, fields, value, keeps)
 
 
 def _read_latest(reader: Reader, opened: Sequence[_Opened]) -> dict[str, dict[str, Row]]:
-    """What is added to these events, by object and record; of records in the recycle bin too."""
+    """Read the values to add, by object and record, including records in the recycle bin."""
     wanted: dict[str, tuple[ObjectType, dict[str, None], dict[str, None]]] = {}
     for each in opened:
         _, names, ids = wanted.setdefault(each.obj.name, (each.obj, {"Id": None}, {}))
@@ -158,7 +159,7 @@ def _read(reader: Reader, obj: ObjectType, names: tuple[str, ...], record_ids: l
 
 
 def _passes(keeps: Predicate | None, value: Mapping[str, Any]) -> bool:
-    """Whether a filter, if there is one, is true of an event. It is not if a field was of another type then."""
+    """Return whether an event passes a filter. It does not if a field had another type when it was stored."""
     try:
         return keeps is None or keeps(event_values(value))
     except (TypeError, AttributeError, ValueError):
@@ -166,22 +167,22 @@ def _passes(keeps: Predicate | None, value: Mapping[str, Any]) -> bool:
 
 
 def _completed(opened: _Opened, rows: Mapping[str, Row]) -> list[Event]:
-    """One event for each record that passes; the event as it is stored if those would be too large together."""
+    """Return one event per record that passes, or the stored event if those would be too large together."""
     schema, header = opened.schema, opened.value[_HEADER]
-    told = {name for bitmap in _BITMAPS for name in decode_bitmap(schema, header[bitmap])}
+    carried = {name for bitmap in _BITMAPS for name in decode_bitmap(schema, header[bitmap])}
     out: list[Event] = []
     size_bytes = 0
     for record_id in opened.record_ids:
         plain = opened.value | {_HEADER: header | {"recordIds": [record_id]}}
         value, row = dict(plain), rows.get(record_id)
         for name in opened.fields if row is not None else ():
-            if name not in told:
-                value[name] = _latest(opened.obj, name, row or {}, value[name], told)
+            if name not in carried:
+                value[name] = _latest(opened.obj, name, row or {}, value[name], carried)
         if not _passes(opened.keeps, value):
             continue
         try:
             payload = schema.encode(value)
-        except PayloadInvalid:  # the field was of another type then
+        except PayloadInvalid:  # the field had another type when the event was stored
             payload = schema.encode(plain)
         size_bytes += len(payload)
         if out and size_bytes > _MAX_BYTES:
@@ -191,19 +192,19 @@ def _completed(opened: _Opened, rows: Mapping[str, Row]) -> list[Event]:
 
 
 def _stored_names(obj: ObjectType, f: Field) -> list[str]:
-    """The fields of a record that a field of its events is made of."""
+    """Return the stored fields from which a field of the events is made."""
     if f.is_compound:
         return [part.name for part in obj.components(f.name)]
     return [f.name, IS_PERSON, *NAME_PARTS] if _is_switchable(obj, f) else [f.name]
 
 
 def _is_switchable(obj: ObjectType, f: Field) -> bool:
-    """Whether it is the name of accounts, of which some are persons."""
+    """Return whether this is the Name of accounts in an org with person accounts."""
     return f.name == "Name" and has_person_accounts(obj)
 
 
-def _latest(obj: ObjectType, name: str, row: Row, own: Any, told: set[str]) -> Any:
-    """A field's latest value; of a compound, the parts that the event tells stay as they are."""
+def _latest(obj: ObjectType, name: str, row: Row, own: Any, carried: set[str]) -> Any:
+    """Return a field's latest value. Parts of a compound that the event carries stay as they are."""
     f = obj.try_field(name)
     if f is None:
         return own
@@ -214,5 +215,5 @@ def _latest(obj: ObjectType, name: str, row: Row, own: Any, told: set[str]) -> A
     else:
         return row.get(f.name)
     parts = dict(own or {})
-    parts |= {part: value for part, value in latest.items() if f"{name}.{part}" not in told}
+    parts |= {part: value for part, value in latest.items() if f"{name}.{part}" not in carried}
     return parts if any(part is not None for part in parts.values()) else own

@@ -1,4 +1,4 @@
-"""What a change event carries of its record: which fields, under which names, and which of them became empty.
+"""The body of a change event: which fields it carries, under which names, and which became empty.
 
 CREATE and UNDELETE carry every value; UPDATE carries what changed, with LastModifiedDate always among it; DELETE
 carries none. The parts of a compound are named one by one, as in `BillingAddress.City`.
@@ -20,12 +20,13 @@ from tidewire.schema.standard.accounts import ACCOUNT
 from tidewire.schema.standard.flag_lists import flag_lists
 
 AUDIT_STAMPS = frozenset({"LastModifiedDate", "LastModifiedById", "SystemModstamp"})
-"""Fields that every save touches; alone they are no change worth telling."""
+"""Fields that every save sets. An update of these alone has no event."""
 
 
 class Body(NamedTuple):
-    """The record's part of an event. `changed`, `nulled` and `different` are names for the header's bitmaps; of a
-    field that is `different` the value is a text difference. A tuple, because one is made for every change.
+    """The record's part of an event. `changed`, `nulled` and `different` are field names for the header's bitmaps.
+
+    The value of a field in `different` is a text difference. A tuple because one is made for every change.
     """
 
     values: Mapping[str, Any]
@@ -39,8 +40,9 @@ NO_BODY = Body({})
 
 @lru_cache(maxsize=1024)
 def event_paths(obj: ObjectType, is_person: bool = False) -> dict[str, tuple[str, str]]:
-    """Where each stored field stands in the object's change events: its top-level name, and its part of a
-    compound. The Name of an account that is a person is told by its parts; a business has no Person fields.
+    """Map each stored field to its place in the object's change events: top-level name and compound component.
+
+    A person account has the parts of its name instead of Name; a business account has no Person fields.
     """
     paths = {
         f.name: (f.compound, f.component) if f.compound else (f.name, "")
@@ -51,7 +53,7 @@ def event_paths(obj: ObjectType, is_person: bool = False) -> dict[str, tuple[str
 
 
 def is_silent(change: Change, obj: ObjectType) -> bool:
-    """Whether an update has nothing to tell: all that changed are stamps, and fields that events do not carry."""
+    """Return whether an update has no event: only audit stamps and fields that events do not carry changed."""
     if change.type is not ChangeType.UPDATE:
         return False
     paths = event_paths(obj, _is_person(change.after))
@@ -61,14 +63,14 @@ def is_silent(change: Change, obj: ObjectType) -> bool:
 
 
 def count_changes(change: Change, body: Body) -> int:
-    """How many changes an event stands for in a very large transaction: an update counts by its fields."""
+    """Return how much an event counts against the limit of a transaction: an update counts once per field."""
     if change.type is not ChangeType.UPDATE:
         return 1
     return max(1, sum(name not in AUDIT_STAMPS for name in body.changed))
 
 
 def body_of(change: Change, obj: ObjectType) -> Body:
-    """What the event of a change carries."""
+    """Return the body of a change's event."""
     if change.type is ChangeType.DELETE or change.after is None:
         return NO_BODY
     row = change.after
@@ -91,7 +93,7 @@ def _updated(
     names = [n for n in change.changed if n in paths and n != "LastModifiedDate"]
     if obj.custom:
         names = _with_whole_places(obj, names)
-    # A lead that is converted is the one update whose event does not tell when.
+    # The event of a lead conversion is the only update without LastModifiedDate.
     if "LastModifiedDate" in paths and not is_conversion(change):
         names.append("LastModifiedDate")
     values = _nested(names, row, paths)
@@ -122,7 +124,7 @@ def _updated(
 def _nested(
     names: Iterable[str], row: Mapping[str, Value], paths: Mapping[str, tuple[str, str]]
 ) -> dict[str, Any]:
-    """The values of these fields, those of a compound in a mapping of their own."""
+    """Return the values of these fields, with those of each compound in a nested mapping."""
     values: dict[str, Any] = {}
     for name in names:
         top, part = paths[name]
@@ -134,7 +136,7 @@ def _nested(
 
 
 def _with_whole_places(obj: ObjectType, names: list[str]) -> list[str]:
-    """The names, and of each place of a custom object that changed in part, all parts."""
+    """Add the other parts of each geolocation that changed in part."""
     places = _places(obj)
     if not places or places.keys().isdisjoint(names):
         return names
@@ -144,7 +146,7 @@ def _with_whole_places(obj: ObjectType, names: list[str]) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _places(obj: ObjectType) -> dict[str, tuple[str, ...]]:
-    """The parts of geolocations, each with all parts of its place."""
+    """Map each part of a geolocation to all its parts."""
     found: dict[str, tuple[str, ...]] = {}
     for place in obj.fields:
         if place.type is FieldType.LOCATION:

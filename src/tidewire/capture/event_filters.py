@@ -1,8 +1,8 @@
 """Filter expressions of channel members: which events of its kind a channel shows.
 
-An expression is what may stand after WHERE, over the event's own fields: those of the record, parts of a compound as
-`BillingAddress.City`, and what the header says, as `ChangeEventHeader.changeType`. It is held against values by
-those very names. Dates that are relative to today, functions and subqueries are refused.
+An expression is a SOQL condition over the event's own fields: those of the record, parts of a compound such as
+`BillingAddress.City`, and fields of the header such as `ChangeEventHeader.changeType`. Relative dates, functions and
+subqueries are rejected.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tidewire.soql.tokens import TokenKind, parse_tokens
 
 HEADER = "ChangeEventHeader"
 _MAX_LENGTH = 4_000
-_ALL_EVENTS = parse_query("SELECT Id FROM Event")  # to be asked of another object
+_ALL_EVENTS = parse_query("SELECT Id FROM Event")  # a template: the entity is replaced
 _HEADER_FIELDS = (
     *(
         text(name, name, 255)
@@ -51,7 +51,7 @@ _HEADER_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """An expression, compiled. `fields` are the record's fields that it looks at, a compound for its part."""
+    """A compiled expression. `fields` are the record fields that it uses; a part counts as its compound."""
 
     fields: tuple[str, ...]
     matches: Predicate = field(repr=False)
@@ -59,7 +59,7 @@ class EventFilter:
 
 @lru_cache(maxsize=1024)
 def compile_event_filter(expression: str, kind: ObjectType | EventType) -> EventFilter:
-    """The filter over an object's change events, or over a platform event. Raises DefinitionInvalid."""
+    """Compile a filter on an object's change events or on a platform event. Raises DefinitionInvalid."""
     if len(expression) > _MAX_LENGTH:
         raise _invalid(f"it is longer than {_MAX_LENGTH} characters")
     event = _event_object(kind)
@@ -78,7 +78,7 @@ def compile_event_filter(expression: str, kind: ObjectType | EventType) -> Event
 
 
 def event_values(value: Mapping[str, Any]) -> dict[str, Any]:
-    """An event's values under the names that filters have for them."""
+    """Return an event's values under the names that filters use."""
     flat: dict[str, Any] = {}
     for name, inner in value.items():
         if isinstance(inner, Mapping):
@@ -89,7 +89,7 @@ def event_values(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _event_object(kind: ObjectType | EventType) -> ObjectType:
-    """What the expression is bound to: an object whose records would be the events."""
+    """Return an object whose fields are those of the event, to bind the expression to."""
     if isinstance(kind, EventType):
         own = [datetime("CreatedDate", "Created Date"), text("CreatedById", "Created By", 18), *kind.fields]
     else:
@@ -109,7 +109,7 @@ def _named(f: Field) -> Field:
 
 
 def _flat(condition: Condition, expression: str) -> Condition:
-    """The condition with every path as one name, for the event holds all that it may look at."""
+    """Replace every path by a single name, because the event holds all fields itself."""
     match condition:
         case And(items) | Or(items):
             return replace(condition, items=tuple(_flat(item, expression) for item in items))

@@ -1,4 +1,4 @@
-"""The headers of change events, and events that are nothing but a header: gaps and overflows."""
+"""Headers of change events, including gap and overflow events, which consist of a header only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidewire.schema.codec import EventSchema
 HEADER = "ChangeEventHeader"
 GAP = "GAP_"
 _OVERFLOW = "GAP_OVERFLOW"
-_GAP_SEQUENCE = 1  # the same for every gap event, wherever in the transaction it stands
+_GAP_SEQUENCE = 1  # every gap event has this number, wherever it stands in the transaction
 
 
 def change_header(
@@ -24,7 +24,7 @@ def change_header(
     change_type: str,
     sequence: int,
 ) -> dict[str, Any]:
-    """The header of an event that tells of no field."""
+    """Return a header without changed fields."""
     return {
         "entityName": entity,
         "recordIds": record_ids,
@@ -48,7 +48,7 @@ def gap_header(
     change_type: str,
     transaction_key: str = "",
 ) -> dict[str, Any]:
-    """The header of a gap event. `transaction_key` is the database's own for a change made below the API."""
+    """Return the header of a gap event. A change made below the API has the database's `transaction_key`."""
     header = change_header(context, entity, record_ids, GAP + change_type, _GAP_SEQUENCE)
     header["changeOrigin"] = ""
     if transaction_key:
@@ -57,7 +57,7 @@ def gap_header(
 
 
 def overflow_header(context: CommitContext, entity: str, sequence: int) -> dict[str, Any]:
-    """The header of the one event for all further changes of an entity."""
+    """Return the header of the one event for all further changes of an entity."""
     header = change_header(context, entity, [EMPTY_ID], _OVERFLOW, sequence)
     header["changeOrigin"] = ""
     return header
@@ -65,5 +65,5 @@ def overflow_header(context: CommitContext, entity: str, sequence: int) -> dict[
 
 @lru_cache(maxsize=4096)
 def bitmap_of(schema: EventSchema, names: tuple[str, ...]) -> list[str]:
-    """The bitmap of these fields. Shared: never change it."""
+    """Return the bitmap of these fields. The list is cached: do not modify it."""
     return encode_bitmap(schema, names)

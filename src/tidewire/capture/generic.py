@@ -1,8 +1,7 @@
 """Generic streaming: channels that are records, and the events that users push to them.
 
-A channel's topic in the log is its record id, so an event belongs to its channel under every name that it is
-given. An event that is meant for some users only is one row of the log like any other and names them; it is held
-against the reader of each subscription, live and replayed.
+A channel's topic in the log is its record id, so its events stay with it when it is renamed. An event for some users
+only is a normal row of the log that names them; each subscription checks it for its user, live and replayed.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from tidewire.names import is_generic_channel
 CHANNEL_OBJECT = "StreamingChannel"
 MAX_PAYLOAD = 3000
 """Characters of one event."""
-# Written first, so that the events for everybody can be told without parsing them.
+# Always the first key, so that an event for everybody is recognized without parsing.
 _FOR_SOME = b'{"userIds":['
 
 
 class GenericChannels:
-    """The living channels of an org by name and by id.
+    """An org's channels that are not deleted, by name and by id.
 
-    Changed on the writer thread after a commit; every question is one look into one table.
+    Changed on the writer thread after a commit and read on others, so each read is a single dict lookup.
     """
 
     def __init__(self) -> None:
@@ -34,25 +33,25 @@ class GenericChannels:
         self._folded: dict[str, str] = {}
 
     def try_name(self, record_id: str) -> str | None:
-        """The name of a channel."""
+        """Return the name of a channel, if it exists."""
         return self._names.get(record_id)
 
     def try_id(self, name: str) -> str | None:
-        """The record id of the channel with exactly this name."""
+        """Return the record id of the channel with exactly this name, if it exists."""
         return self._ids.get(name)
 
     def is_variant(self, name: str) -> bool:
-        """Whether a channel has this name but for the case of its letters."""
+        """Return whether another channel has this name in different case."""
         return self._folded.get(name.lower(), name) != name
 
     def load(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """Take in what the store holds."""
+        """Load stored channels."""
         for row in rows:
             if not row["IsDeleted"]:
                 self._add(str(row["Id"]), str(row["Name"]))
 
     def follow(self, changes: Iterable[Change]) -> None:
-        """Take in committed changes of channels. One that lives on is found at every moment meanwhile."""
+        """Apply committed changes of channels. A channel that is not deleted can be found at any time meanwhile."""
         names = {c.record_id: None if c.after is None else str(c.after["Name"]) for c in changes}
         earlier = {record_id: self._names.get(record_id) for record_id in names}
         for record_id, name in names.items():
@@ -70,7 +69,7 @@ class GenericChannels:
         self._folded[name.lower()] = name
 
     def _free(self, record_id: str, name: str) -> None:
-        # The name, or a variant of it, may have been given anew in the same transaction.
+        # Another channel may have taken the name, or a variant of it, in the same transaction.
         if self._ids.get(name) == record_id:
             del self._ids[name]
         if self._folded.get(name.lower()) == name and name not in self._ids:
@@ -78,7 +77,7 @@ class GenericChannels:
 
 
 def check_channel_name(name: str) -> None:
-    """Raise FieldsInconsistent for a name that no streaming channel may have."""
+    """Raise FieldsInconsistent for an invalid channel name."""
     if not is_generic_channel(name):
         raise FieldsInconsistent(
             "Streaming Channel Name: must begin with /u/ and have letters, digits, _ and / only, at most 80"
@@ -88,13 +87,13 @@ def check_channel_name(name: str) -> None:
 
 
 def generic_event(channel_id: str, payload: str, user_ids: Sequence[str], now_ms: int) -> EventDraft:
-    """An event for these users, or for all who listen if there are none."""
+    """Return an event for these users, or for all subscribers if there are none."""
     body: dict[str, object] = {"userIds": list(dict.fromkeys(user_ids))} if user_ids else {}
     return EventDraft(channel_id, Family.GENERIC, orjson.dumps(body | {"payload": payload}), now_ms)
 
 
 def is_meant_for(event: Event, user_id: str) -> bool:
-    """Whether a generic event is for this user: it names them, or nobody."""
+    """Return whether a generic event is for this user: it names them, or nobody."""
     if not event.payload.startswith(_FOR_SOME):
         return True
     return user_id in orjson.loads(event.payload)["userIds"]

@@ -1,9 +1,8 @@
-"""Notifications: what record changes make known on push topics.
+"""Push topic notifications of record changes.
 
-A notification's payload is JSON: `{"type": ..., "createdDate": ..., "sobject": {...}}`, with the values of
-every selected field as the streaming protocol spells them. Of a deleted record `sobject` has only the id, and
-`record` the values it had, which filters are held against but nobody is told. The replay id is not in it, because
-the log gives positions later; delivery adds it.
+A notification's payload is JSON: `{"type": ..., "createdDate": ..., "sobject": {...}}`, with every selected field in
+the streaming protocol's form. For a deleted record `sobject` has only the id; `record` holds its last values, which
+filters are tested against but nobody receives. Delivery adds the replay id, because the log assigns it later.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def iter_notifications(
     index: PushTopicIndex,
     calendar: Calendar = UTC_CALENDAR,
 ) -> Iterator[EventDraft]:
-    """What the changes of one transaction make known, in order. The calendar is the org's."""
+    """Yield the notifications of one transaction, in order. The calendar is the org's."""
     for change in changes_of(changes, *index.entities):
         if change.suppress_notifications:
             continue
@@ -42,21 +41,21 @@ def iter_notifications(
             continue
         rendered: dict[str, object] = {}
         for topic in topics:
-            told: dict[str, object] = {
+            notification: dict[str, object] = {
                 "type": _EVENT_TYPES[change.type],
                 "createdDate": render_datetime(context.commit_ms, "Z"),
             }
             if change.type is ChangeType.DELETE or change.after is None:
-                told["sobject"] = {"Id": change.record_id}
-                told["record"] = _values(topic, change.before or {}, rendered)
+                notification["sobject"] = {"Id": change.record_id}
+                notification["record"] = _values(topic, change.before or {}, rendered)
             else:
-                told["sobject"] = _values(topic, change.after, rendered)
-            payload = orjson.dumps(told)
+                notification["sobject"] = _values(topic, change.after, rendered)
+            payload = orjson.dumps(notification)
             yield EventDraft(topic.record_id, Family.PUSH_TOPIC, payload, context.commit_ms)
 
 
 def _values(topic: PushTopic, row: Mapping[str, Value], rendered: dict[str, object]) -> dict[str, object]:
-    """The values that a topic selects; `rendered` are those that another topic has selected of the same change."""
+    """Return the values that a topic selects. `rendered` caches them over all topics of one change."""
     out: dict[str, object] = {}
     for column in topic.columns:
         name = column.name

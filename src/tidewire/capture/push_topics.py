@@ -1,7 +1,7 @@
-"""Push topics: a saved query, checked and compiled, that says which record changes are made known.
+"""Push topics: saved queries, validated and compiled, that select record changes to notify about.
 
-What a query may be is in `topic_rules.py`, which topics a change concerns in `topic_index.py`, and what they
-are told in `notifications.py`.
+`topic_rules.py` says which queries are allowed, `topic_index.py` finds the topics that a change matches, and
+`notifications.py` makes their payloads.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ _OPERATION_FIELDS = {
 
 
 class RelativeCondition:
-    """A condition with relative dates, or parts of dates, which holds for other values on another day or in another
-    calendar.
-    """
+    """A condition with relative dates or parts of dates, whose meaning depends on the day and the calendar."""
 
     __slots__ = ("_catalog", "_compiled", "_query")
 
@@ -55,7 +53,7 @@ class RelativeCondition:
         )
 
     def at(self, now_ms: int, calendar: Calendar) -> Predicate:
-        """The condition as of a moment; compiled once a day."""
+        """Return the condition as of a time; compiled once a day."""
         day = calendar.zone.local_ms(now_ms) // DAY_MS
         compiled = self._compiled
         if compiled is None or compiled[0] != day or compiled[1] is not calendar:
@@ -67,10 +65,10 @@ class RelativeCondition:
 
 @dataclass(frozen=True, slots=True)
 class PushTopic:
-    """A push topic, compiled. `watched` are the fields whose change counts, None for any.
+    """A compiled push topic. `watched` are the fields whose change counts, None for any.
 
-    `columns` are what notifications show: the selected fields, and with a person's name its parts. `relative`, if the
-    query depends on the calendar, is to be asked instead of `matches`.
+    `columns` are the fields of notifications: the selected ones, and the parts of a selected person's name. If the
+    query depends on the calendar, use `relative` instead of `matches`.
     """
 
     record_id: str
@@ -89,13 +87,13 @@ class PushTopic:
 def compile_push_topic(
     row: Mapping[str, Value], catalog: Catalog, *, has_pilot_objects: bool = False
 ) -> PushTopic:
-    """A push topic from its record. Raises PushTopicInvalid, or the SOQL error of its query."""
+    """Compile a push topic from its record. Raises PushTopicInvalid, or the SOQL error of its query."""
     api_version = row.get("ApiVersion")
     if not isinstance(api_version, int | float) or api_version <= OLDEST_API:
         raise PushTopicInvalid(f"ApiVersion must be greater than {OLDEST_API}", fields=["ApiVersion"])
     if api_version > NEWEST_API:
         raise PushTopicInvalid(f"ApiVersion must not be greater than {NEWEST_API}", fields=["ApiVersion"])
-    # The guide ends one of its examples with a semicolon, which a query of its own may not have.
+    # The guide ends one of its examples with a semicolon, which SOQL does not allow.
     query = parse_query(str(row["Query"]).rstrip().removesuffix(";"))
     check_shape(query)
     try:
@@ -125,7 +123,7 @@ def compile_push_topic(
 def try_compile(
     row: Mapping[str, Value], catalog: Catalog, *, has_pilot_objects: bool = False
 ) -> PushTopic | None:
-    """Like `compile_push_topic` for a stored record, which may have been overtaken by a change of its object."""
+    """Compile a stored push topic, or return None if its object has changed so that it no longer compiles."""
     try:
         return compile_push_topic(row, catalog, has_pilot_objects=has_pilot_objects)
     except PlatformError:

@@ -1,8 +1,7 @@
-"""The stage itself: from a transaction's changes to its events, inside the transaction.
+"""The capture stage: turns a transaction's changes into events inside the transaction.
 
-Called by records' hook on the writer thread. Everything it decides with is a snapshot that only changes after
-a commit; everything it computes
-is done by the pure functions of this package.
+Called on the writer thread by a hook of `records`. Its state is a snapshot that changes only after a commit; the pure
+functions of this package compute everything.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ _DEFINING = ("Query", "ApiVersion", "NotifyForFields")
 
 
 class CaptureStage:
-    """One org's capture. `push_topics` and `calendar` are replaced, never changed.
+    """One org's capture. `push_topics` and `calendar` are replaced as a whole, never modified.
 
-    There may be at most `max_topics` active push topics and `max_channels` streaming channels; with
-    `has_pilot_objects` push topics may watch those too.
+    `max_topics` limits active push topics, `max_channels` streaming channels. `has_pilot_objects` lets push topics
+    watch the pilot's objects.
     """
 
     def __init__(
@@ -56,10 +55,10 @@ class CaptureStage:
         self.push_topics = PushTopicIndex()
         self.channels = GenericChannels()
         self.calendar = UTC_CALENDAR
-        self.max_changes = MAX_CHANGES  # of one transaction; what follows them is told by overflow events
+        self.max_changes = MAX_CHANGES  # per transaction; later ones become overflow events
 
     def load(self, reader: Reader) -> None:
-        """Compile the push topics that the store holds."""
+        """Load push topics, streaming channels and the org's calendar."""
         catalog = self._types.catalog
         rows = read_all_rows(reader, catalog.object("PushTopic"))
         compiled = [self._try_compile(row, catalog) for row in rows if not row["IsDeleted"]]
@@ -70,8 +69,9 @@ class CaptureStage:
     def check_push_topic(
         self, tx: Transaction, catalog: Catalog, row: Mapping[str, Value], before: Mapping[str, Value] | None
     ) -> None:
-        """Raise what is wrong with a push topic before it is stored. A topic that is as it was, but for its name or
-        for being active, is not judged again: its object may have changed since.
+        """Reject an invalid push topic before it is stored.
+
+        Unless its definition changes, a topic is not compiled again: its object may have changed since.
         """
         if before is None or any(row.get(name) != before.get(name) for name in _DEFINING):
             compile_push_topic(row, catalog, has_pilot_objects=self._has_pilot_objects)
@@ -87,7 +87,7 @@ class CaptureStage:
     def check_channel(
         self, tx: Transaction, catalog: Catalog, row: Mapping[str, Value], before: Mapping[str, Value] | None
     ) -> None:
-        """Raise what is wrong with a streaming channel before it is stored."""
+        """Reject an invalid streaming channel before it is stored."""
         check_channel_name(str(row.get("Name")))
         if self._max_channels is None or before is not None:
             return
@@ -102,7 +102,7 @@ class CaptureStage:
             )
 
     def on_changes(self, unit: UnitOfWork, changes: Sequence[Change], context: CommitContext) -> None:
-        """Append the events that these changes cause. A raise undoes the whole request."""
+        """Append the events of these changes. A raise rolls back the whole request."""
         topics = self._follow_push_topics(unit, changes)
         self._follow_channels(unit, changes)
         calendar = calendar_after(self.calendar, changes)
@@ -122,11 +122,11 @@ class CaptureStage:
         self._log.append_paged(unit.tx, drafts, context.commit_ms)
 
     def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
-        """Note what subscribers learn of a converted field; it is told with the changes of the transaction."""
+        """Add the untracked changes of a converted field to the transaction."""
         unit.untracked_changes += untracked_changes_of(note, unit.tx, unit.catalog)
 
     def _follow_push_topics(self, unit: UnitOfWork, changes: Sequence[Change]) -> PushTopicIndex:
-        """The push topics as these changes leave them, which the rest of the transaction is held against."""
+        """Return the push topics as these changes leave them; the transaction is matched against those."""
         own = list(changes_of(changes, "PushTopic"))
         if not own:
             return self.push_topics
@@ -134,7 +134,7 @@ class CaptureStage:
         gone = frozenset(c.record_id for c in own)
         index = self.push_topics.replaced(gone, [topic for topic in fresh if topic is not None])
         unit.tx.after_commit(lambda: setattr(self, "push_topics", index))
-        # Subscribers hold grants that name topics; a new query or a closed topic must reach them.
+        # Open grants name topics: they must be renewed after a new query or a deactivation.
         unit.tx.progress.access_generation += 1
         return index
 
@@ -143,7 +143,7 @@ class CaptureStage:
         if own:
             unit.tx.after_commit(lambda: self.channels.follow(own))
         if any(c.after is None for c in own):
-            unit.tx.progress.access_generation += 1  # those who listen to a deleted channel hold grants on it
+            unit.tx.progress.access_generation += 1  # open grants on a deleted channel must be renewed
 
     def _try_compile(self, row: Mapping[str, Value], catalog: Catalog) -> PushTopic | None:
         return try_compile(row, catalog, has_pilot_objects=self._has_pilot_objects)

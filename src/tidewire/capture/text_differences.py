@@ -1,11 +1,11 @@
-"""Text differences: a long text that changed little is told by the lines that differ.
+"""Text differences: a long text that changed little is sent as the lines that differ.
 
-The form is a unified diff without context: `--- `, `+++ ` and the SHA-256 of the whole new text, then hunks that
-always say how many lines they have. A reader splits both by lines, applies the hunks and joins by the line break
-of the old text; where that would not give back the new text to the byte, there is no difference to send.
+The format is a unified diff without context: `--- `, `+++ ` and the SHA-256 of the whole new text, then hunks that
+always state their line counts. A reader splits both by lines, applies the hunks and joins with the old text's line
+break. Where that would not reproduce the new text exactly, the whole text is sent.
 
-A line that only comes in is told together with its neighbour, as if that had changed too: tools disagree about
-where a hunk that takes no line away belongs.
+An inserted line is sent together with its neighbour, as if that had changed too, because tools disagree about the
+position of a hunk that removes no line.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from difflib import SequenceMatcher
 MIN_LENGTH = 1000
 _MAX_LENGTH_CHANGE = 0.5  # of the old text's length
 _MAX_LINES_CHANGED = 0.25  # of the lines of both texts together
-_MAX_COMPARED_LINES = 400  # on either side: comparing takes their product in time
+_MAX_COMPARED_LINES = 400  # on either side: the comparison takes time proportional to their product
 _BREAK = re.compile(r"\r\n|\r|\n")
 
 _Hunk = tuple[int, int, int, int]  # lines [a, b) of the old text become lines [c, d) of the new one
 
 
 def try_difference(old: str, new: str) -> str | None:
-    """The difference that stands for the new text, or None where the whole text is to be sent."""
+    """Return the difference to send, or None if the whole text must be sent."""
     if len(new) < MIN_LENGTH or abs(len(new) - len(old)) > _MAX_LENGTH_CHANGE * len(old):
         return None
     breaks = set(_BREAK.findall(old))
@@ -50,7 +50,7 @@ def try_difference(old: str, new: str) -> str | None:
 
 
 def _iter_hunks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Hunk]:
-    """The runs of lines that differ, in order. Only what lies between equal beginnings and ends is compared."""
+    """Yield the runs of lines that differ, in order. The common prefix and suffix are skipped first."""
     shorter = min(len(old), len(new))
     start = 0
     while start < shorter and old[start] == new[start]:
@@ -69,12 +69,12 @@ def _iter_hunks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Hunk]:
 
 
 def _with_neighbours(hunks: Iterable[_Hunk]) -> list[_Hunk]:
-    """The hunks, each of which takes at least one line away: the one before what comes in, or else the one after."""
+    """Extend each pure insertion by the line before it, or else the line after, so that every hunk removes a line."""
     out: list[_Hunk] = []
     for a, b, c, d in hunks:
         if a == b:
             a, b, c, d = (a - 1, b, c - 1, d) if a > 0 else (a, b + 1, c, d + 1)
-        if out and a < out[-1][1]:  # the line between two that come in belongs to both
+        if out and a < out[-1][1]:  # two insertions share the line between them
             a, _, c, _ = out.pop()
         out.append((a, b, c, d))
     return out

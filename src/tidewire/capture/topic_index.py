@@ -1,10 +1,9 @@
-"""Which push topics a change concerns, without asking every topic.
+"""Finds the push topics that a change matches without testing every topic.
 
-Topics are kept by object and operation. One whose condition cannot hold unless a field has one of a few values,
-begins with a text, or lies beyond a bound, is found by that field's value; what is left of its condition is
-tried only then. Topics without such a condition are kept by which changed fields concern them, and so are those with
-relative dates, whose values move with the days. So a change costs
-what the topics cost that it could concern, however many others there are.
+Topics are grouped by object and operation. If a topic's condition needs a field to have one of a few values, to begin
+with a text or to lie beyond a bound, the topic is found by that field's value, and only then is the rest of its
+condition tested. Other topics, and those with relative dates, are filtered by the fields that changed. A change thus
+costs as much as the topics that it could match, however many others there are.
 """
 
 from __future__ import annotations
@@ -27,13 +26,15 @@ from tidewire.soql.dates import UTC_CALENDAR, Calendar
 
 Row = Mapping[str, Value]
 _ORDERINGS = frozenset({Operator.LT, Operator.LE, Operator.GT, Operator.GE})
-_MAX_MASKS = 64
-_ANY_FIELD = 1  # the bit of a change that is more than new stamps; every watched field has one of the others
+_MAX_MASKS = 64  # sets of changed fields that are cached; an org's writers use few
+# A set of changed fields is a bit mask. Bit 0 means that anything but audit stamps changed; each watched field has one
+# of the higher bits. Creates, deletes and undeletes count as a change of every field.
+_ANY_FIELD = 1
 _EVERY_BIT = -1
 
 
 class PushTopicIndex:
-    """An org's push topics. Never changed, but for parts that are made when they are first asked for."""
+    """An org's push topics. Immutable, except that the lookup of an object is built on first use."""
 
     def __init__(self, topics: Iterable[PushTopic] = ()) -> None:
         self.by_name: dict[str, PushTopic] = {}
@@ -48,22 +49,24 @@ class PushTopicIndex:
 
     @property
     def entities(self) -> tuple[str, ...]:
-        """The entities that some active topic is about."""
+        """The objects of active topics."""
         return tuple(self._by_entity)
 
     def replaced(self, gone: frozenset[str], fresh: Iterable[PushTopic]) -> PushTopicIndex:
-        """A new index without the topics whose record ids are in `gone`, and with the fresh ones."""
+        """Return a new index without the topics whose record ids are in `gone`, and with the fresh ones."""
         added = list(fresh)
         index = PushTopicIndex([*(t for t in self.by_id.values() if t.record_id not in gone), *added])
         touched = {self.by_id[i].obj.name for i in gone if i in self.by_id} | {t.obj.name for t in added}
+        # Lookups of other objects are still valid: building one takes milliseconds when an org has many topics.
         index._made = {entity: made for entity, made in self._made.items() if entity not in touched}
         return index
 
     def concerned_by(
         self, change: Change, now_ms: int = 0, calendar: Calendar = UTC_CALENDAR
     ) -> list[PushTopic]:
-        """The active topics that a change is to be told on, in a fixed order; relative dates count from `now_ms` in
-        the org's calendar.
+        """Return the active topics that a change matches, in a fixed order.
+
+        Relative dates count from `now_ms` in the org's calendar.
         """
         topics = self._by_entity.get(change.entity)
         if topics is None:
@@ -75,7 +78,7 @@ class PushTopicIndex:
 
 
 class _Entry(NamedTuple):
-    """A topic in a lookup. `mask` are the changes of fields that count; `test` is None if finding it is enough."""
+    """A topic in a lookup. `mask` is the set of fields it watches; `test` is None if being found is enough."""
 
     order: int
     mask: int
@@ -84,21 +87,21 @@ class _Entry(NamedTuple):
 
 
 class _Exact(NamedTuple):
-    """The condition holds only for these values of the field, all of them as keys."""
+    """A key: the condition can hold only for these folded values of the field."""
 
     field: Field
     values: frozenset[Value]
 
 
 class _Prefix(NamedTuple):
-    """The condition holds only for keys that begin so."""
+    """A key: the condition can hold only for folded values with this prefix."""
 
     field: Field
     text: str
 
 
 class _Bound(NamedTuple):
-    """The condition holds only on one side of a value."""
+    """A key: the condition can hold only on one side of a value."""
 
     field: Field
     operator: Operator
@@ -106,19 +109,21 @@ class _Bound(NamedTuple):
 
 
 class _EntityTopics:
-    """The topics on one object."""
+    """The topics on one object, with a lookup per operation."""
 
     def __init__(self, topics: Sequence[PushTopic]) -> None:
         watched = sorted({name for topic in topics for name in topic.watched or ()})
         self._bits = {name: 2 << place for place, name in enumerate(watched)}
-        self._crowds: Counter[tuple[str, Value]] = Counter()
+        # How many topics need a value: each topic is filed under its rarest one. Thousands of topics like
+        # "Status = 'Open' AND Owner = X" must not all be found by every open record.
+        self._topic_counts: Counter[tuple[str, Value]] = Counter()
         for topic in topics:
             for key in _exact_keys(conjuncts(topic.where)):
-                self._crowds.update((key.field.name, value) for value in key.values)
+                self._topic_counts.update((key.field.name, value) for value in key.values)
         self._lookups = {kind: self._lookup(topics, kind) for kind in ChangeType}
 
     def _lookup(self, topics: Sequence[PushTopic], kind: ChangeType) -> _Lookup:
-        lookup = _Lookup(self._crowds)
+        lookup = _Lookup(self._topic_counts)
         for order, topic in enumerate(topics):
             if kind in topic.operations:
                 lookup.add(order, topic, self._mask(topic))
@@ -131,6 +136,7 @@ class _EntityTopics:
         return sum(self._bits[name] for name in topic.watched)
 
     def concerned_by(self, change: Change, now_ms: int, calendar: Calendar) -> list[PushTopic]:
+        # A deleted record is matched as it last was; no field "changed", so every watched field counts.
         row = change.before if change.type is ChangeType.DELETE else change.after
         if row is None:
             return []
@@ -143,10 +149,10 @@ class _EntityTopics:
 
 
 class _Lookup:
-    """The topics on one object that are told of one operation."""
+    """The topics on one object and operation, each filed under keys taken from its condition."""
 
-    def __init__(self, crowds: Counter[tuple[str, Value]]) -> None:
-        self._crowds = crowds
+    def __init__(self, topic_counts: Counter[tuple[str, Value]]) -> None:
+        self._topic_counts = topic_counts
         self._exact: dict[Field, dict[Value, list[_Entry]]] = {}
         self._prefixes: dict[Field, dict[int, dict[str, list[_Entry]]]] = {}
         self._bounds: dict[tuple[Field, Operator], list[tuple[Any, _Entry]]] = {}
@@ -156,11 +162,12 @@ class _Lookup:
         self._others_by_mask: dict[int, list[_Entry]] = {}
 
     def add(self, order: int, topic: PushTopic, mask: int) -> None:
-        """Put a topic where its condition says. A topic that watches nothing hears of creates and deletes."""
+        """File a topic under its keys. A topic that watches no field matches creates and deletes only."""
         if topic.relative is not None:
+            # Its bounds move with the days, so it has no fixed keys.
             self._relative.append(_Entry(order, mask, None, topic))
             return
-        keys, is_enough = _keys(topic.where, self._crowds)
+        keys, is_enough = _keys(topic.where, self._topic_counts)
         entry = _Entry(order, mask, None if is_enough else topic.matches, topic)
         if not keys:
             self._others.append(entry)
@@ -177,14 +184,15 @@ class _Lookup:
                     self._bounds.setdefault((field, operator), []).append((value, entry))
 
     def seal(self) -> None:
-        """Order the bounds, once all topics are in."""
+        """Sort the bounds once all topics are added, for binary search."""
         for (field, operator), pairs in self._bounds.items():
             pairs.sort(key=lambda pair: pair[0])
             self._sorted.append((field, operator, [v for v, _ in pairs], [e for _, e in pairs]))
         self._bounds.clear()
 
     def find(self, row: Row, mask: int, now_ms: int, calendar: Calendar) -> list[PushTopic]:
-        """The topics that a record with these values, of which those in `mask` changed, concerns."""
+        """Return the topics that match a record with these values, of which the fields in `mask` changed."""
+        # By order of creation: a topic with several keys (an OR) may be found more than once.
         found: dict[int, PushTopic] = {}
         keys: dict[str, Any] = {}
         for field, buckets in self._exact.items():
@@ -194,6 +202,7 @@ class _Lookup:
         for field, by_length in self._prefixes.items():
             key = _key_in(row, field, keys)
             if key is not None:
+                # One dict lookup per distinct length of prefix; real topics have few.
                 for length, texts in by_length.items():
                     entries = texts.get(key[:length])
                     if entries is not None:
@@ -206,12 +215,14 @@ class _Lookup:
             _try_all(self._others_of(mask), row, mask, found)
         for entry in self._relative:
             relative = entry.topic.relative
+            # The mask before the condition, which may have to be compiled for a new day.
             is_due = entry.mask & mask or mask == _EVERY_BIT
             if is_due and relative is not None and relative.at(now_ms, calendar)(row):
                 found[entry.order] = entry.topic
         return [found[order] for order in sorted(found)]
 
     def _others_of(self, mask: int) -> list[_Entry]:
+        """Return the topics without keys that watch one of these fields."""
         if mask == _EVERY_BIT:
             return self._others
         entries = self._others_by_mask.get(mask)
@@ -223,6 +234,7 @@ class _Lookup:
 
 
 def _try_all(entries: Iterable[_Entry], row: Row, mask: int, found: dict[int, PushTopic]) -> None:
+    """Add the topics among these that match. One comprehension: this loop is most of the cost of matching."""
     found |= {
         order: topic
         for order, own_mask, test, topic in entries
@@ -231,7 +243,7 @@ def _try_all(entries: Iterable[_Entry], row: Row, mask: int, found: dict[int, Pu
 
 
 def _beyond(operator: Operator, values: list[Any], key: Any) -> slice:
-    """Which of the ascending bounds a key lies beyond."""
+    """Return which of the ascending bounds a key lies beyond."""
     match operator:
         case Operator.GT:
             return slice(0, bisect_left(values, key))
@@ -244,7 +256,7 @@ def _beyond(operator: Operator, values: list[Any], key: Any) -> slice:
 
 
 def _key_in(row: Row, field: Field, keys: dict[str, Any]) -> Any:
-    """A record's value as conditions compare it; folded once, however many ask."""
+    """Return a record's value as conditions compare it. Folded once per record, whatever the number of topics."""
     name = field.name
     if name in keys:
         return keys[name]
@@ -259,21 +271,24 @@ def _key(field: Field, value: Value) -> Value:
 
 
 def _keys(
-    where: BoundCondition | None, crowds: Counter[tuple[str, Value]]
+    where: BoundCondition | None, topic_counts: Counter[tuple[str, Value]]
 ) -> tuple[tuple[_Exact | _Prefix | _Bound, ...], bool]:
-    """What a record must have at least one of to meet the condition, and whether that is enough; none if any
-    record may. Of several it is the one that the fewest topics share: `crowds` counts them by field and value.
+    """Return keys of which a matching record has at least one, and whether having one is enough.
+
+    Without keys any record may match. Of several possible keys the one that the fewest topics share is taken;
+    `topic_counts` counts topics by field and value.
     """
     if isinstance(where, BoundOr):
         return _alternatives(where), False
     parts = conjuncts(where)
     exact = _exact_keys(parts)
     if exact:
-        rarest = min(exact, key=lambda key: sum(crowds[key.field.name, value] for value in key.values))
+        rarest = min(exact, key=lambda key: sum(topic_counts[key.field.name, value] for value in key.values))
         return (rarest,), len(parts) == 1
     for part in parts:
         if isinstance(part, BoundOr) and (keys := _alternatives(part)):
             return keys, False
+    # The longest prefix excludes the most records; a bound usually excludes about half of them, so it comes last.
     prefixes = [prefix for part in parts if (prefix := _try_prefix(part)) is not None]
     if prefixes:
         return (max(prefixes, key=lambda prefix: len(prefix.text)),), False
@@ -284,7 +299,7 @@ def _keys(
 
 
 def _alternatives(where: BoundOr) -> tuple[_Exact, ...]:
-    """A key for each of the alternatives; none unless all of them have one."""
+    """Return a key for each alternative, or none unless all of them have one."""
     keys: list[_Exact] = []
     for item in where.items:
         parts = item.items if isinstance(item, BoundAnd) else (item,)
@@ -327,5 +342,5 @@ def _try_bound(part: BoundCondition) -> _Bound | None:
 
 
 def _is_own(column: Column) -> bool:
-    # Two buckets would not be worth having, and a checkbox may be stored as null.
+    # A checkbox would give two huge buckets, and may be stored as null. Fields of related records are not in the row.
     return not column.steps and not column.others and column.field.type is not FieldType.CHECKBOX

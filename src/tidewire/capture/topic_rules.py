@@ -1,6 +1,6 @@
-"""Which queries a push topic may have, on which objects, and how many topics an org may.
+"""Which queries and objects push topics may use, and how many topics an org may have.
 
-The texts of the refusals are those that clients know from the original, where it has one.
+Error texts are the original platform's where it has one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAX_TOPICS_ELSEWHERE = 40
 
 
 def topic_limit(edition: str) -> int | None:
-    """How many active push topics an org of the edition may have; None, without an edition, for any number."""
+    """Return the maximum number of active push topics of an edition; None, without an edition, for no limit."""
     return _MAX_TOPICS.get(edition, _MAX_TOPICS_ELSEWHERE) if edition else None
 
 
@@ -45,7 +45,7 @@ def check_shape(query: Query) -> None:
     """Raise PushTopicInvalid for a construct that no push topic may use."""
     problem = _unsupported(query)
     if problem:
-        raise _refused(problem)
+        raise _invalid(problem)
 
 
 def check_fields(bound: BoundQuery, api_version: float, *, has_pilot_objects: bool) -> None:
@@ -53,26 +53,26 @@ def check_fields(bound: BoundQuery, api_version: float, *, has_pilot_objects: bo
     obj = bound.entity
     is_pilot = has_pilot_objects and obj.name in PILOT_TOPIC_OBJECTS
     if not obj.custom and obj.name not in TOPIC_OBJECTS and not is_pilot:
-        raise _refused(f"'{obj.name}' is not supported in push topic queries")
+        raise _invalid(f"'{obj.name}' is not supported in push topic queries")
     if all(column.name != "Id" for column in bound.columns):
-        raise _refused("Id must be selected in the query")
+        raise _invalid("Id must be selected in the query")
     for name in sorted(referenced_fields(bound.where)):
         field = obj.by_name[name.lower()]
         if field.formula:
-            raise _refused(f"formula fields are not supported in the WHERE clause: {name}")
+            raise _invalid(f"formula fields are not supported in the WHERE clause: {name}")
         if field.type is FieldType.TEXT_AREA:
-            raise _refused(f"text area fields are not supported in the WHERE clause: {name}")
+            raise _invalid(f"text area fields are not supported in the WHERE clause: {name}")
     if api_version <= LAST_WITHOUT_FORMULAS:
         for column in bound.columns:
             if column.formula:
-                raise _refused(f"formula fields are not supported: {column.name}")
+                raise _invalid(f"formula fields are not supported: {column.name}")
 
 
 def detected_fields(obj: ObjectType, named: frozenset[str]) -> frozenset[str]:
-    """The fields whose change is noticed if a query names these.
+    """Return the fields whose change triggers a notification if a query names these.
 
-    A person's name is noticed as a whole, and only through Name; an address or a place only part by part.
-    Whether a task is closed, and how many it relates to, is noticed through what decides it.
+    A person's name triggers as a whole, and only through Name; an address or a geolocation only through its parts. The
+    derived fields of a task trigger through the fields that decide them.
     """
     detected: set[str] = set()
     for name in named:
@@ -87,12 +87,12 @@ def detected_fields(obj: ObjectType, named: frozenset[str]) -> frozenset[str]:
 
 
 def has_field_to_watch(obj: ObjectType, named: frozenset[str]) -> bool:
-    """Whether a query that names these fields has one that NotifyForFields can go by."""
+    """Return whether NotifyForFields can use any of these fields."""
     return any(name != "Id" and (obj.name, name) not in COUNTS for name in named)
 
 
 def depends_on_calendar(query: Query) -> bool:
-    """Whether what the query asks for depends on the day, or on where days begin."""
+    """Return whether the query's result depends on the day or the time zone."""
     parts: list[object] = []
     for condition in walk_conditions(query.where):
         if isinstance(condition, Comparison):
@@ -107,7 +107,7 @@ def _is_part_of_name(obj: ObjectType, compound: str) -> bool:
     return whole is not None and whole.type is FieldType.PERSON_NAME
 
 
-def _refused(problem: str) -> PushTopicInvalid:
+def _invalid(problem: str) -> PushTopicInvalid:
     return PushTopicInvalid(problem, fields=["Query"])
 
 
@@ -146,7 +146,7 @@ def _unsupported(query: Query) -> str | None:
 
 
 def _paths(item: object) -> Iterator[FieldPath]:
-    """The fields that a selected item or a condition's subject names, also inside functions."""
+    """Yield the fields that a selected item or a condition's subject names, also inside functions."""
     if isinstance(item, FieldPath):
         yield item
     elif isinstance(item, FunctionCall):
