@@ -18,11 +18,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import orjson
 from fastavro import schemaless_reader, schemaless_writer
 from fastavro.schema import parse_schema
 from measuring import Window
 from reporting import bench_parser, show
 
+from tidewire.events import Event, Family
+from tidewire.frontends.bayeux.change_forms import ChangeWriter
 from tidewire.ids import make_id
 from tidewire.schema.avro import change_event_schema, platform_event_schema
 from tidewire.schema.bitmap import decode_bitmap, encode_bitmap
@@ -32,6 +35,7 @@ from tidewire.schema.layout import add_fields
 from tidewire.schema.model import EventType
 from tidewire.schema.redaction import redact_fields
 from tidewire.schema.standard import STANDARD_OBJECTS
+from tidewire.schema.values import render_datetime
 
 PEER = "fastavro"
 DURABILITY = "none: everything is in memory"
@@ -39,6 +43,8 @@ HIDDEN = frozenset({"Phone", "AnnualRevenue"})
 _CHECKS_BEFORE = 5_000  # so that the schema has compiled its fast check
 _ADDED = 200
 _BITMAPS = ("nulledFields", "diffFields", "changedFields")
+_DATETIMES = frozenset({"CreatedDate", "LastModifiedDate"})
+CHANNEL = "/data/AccountChangeEvent"
 Call = Callable[[], object]
 
 
@@ -174,7 +180,32 @@ def make_cases() -> list[Case]:
                 partial(peer.redact, payload),
             )
         )
+        cases.append(_rendering(f"change event, {name}: render for Bayeux", schema, payload, peer))
     return cases + _codec_cases("platform event", *platform_event())
+
+
+def _rendering(metric: str, schema: EventSchema, payload: bytes, peer: Peer) -> Case:
+    """The JSON message of a change event; the peer decodes and builds it with orjson."""
+    writer = ChangeWriter(schema, CHANNEL, frozenset(), names_changed=True)
+    event = Event(7, "AccountChangeEvent", Family.CHANGE, payload, 0, schema.schema_id, "", 7)
+    for _ in range(_CHECKS_BEFORE):
+        writer.write(event)
+
+    def decode_and_dump() -> bytes:
+        body = {name: held for name, held in peer.decode(payload).items() if held is not None}
+        stored = body.pop("ChangeEventHeader")
+        header = {name: held for name, held in stored.items() if name not in _BITMAPS}
+        header["changedFields"] = decode_bitmap(schema, stored["changedFields"])
+        for name, held in body.items():
+            if name in _DATETIMES:
+                body[name] = render_datetime(held, "Z")
+            elif isinstance(held, dict):
+                body[name] = {part: value for part, value in held.items() if value is not None}
+        message = {"ChangeEventHeader": header, **body}
+        data = {"schema": schema.schema_id, "payload": message, "event": {"replayId": event.position}}
+        return orjson.dumps({"data": data, "channel": CHANNEL})
+
+    return Case(metric, partial(writer.write, event), decode_and_dump)
 
 
 def _codec_cases(name: str, schema: EventSchema, value: dict[str, Any]) -> list[Case]:
