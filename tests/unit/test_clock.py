@@ -16,7 +16,7 @@ def test_clock_advanced_is_ahead_of_the_machine_until_reset() -> None:
     assert clock.now_ms() < machine.now_ms() + HOUR_MS / 2
 
 
-def test_frozen_clock_moves_only_when_advanced_and_goes_on_from_there() -> None:
+def test_frozen_clock_moves_only_when_advanced_and_resumes_from_there() -> None:
     clock = AdjustableClock()
     clock.freeze(1_900_000_000_000)
     assert clock.now_ms() == clock.now_ms() == 1_900_000_000_000

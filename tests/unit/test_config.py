@@ -41,7 +41,7 @@ def test_value_that_does_not_fit_is_named(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["nonsense = 1\n", "http = \n"])
-def test_bad_file_is_refused(tmp_path: Path, text: str) -> None:
+def test_bad_file_is_rejected(tmp_path: Path, text: str) -> None:
     (tmp_path / "tidewire.toml").write_text(text)
     with pytest.raises(ConfigInvalid):
         load_settings({}, {}, tmp_path)

@@ -106,5 +106,5 @@ def test_other_text_is_no_id(text: str) -> None:
         normalise_id(text)
 
 
-def test_suffix_that_calls_a_digit_upper_case_is_refused() -> None:
+def test_suffix_that_calls_a_digit_upper_case_is_rejected() -> None:
     assert try_normalise_id("001000000000000BAA") is None

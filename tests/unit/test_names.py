@@ -24,7 +24,7 @@ def test_channel_is_taken_apart() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "topic/X", "/", "/topic", "/topic/", "/meta/connect", "//x"])
-def test_impossible_channel_is_refused(text: str) -> None:
+def test_invalid_channel_is_rejected(text: str) -> None:
     with pytest.raises(ChannelInvalid):
         parse_channel(text)
 

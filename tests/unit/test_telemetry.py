@@ -66,7 +66,7 @@ def test_exposition_adds_buckets_up_and_escapes_labels() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_log_line_cannot_be_forged_by_what_it_tells(lines: io.StringIO, form: str) -> None:
+def test_log_line_cannot_be_forged_by_its_values(lines: io.StringIO, form: str) -> None:
     configure_logging("INFO", lines, form)
     logging.getLogger("x").warning("rest.refused", extra={"path": "/a\nforged", "count": 3})
     logging.getLogger("x").warning("a\nb")

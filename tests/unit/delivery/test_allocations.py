@@ -49,7 +49,7 @@ def test_edition_allots_what_the_guides_say(
     assert found.daily_events(Family.PLATFORM, is_durable=True) == bus
 
 
-def test_edition_that_nobody_knows_is_refused() -> None:
+def test_unknown_edition_is_rejected() -> None:
     with pytest.raises(ConfigInvalid, match="edition must be one of"):
         find_allocation("deluxe")
 
@@ -70,7 +70,7 @@ async def test_sessions_of_one_user_are_counted_wherever_they_are(org: TestOrg) 
     assert counted.admit_client("late", is_durable=True, user_id="B") == 0
 
 
-async def test_client_beyond_the_allocation_is_refused_until_one_goes(org: TestOrg) -> None:
+async def test_client_beyond_the_allocation_is_rejected_until_one_leaves(org: TestOrg) -> None:
     counted = Allocations(org.core.records, org.clock, "free")
     for number in range(20):
         counted.admit_client(f"c{number}", is_durable=True)
@@ -112,7 +112,7 @@ async def test_topic_takes_as_many_subscriptions_as_there_may_be_clients(org: Te
     subscribe(20)
 
 
-async def test_subscription_after_the_last_event_of_the_day_is_refused_for_a_day(org: TestOrg) -> None:
+async def test_subscription_after_the_last_event_of_the_day_is_rejected_for_a_day(org: TestOrg) -> None:
     counted = Allocations(org.core.records, org.clock, "free")
     counted.admit_client("one", is_durable=True)
     counted.count_delivered([Delivered(True, Family.PUSH_TOPIC, 9_999)])
@@ -186,7 +186,7 @@ async def test_published_events_are_counted_by_what_they_are(org: TestOrg) -> No
     ]
 
 
-async def test_without_an_edition_nothing_is_refused_but_everything_counted(org: TestOrg) -> None:
+async def test_without_an_edition_nothing_is_rejected_but_everything_counted(org: TestOrg) -> None:
     counted = Allocations(org.core.records, org.clock)
     for number in range(2_001):
         counted.admit_client(f"c{number}", is_durable=True)

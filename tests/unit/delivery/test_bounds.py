@@ -199,7 +199,7 @@ async def test_pages_of_slow_readers_are_forgotten_past_their_budget_and_read_ag
     await hub.close()
 
 
-async def test_reader_overtaken_by_retention_is_told_rather_than_sent_on(numbers: Numbers) -> None:
+async def test_reader_overtaken_by_retention_gets_an_error(numbers: Numbers) -> None:
     await numbers.append(600)
     hub = await numbers.start_hub()
     taker = await Taker().open(hub, numbers.org.admin, EARLIEST)
@@ -244,7 +244,7 @@ async def test_events_that_a_form_does_not_carry_are_passed_over_in_several_turn
     await hub.close()
 
 
-async def test_replay_goes_on_behind_a_page_of_which_nothing_is_carried(numbers: Numbers) -> None:
+async def test_replay_continues_behind_a_page_that_is_filtered_out(numbers: Numbers) -> None:
     positions = await numbers.append(PAGE_EVENTS + 1)
     hub = await numbers.start_hub()
     form = NumberForm(carried_from=positions[-1])
@@ -324,7 +324,7 @@ async def test_log_is_not_read_past_the_commits_that_were_admitted(numbers: Numb
     await hub.close()
 
 
-async def test_login_that_ends_while_it_subscribes_is_refused(numbers: Numbers) -> None:
+async def test_login_that_ends_while_it_subscribes_is_rejected(numbers: Numbers) -> None:
     org, link = numbers.org, numbers.link
     hub = await numbers.start_hub()
     link.may_tell_bounds.clear()

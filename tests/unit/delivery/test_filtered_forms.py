@@ -103,7 +103,7 @@ async def test_replay_finds_the_one_wanted_event_behind_thousands_of_others(org:
     await hub.close()
 
 
-async def test_deleted_record_is_told_by_its_last_values(org: TestOrg, hub: Hub) -> None:
+async def test_deleted_record_is_notified_with_its_last_values(org: TestOrg, hub: Hub) -> None:
     await make_topic(org)
     media, energy = (
         await org.make_account("A", Industry="Media"),

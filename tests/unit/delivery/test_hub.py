@@ -126,7 +126,7 @@ async def test_replay_after_an_id_is_strict(org: TestOrg, hub: Hub) -> None:
     assert positions(await reader.read(2)) == [head - 1, head]
 
 
-async def test_unknown_and_expired_positions_are_told_apart(org: TestOrg, hub: Hub) -> None:
+async def test_unknown_and_expired_positions_are_different_errors(org: TestOrg, hub: Hub) -> None:
     await org.make_account()
     head = await org.link.read_log_head()
     with pytest.raises(ReplayIdInvalid):

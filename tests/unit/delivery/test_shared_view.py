@@ -53,7 +53,7 @@ def numbers(taken: list[bytes]) -> list[int]:
     return [int(one.split()[0]) for one in taken]
 
 
-def test_equal_grants_and_forms_have_one_view_while_somebody_has_it() -> None:
+def test_equal_grants_and_forms_share_one_view_while_it_is_used() -> None:
     views = SharedViews()
     one = views.view(grant(), NumberForm())
     assert views.view(grant(), NumberForm()) is one

@@ -93,7 +93,7 @@ async def watching(org: TestOrg) -> AsyncIterator[Watching]:
     await hub.close()
 
 
-async def test_receiver_of_a_private_object_is_told_of_their_records_only(watching: Watching) -> None:
+async def test_receiver_of_a_private_object_gets_only_their_records(watching: Watching) -> None:
     watcher = await watching.subscribe(watching.zoe, LATEST)
     await watching.make(watching.ann)
     own = await watching.make(watching.zoe)
@@ -102,7 +102,7 @@ async def test_receiver_of_a_private_object_is_told_of_their_records_only(watchi
     assert await watcher.up_to(last) == [own, last]
 
 
-async def test_replay_is_sifted_as_live_is(watching: Watching) -> None:
+async def test_replay_is_filtered_by_sharing_as_live_is(watching: Watching) -> None:
     await watching.make(watching.ann)
     own = await watching.make(watching.zoe)
     watcher = await watching.subscribe(watching.zoe, EARLIEST)
@@ -111,7 +111,7 @@ async def test_replay_is_sifted_as_live_is(watching: Watching) -> None:
     assert len(await everything.up_to(own)) == 2
 
 
-async def test_shared_record_is_told_from_its_share_on(watching: Watching) -> None:
+async def test_shared_record_is_notified_from_its_share_on(watching: Watching) -> None:
     box = await watching.make(watching.ann)
     watcher = await watching.subscribe(watching.zoe, LATEST)
     call = Call(watching.ann, "com/test")
@@ -147,7 +147,7 @@ async def test_share_taken_back_counts_for_what_a_slow_receiver_has_not_taken_ye
     await hub.close()
 
 
-async def test_deleted_record_is_told_to_who_could_see_it(watching: Watching) -> None:
+async def test_deleted_record_is_notified_to_users_who_could_see_it(watching: Watching) -> None:
     box = await watching.make(watching.ann)
     ann = await watching.subscribe(watching.ann, LATEST)
     zoe = await watching.subscribe(watching.zoe, LATEST)
@@ -157,7 +157,7 @@ async def test_deleted_record_is_told_to_who_could_see_it(watching: Watching) ->
     assert await ann.up_to(box) == [box]
 
 
-async def test_object_made_public_is_told_to_all_from_then_on(watching: Watching) -> None:
+async def test_object_made_public_is_notified_to_all_from_then_on(watching: Watching) -> None:
     watcher = await watching.subscribe(watching.zoe, LATEST)
     await watching.make(watching.ann)
     own = await watching.make(watching.zoe)

@@ -96,7 +96,7 @@ async def test_late_answer_does_not_reach_the_edge_that_replaced_the_asking_one(
     assert await replacing.hear() == (kinds.ANSWERED, 2, 200, b"[2]", b"")
 
 
-async def test_request_for_an_edge_that_is_not_there_is_refused(relayed: Relayed) -> None:
+async def test_request_for_an_edge_that_is_down_is_rejected(relayed: Relayed) -> None:
     asking = await relayed.join(0)
     asking.wire.send((kinds.FORWARD, 1, 3, *REQUEST))
     assert (await asking.hear())[:3] == (kinds.ANSWERED, 1, 503)

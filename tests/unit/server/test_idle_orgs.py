@@ -73,7 +73,7 @@ async def core_of(orgs: Orgs, org_id: str) -> Core:
             await asyncio.sleep(0)
 
 
-async def test_job_of_an_org_that_nobody_uses_goes_on_at_the_start(orgs: Orgs, beta: str) -> None:
+async def test_job_of_an_unused_org_resumes_at_the_start(orgs: Orgs, beta: str) -> None:
     core = await core_of(orgs, beta)
     await core.job_runner.wait_idle()
     jobs = await core.records.read(lambda reader: store.list_jobs(reader, [JobKind.QUERY], None, 0, 10))

@@ -31,20 +31,20 @@ async def test_directory_without_a_lake_is_empty(tmp_path: Path) -> None:
     assert "tidewire pipeline run" in str(answer["message"])
 
 
-async def test_running_pipeline_is_shown_as_it_tells_of_itself(tmp_path: Path) -> None:
+async def test_running_pipeline_is_shown_by_its_own_status(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text('{"archived": 7, "health": "fine"}')
     answer = await LakeReader(str(tmp_path), ManualClock(told_at(tmp_path) + 1_000)).status()
     assert answer == {"state": "running", "message": "", "status": {"archived": 7, "health": "fine"}}
 
 
-async def test_pipeline_that_has_not_told_for_long_is_stopped(tmp_path: Path) -> None:
+async def test_pipeline_with_an_old_status_is_stopped(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text('{"archived": 7}')
     answer = await LakeReader(str(tmp_path), ManualClock(told_at(tmp_path) + 90_000)).status()
     assert (answer["state"], answer["status"]) == ("stopped", {"archived": 7})
     assert "90 seconds ago" in str(answer["message"])
 
 
-async def test_status_that_is_no_json_is_unreadable(tmp_path: Path) -> None:
+async def test_status_that_is_not_json_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text('{"archived": ')
     answer = await LakeReader(str(tmp_path), ManualClock()).status()
     assert (answer["state"], answer["status"]) == ("unreadable", None)
@@ -90,7 +90,7 @@ async def test_history_of_a_much_changed_record_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entity", ["Contact", "../outside", "..", ".", "Account/../../outside", "/etc"])
-async def test_history_of_what_the_lake_does_not_keep_is_unknown(tmp_path: Path, entity: str) -> None:
+async def test_history_of_an_object_that_is_not_in_the_lake_is_unknown(tmp_path: Path, entity: str) -> None:
     lake = tmp_path / "lake"
     write_deltalake(str(lake / "history" / "Account"), pa.Table.from_pylist([change(ID, 1)]))
     write_deltalake(str(tmp_path / "outside"), pa.Table.from_pylist([change(ID, 1)]))

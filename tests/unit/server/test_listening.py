@@ -21,7 +21,7 @@ HERE = "127.0.0.1:0"
         ("a..b", "not a valid host name"),
     ],
 )
-async def test_address_that_does_not_resolve_is_refused_with_its_reason(
+async def test_address_that_does_not_resolve_is_rejected_with_its_reason(
     tmp_path: Path, host: str, reason: str
 ) -> None:
     settings = Settings(data=str(tmp_path), dev=True, http=f"{host}:0", https=HERE, grpc=HERE, grpc_tls=HERE)

@@ -153,7 +153,7 @@ async def test_org_made_beside_a_running_server_is_found(orgs: Orgs, settings: S
     assert await orgs.find_by_token(org_id[:15] + "!x") == org_id
 
 
-async def test_removed_org_is_let_go_and_its_names_are_free(
+async def test_removed_org_is_closed_and_its_names_are_free(
     orgs: Orgs, settings: Settings, beta: str
 ) -> None:
     async with orgs.using(beta):
@@ -183,7 +183,7 @@ async def test_broken_org_is_passed_over_and_the_others_work(settings: Settings,
         await orgs.close()
 
 
-async def test_org_that_cannot_be_opened_refuses_its_own_callers_only(
+async def test_org_that_cannot_be_opened_rejects_only_its_own_callers(
     orgs: Orgs, settings: Settings, beta: str
 ) -> None:
     holder = SqliteStore(Path(additional_org_settings(settings, beta).data) / "org.db", 1)
@@ -229,7 +229,7 @@ async def test_failed_writer_of_the_only_org_stops_the_server(settings: Settings
     await orgs.close()
 
 
-async def test_create_refuses_what_cannot_be_used(settings: Settings, beta: str, tmp_path: Path) -> None:
+async def test_create_rejects_invalid_names(settings: Settings, beta: str, tmp_path: Path) -> None:
     for name, username in (
         ("", "x@y.z"),
         ("n" * 81, "x@y.z"),

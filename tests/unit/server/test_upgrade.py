@@ -107,12 +107,12 @@ async def test_standard_field_that_a_release_added_gets_its_column(tmp_path: Pat
         assert await read_names(org) == ["Acme"]
 
 
-async def test_upgrade_beside_a_server_is_refused(org: TestOrg, tmp_path: Path) -> None:
+async def test_upgrade_beside_a_server_is_rejected(org: TestOrg, tmp_path: Path) -> None:
     with pytest.raises(StoreLocked):
         await upgrade_org(settings_of(tmp_path / "org"), org.clock)
 
 
-async def test_upgrade_of_nothing_is_refused_and_makes_nothing(tmp_path: Path) -> None:
+async def test_upgrade_without_an_org_is_rejected_and_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="holds no org"):
         await upgrade_org(settings_of(tmp_path / "none"), ManualClock())
     assert not (tmp_path / "none").is_dir()

@@ -37,7 +37,7 @@ async def test_names_are_found_in_any_case_and_the_first_org_keeps_its_own(pair:
     assert pair.names.try_find("nobody@example.org") is None
 
 
-async def test_name_that_another_org_has_is_refused_and_nothing_is_stored(pair: Pair) -> None:
+async def test_name_that_another_org_has_is_rejected_and_nothing_is_stored(pair: Pair) -> None:
     await pair.one.apply(users={"ann@example.org": {}})
     before = await pair.two.core.store.read(read_username_keys)
     with pytest.raises(DuplicateValue) as caught:

@@ -167,7 +167,7 @@ async def test_edge_that_says_anything_is_not_silent(both: Both) -> None:
     assert both.session.silences == 0
 
 
-async def test_edge_that_was_cut_off_may_let_go_after_all_others(both: Both) -> None:
+async def test_edge_that_was_cut_off_may_release_after_all_others(both: Both) -> None:
     (org,) = both.orgs.open_orgs
     feeds = Feeds()
     ours, unread = socket.socketpair()
@@ -182,7 +182,7 @@ async def test_edge_that_was_cut_off_may_let_go_after_all_others(both: Both) -> 
     unread.close()
 
 
-async def test_call_for_an_org_that_is_not_held_is_refused(both: Both) -> None:
+async def test_call_for_an_org_that_is_not_held_is_rejected(both: Both) -> None:
     with pytest.raises(StoreClosed):
         await open_remote_link(both.core, both.orgs.first_id).read_log_head()
 
@@ -238,7 +238,7 @@ async def test_body_that_ends_before_its_head_is_read_is_whole(both: Both) -> No
     assert [piece async for piece in response.pieces] == []
 
 
-async def test_body_that_nobody_reads_any_more_is_not_made(both: Both) -> None:
+async def test_body_without_a_reader_is_not_generated(both: Both) -> None:
     response = await both.core.call_http(HttpRequest("GET", "/pieces", {}))
     assert response.pieces is not None
     del response  # its body with it
@@ -258,9 +258,7 @@ async def test_upload_crosses_in_blocks(both: Both, tmp_path: Path) -> None:
     assert asked.upload is not upload
 
 
-async def test_managed_subscription_whose_opening_is_given_up_with_its_answer_under_way_is_free(
-    both: Both, link: RemoteLink
-) -> None:
+async def test_managed_subscription_is_free_after_a_cancelled_opening(both: Both, link: RemoteLink) -> None:
     (org,) = both.orgs.open_orgs
     principal = await link.authenticate(await sign_in(both))
     managed = {"Mine": {"label": "Mine", "topic": "/data/ChangeEvents"}}

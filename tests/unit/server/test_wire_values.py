@@ -97,11 +97,11 @@ def test_error_comes_out_as_the_same_leaf(kind: type[PlatformError]) -> None:
     assert (type(came), came.message, came.details) == (kind, "text", {"fields": ["A"], "at": 3})
 
 
-def test_error_detail_that_cannot_be_copied_is_told_as_text() -> None:
+def test_error_detail_that_cannot_be_copied_is_sent_as_text() -> None:
     came = unpack_error(pack_error(ReplayIdExpired("old", family=Family.CHANGE, replay_id=3)))
     assert came.details == {"family": str(Family.CHANGE), "replay_id": 3}
 
 
-def test_type_that_cannot_be_copied_is_refused_when_its_codec_is_made() -> None:
+def test_type_that_cannot_be_copied_is_rejected_when_its_codec_is_made() -> None:
     with pytest.raises(InternalError):
         make_codec(object)

@@ -211,7 +211,7 @@ def test_http_1_0_is_closed_unless_it_asks_to_stay(run: Run) -> None:
     run(scenario())
 
 
-def test_oversize_body_is_refused_unread_and_the_answer_arrives(run: Run) -> None:
+def test_oversize_body_is_rejected_unread_and_the_response_arrives(run: Run) -> None:
     async def scenario() -> None:
         small = Route("/small", handle=echo, body_limit_bytes=100, too_large_text="Too much")
         async with listening(small) as listener, connected(listener) as (reader, writer):
@@ -233,7 +233,7 @@ def test_oversize_body_is_refused_unread_and_the_answer_arrives(run: Run) -> Non
     ],
     ids=["head", "body"],
 )
-def test_slow_request_is_told_and_closed(run: Run, data: bytes, after_s: float) -> None:
+def test_slow_request_gets_408_and_is_closed(run: Run, data: bytes, after_s: float) -> None:
     async def scenario() -> None:
         clock = ManualClock()
         async with listening(clock=clock) as listener, connected(listener) as (reader, writer):

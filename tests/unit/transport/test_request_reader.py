@@ -91,11 +91,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED.keys())
-def test_ambiguous_framing_is_refused_and_yields_no_request(data: bytes) -> None:
+def test_ambiguous_framing_is_rejected_and_yields_no_request(data: bytes) -> None:
     assert read(data + GET) == ([], 400)
 
 
-def test_refusal_comes_after_the_complete_requests_before_it() -> None:
+def test_error_comes_after_the_complete_requests_before_it() -> None:
     requests, status = read(GET + b"nonsense\r\n\r\n")
     assert [r.target for r in requests] == ["/a"]
     assert status == 400
@@ -117,11 +117,11 @@ def test_refusal_comes_after_the_complete_requests_before_it() -> None:
         (GET * 300, 429),
     ],
 )
-def test_limit_is_refused_with_its_own_status(data: bytes, status: int) -> None:
+def test_each_limit_has_its_own_error_status(data: bytes, status: int) -> None:
     assert read(data)[1] == status
 
 
-def test_length_over_the_limit_is_refused_before_the_body_comes() -> None:
+def test_length_over_the_limit_is_rejected_before_the_body_comes() -> None:
     assert read(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n") == ([], 413)
 
 
@@ -130,16 +130,16 @@ def test_body_of_exactly_the_limit_is_read() -> None:
     assert (len(requests[0].body), status) == (1000, 0)
 
 
-def test_head_that_never_ends_is_refused_while_it_drips_in() -> None:
+def test_head_that_never_ends_is_rejected_while_it_drips_in() -> None:
     pieces = [b"GET / HTTP/1.1\r\nHost: x\r\nA: ", *[b"a" * 1000] * 40]
     assert read(*pieces) == ([], 431)
 
 
-def test_endless_chunk_extension_is_refused() -> None:
+def test_endless_chunk_extension_is_rejected() -> None:
     assert read(CHUNKED, b"1;", *[b"a" * 10_000] * 10) == ([], 400)
 
 
-def test_endless_trailer_is_refused() -> None:
+def test_endless_trailer_is_rejected() -> None:
     assert read(CHUNKED + b"1\r\na\r\n0\r\nX: ", *[b"a" * 10_000] * 10) == ([], 400)
 
 
@@ -200,7 +200,7 @@ def test_gzip_body_is_unpacked() -> None:
     assert request.body == b"hello"
 
 
-def test_gzip_bomb_is_refused() -> None:
+def test_gzip_bomb_is_rejected() -> None:
     packer = zlib.compressobj(wbits=31)
     packed = packer.compress(b"\0" * 100_000) + packer.flush()
     assert len(packed) < 1000
@@ -208,7 +208,7 @@ def test_gzip_bomb_is_refused() -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda b: b[:-1], lambda b: b + b"x", lambda b: b"x" + b])
-def test_broken_gzip_body_is_refused(spoil: object) -> None:
+def test_broken_gzip_body_is_rejected(spoil: object) -> None:
     packer = zlib.compressobj(wbits=31)
     packed = spoil(packer.compress(b"hello") + packer.flush())  # type: ignore[operator]  # a parametrised lambda
     assert read(post(packed, b"Content-Encoding: gzip")) == ([], 400)
@@ -298,7 +298,7 @@ def test_requests_do_not_depend_on_how_the_bytes_arrive(cuts: list[int]) -> None
 
 
 @given(pieces=st.lists(st.binary(max_size=60), max_size=5))
-def test_any_bytes_are_read_or_refused_without_raising(pieces: list[bytes]) -> None:
+def test_any_bytes_are_read_or_rejected_without_raising(pieces: list[bytes]) -> None:
     requests, status = read(*pieces)
     assert status in (0, 400, 405, 413, 414, 417, 431, 505)
     assert all(request.method for request in requests)

@@ -67,7 +67,7 @@ async def talk(stage: Stage, directory: Path, request: bytes, *, reads: bool = T
         await listener.close(0.1)
 
 
-async def test_stream_is_chunked_and_the_connection_goes_on(tmp_path: Path) -> None:
+async def test_stream_is_chunked_and_the_connection_stays_open(tmp_path: Path) -> None:
     request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     answer = await talk(Stage(), tmp_path, request)
     first, second = answer.split(b"HTTP/1.1 200 OK\r\n")[1:]
@@ -120,7 +120,7 @@ async def test_upload_arrives_whole_whatever_its_size(tmp_path: Path, size: int)
     assert stage.uploaded == data
 
 
-async def test_upload_that_is_not_admitted_is_refused_before_its_body_comes(tmp_path: Path) -> None:
+async def test_upload_that_is_not_admitted_is_rejected_before_its_body_comes(tmp_path: Path) -> None:
     stage = Stage()
     stage.admitted = 401
     head = b"PUT /up/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n"
@@ -131,7 +131,7 @@ async def test_upload_that_is_not_admitted_is_refused_before_its_body_comes(tmp_
     assert stage.uploaded == b""
 
 
-async def test_request_before_a_refused_upload_is_answered_first(tmp_path: Path) -> None:
+async def test_request_before_a_rejected_upload_is_answered_first(tmp_path: Path) -> None:
     stage = Stage()
     stage.admitted = 401
     get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -141,13 +141,13 @@ async def test_request_before_a_refused_upload_is_answered_first(tmp_path: Path)
     assert b"HTTP/1.1 401" in answer
 
 
-async def test_admitted_upload_is_told_to_continue(tmp_path: Path) -> None:
+async def test_admitted_upload_gets_100_continue(tmp_path: Path) -> None:
     stage = Stage()
     head = b"PUT /up/1 HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2000000\r\n\r\n"
     assert await talk(stage, tmp_path, head, reads=False) == b"HTTP/1.1 1"
 
 
-async def test_upload_over_its_limit_is_refused(tmp_path: Path) -> None:
+async def test_upload_over_its_limit_is_rejected(tmp_path: Path) -> None:
     head = f"PUT /up/1 HTTP/1.1\r\nHost: x\r\nContent-Length: {LIMIT + 1}\r\n\r\n"
     assert (await talk(Stage(), tmp_path, head.encode())).startswith(b"HTTP/1.1 413")
 
@@ -163,7 +163,7 @@ def test_packed_upload_is_unpacked_within_its_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [gzip.compress(PIECE)[:-4], b"no gzip", gzip.compress(PIECE) + b"more"])
-def test_upload_that_is_not_one_gzip_member_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_upload_that_is_not_one_gzip_member_is_rejected(tmp_path: Path, data: bytes) -> None:
     upload = Upload(tmp_path)
     upload.append(data)
     upload.is_packed = True

@@ -35,7 +35,7 @@ def test_first_call_makes_keys_that_only_the_owner_reads(tmp_path: Path) -> None
     assert expiry_ms(files.server) > NOW_MS + 300 * DAY_MS
 
 
-def test_good_certificates_are_kept(tmp_path: Path) -> None:
+def test_valid_certificates_are_reused(tmp_path: Path) -> None:
     before = ensure_certificates(tmp_path, ["wire.example"], NOW_MS)
     contents = [before.ca.read_bytes(), before.server.read_bytes()]
     after = ensure_certificates(tmp_path, ["wire.example"], NOW_MS + 100 * DAY_MS)
@@ -76,7 +76,7 @@ def test_server_key_of_another_authority_is_replaced(tmp_path: Path) -> None:
     assert renewed.server.read_bytes() != other.server.read_bytes()
 
 
-def test_impossible_host_name_is_refused(tmp_path: Path) -> None:
+def test_invalid_host_name_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid):
         ensure_certificates(tmp_path, ["bücher" + "ü" * 80], NOW_MS)
 
@@ -115,7 +115,7 @@ def test_certificates_are_made_by_the_very_package_that_asks_for_them(tmp_path: 
     assert done.stderr.endswith("ConfigInvalid: other\n")
 
 
-def test_impossible_host_name_is_refused_by_a_process_of_its_own_in_the_same_words(tmp_path: Path) -> None:
+def test_invalid_host_name_is_rejected_by_the_subprocess_with_the_same_text(tmp_path: Path) -> None:
     host = "bücher" + "ü" * 80
     with pytest.raises(ConfigInvalid, match="not a valid host name"):
         ensure_certificates_in_subprocess(tmp_path, [host], NOW_MS)

@@ -34,6 +34,6 @@ def test_document_becomes_a_tree_with_names_and_nils() -> None:
         (b"<a>" + b"<b/>" * 10 + b"</a>", BodyTooLarge),
     ],
 )
-def test_dangerous_or_broken_document_is_refused(body: bytes, error: type[PlatformError]) -> None:
+def test_dangerous_or_broken_document_is_rejected(body: bytes, error: type[PlatformError]) -> None:
     with pytest.raises(error):
         parse_tree(body, max_depth=4, max_elements=10)
