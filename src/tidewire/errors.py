@@ -1,7 +1,7 @@
-"""The whole error tree. Every failure a caller can meet is one of these classes.
+"""The whole error tree. Every failure that a caller can meet is one of these classes.
 
     PlatformError
-      RequestError            the caller's fault; the same request will fail again
+      RequestError            the request is wrong; the same request will fail again
         SoqlSyntaxError SearchMalformed FieldUnknown ObjectUnknown OperationUnsupported FilterInvalid
         OperatorInvalid
         RequiredFieldMissing TextTooLong NumberOutOfRange PicklistValueInvalid FieldNotWriteable
@@ -18,19 +18,19 @@
         ChannelInvalid ChannelUnknown ChannelForbidden TopicUnknown SchemaUnknown PayloadInvalid
         ReplayIdInvalid ReplayIdExpired DemandInvalid RequestRefused
         ManagedUnknown ManagedStopped ManagedActive
-      SessionError            who is calling, or the protocol state, is in question
+      SessionError            the login, token or protocol session is missing or invalid
         AuthHeaderInvalid SessionInvalid LoginFailed GrantInvalid ClientUnknown ProtocolViolation
-      StorageError            our disk or database; `retryable` says whether trying again may help
+      StorageError            the server's disk or database failed; `retryable` says whether a retry may help
         DiskFull WriteConflict OutcomeUnknown StoreClosed StoreLocked LogCorrupt
       DeliveryError
         SlowConsumer
       ServerUnreachable       a server that we are a client of does not answer, or stops half-way
-      ConfigInvalid           the operator's fault, at start-up
-      InternalError           ours: a bug
+      ConfigInvalid           a setting is wrong, found at start-up
+      InternalError           a bug in Tidewire
 
-`code` is a stable string, never reused, and listed in docs/errors.md. `retryable` is decided here, where the
-cause is known; front ends translate it (Bayeux advice, gRPC status) but never guess it. `details` carries data for
-programs; the message is for a person.
+`code` is a stable string, never reused, and listed in docs/errors.md. `retryable` is decided here, where the cause is
+known; front ends translate it (Bayeux advice, gRPC status) but never guess it. `details` carries data for programs; the
+message is for people: what happened, with which value, and what to do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from typing import ClassVar
 
 
 class PlatformError(Exception):
-    """Root of the tree. Raise a leaf, never this."""
+    """The root of the tree. Raise a leaf class, never this one."""
 
     code: ClassVar[str] = "platform"
     retryable: ClassVar[bool] = False
@@ -51,53 +51,53 @@ class PlatformError(Exception):
 
 
 class RequestError(PlatformError):
-    """The request is wrong; repeating it will not help."""
+    """The request is wrong; a retry will not help."""
 
 
 class SoqlSyntaxError(RequestError):
-    """A SOQL text that does not parse. Details: `row`, `column` (1-based), `query`."""
+    """The SOQL query does not parse. Details: `row`, `column` (1-based), `query`."""
 
     code = "soql_syntax"
 
 
 class SearchMalformed(RequestError):
-    """A SOSL text that does not parse."""
+    """The SOSL search does not parse."""
 
     code = "search_malformed"
 
 
 class FieldUnknown(RequestError):
-    """A field that the object does not have, or that the caller may not see. Details: `field`, `entity`."""
+    """The object has no such field, or the caller may not see it. Details: `field`, `entity`."""
 
     code = "field_unknown"
 
 
 class ObjectUnknown(RequestError):
-    """An object type that does not exist or that the caller may not see. Details: `entity`."""
+    """The object does not exist, or the caller may not see it. Details: `entity`."""
 
     code = "object_unknown"
 
 
 class OperationUnsupported(RequestError):
-    """Something that cannot be done with this type, such as querying a platform event. Details: `entity`."""
+    """The object does not support the operation, for instance querying a platform event. Details: `entity`."""
 
     code = "operation_unsupported"
 
 
 class FilterInvalid(RequestError):
-    """A filter whose literal does not fit the field's type, or on a field it may not use. Details: `field`."""
+    """A filter's literal does not match the field's type, or the field cannot be filtered. Details: `field`."""
 
     code = "filter_invalid"
 
 
 class OperatorInvalid(RequestError):
-    """A filter operator that the field's type does not know. Details: `field`."""
+    """The field's type does not support the filter operator. Details: `field`."""
 
     code = "operator_invalid"
 
 
 class RequiredFieldMissing(RequestError):
-    """Required fields are absent or null. Details: `fields`."""
+    """Required fields are missing or null. Details: `fields`."""
 
     code = "required_field_missing"
 
@@ -115,61 +115,61 @@ class NumberOutOfRange(RequestError):
 
 
 class PicklistValueInvalid(RequestError):
-    """A value outside a restricted picklist. Details: `fields`."""
+    """The value is not in a restricted picklist. Details: `fields`."""
 
     code = "picklist_value_invalid"
 
 
 class FieldNotWriteable(RequestError):
-    """A field that cannot be set by this call or by this user. Details: `fields`."""
+    """This call or this user cannot set the field. Details: `fields`."""
 
     code = "field_not_writeable"
 
 
 class ValueMalformed(RequestError):
-    """A value of the wrong JSON type or text form for its field. Details: `fields`."""
+    """The value has the wrong JSON type or format for its field. Details: `fields`."""
 
     code = "value_malformed"
 
 
 class IdMalformed(RequestError):
-    """Text where a record id should be. Details: `value`, perhaps `fields`."""
+    """The text is not a valid record id. Details: `value`, perhaps `fields`."""
 
     code = "id_malformed"
 
 
 class ReferenceMissing(RequestError):
-    """A lookup that points at no record. Details: `fields`."""
+    """The lookup points at a record that does not exist. Details: `fields`."""
 
     code = "reference_missing"
 
 
 class ReferenceWrongType(RequestError):
-    """A lookup that points at a record of another object. Details: `fields`."""
+    """The lookup points at a record of the wrong object. Details: `fields`."""
 
     code = "reference_wrong_type"
 
 
 class ReferenceForbidden(RequestError):
-    """A lookup that points at a record the user may not use so. Details: `fields`, `entity`."""
+    """The user lacks the access that pointing a lookup at this record needs. Details: `fields`, `entity`."""
 
     code = "reference_forbidden"
 
 
 class FieldsInconsistent(RequestError):
-    """Values that are each well-formed but cannot stand together. Details: `fields`."""
+    """The values are valid one by one but contradict each other. Details: `fields`."""
 
     code = "fields_inconsistent"
 
 
 class DuplicateValue(RequestError):
-    """A unique field would hold one value twice. Details: `fields`, `record_id`."""
+    """Another record already has this value of a unique field. Details: `fields`, `record_id`."""
 
     code = "duplicate_value"
 
 
 class EmailInvalid(RequestError):
-    """Text that is not an email address. Details: `fields`."""
+    """The text is not a valid email address. Details: `fields`."""
 
     code = "email_invalid"
 
@@ -187,264 +187,264 @@ class RecordDeleted(RequestError):
 
 
 class DeleteRestricted(RequestError):
-    """A record that others refer to through a lookup that forbids its delete. Details: `record_id`, `entity`."""
+    """Other records refer to the record through a lookup that prevents its delete. Details: `record_id`, `entity`."""
 
     code = "delete_restricted"
 
 
 class UndeleteRefused(RequestError):
-    """A record that is not in the recycle bin, or whose master still is. Details: `record_id`."""
+    """The record is not in the recycle bin, or its master still is. Details: `record_id`."""
 
     code = "undelete_refused"
 
 
 class ExternalIdAmbiguous(RequestError):
-    """An external id that several records hold. Details: `fields`, `entity`, `record_ids`."""
+    """Several records have this external id. Details: `fields`, `entity`, `record_ids`."""
 
     code = "external_id_ambiguous"
 
 
 class MergeRefused(RequestError):
-    """Records that cannot become one. Details: `record_id`, perhaps `entity`."""
+    """The records cannot be merged. Details: `record_id`, perhaps `entity`."""
 
     code = "merge_refused"
 
 
 class LeadConverted(RequestError):
-    """A lead that was converted and can no longer be changed. Details: `record_id`."""
+    """The lead was converted and can no longer be changed. Details: `record_id`."""
 
     code = "lead_converted"
 
 
 class StatusRefused(RequestError):
-    """A status that is not one of those the operation needs. Details: `fields`."""
+    """The operation does not accept this status. Details: `fields`."""
 
     code = "status_refused"
 
 
 class ActivationRefused(RequestError):
-    """A contract or order that cannot be activated, or taken back, as it stands. Details: `fields`."""
+    """The contract or order cannot be activated or deactivated in its current state. Details: `fields`."""
 
     code = "activation_refused"
 
 
 class HierarchyCircular(RequestError):
-    """A parent that is the record itself or stands below it. Details: `fields`."""
+    """The parent is the record itself or one of its descendants. Details: `fields`."""
 
     code = "hierarchy_circular"
 
 
 class OwnerInactive(RequestError):
-    """A record given to a user who is not active. Details: `fields`, `entity`."""
+    """The new owner is an inactive user. Details: `fields`, `entity`."""
 
     code = "owner_inactive"
 
 
 class OwnerLacksRead(RequestError):
-    """A record given to a user who may not read records of its object. Details: `fields`, `entity`."""
+    """The new owner may not read records of the object. Details: `fields`, `entity`."""
 
     code = "owner_lacks_read"
 
 
 class QueueUnfit(RequestError):
-    """A record given to a group that is no queue for records of its object. Details: `fields`, `entity`."""
+    """The new owner is a group that is not a queue for the object. Details: `fields`, `entity`."""
 
     code = "queue_unfit"
 
 
 class FeatureUnavailable(RequestError):
-    """A call of the API that this server does not answer. Details: `feature`."""
+    """This server does not implement the API call. Details: `feature`."""
 
     code = "feature_unavailable"
 
 
 class PasswordInvalid(RequestError):
-    """A new password that the rules refuse, or an old one that is not the user's (`is_old` among the details)."""
+    """The new password breaks the rules, or the old one is wrong (detail `is_old`)."""
 
     code = "password_invalid"
 
 
 class BodyMalformed(RequestError):
-    """A request body that cannot be parsed."""
+    """The request body cannot be parsed."""
 
     code = "body_malformed"
 
 
 class BodyTooLarge(RequestError):
-    """A request body over the limit. Details: `limit_bytes`."""
+    """The request body exceeds the limit. Details: `limit_bytes`."""
 
     code = "body_too_large"
 
 
 class MethodNotAllowed(RequestError):
-    """A method that the resource does not have. Details: `allowed`."""
+    """The resource does not support the HTTP method. Details: `allowed`."""
 
     code = "method_not_allowed"
 
 
 class ResourceUnknown(RequestError):
-    """A path that names nothing."""
+    """No resource has this path."""
 
     code = "resource_unknown"
 
 
 class VersionUnsupported(RequestError):
-    """An API version outside the supported range. Details: `version`."""
+    """The API version is not supported. Details: `version`."""
 
     code = "version_unsupported"
 
 
 class MediaTypeUnsupported(RequestError):
-    """A content type that the resource does not read."""
+    """The resource does not accept this content type."""
 
     code = "media_type_unsupported"
 
 
 class PreconditionFailed(RequestError):
-    """A record or resource that is not in the state the caller made a condition of."""
+    """The record or resource does not meet the condition that the request states."""
 
     code = "precondition_failed"
 
 
 class AccessDenied(RequestError):
-    """The user lacks the permission for this. Details: what was asked, never what exists."""
+    """The user lacks a permission. Details: what was requested, never what exists."""
 
     code = "access_denied"
 
 
 class LimitExceeded(RequestError):
-    """An allocation is used up. Details: `limit`, and `allocation` for those of streaming."""
+    """A limit or allocation is used up. Details: `limit`, and `allocation` for streaming."""
 
     code = "limit_exceeded"
     retryable = True
 
 
 class LocatorInvalid(RequestError):
-    """A query locator that was never given out, has expired, or belongs to another session."""
+    """The query locator is unknown, has expired, or belongs to another session."""
 
     code = "locator_invalid"
 
 
 class TooManyRecords(RequestError):
-    """More records than one call may carry or answer. Details: `limit`."""
+    """The call has, or would return, too many records. Details: `limit`."""
 
     code = "too_many_records"
 
 
 class WindowInvalid(RequestError):
-    """A time window that deleted or updated records cannot be told for."""
+    """Deleted or updated records cannot be listed for this time window."""
 
     code = "window_invalid"
 
 
 class JobInvalid(RequestError):
-    """A bulk job or batch that cannot be as it is asked for. Details: `reason`, a word of the Bulk API."""
+    """The bulk job or batch is invalid. Details: `reason`, a code of the Bulk API."""
 
     code = "job_invalid"
 
 
 class JobStateInvalid(RequestError):
-    """Something that a bulk job does not take in its state. Details: `job_id`."""
+    """The bulk job's state does not allow the operation. Details: `job_id`."""
 
     code = "job_state_invalid"
 
 
 class PushTopicInvalid(RequestError):
-    """A push topic whose query or settings the rules refuse. Details: `fields`."""
+    """The push topic's query or settings are invalid. Details: `fields`."""
 
     code = "push_topic_invalid"
 
 
 class DefinitionInvalid(RequestError):
-    """An org definition that cannot be applied. Details: `path` into the document."""
+    """The org definition cannot be applied. Details: `path` into the document."""
 
     code = "definition_invalid"
 
 
 class ChannelInvalid(RequestError):
-    """A channel name of an impossible form."""
+    """The channel name is malformed."""
 
     code = "channel_invalid"
 
 
 class ChannelUnknown(RequestError):
-    """A channel that does not exist for this user. Details: `channel`."""
+    """The channel does not exist for this user. Details: `channel`."""
 
     code = "channel_unknown"
 
 
 class ChannelForbidden(RequestError):
-    """A channel the user may know of but not read. Details: `channel`."""
+    """The user may not read the channel. Details: `channel`."""
 
     code = "channel_forbidden"
 
 
 class TopicUnknown(RequestError):
-    """An event type that does not exist for this user. Details: `topic`."""
+    """The event type does not exist for this user. Details: `topic`."""
 
     code = "topic_unknown"
 
 
 class SchemaUnknown(RequestError):
-    """A schema id that no event ever had. Details: `schema_id`."""
+    """No event has this schema id. Details: `schema_id`."""
 
     code = "schema_unknown"
 
 
 class PayloadInvalid(RequestError):
-    """Event bytes that do not decode by their schema."""
+    """The event's bytes do not decode with their schema."""
 
     code = "payload_invalid"
 
 
 class ReplayIdInvalid(RequestError):
-    """A replay id that this log never gave out. Details: `replay_id`."""
+    """This log never issued the replay id. Details: `replay_id`."""
 
     code = "replay_id_invalid"
 
 
 class ReplayIdExpired(RequestError):
-    """A replay id older than what the log keeps. Details: `replay_id`, `earliest`."""
+    """The replay id is older than the log's retention. Details: `replay_id`, `earliest`."""
 
     code = "replay_id_expired"
 
 
 class DemandInvalid(RequestError):
-    """A request for zero or fewer events."""
+    """The number of requested events is below one."""
 
     code = "demand_invalid"
 
 
 class ManagedUnknown(RequestError):
-    """A managed subscription that does not exist. Details: `name`."""
+    """The managed subscription does not exist. Details: `name`."""
 
     code = "managed_unknown"
 
 
 class ManagedStopped(RequestError):
-    """A managed subscription whose state is STOP. Details: `name`."""
+    """The managed subscription's state is STOP. Details: `name`."""
 
     code = "managed_stopped"
 
 
 class ManagedActive(RequestError):
-    """A managed subscription that another client reads now. Details: `name`."""
+    """Another client is reading the managed subscription. Details: `name`."""
 
     code = "managed_active"
 
 
 class RequestRefused(RequestError):
-    """A server that we are a client of said no. Details: `status`, `error_code`."""
+    """A server that we called rejected the request. Details: `status`, `error_code`."""
 
     code = "request_refused"
 
 
 class SessionError(PlatformError):
-    """The caller's identity or protocol state is in question; signing in or shaking hands again may help."""
+    """The caller's login or protocol session is invalid; a new login or handshake may help."""
 
 
 class AuthHeaderInvalid(SessionError):
-    """No usable credentials came with the request."""
+    """The request has no valid authorization header."""
 
     code = "auth_header_invalid"
 
@@ -456,55 +456,55 @@ class SessionInvalid(SessionError):
 
 
 class LoginFailed(SessionError):
-    """Wrong user, password or token; deliberately silent about which."""
+    """The user name, password or security token is wrong; which one is not revealed."""
 
     code = "login_failed"
 
 
 class GrantInvalid(SessionError):
-    """An OAuth request that is refused. Details: `oauth_error`."""
+    """The OAuth request was rejected. Details: `oauth_error`."""
 
     code = "grant_invalid"
 
 
 class ClientUnknown(SessionError):
-    """A protocol session id that names no living session."""
+    """The protocol session has ended or never existed."""
 
     code = "client_unknown"
 
 
 class ProtocolViolation(SessionError):
-    """The peer broke the protocol's order or form."""
+    """The peer sent a message that the protocol does not allow here, or a call was made on a closed client."""
 
     code = "protocol_violation"
 
 
 class StorageError(PlatformError):
-    """The store could not do its work; the caller did nothing wrong."""
+    """The server's disk or database failed; the request itself is fine."""
 
 
 class DiskFull(StorageError):
-    """No room on the disk. Nothing was acknowledged."""
+    """The disk is full. Nothing was acknowledged."""
 
     code = "disk_full"
     retryable = True
 
 
 class WriteConflict(StorageError):
-    """The transaction was rolled back through no fault of its own."""
+    """The transaction was rolled back for a reason outside of it."""
 
     code = "write_conflict"
     retryable = True
 
 
 class OutcomeUnknown(StorageError):
-    """Commit failed in a way that leaves open whether it happened; read before trying again."""
+    """A commit failed, and whether it took effect is unknown; read before a retry."""
 
     code = "outcome_unknown"
 
 
 class StoreClosed(StorageError):
-    """The server is stopping or its writer has stopped."""
+    """A store of this server is closed: the server is stopping, or its writer has stopped."""
 
     code = "store_closed"
     retryable = True
@@ -517,17 +517,17 @@ class StoreLocked(StorageError):
 
 
 class LogCorrupt(StorageError):
-    """Stored bytes do not make sense; the stage stops rather than skip. Details: `position`."""
+    """Stored data is corrupt; reading stops instead of skipping it. Details: `position`."""
 
     code = "log_corrupt"
 
 
 class DeliveryError(PlatformError):
-    """A subscriber's stream cannot go on."""
+    """A subscriber's stream has to end."""
 
 
 class SlowConsumer(DeliveryError):
-    """The subscriber stopped reading for longer than its limit."""
+    """The subscriber did not read for longer than the limit."""
 
     code = "slow_consumer"
     retryable = True
@@ -547,19 +547,19 @@ class ServerUnreachable(PlatformError):
 
 
 class ConfigInvalid(PlatformError):
-    """A setting the server cannot start with. Details: `setting`."""
+    """The server cannot start with this setting. Details: `setting`."""
 
     code = "config_invalid"
 
 
 class InternalError(PlatformError):
-    """A bug of ours. The peer learns nothing but this word; the log has the stack."""
+    """A bug in Tidewire. Peers see only this code; the log has the stack trace."""
 
     code = "internal"
 
 
 def leaf_errors() -> list[type[PlatformError]]:
-    """Every concrete class of the tree, for tests that must not miss one."""
+    """Return every concrete class of the tree, ordered by code."""
     leaves: list[type[PlatformError]] = []
     pending: list[type[PlatformError]] = [PlatformError]
     while pending:
