@@ -1,19 +1,18 @@
-"""An asynchronous CometD client: events of any channel in order, over lost connections and ended logins.
+"""An asynchronous CometD client: events of any channel in order, across lost connections and expired logins.
 
     async with CometdClient(lambda: login(credentials)) as client:
         await client.subscribe("/topic/InvoiceStatementUpdates", replay=-2)
         async for event in client:
             print(event.replay_id, event.data)
 
-Works against any server of the protocol. Theory of operation: one task polls. Whatever breaks a poll, the session is
-given up and another opened, and every subscription goes on after the last replay id that was queued: an answer that
-got lost on the way would otherwise be a gap, because a session has no acknowledgement. A server that says 401 is
-signed in to again; one that cannot be reached is tried again after what it advised plus a pause that doubles. The
-queue is bounded: while it is full nothing is polled, and if the server forgets the session meanwhile, the same way
-back is taken.
+Works with any server of the protocol. Theory of operation: one task polls. After any failed poll the session is dropped
+and a new one opened, and every subscription resumes after its last queued replay id. Continuing the old session would
+lose events: sessions have no acknowledgement, so a lost response would leave a gap. On 401 the client logs in again; an
+unreachable server is retried after the advised interval plus an exponential backoff. The queue is bounded: while it is
+full the client does not poll, and if the server drops the session meanwhile, the client recovers in the same way.
 
-What cannot be resumed: a subscription that began with -1 and has not seen an event has no replay id to come back to,
-and below API version 37.0 no event has one; both then begin anew with new events.
+What cannot be resumed: a subscription that started with -1 and has not received an event has no replay id, and below
+API version 37.0 no event has one. Both restart with new events.
 """
 
 from __future__ import annotations
@@ -59,15 +58,15 @@ NEW_EVENTS = -1
 ALL_EVENTS = -2
 
 _REQUEST_S = 30.0
-_NETWORK_DELAY_S = 15.0  # how much longer than the advised time a held connect may take
-_FAREWELL_S = 2.0
+_NETWORK_DELAY_S = 15.0  # added to the advised timeout of a held connect
+_DISCONNECT_S = 2.0
 _SUBSCRIBES_PER_REQUEST = 50  # keeps a request far below the server's 32,768 bytes
 _FIRST_DURABLE_VERSION = 37.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedEvent:
-    """One event as it came. `replay_id` is None below API version 37.0."""
+    """One received event. `replay_id` is None below API version 37.0."""
 
     channel: str
     replay_id: int | None
@@ -76,7 +75,7 @@ class ReceivedEvent:
 
 @dataclass(slots=True)
 class _Subscription:
-    """What is wanted of a channel. `replay` follows the queued events; `is_granted` once the server said yes."""
+    """A requested subscription. `replay` follows the queued events; `is_granted` once the server accepted it."""
 
     channel: str
     replay: int
@@ -86,8 +85,8 @@ class _Subscription:
 class CometdClient:
     """A client of one server and user. Use it with `async with`; all calls belong on one event loop.
 
-    `sign_in` is called in a thread, at the start and whenever the server no longer accepts the token; it raises
-    LoginFailed, or ServerUnreachable to be called again later. `max_queued` bounds the events that wait to be received.
+    `sign_in` runs in a thread, at the start and whenever the server no longer accepts the token; it raises LoginFailed,
+    or ServerUnreachable to be called again later. `max_queued` bounds the queue of received events.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class CometdClient:
         self._client_id = ""
         self._cookies: dict[str, str] = {}
         self._advice = Advice()
-        self._settled = asyncio.Event()  # set while a session lives, and for good once there will be no other
+        self._ready = asyncio.Event()  # set while a session is open, and forever once the client has ended
 
     @property
     def handshakes(self) -> int:
@@ -129,7 +128,7 @@ class CometdClient:
         return self._handshakes
 
     async def __aenter__(self) -> Self:
-        """Sign in and shake hands. Raises what the server refuses; waits while it cannot be reached."""
+        """Log in and do the handshake. Raises the server's rejection; waits while it cannot be reached."""
         self._task = asyncio.create_task(self._run(), name="cometd-polling")
         self._task.add_done_callback(self._note_end)
         try:
@@ -143,10 +142,10 @@ class CometdClient:
         await self.close()
 
     async def subscribe(self, channel: str, replay: int = NEW_EVENTS) -> None:
-        """Begin to receive a channel: from -1 new events, from -2 all that are kept, or after a replay id.
+        """Subscribe to a channel: -1 for new events, -2 for all retained events, or after a replay id.
 
-        Returns when the server has agreed. Raises ChannelUnknown, ChannelForbidden, ReplayIdInvalid or
-        LimitExceeded as the server says. A channel that is subscribed to already begins again at `replay`.
+        Returns when the server has accepted. Raises ChannelUnknown, ChannelForbidden, ReplayIdInvalid or LimitExceeded
+        if the server rejects it. An existing subscription to the channel restarts at `replay`.
         """
         await self.unsubscribe(channel)
         wanted = _Subscription(channel, replay)
@@ -158,11 +157,11 @@ class CometdClient:
                 try:
                     await self._ask_for([wanted])
                 except (ServerUnreachable, ClientUnknown, SessionInvalid):
-                    # The polling task finds out by itself what has become of the session, and opens another.
+                    # The polling task notices the same failure and opens a new session.
                     await asyncio.sleep(self._pause_s(failures))
                     failures += 1
                     continue
-                if session == self._handshakes and self._settled.is_set():
+                if session == self._handshakes and self._ready.is_set():
                     wanted.is_granted = True
                     return
         except BaseException:
@@ -171,18 +170,16 @@ class CometdClient:
             raise
 
     async def unsubscribe(self, channel: str) -> None:
-        """Receive no more of a channel; what is queued already still comes. Idempotent."""
+        """Unsubscribe from a channel; events that are already queued are still delivered. Idempotent."""
         if self._wanted.pop(channel, None) is None:
             return
         message = {"channel": UNSUBSCRIBE, "clientId": self._client_id, "subscription": channel}
-        # A session that has just ended takes its subscriptions with it, and this one is not asked for again.
+        # If the session has just ended, its subscriptions are gone too, and the next session omits this one.
         with suppress(PlatformError):
             await self._call([message])
 
     async def receive(self) -> ReceivedEvent:
-        """The next event. Raises what ended the client, after the events before it, or ProtocolViolation if it was
-        closed.
-        """
+        """Return the next event. After the last one raises what ended the client, or ProtocolViolation if closed."""
         event = await self._next()
         if event is None:
             raise ProtocolViolation("the client is closed")
@@ -198,13 +195,13 @@ class CometdClient:
         return event
 
     async def close(self) -> None:
-        """Say goodbye, as far as the server listens, and let go of everything. Idempotent."""
+        """Disconnect from the server if it still answers, and release everything. Idempotent."""
         self._is_closed = True
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await self._leave(self._client_id)
+            await self._disconnect(self._client_id)
         for connection in (self._polling, self._calling):
             if connection is not None:
                 connection.close()
@@ -217,7 +214,7 @@ class CometdClient:
         if not (self._queue.empty() and self._is_over):
             event = await self._queue.get()
         if event is None:
-            self._end()  # for whoever else waits
+            self._end()  # wakes other waiting tasks
             if self._failure is not None:
                 raise self._failure
         return event
@@ -227,14 +224,14 @@ class CometdClient:
         return self._is_closed or self._failure is not None
 
     def _end(self) -> None:
-        """Let nobody wait for what will not come."""
-        self._settled.set()
+        """Wake all tasks that wait for a session or an event."""
+        self._ready.set()
         with suppress(asyncio.QueueFull):
             self._queue.put_nowait(None)
 
     async def _live_session(self) -> int:
-        """Wait for a session; its number. Raises what ended the client."""
-        await self._settled.wait()
+        """Wait for an open session and return its number. Raises what ended the client."""
+        await self._ready.wait()
         if self._failure is not None:
             raise self._failure
         if self._is_closed:
@@ -257,7 +254,7 @@ class CometdClient:
             except (ClientUnknown, ProtocolViolation, ServerUnreachable):
                 pass
             finally:
-                self._settled.clear()
+                self._ready.clear()
                 for connection in (self._polling, self._calling):
                     if connection is not None:
                         connection.close()
@@ -265,7 +262,7 @@ class CometdClient:
             failures += 1
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        """Tell those who wait that nobody polls any more."""
+        """Record why the polling task ended, and wake waiting tasks."""
         error = None if task.cancelled() else task.exception()
         if isinstance(error, PlatformError):
             self._failure = error
@@ -274,8 +271,7 @@ class CometdClient:
         self._end()
 
     def _pause_s(self, failures: int) -> float:
-        """The advised interval, and beyond the first failure a pause that doubles, spread so that clients of one
-        server do not all come back at once."""
+        """Return the advised interval plus an exponential backoff with jitter."""
         pause_s = min(self._max_pause_s, self._min_pause_s * 2.0 ** min(failures, 20))
         return self._advice.interval_ms / 1000 + pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
 
@@ -289,7 +285,7 @@ class CometdClient:
         reply = await self._call_one(handshake_message())
         if not reply.get("successful"):
             error = error_of(reply)
-            # At a handshake there is no client to be unknown yet: it is the login that the server does not like.
+            # At a handshake no client id exists yet, so "unknown client" means that the login was rejected.
             raise SessionInvalid(error.message) if isinstance(error, ClientUnknown) else error
         client_id = reply.get("clientId")
         if not isinstance(client_id, str):
@@ -300,13 +296,13 @@ class CometdClient:
         for first in range(0, len(granted), _SUBSCRIBES_PER_REQUEST):
             await self._ask_for(granted[first : first + _SUBSCRIBES_PER_REQUEST])
         self._handshakes += 1
-        self._settled.set()
+        self._ready.set()
         if former:
-            # It would count against the org's limit of clients until the server misses it.
-            await self._leave(former)
+            # The old session would count against the org's client limit until the server expires it.
+            await self._disconnect(former)
 
     async def _connect(self, *, is_first: bool = False) -> None:
-        """One poll: queue what it brings. Raises what makes another session necessary, or any impossible."""
+        """Poll once and queue the events. Raises if a new session is needed, or if the client has to end."""
         message: Message = {"channel": CONNECT, "clientId": self._client_id, "connectionType": LONG_POLLING}
         if is_first:
             message["advice"] = {"timeout": 0}
@@ -319,7 +315,7 @@ class CometdClient:
         self._advice = merge_advice(self._advice, reply)
         if not reply.get("successful"):
             error = error_of(reply)
-            # `handshake` cures whatever it is; `none` is final unless the login was the cause.
+            # With the advice `handshake` a new session helps; `none` is final unless the login was the cause.
             if self._advice.reconnect == "handshake" and not isinstance(error, SessionInvalid):
                 raise ClientUnknown(error.message)
             if self._advice.reconnect == "retry" and isinstance(error, RequestRefused):
@@ -327,12 +323,12 @@ class CometdClient:
             raise error
         self._is_login_proven = True
         if self._advice.reconnect != "retry":
-            raise ClientUnknown("the server ends the session")
+            raise ClientUnknown("the server ended the session")
         if self._advice.interval_ms:
             await asyncio.sleep(self._advice.interval_ms / 1000)
 
     async def _ask_for(self, subscriptions: Iterable[_Subscription]) -> None:
-        """Subscribe. Raises the first refusal."""
+        """Send subscribe requests. Raises the first rejection."""
         by_channel = {wanted.channel: wanted for wanted in subscriptions}
         answer = await self._call(
             [
@@ -350,13 +346,13 @@ class CometdClient:
             if not reply.get("successful"):
                 raise error_of(reply, channel)
 
-    async def _leave(self, client_id: str) -> None:
-        """End a session, if the server still knows it."""
+    async def _disconnect(self, client_id: str) -> None:
+        """Disconnect a session if the server still knows it."""
         if not client_id:
             return
         message = {"channel": DISCONNECT, "clientId": client_id}
         with suppress(PlatformError, TimeoutError):
-            async with asyncio.timeout(_FAREWELL_S):
+            async with asyncio.timeout(_DISCONNECT_S):
                 await self._call([message])
 
     # messages

@@ -1,4 +1,4 @@
-"""What a CometD client writes and reads: requests, replies, advice and errors. Pure."""
+"""The messages of a CometD client: requests, replies, advice and errors. Pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ LONG_POLLING = "long-polling"
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What the server last told about coming back: how (`retry`, `handshake` or `none`), after how long, and how
-    long it holds a connect."""
+    """The server's last advice: how to reconnect, after which interval, and how long it holds a connect.
+
+    `reconnect` is `retry`, `handshake` or `none`.
+    """
 
     reconnect: str = "retry"
     interval_ms: int = 0
@@ -42,23 +44,23 @@ class Advice:
 
 
 def render_messages(messages: Iterable[Message]) -> bytes:
-    """A request body."""
+    """Render a request body."""
     return orjson.dumps(list(messages))
 
 
 def parse_messages(body: bytes) -> list[Message]:
-    """The messages of an answer. Raises ProtocolViolation."""
+    """Parse the messages of a response. Raises ProtocolViolation."""
     try:
         found = orjson.loads(body)
     except ValueError as error:
-        raise ProtocolViolation("the server's answer is not JSON") from error
+        raise ProtocolViolation("the server's response is not JSON") from error
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise ProtocolViolation("the server's answer is not a list of Bayeux messages")
+        raise ProtocolViolation("the server's response is not a list of Bayeux messages")
     return found
 
 
 def handshake_message() -> Message:
-    """The request that opens a session, and says that we can replay."""
+    """Return the request that opens a session and announces the replay extension."""
     return {
         "channel": HANDSHAKE,
         "version": "1.0",
@@ -69,7 +71,7 @@ def handshake_message() -> Message:
 
 
 def subscribe_message(client_id: str, channel: str, replay_id: int | None) -> Message:
-    """The request for a channel from a place on. The replay map knows channels without their filter."""
+    """Return the request that subscribes after a replay id. The replay map names channels without their filter."""
     message: Message = {"channel": SUBSCRIBE, "clientId": client_id, "subscription": channel}
     if replay_id is not None:
         message["ext"] = {"replay": {channel.partition("?")[0]: replay_id}}
@@ -77,7 +79,7 @@ def subscribe_message(client_id: str, channel: str, replay_id: int | None) -> Me
 
 
 def merge_advice(known: Advice, message: Message) -> Advice:
-    """The advice after a reply: what it does not mention stays as it was."""
+    """Return the advice after a reply; values that the reply omits stay."""
     given = message.get("advice")
     if not isinstance(given, dict):
         return known
@@ -90,7 +92,7 @@ def merge_advice(known: Advice, message: Message) -> Advice:
 
 
 def replay_id_of(message: Message) -> int | None:
-    """The replay id of a delivered event; None before API 37.0."""
+    """Return the replay id of a delivered event; None before API 37.0."""
     data = message.get("data")
     event = data.get("event") if isinstance(data, dict) else None
     value = event.get("replayId") if isinstance(event, dict) else None
@@ -104,7 +106,7 @@ def is_event(message: Message) -> bool:
 
 
 def error_of(reply: Message, channel: str = "") -> PlatformError:
-    """The error that an unsuccessful reply tells of. The cause in `ext` counts more than the reply's own text."""
+    """Return the error of an unsuccessful reply. The reason in `ext` takes precedence over the reply's text."""
     ext = reply.get("ext")
     cause = ext.get("sfdc") if isinstance(ext, dict) else None
     reason = cause.get("failureReason") if isinstance(cause, dict) else None
@@ -132,7 +134,7 @@ def error_of(reply: Message, channel: str = "") -> PlatformError:
 
 
 def http_error(status: int) -> PlatformError:
-    """The error of an answer that is no Bayeux answer."""
+    """Return the error of an HTTP response that has no Bayeux messages."""
     if status == 401:
         return SessionInvalid("the server answered 401")
     if status == 403:

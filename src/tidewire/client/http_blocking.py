@@ -1,7 +1,7 @@
-"""One kept-alive HTTP/1.1 connection for a thread: whole answers, or bodies read as they come.
+"""A blocking keep-alive HTTP/1.1 connection: whole responses, or bodies that are streamed.
 
-For threads such as those of Spark's tasks; programs with an event loop use `tidewire.client.http_connection`.
-Only GET, because a request whose connection turns out to be dead is sent once more on a new one.
+For threads, such as those of Spark tasks; programs with an event loop use `tidewire.client.http_connection`. GET only,
+because a request on a stale connection is sent again on a new one.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MAX_ANSWER_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class HttpHead:
-    """Status and headers of an answer, names in lower case."""
+    """Status and headers of a response; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
 
 
 class BlockingHttp:
-    """A connection to the host of `url`. `tls_ca` holds PEM roots to trust beside the usual ones."""
+    """A connection to the host of `url`. `tls_ca` holds PEM roots to trust besides the system's."""
 
     def __init__(self, url: str, tls_ca: bytes | None = None, timeout_s: float = 60.0) -> None:
         parts = urlsplit(url)
@@ -44,7 +44,7 @@ class BlockingHttp:
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str, headers: Mapping[str, str]) -> tuple[HttpHead, bytes]:
-        """The whole answer. Raises ServerUnreachable (retryable) if none came."""
+        """Return the whole response. Raises ServerUnreachable if there is none."""
         with self.open(path, headers) as (head, body):
             content = body.read(MAX_ANSWER_BYTES + 1)
             if len(content) > MAX_ANSWER_BYTES:
@@ -56,13 +56,13 @@ class BlockingHttp:
 
     @contextmanager
     def open(self, path: str, headers: Mapping[str, str]) -> Iterator[tuple[HttpHead, IO[bytes]]]:
-        """An answer whose body is read inside the block. Raises ServerUnreachable if the server stops half-way."""
+        """Open a response to stream its body inside the block. Raises ServerUnreachable if it breaks off."""
         try:
             response = self._send(path, headers)
             found = {name.lower(): value for name, value in response.getheaders()}
             yield HttpHead(response.status, found), response
             if not response.isclosed() and response.read(1):
-                self.close()  # what is left unread would be taken for the next answer
+                self.close()  # unread bytes would be taken for the next response
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ServerUnreachable.at(self.url, repr(error)) from error
@@ -71,18 +71,18 @@ class BlockingHttp:
             raise
 
     def close(self) -> None:
-        """Drop the connection; the next request opens another. Idempotent."""
+        """Close the connection; the next request opens another. Idempotent."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _send(self, path: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        is_fresh = self._connection is None
+        is_new = self._connection is None
         try:
             return self._request(path, headers)
         except (ConnectionError, http.client.BadStatusLine):
             self.close()
-            if is_fresh:
+            if is_new:
                 raise
             return self._request(path, headers)
 

@@ -1,7 +1,7 @@
-"""One kept-alive HTTP/1.1 connection on the event loop, for clients that post and wait long for the answer.
+"""An asynchronous keep-alive HTTP/1.1 connection, for clients that post and wait long for the response.
 
-Requests go one after the other. A connection that the server has closed between two requests is opened anew; one
-that breaks under a request is not, because only the caller knows whether the request may be repeated.
+Requests run one after the other. A connection that the server closed between two requests is reopened. A request that
+fails on the way is not repeated, because only the caller knows whether that is safe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What the server said. `cookies` are those that it set, by name."""
+    """A response. `cookies` are those that it sets, by name."""
 
     status: int
     body: bytes
@@ -31,7 +31,7 @@ class HttpAnswer:
 
 
 class HttpConnection:
-    """A connection to the host of `url`. `tls_ca` holds PEM roots to trust beside the usual ones."""
+    """A connection to the host of `url`. `tls_ca` holds PEM roots to trust besides the system's."""
 
     def __init__(self, url: str, tls_ca: bytes | None = None, connect_timeout_s: float = 15.0) -> None:
         parts = urlsplit(url)
@@ -45,16 +45,16 @@ class HttpConnection:
             self._tls = ssl.create_default_context(cadata=tls_ca.decode("ascii") if tls_ca else None)
         self._connect_timeout_s = connect_timeout_s
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float) -> HttpAnswer:
-        """Post and wait for the whole answer. Raises ServerUnreachable (retryable) if none came in time."""
+        """Post and wait for the whole response. Raises ServerUnreachable if there is none in time."""
         lines = [f"POST {path} HTTP/1.1", f"Host: {self._authority}", f"Content-Length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if any(character in line for line in lines for character in "\r\n\0"):
-            raise ConfigInvalid("a path or header of the request holds a line break")
+            raise ConfigInvalid("a path or header of the request contains a line break")
         head = "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n"
-        async with self._turn:
+        async with self._lock:
             try:
                 async with asyncio.timeout(timeout_s):
                     return await self._exchange(head + body)
@@ -62,12 +62,12 @@ class HttpConnection:
                 self.close()
                 raise ServerUnreachable.at(self._authority, repr(error)) from error
             except BaseException:
-                # Cancelled half-way: the rest of the answer would be taken for the next one.
+                # Cancelled on the way: the rest of the response would be taken for the next one.
                 self.close()
                 raise
 
     def close(self) -> None:
-        """Drop the connection; the next request opens another. Idempotent."""
+        """Close the connection; the next request opens another. Idempotent."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
@@ -76,16 +76,16 @@ class HttpConnection:
         reader, writer = await self._open()
         writer.write(request)
         await writer.drain()
-        parsing = _Parsing()
-        parser = httptools.HttpResponseParser(parsing)
-        while not parsing.is_complete:
+        parts = _ResponseParts()
+        parser = httptools.HttpResponseParser(parts)
+        while not parts.is_complete:
             data = await reader.read(_READ_BYTES)
             if not data:
                 raise EOFError("the server closed the connection")
             parser.feed_data(data)
         if not parser.should_keep_alive():
             self.close()
-        return HttpAnswer(parser.get_status_code(), b"".join(parsing.body), parsing.cookies)
+        return HttpAnswer(parser.get_status_code(), b"".join(parts.body), parts.cookies)
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is not None:
@@ -98,8 +98,8 @@ class HttpConnection:
         return self._streams
 
 
-class _Parsing:
-    """Receives the parts of one answer from httptools."""
+class _ResponseParts:
+    """Collects one response from httptools' callbacks."""
 
     def __init__(self) -> None:
         self.body: list[bytes] = []

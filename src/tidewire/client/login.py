@@ -1,4 +1,4 @@
-"""Sign-in for programs: OAuth's password grant if a client id is given, otherwise the SOAP login call."""
+"""Login for programs: OAuth's password grant if a client id is given, otherwise the SOAP login call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from defusedxml.ElementTree import fromstring
 from tidewire.errors import ConfigInvalid, LoginFailed, ServerUnreachable
 
 SOAP_PATH = "/services/Soap/u/67.0"
-_MAX_REFUSAL_BYTES = 65_536
+_MAX_ERROR_BYTES = 65_536
 _ABOUT_THE_USER = ("LOGIN", "PASSWORD", "DISABLED")
 _REASON = re.compile(r"[A-Za-z_]{1,60}")
 _SOAP_LOGIN = (
@@ -31,7 +31,7 @@ _SOAP_LOGIN = (
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who signs in, and where. With an empty `client_id` the SOAP call is used."""
+    """A user's credentials and the login server. Without a `client_id` the SOAP call is used."""
 
     login_url: str
     username: str
@@ -42,7 +42,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A session: its token, the server to talk to, the org and, if the server told, the user it belongs to."""
+    """A session: its token, the server to call, the org and, if the server returned it, the user."""
 
     token: str = field(repr=False)
     instance_url: str
@@ -51,9 +51,7 @@ class Login:
 
 
 def login(credentials: Credentials, tls_ca: bytes | None = None, timeout_s: float = 30.0) -> Login:
-    """Sign in. Blocks. Raises LoginFailed if refused, with the `reason` that the server gave, or ServerUnreachable
-    (retryable) if the server cannot be reached.
-    """
+    """Log in. Blocks. Raises LoginFailed with the server's `reason`, or ServerUnreachable."""
     if credentials.client_id:
         return _login_oauth(credentials, tls_ca, timeout_s)
     return _login_soap(credentials, tls_ca, timeout_s)
@@ -114,12 +112,11 @@ def _post(url: str, body: bytes, headers: dict[str, str], tls_ca: bytes | None, 
             return answer
     except urllib.error.HTTPError as error:
         with error:
-            told = error.read(_MAX_REFUSAL_BYTES)
-        reason = _reason(told)
-        # A SOAP fault has 500 whatever it is about; most are about the server.
+            reason = _reason(error.read(_MAX_ERROR_BYTES))
+        # Every SOAP fault has status 500; its code tells a wrong password from a fault of the server.
         if error.code >= 500 and not any(word in reason for word in _ABOUT_THE_USER):
             raise ServerUnreachable(f"{url} answered {error.code}; retry later", address=url) from error
-        text = "the server refused the login" + (f" ({reason})" if reason else "")
+        text = "the server rejected the login" + (f" ({reason})" if reason else "")
         raise LoginFailed(text, reason=reason) from error
     except OSError as error:
         why = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -127,11 +124,10 @@ def _post(url: str, body: bytes, headers: dict[str, str], tls_ca: bytes | None, 
 
 
 def _reason(answer: bytes) -> str:
-    """The code of a refused login: OAuth's `error`, or what follows the prefix of a SOAP fault's code. Empty if the
-    answer is neither."""
+    """Return the error code of a failed login: OAuth's `error` or a SOAP fault's code; empty if it has neither."""
     try:
-        told = json.loads(answer)
-        code = told.get("error", "") if isinstance(told, dict) else ""
+        body = json.loads(answer)
+        code = body.get("error", "") if isinstance(body, dict) else ""
     except ValueError:
         code = answer.partition(b"<faultcode>")[2].partition(b"</faultcode>")[0].decode("ascii", "replace")
         code = code.rpartition(":")[2]

@@ -1,4 +1,4 @@
-"""An asynchronous Pub/Sub client: decoded events in order, publishing, and subscriptions that the server keeps.
+"""An asynchronous Pub/Sub client: decoded events in order, publishing, and managed subscriptions.
 
     async with PubSubClient("localhost:7011", lambda: login(credentials), tls_ca=None) as client:
         await client.publish("/event/Order_Event__e", [{"Order_Number__c": "A-1"}])
@@ -6,12 +6,12 @@
             async for event in subscription:
                 print(event.replay_id.hex(), event.fields, event.changed_fields)
 
-Works against any server of the protocol. Signs in by itself, at first and whenever the server no longer accepts the
-token. Subscriptions outlive lost connections and go on after the last event received; see `pubsub_subscription`.
-Schemas are asked for once. Threads without an event loop use `pubsub_blocking`.
+Works with any server of the protocol. Logs in by itself, at the start and whenever the server no longer accepts the
+token. Subscriptions survive lost connections and resume after the last received event; see `pubsub_subscription`.
+Schemas are fetched once. Threads without an event loop use `pubsub_blocking`.
 
-What is not done again by itself: publishing whose answer was lost. Every event carries an id of the client's choice,
-by which a program that publishes again can tell the two apart.
+A publish request whose response was lost is not retried. Every event carries an id that the client chose, by which
+consumers of a program that publishes again can deduplicate.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PubSubClient:
         self._open: WeakSet[Subscription | PublishStream] = WeakSet()
 
     async def __aenter__(self) -> Self:
-        """Sign in. Raises what the login server refuses; waits while it cannot be reached."""
+        """Log in. Raises the login server's rejection; waits while it cannot be reached."""
         retry = Retry(self._connection, **self._pauses)
         try:
             while True:
@@ -96,12 +96,12 @@ class PubSubClient:
         await self._connection.close()
 
     async def get_topic(self, topic: str) -> Topic:
-        """Ask about a topic. Raises TopicUnknown or AccessDenied."""
+        """Return a topic's description. Raises TopicUnknown or AccessDenied."""
         request = pb.TopicRequest(topic_name=topic)
         return read_topic_info(await self._connection.call("GetTopic", request, pb.TopicInfo.FromString))
 
     async def get_schema(self, schema_id: str) -> EventSchema:
-        """The schema of an id, asked for once. Raises SchemaUnknown."""
+        """Return the schema of an id; cached. Raises SchemaUnknown."""
         found = self._schemas.get(schema_id)
         if found is None:
             found = asyncio.ensure_future(self._load_schema(schema_id))
@@ -111,7 +111,7 @@ class PubSubClient:
         else:
             self._schemas.move_to_end(schema_id)
         try:
-            # Shielded: others may wait for the same schema when one of them is cancelled.
+            # Shielded: cancelling one caller must not cancel the fetch for the others.
             return await asyncio.shield(found)
         except BaseException:
             if found.done() and self._schemas.get(schema_id) is found:
@@ -128,12 +128,12 @@ class PubSubClient:
         from_ms: int | None = None,
         when_expired: Preset | None = None,
     ) -> Subscription:
-        """Subscribe from the tip, from the oldest kept event, or strictly after a replay id, in bytes or as a number.
+        """Subscribe from the tip, from the oldest retained event, or strictly after a replay id (bytes or number).
 
-        What the server refuses comes out of the iteration. `when_expired` says where to begin instead if the server no
-        longer has the replay id; without it that is an error. Three wishes are granted by our own server and ignored
-        by others: `max_requested` beyond 100, `keepalive_ms`, and `from_ms`, which goes with a preset: begin with the
-        events from then on. Raises DemandInvalid, or ReplayIdInvalid for a number that none has.
+        Rejections by the server are raised from the iteration. `when_expired` is where to start if the server no longer
+        has the replay id; without it that is an error. Three options work with our server and are ignored by others:
+        `max_requested` above 100, `keepalive_ms`, and `from_ms`, which starts a preset at that time. Raises
+        DemandInvalid, or ReplayIdInvalid for a number that cannot be a replay id.
         """
         if max_requested < 1:
             raise DemandInvalid(f"max_requested must be at least 1, not {max_requested}")
@@ -144,17 +144,18 @@ class PubSubClient:
     def subscribe_managed(
         self, name: str, *, max_requested: int = USUAL_MAX_REQUESTED, keepalive_ms: int | None = None
     ) -> ManagedSubscription:
-        """Subscribe as a managed subscription, by its id or developer name, after what was last committed."""
+        """Read a managed subscription, by id or developer name, from after its last commit."""
         if max_requested < 1:
             raise DemandInvalid(f"max_requested must be at least 1, not {max_requested}")
         cursor = ManagedCursor(name)
         return ManagedSubscription(self._subscription(cursor, max_requested, keepalive_ms), cursor)
 
     async def publish(self, topic: str, events: Sequence[Mapping[str, Any]]) -> list[Published]:
-        """Publish events by their fields; what became of each, in order, when all accepted ones are durable.
+        """Publish events given by their fields; return the result of each, in order, once accepted ones are durable.
 
-        CreatedDate and CreatedById are filled in. Raises PayloadInvalid or FieldUnknown if an event does not fit the
-        topic's schema, AccessDenied if the topic takes none. A ServerUnreachable error leaves open what was done.
+        CreatedDate and CreatedById are filled in. Raises PayloadInvalid or FieldUnknown if an event does not match the
+        topic's schema, AccessDenied if the topic cannot be published to. After ServerUnreachable the outcome is
+        unknown.
         """
         if not events:
             return []
@@ -162,7 +163,7 @@ class PubSubClient:
         return read_results(await self._connection.call("Publish", request, pb.PublishResponse.FromString))
 
     def publish_stream(self, topic: str, *, max_in_flight: int = 32) -> PublishStream:
-        """A stream for many requests to one topic, of which `max_in_flight` may be under way."""
+        """Open a stream for many requests to one topic, at most `max_in_flight` of them unanswered."""
         stream = PublishStream(self._connection, self._encode, topic, max_in_flight=max_in_flight)
         self._open.add(stream)
         return stream
@@ -210,7 +211,7 @@ class PubSubClient:
         ]
 
     async def _publish_schema(self, topic: str, names: set[str]) -> tuple[str, EventSchema]:
-        """The schema to publish by. One kept from earlier is asked for again if it lacks a field."""
+        """Return the schema to publish with. A cached one that lacks a field is fetched again."""
         schema_id = self._schema_ids.get(topic)
         if schema_id is not None:
             schema = await self.get_schema(schema_id)

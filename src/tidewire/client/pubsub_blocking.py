@@ -1,8 +1,8 @@
 """A blocking Pub/Sub client: topics, schemas, publishing, and a stream of events with flow control.
 
-For threads, such as those of Spark's tasks; programs with an event loop use `tidewire.client.pubsub`. Works against any
+For threads, such as those of Spark tasks; programs with an event loop use `tidewire.client.pubsub`. Works with any
 server of the protocol. A client is one HTTP/2 connection that threads may share; an EventStream belongs to the thread
-that iterates it, but any thread may close it.
+that iterates over it, but any thread may close it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Message = TypeVar("Message")
 class EventStream:
     """The responses of one Subscribe call. Ends when the server ends the call with OK, or when closed.
 
-    Demand is topped up as each response arrives, so at most `max_requested` events are under way at a time.
+    Demand is topped up as responses arrive, so at most `max_requested` events are in flight.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class EventStream:
     ) -> None:
         self._forget = forget
         self._max_requested = first.num_requested
-        self._owed = first.num_requested
+        self._demand = first.num_requested
         self._has_response = False
         self._is_closed = False
         self._requests: queue.SimpleQueue[pb.FetchRequest | None] = queue.SimpleQueue()
@@ -76,16 +76,16 @@ class EventStream:
         return read_fetched(response)
 
     def _top_up(self, response: pb.FetchResponse) -> None:
-        self._owed -= len(response.events)
+        self._demand -= len(response.events)
         if not self._has_response:
-            # Only one request is out so far, so this response shows how much of it the server grants at most.
+            # Only one request was sent so far, so this response shows the most that the server grants.
             self._has_response = True
             granted = response.pending_num_requested + len(response.events)
             self._max_requested = max(1, min(self._max_requested, granted))
-            self._owed = response.pending_num_requested
-        if self._owed * 2 <= self._max_requested:
-            missing = self._max_requested - self._owed
-            self._owed = self._max_requested
+            self._demand = response.pending_num_requested
+        if self._demand * 2 <= self._max_requested:
+            missing = self._max_requested - self._demand
+            self._demand = self._max_requested
             self._requests.put(pb.FetchRequest(num_requested=missing))
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class BlockingPubSubClient:
         options = [
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-            # Spark executors open one client per task; a shared subchannel would tie their fates together.
+            # Spark executors open one client per task; with a shared subchannel one failure would hit them all.
             ("grpc.use_local_subchannel_pool", 1),
             *KEEPALIVE_OPTIONS,
         ]
@@ -139,19 +139,19 @@ class BlockingPubSubClient:
         self._lock = threading.Lock()
 
     def get_topic(self, topic: str) -> Topic:
-        """Ask about a topic. Raises TopicUnknown or AccessDenied."""
+        """Return a topic's description. Raises TopicUnknown or AccessDenied."""
         info = self._call("GetTopic", pb.TopicRequest(topic_name=topic), pb.TopicInfo.FromString)
         return read_topic_info(info)
 
     def get_schema(self, schema_id: str) -> str:
-        """The Avro schema of an id, as JSON text. Raises SchemaUnknown."""
+        """Return the Avro schema of an id as JSON text. Raises SchemaUnknown."""
         request = pb.SchemaRequest(schema_id=schema_id)
         return self._call("GetSchema", request, pb.SchemaInfo.FromString).schema_json
 
     def publish(self, topic: str, events: Sequence[tuple[str, bytes, str]]) -> list[Published]:
         """Publish (schema id, payload, event id) triples; an empty event id lets the server choose one.
 
-        Returns what became of each event, in order, when all that were accepted are durable.
+        Returns the result of each event, in order, once all accepted ones are durable.
         """
         request = pb.PublishRequest(
             topic_name=topic,
@@ -168,9 +168,9 @@ class BlockingPubSubClient:
         max_requested: int = USUAL_MAX_REQUESTED,
         keepalive_ms: int | None = None,
     ) -> EventStream:
-        """Open a stream that starts at the tip, at the oldest kept event, or strictly after a replay id.
+        """Open a stream that starts at the tip, at the oldest retained event, or strictly after a replay id.
 
-        The call itself does not wait: what the server refuses comes out of the first `next`.
+        Does not block: a rejection by the server is raised from the first `next`.
         """
         if max_requested < 1:
             raise DemandInvalid(f"max_requested must be at least 1, not {max_requested}")

@@ -1,4 +1,4 @@
-"""One gRPC connection that signs in by itself, and the rule by which its calls are tried again."""
+"""A gRPC connection that logs in by itself, and the retry policy of its calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OPTIONS = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
     *KEEPALIVE_OPTIONS,
-    # Left alone, a channel waits up to two minutes before it dials again.
+    # By default a channel waits up to two minutes before it reconnects.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 5_000),
@@ -42,7 +42,7 @@ _OPTIONS = [
 
 
 class PubSubConnection:
-    """A channel to `endpoint`, and the login that its calls carry. `sign_in` blocks and is called in a thread."""
+    """A channel to `endpoint` and the login of its calls. `sign_in` blocks and runs in a thread."""
 
     def __init__(
         self, endpoint: str, sign_in: Callable[[], Login], *, tls_ca: bytes | None, timeout_s: float
@@ -60,16 +60,16 @@ class PubSubConnection:
         self._is_closed = False
 
     async def login(self, refused: Login | None = None) -> Login:
-        """The login in use; a new one if there is none, or if it is still the one that was `refused`."""
+        """Return the current login; log in if there is none, or if it is the one that was `refused`."""
         async with self._signing_in:
             if self._login is None or self._login is refused:
                 self._login = await asyncio.to_thread(self._sign_in)
             return self._login
 
     async def call(self, name: str, request: Any, parse: Callable[[bytes], Message]) -> Message:
-        """A unary call. Waits for a server that cannot be reached yet, and signs in again if it is refused.
+        """Make a unary call. Waits for a server that is not reachable yet, and logs in again if the token is rejected.
 
-        A ServerUnreachable error leaves open whether the server has carried the call out.
+        After ServerUnreachable it is unknown whether the server has executed the call.
         """
         self._check_open()
         method: Any = self._channel.unary_unary(SERVICE + name, type(request).SerializeToString, parse)
@@ -96,7 +96,7 @@ class PubSubConnection:
         login: Login,
         extra: Sequence[tuple[str, str]] = (),
     ) -> Any:
-        """A call of two streams, as grpc.aio has it. Requests serialise themselves."""
+        """Open a bidirectional stream of grpc.aio. Requests serialise themselves."""
         self._check_open()
         method: Any = self._channel.stream_stream(
             SERVICE + name, lambda request: request.SerializeToString(), parse
@@ -104,7 +104,7 @@ class PubSubConnection:
         return method(requests, metadata=[*_metadata_of(login), *extra])
 
     async def close(self) -> None:
-        """Cut every call off. Idempotent."""
+        """Close the channel and cancel its calls. Idempotent."""
         self._is_closed = True
         await self._channel.close()
 
@@ -114,7 +114,7 @@ class PubSubConnection:
 
 
 async def read_response(call: Any, timeout_s: float | None) -> Any:
-    """The next response of a stream, None after the last. Raises PlatformError, ServerUnreachable after `timeout_s`."""
+    """Return the next response of a stream; None after the last. Raises ServerUnreachable after `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
             response = await call.read()
@@ -133,13 +133,13 @@ async def read_response(call: Any, timeout_s: float | None) -> Any:
 
 
 async def iter_queue(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:
-    """What is put into a queue, until None is."""
+    """Yield the items of a queue until None."""
     while (item := await queue.get()) is not None:
         yield item
 
 
 class Retry:
-    """Decides, for one stream, whether a failure is worth another attempt and how long to wait first."""
+    """The retry policy of one stream: whether to retry after a failure, and how long to back off."""
 
     def __init__(self, connection: PubSubConnection, *, min_pause_s: float, max_pause_s: float) -> None:
         self._connection = connection
@@ -149,12 +149,12 @@ class Retry:
         self._has_renewed = False
 
     def succeeded(self) -> None:
-        """The server has answered as it should."""
+        """Reset the backoff after a successful response."""
         self._pause_s = self._min_pause_s
         self._has_renewed = False
 
     async def failed(self, error: PlatformError, login: Login | None) -> None:
-        """Return when it is time to try again; raise if it is not worth it."""
+        """Return when it is time to retry; raise if the error is final."""
         if isinstance(error, REFUSED_LOGIN):
             if self._has_renewed:
                 raise error
@@ -169,8 +169,7 @@ class Retry:
         await self.pause()
 
     async def pause(self) -> None:
-        """Wait; longer every time, until something succeeds."""
-        # Spread out, so that many clients of one server do not come back at the same moment.
+        """Back off: exponential, with jitter, so that many clients of one server do not reconnect at once."""
         await asyncio.sleep(self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, no secret
         self._pause_s = min(self._pause_s * 2, self._max_pause_s)
 

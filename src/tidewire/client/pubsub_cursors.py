@@ -1,4 +1,4 @@
-"""Where a subscription stands, and how a call is told: by a replay id of the client's, or by what the server keeps."""
+"""Positions of subscriptions: a replay id that the client keeps, or commits that the server keeps."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from tidewire.schema.proto import pubsub_pb2 as pb
 Preset = Literal["latest", "earliest"]
 
 _MAX_UNCOMMITTED = 100_000
-_NOTICED_WITHIN_S = 120.0  # how long a server may take to find out that a connection is dead
+_NOTICED_WITHIN_S = 120.0  # how long a server may take to detect a dead connection
 
 
 class Cursor(Protocol):
-    """Where a subscription stands, and how a call is told."""
+    """The position of a subscription, and the requests that resume from it."""
 
     rpc: ClassVar[str]
 
     def parse(self, body: bytes) -> Any:
-        """A response from its bytes."""
+        """Parse a response."""
 
     def metadata(self) -> list[tuple[str, str]]:
-        """What a call that begins here says beside its requests."""
+        """Return the metadata of a call that starts at this position."""
 
     def first_requests(self, count: int) -> list[Any]:
-        """What opens a call that wants `count` events."""
+        """Return the requests that open a call for `count` events."""
 
     def more_request(self, count: int) -> Any:
-        """What asks for `count` further events."""
+        """Return the request for `count` more events."""
 
     def has_commits(self) -> bool:
-        """Whether the server owes an answer to something other than demand."""
+        """Whether commits are waiting for the server's confirmation."""
 
     def take(self, response: Any) -> list[pb.ConsumerEvent]:
-        """The events of a response that are new. The cursor moves when they are noted."""
+        """Return the new events of a response. `note` then advances the cursor."""
 
     def follow_ups(self) -> list[Any]:
-        """What the response taken last makes it necessary to send."""
+        """Return the requests that the last response makes necessary."""
 
     def note(self, event: pb.ConsumerEvent) -> None:
-        """An event has been received."""
+        """Advance past a received event."""
 
     def note_end(self, response: Any) -> None:
-        """All events of a response have been noted."""
+        """Advance to the end of a response whose events were all noted."""
 
     def can_recover(self, error: PlatformError) -> bool:
-        """Whether the next call may succeed although this error says that the cursor's place is gone or taken."""
+        """Whether another call may succeed after an error that says the position is expired or in use."""
 
     def fail(self, error: PlatformError) -> None:
-        """There will be no other call."""
+        """Fail pending commits: there will be no further call."""
 
 
 class ReplayCursor:
-    """A place that the client keeps: a preset until something has come, then a replay id."""
+    """A position that the client keeps: a preset until an event arrives, then a replay id."""
 
     rpc: ClassVar[str] = "Subscribe"
 
@@ -102,7 +102,7 @@ class ReplayCursor:
         self.replay = event.replay_id
 
     def note_end(self, response: pb.FetchResponse) -> None:
-        # A sign of life says how far the log has been read, but only while there is demand.
+        # A keepalive says how far the server has read the log, but only while there is demand.
         if not response.events and response.pending_num_requested > 0 and response.latest_replay_id:
             self.replay = response.latest_replay_id
 
@@ -118,7 +118,7 @@ class ReplayCursor:
 
 
 class ManagedCursor:
-    """A place that the server keeps, and the commits that move it."""
+    """A position that the server keeps, and the commits that advance it."""
 
     rpc: ClassVar[str] = "ManagedSubscribe"
 
@@ -138,7 +138,7 @@ class ManagedCursor:
         return []
 
     def first_requests(self, count: int) -> list[pb.ManagedFetchRequest]:
-        # One below what was stored before the last call broke would be refused.
+        # Only the highest: the server rejects a commit below the one that it stored before the last call broke.
         return [self.more_request(count), *self._repeat_highest(list(self._commits))]
 
     def more_request(self, count: int) -> pb.ManagedFetchRequest:
@@ -147,7 +147,7 @@ class ManagedCursor:
         )
 
     def add_commit(self, replay_id: bytes) -> tuple[pb.ManagedFetchRequest, asyncio.Future[None]]:
-        """A request that commits, and what is done when the server has confirmed it."""
+        """Return a commit request, and a future that resolves when the server confirms it."""
         key = str(uuid.uuid4())
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._commits[key] = (replay_id, done)
@@ -160,7 +160,7 @@ class ManagedCursor:
         for _, done in self._commits.values():
             if not done.done():
                 done.set_exception(error)
-                done.exception()  # marks it as seen: whoever committed may have gone
+                done.exception()  # marks it as retrieved: the committing task may be gone
         self._commits.clear()
 
     def take(self, response: pb.ManagedFetchResponse) -> list[pb.ConsumerEvent]:
@@ -184,10 +184,10 @@ class ManagedCursor:
 
     def can_recover(self, error: PlatformError) -> bool:
         if isinstance(error, ManagedActive):
-            # A server that has not noticed yet that our last call is gone takes us for somebody else.
+            # Until the server detects that our last call is dead, it takes us for another client.
             now_s = asyncio.get_running_loop().time()
             return self._heard_s is not None and now_s - self._heard_s < _NOTICED_WITHIN_S
-        # The server goes on as the subscription's error recovery says, but only when it is asked again.
+        # The server applies the subscription's error recovery setting on the next call.
         is_first, self._is_recovering = not self._is_recovering, True
         return is_first
 
@@ -200,7 +200,7 @@ class ManagedCursor:
         )
 
     def _repeat_highest(self, keys: list[str]) -> list[pb.ManagedFetchRequest]:
-        """The highest of these commits, which from now on stands for all of them, as a request."""
+        """Return a request for the highest of these commits, which from now on covers all of them."""
         if not keys:
             return []
         rising = sorted(keys, key=lambda key: replay_number(self._commits[key][0]))
@@ -208,9 +208,9 @@ class ManagedCursor:
         return [self._commit_request(rising[-1])]
 
     def _confirm(self, response: pb.CommitReplayResponse) -> None:
-        """One answer may stand for all commits up to the one that it names, as far as it covers them.
+        """Resolve the commits that a response confirms: the named one and earlier ones at or below its position.
 
-        The server has no further answer to those that it does not cover.
+        Earlier commits above that position get no other response and are sent again.
         """
         last = response.commit_request_id
         if last not in self._commits:
@@ -235,7 +235,7 @@ class ManagedCursor:
                 self._forget_through(replay_id)
 
     def _forget_through(self, replay_id: bytes) -> None:
-        """The server will not send these again."""
+        """Drop events that the server will not send again."""
         for known in list(self._uncommitted):
             del self._uncommitted[known]
             if known == replay_id:

@@ -1,4 +1,4 @@
-"""What Pub/Sub clients read and raise: values for the protocol's messages, and our errors for its failures."""
+"""Converts Pub/Sub messages to plain values, and the protocol's failures to our errors."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tidewire.schema.codec import EventSchema
 from tidewire.schema.proto import pubsub_pb2 as pb
 
 SERVICE = "/eventbus.v1.PubSub/"
-USUAL_MAX_REQUESTED = 100  # what every server of the protocol grants; more has to be asked for
+USUAL_MAX_REQUESTED = 100  # every server grants this many; more is an extension of ours
 MAX_MESSAGE_BYTES = 16 << 20
-# A peer that vanished without a word is found out, which TCP alone may take hours for.
+# Detects a dead peer within minutes; TCP alone may take hours.
 KEEPALIVE_OPTIONS = [
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -45,8 +45,8 @@ _CHANGE_HEADER = "ChangeEventHeader"
 
 ErrorClass = type[PlatformError]
 
-# Our own servers name the error exactly, where a code of the protocol may stand for several. To some of their parts a
-# topic is a channel.
+# Our servers name the error exactly, while a code of the protocol may stand for several. Some of their parts call a
+# topic a channel.
 _BY_OWN_CODE: dict[str, ErrorClass] = {
     **{cls.code: cls for cls in leaf_errors()},
     ChannelUnknown.code: TopicUnknown,
@@ -84,7 +84,7 @@ _BY_STATUS: dict[str, ErrorClass] = {
     "FAILED_PRECONDITION": RequestRefused,
     "OUT_OF_RANGE": RequestRefused,
     "UNIMPLEMENTED": RequestRefused,
-    # What a proxy or a dying connection leaves behind: the same call may well work on the next one.
+    # Left by a proxy or a broken connection: the same call may work on the next connection.
     "CANCELLED": ServerUnreachable,
     "DEADLINE_EXCEEDED": ServerUnreachable,
     "ABORTED": ServerUnreachable,
@@ -93,7 +93,7 @@ _BY_STATUS: dict[str, ErrorClass] = {
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What the server says about a topic. `schema_id` is empty for channels that carry several schemas."""
+    """A topic's description. `schema_id` is empty for channels with several schemas."""
 
     name: str
     can_publish: bool
@@ -103,7 +103,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of one event: `replay_id` if it is durable, otherwise None and an `error` text."""
+    """The result of one published event: its `replay_id` if it is durable, otherwise None and an `error`."""
 
     event_id: str
     replay_id: int | None
@@ -111,7 +111,7 @@ class Published:
 
 
 class Received(NamedTuple):
-    """One event as it came. `payload` is Avro by `schema_id`."""
+    """One undecoded event. `payload` is Avro in the schema `schema_id`."""
 
     replay_id: int
     event_id: str
@@ -122,9 +122,9 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One response: events in log order, none for a sign of life.
+    """One response: events in log order, none in a keepalive.
 
-    Resuming after `latest_replay_id` loses nothing. `pending` counts events asked for and not yet delivered.
+    Resuming after `latest_replay_id` loses nothing. `pending` counts requested events that were not delivered yet.
     """
 
     events: list[Received]
@@ -134,7 +134,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class DecodedEvent:
-    """One event with its fields. `replay_id` is the server's own word for its place: keep it as it is.
+    """One decoded event. `replay_id` is opaque: store it unchanged.
 
     The three field lists are those of a change event's header with their names, such as `Phone` or
     `BillingAddress.City`; for other events they are empty.
@@ -149,17 +149,17 @@ class DecodedEvent:
 
     @property
     def changed_fields(self) -> list[str]:
-        """What an update has changed."""
+        """The fields that an update changed."""
         return self._listed("changedFields")
 
     @property
     def nulled_fields(self) -> list[str]:
-        """What an update has made null; other nulls of an update mean unchanged."""
+        """The fields that an update set to null; other null fields of an update are unchanged."""
         return self._listed("nulledFields")
 
     @property
     def diff_fields(self) -> list[str]:
-        """Whose values are unified differences."""
+        """The fields whose values are unified diffs."""
         return self._listed("diffFields")
 
     def _listed(self, name: str) -> list[str]:
@@ -168,24 +168,24 @@ class DecodedEvent:
 
 
 def render_replay_id(position: int) -> bytes:
-    """A replay id from its number: eight bytes big-endian, two zero. Raises ReplayIdInvalid."""
+    """Render a replay id from its number: eight bytes big-endian and two zero bytes. Raises ReplayIdInvalid."""
     if not 0 <= position < 2**63:
-        raise ReplayIdInvalid(f"{position} is not the number of a replay id", replay_id=position)
+        raise ReplayIdInvalid(f"{position} is not a valid replay id", replay_id=position)
     return position.to_bytes(8, "big") + b"\0\0"
 
 
 def replay_number(replay_id: bytes) -> int:
-    """The number in a replay id, by which CometD knows the same event."""
+    """Return the number in a replay id, which CometD uses for the same event."""
     return int.from_bytes(replay_id[:8], "big")
 
 
 def read_topic_info(info: pb.TopicInfo) -> Topic:
-    """The answer to GetTopic."""
+    """Convert a response to GetTopic."""
     return Topic(info.topic_name, info.can_publish, info.can_subscribe, info.schema_id)
 
 
 def read_results(response: pb.PublishResponse) -> list[Published]:
-    """What became of each event of a request."""
+    """Convert the results of a publish request."""
     return [
         Published(
             result.correlation_key,
@@ -197,7 +197,7 @@ def read_results(response: pb.PublishResponse) -> list[Published]:
 
 
 def read_fetched(response: pb.FetchResponse) -> Fetched:
-    """One response of a subscription."""
+    """Convert a response of a subscription."""
     events = [
         Received(
             replay_number(consumed.replay_id),
@@ -212,7 +212,7 @@ def read_fetched(response: pb.FetchResponse) -> Fetched:
 
 
 def subscribe_metadata(max_requested: int, keepalive_ms: int | None) -> list[tuple[str, str]]:
-    """What our own server is asked for beyond the protocol. Other servers ignore it."""
+    """Return the metadata of our extensions to the protocol. Other servers ignore it."""
     metadata = []
     if max_requested > USUAL_MAX_REQUESTED:
         metadata.append(("tidewire-max-requested", str(max_requested)))
@@ -238,7 +238,7 @@ def read_failure(status: str, text: str | None, trailing_metadata: Any, endpoint
     if earliest := trailers.get("tidewire-earliest-replay-id", ""):
         details["earliest"] = earliest
     if cls is ServerUnreachable and not wire_code and endpoint:
-        # No server of the protocol sends this: it is gRPC's own text, often without an address.
+        # Without a code of the protocol the text is gRPC's, which often lacks the address.
         return ServerUnreachable.at(endpoint, text or status, **details)
     return cls(text or status, **details)
 

@@ -1,4 +1,4 @@
-"""A publish stream that opens itself when it is needed, with many requests under way."""
+"""A publish stream that opens on demand and has many requests in flight."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Encode = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[list[pb.Producer
 
 
 class PublishStream:
-    """One topic to publish to. Tasks of one event loop may share it; a request's events stay together and in order.
+    """Publishes to one topic. Tasks of one event loop may share it; a request's events stay together and in order.
 
-    A server that closes an idle stream is no failure: the next request opens another.
+    If the server closes an idle stream, the next request opens another.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class PublishStream:
         self._call: _Call | None = None
 
     async def publish(self, events: Sequence[Mapping[str, Any]]) -> list[Published]:
-        """Publish one request; what became of each event, in order, when all that were accepted are durable.
+        """Publish one request; return the result of each event, in order, once all accepted ones are durable.
 
-        A ServerUnreachable error leaves open whether they were: the answer was lost.
+        After ServerUnreachable the outcome is unknown: the response was lost.
         """
         if not events:
             return []
@@ -46,13 +46,13 @@ class PublishStream:
             except REFUSED_LOGIN:
                 if call.has_answered:
                     raise
-                # The call was refused as a whole, so nothing of it was published.
+                # The login was rejected before any response, so nothing was published.
                 call = await self._live_call(call)
                 response = await call.ask(request)
         return read_results(response)
 
     async def close(self) -> None:
-        """Wait for the answers that are under way, then end the stream. Idempotent."""
+        """Wait for outstanding responses, then end the stream. Idempotent."""
         call, self._call = self._call, None
         if call is not None:
             await call.finish()
@@ -73,8 +73,9 @@ class PublishStream:
 
 
 class _Call:
-    """One PublishStream call: requests go out as they come, and answers find their requests by the first event's id.
-    Servers of the first days answer without ids, in the order of the requests.
+    """One PublishStream call. Responses are matched to requests by the first event's id.
+
+    Older servers answer without ids, in the order of the requests.
     """
 
     def __init__(self, connection: PubSubConnection, login: Login) -> None:
@@ -89,7 +90,7 @@ class _Call:
         self._task = asyncio.create_task(self._read(), name="pubsub-publishing")
 
     async def ask(self, request: pb.PublishRequest) -> pb.PublishResponse:
-        """The response to a request of at least one event."""
+        """Send a request of at least one event and wait for its response."""
         if self.has_ended:
             raise ServerUnreachable("the server ended the publish stream; publish again to open another")
         answer: asyncio.Future[pb.PublishResponse] = asyncio.get_running_loop().create_future()
@@ -98,7 +99,7 @@ class _Call:
         return await answer
 
     async def finish(self) -> None:
-        """Say that no request follows, and wait for the end."""
+        """Half-close the stream and wait for its end."""
         self._requests.put_nowait(None)
         await asyncio.wait({self._task})
 
@@ -112,7 +113,7 @@ class _Call:
                 if answer is None:
                     error = ProtocolViolation("the server answered a request that was not made")
                     break
-                if not answer.done():  # whoever asked may have been cancelled
+                if not answer.done():  # the waiting task may have been cancelled
                     answer.set_result(response)
         except PlatformError as failure:
             error = failure

@@ -1,9 +1,9 @@
-"""Subscriptions that outlive their calls: events in order, each once, over lost connections and ended logins.
+"""Subscriptions that survive lost connections and expired logins: events in order, each once.
 
-Theory of operation: one task per subscription reads. Events that have come wait in memory until they are taken; demand
-is what is left of `max_requested` beside them, so the server never sends more than fits. Whatever ends a call, the next
-one goes on where the last received event was. How it says so is up to the cursor: an ordinary one names a replay id, a
-managed one relies on what was committed, and leaves out what it has had already.
+Theory of operation: one task per subscription reads. Received events are queued until the consumer takes them. Demand
+is `max_requested` less the queued events, so the server never sends more than fits. However a call ends, the next one
+resumes after the last received event. The cursor says how: an ordinary one names a replay id; a managed one relies on
+its commits and skips events that it has already received.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tidewire.schema.proto import pubsub_pb2 as pb
 
 Decode = Callable[[pb.ConsumerEvent], Awaitable[DecodedEvent]]
 
-LONGEST_SILENCE_S = 300.0  # servers promise a sign of life within 270 s
+LONGEST_SILENCE_S = 300.0  # servers promise a keepalive within 270 s
 
 
 class Subscription:
-    """Events of one subscription: `async for event in subscription`. Ends when closed; raises what no retry mends.
+    """The events of one subscription: `async for event in subscription`. Ends when closed; raises final errors.
 
-    For one consumer, on one event loop. `failure` says why there will be no further event.
+    For one consumer, on one event loop. `failure` is the error that ended it.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Subscription:
         self._max_requested = max_requested
         self._metadata = tuple(metadata)
         self._retry = retry
-        self._waiting: deque[DecodedEvent] = deque()
+        self._queued: deque[DecodedEvent] = deque()
         self._changed = asyncio.Event()
         self.failure: PlatformError | None = None
         self._answered = asyncio.Event()
@@ -65,49 +65,51 @@ class Subscription:
         # per call
         self._requests: asyncio.Queue[Any] | None = None
         self._granted = max_requested
-        self._owed = 0
+        self._demand = 0
         self._task = asyncio.create_task(self._run(), name="pubsub-subscription")
         self._task.add_done_callback(self._note_end)
 
     @property
     def calls(self) -> int:
-        """How many calls have been opened so far."""
+        """The number of calls opened so far."""
         return self._calls
 
     @property
     def last_replay_id(self) -> bytes | None:
-        """The last event taken from this subscription: what a later program resumes after."""
+        """The replay id of the last event taken, after which a later program can resume."""
         return self._last
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> DecodedEvent:
-        """Wait for the next event. Raises a PlatformError once all that came before it have been taken."""
-        while not self._waiting:
+        """Wait for the next event. Raises the final error once all events before it have been taken."""
+        while not self._queued:
             if self._is_closed:
                 raise StopAsyncIteration
             if self.failure is not None:
                 raise self.failure
             self._changed.clear()
             await self._changed.wait()
-        event = self._waiting.popleft()
+        event = self._queued.popleft()
         self._last = event.replay_id
         self._ask_for_more()
         return event
 
     async def wait_answered(self, timeout_s: float) -> bool:
-        """Whether the server has begun to answer, or failed, within the time. Some keep silent until there is an
-        event."""
+        """Wait for the server's first response or failure; return whether it came in time.
+
+        Some servers send nothing until there is an event.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._answered.wait()
         return self._answered.is_set()
 
     async def close(self) -> None:
-        """End the subscription; what has come and was not taken is dropped. Idempotent."""
+        """End the subscription and drop queued events. Idempotent."""
         self._is_closed = True
-        self._waiting.clear()
+        self._queued.clear()
         self._task.cancel()
         await asyncio.wait({self._task})
         self._changed.set()
@@ -119,7 +121,7 @@ class Subscription:
         await self.close()
 
     def send(self, request: Any) -> None:
-        """Put a request of the cursor's on the wire. Without a call it is left to the next one's first requests."""
+        """Send a request of the cursor. Between calls it is left to the first requests of the next call."""
         if self._requests is not None:
             self._requests.put_nowait(request)
         else:
@@ -139,7 +141,7 @@ class Subscription:
             login: Login | None = None
             try:
                 login = await self._connection.login()
-                is_alive = await self._read_call(login)
+                has_response = await self._read_call(login)
             except (ReplayIdExpired, ReplayIdInvalid, ManagedActive) as error:
                 if not self._cursor.can_recover(error):
                     raise
@@ -147,20 +149,20 @@ class Subscription:
             except PlatformError as error:
                 await self._retry.failed(error, login)
             else:
-                # The server ended the call, as it does with one that asks for nothing.
-                if not is_alive:
+                # The server ended the call, as it does when there is no demand for long.
+                if not has_response:
                     await self._retry.pause()
-                while len(self._waiting) >= self._max_requested and not self._cursor.has_commits():
+                while len(self._queued) >= self._max_requested and not self._cursor.has_commits():
                     self._changed.clear()
                     await self._changed.wait()
 
     async def _read_call(self, login: Login) -> bool:
-        """One call to its end, whether or not that is a failure; whether the server answered at all."""
+        """Read one call to its end; return whether the server sent any response."""
         self._calls += 1
         self._granted = self._max_requested
-        self._owed = max(1, self._max_requested - len(self._waiting))
+        self._demand = max(1, self._max_requested - len(self._queued))
         requests: asyncio.Queue[Any] = asyncio.Queue()
-        for request in self._cursor.first_requests(self._owed):
+        for request in self._cursor.first_requests(self._demand):
             requests.put_nowait(request)
         call = self._connection.open_stream(
             self._cursor.rpc,
@@ -170,11 +172,11 @@ class Subscription:
             (*self._metadata, *self._cursor.metadata()),
         )
         self._requests = requests
-        is_alive = False
+        has_response = False
         try:
             while (response := await read_response(call, LONGEST_SILENCE_S)) is not None:
-                self._count(response, is_first=not is_alive)
-                is_alive = True
+                self._count(response, is_first=not has_response)
+                has_response = True
                 self._answered.set()
                 self._retry.succeeded()
                 await self._take(response)
@@ -183,7 +185,7 @@ class Subscription:
             self._requests = None
             requests.put_nowait(None)
             call.cancel()
-        return is_alive
+        return has_response
 
     async def _take(self, response: Any) -> None:
         events = self._cursor.take(response)
@@ -192,34 +194,34 @@ class Subscription:
         for consumed in events:
             event = await self._decode(consumed)
             self._cursor.note(consumed)
-            self._waiting.append(event)
+            self._queued.append(event)
             self._changed.set()
         self._cursor.note_end(response)
 
     def _count(self, response: Any, *, is_first: bool) -> None:
-        self._owed -= len(response.events)
+        self._demand -= len(response.events)
         if is_first:
-            # Only one request is out so far, so this response shows how much of it the server grants at most.
+            # Only one request was sent so far, so this response shows the most that the server grants.
             pending = response.pending_num_requested
             self._granted = max(
-                1, min(self._max_requested, pending + len(response.events) + len(self._waiting))
+                1, min(self._max_requested, pending + len(response.events) + len(self._queued))
             )
-            self._owed = pending
+            self._demand = pending
 
     def _ask_for_more(self) -> None:
-        """Top demand up when half of it is used, so that few requests do."""
-        missing = self._granted - self._owed - len(self._waiting)
+        """Top up demand when half of it is used, which keeps the number of requests low."""
+        missing = self._granted - self._demand - len(self._queued)
         if self._requests is not None and missing > 0 and missing * 2 >= self._granted:
-            self._owed += missing
+            self._demand += missing
             self._requests.put_nowait(self._cursor.more_request(missing))
         self._changed.set()
 
 
 class ManagedSubscription:
-    """Events of a subscription whose place the server keeps. Commit what has been dealt with.
+    """The events of a managed subscription, whose position the server keeps. Commit processed events.
 
-    Over lost connections no event is handed out twice; what a program that ends has not committed comes again to the
-    next one.
+    No event is delivered twice after a lost connection. Events that a program did not commit before it ended are
+    delivered again to the next one.
     """
 
     def __init__(self, subscription: Subscription, cursor: ManagedCursor) -> None:
@@ -228,7 +230,7 @@ class ManagedSubscription:
 
     @property
     def calls(self) -> int:
-        """How many calls have been opened so far."""
+        """The number of calls opened so far."""
         return self._subscription.calls
 
     def __aiter__(self) -> Self:
@@ -239,9 +241,9 @@ class ManagedSubscription:
         return await anext(self._subscription)
 
     async def commit(self, replay_id: bytes) -> None:
-        """Have the server note an event, and all before it, as dealt with; wait until it has.
+        """Commit an event and all before it; wait for the server's confirmation.
 
-        A commit that a lost connection leaves in doubt is sent again. Raises RequestRefused.
+        A commit whose connection was lost is sent again. Raises RequestRefused.
         """
         if self._subscription.failure is not None:
             raise self._subscription.failure

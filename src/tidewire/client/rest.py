@@ -1,4 +1,4 @@
-"""REST calls for programs: one JSON request at a time, signed in. Blocks. Works against any server of the API."""
+"""A blocking REST client: one JSON request at a time. Works with any server of the API."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ USUAL_VERSION = "67.0"
 
 @dataclass(frozen=True, slots=True)
 class QueryPage:
-    """Some records of an answer, and how many the whole answer has."""
+    """One page of records, and the total of all pages."""
 
     records: list[dict[str, Any]]
     total: int
 
 
 class RestClient:
-    """Calls on behalf of one login. `renew` signs in again when the server no longer accepts the token."""
+    """Calls with one login. `renew` logs in again when the server no longer accepts the token."""
 
     def __init__(
         self,
@@ -50,28 +50,27 @@ class RestClient:
         return self._login
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The decoded answer, None if it has no body.
+        """Send a request and return the decoded response; None without a body.
 
-        Raises SessionInvalid, RequestRefused with the server's own words, or ServerUnreachable (retryable) if it
-        cannot be reached.
+        Raises SessionInvalid, RequestRefused with the server's message, or ServerUnreachable.
         """
         try:
             return self._call_once(method, path, body)
         except SessionInvalid:
             if self._renew is None:
                 raise
-        # A request that was refused for its token has not been carried out: it may be sent again.
+        # A request that was rejected for its token had no effect, so it is safe to send again.
         self._login = self._renew()
         return self._call_once(method, path, body)
 
     def query(self, soql: str) -> list[dict[str, Any]]:
-        """Every record that a query finds, over all its pages."""
+        """Return all records that a query finds, over all pages."""
         return [record for page in self.iter_pages(soql) for record in page.records]
 
     def iter_pages(self, soql: str, *, resource: str = "query") -> Iterator[QueryPage]:
-        """The pages of an answer, each asked for when it is wanted. `resource` is query, queryAll or tooling/query.
+        """Yield the pages of a query, each fetched on demand. `resource` is query, queryAll or tooling/query.
 
-        The total is that of all pages. A query that only counts has one page without records.
+        `total` counts the records of all pages. A query that only counts has one page without records.
         """
         page = self.call("GET", f"{self.data_path}/{resource}?q=" + urllib.parse.quote(soql, safe=""))
         yield QueryPage(page["records"], page["totalSize"])
@@ -80,36 +79,36 @@ class RestClient:
             yield QueryPage(page["records"], page["totalSize"])
 
     def read(self, entity: str, record_id: str, fields: str = "") -> dict[str, Any]:
-        """One record; `fields` are names with commas between them, all that the user sees if empty."""
+        """Read a record; `fields` is a comma-separated list, empty for all visible fields."""
         return self._read(self._record_path(entity, record_id), fields)
 
     def read_by(self, entity: str, key: str, value: str, fields: str = "") -> dict[str, Any]:
-        """The record whose external id field `key` has `value`."""
+        """Read the record whose external id field `key` has `value`."""
         return self._read(self._record_path(entity, key, value), fields)
 
     def create(self, entity: str, fields: Mapping[str, Any]) -> str:
-        """Make a record; its id."""
+        """Create a record and return its id."""
         return str(self.call("POST", self._record_path(entity), dict(fields))["id"])
 
     def update(self, entity: str, record_id: str, fields: Mapping[str, Any]) -> None:
-        """Change fields of a record."""
+        """Update fields of a record."""
         self.call("PATCH", self._record_path(entity, record_id), dict(fields))
 
     def upsert(self, entity: str, key: str, value: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Make or change the record whose external id field `key` has `value`; its `id`, and if it was `created`."""
+        """Upsert the record whose external id field `key` has `value`; return its `id` and whether `created`."""
         path = self._record_path(entity, key, value)
         answer: dict[str, Any] | None = self.call("PATCH", path, dict(fields))
-        if not answer:  # servers of older API versions have no body for an update
+        if not answer:  # older API versions answer an update without a body
             found = self.call("GET", path)
             return {"id": found["Id"], "created": False}
         return {"id": answer["id"], "created": bool(answer.get("created"))}
 
     def delete(self, entity: str, record_id: str) -> None:
-        """Put a record into the recycle bin."""
+        """Move a record to the recycle bin."""
         self.call("DELETE", self._record_path(entity, record_id))
 
     def describe(self, entity: str = "") -> dict[str, Any]:
-        """What the server tells about an object, or about all if none is named."""
+        """Describe an object, or list all objects if none is named."""
         path = self._record_path(entity, "describe") if entity else f"{self.data_path}/sobjects"
         answer: dict[str, Any] = self.call("GET", path)
         return answer
@@ -135,7 +134,7 @@ class RestClient:
                 answer = response.read()
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(error.code, error.read()) from error
+                raise _rejection(error.code, error.read()) from error
         except (OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise ServerUnreachable.at(self._login.instance_url, reason) from error
@@ -143,13 +142,13 @@ class RestClient:
             return json.loads(answer) if answer else None
         except ValueError as error:
             raise RequestRefused(
-                f"the answer to {method} {path} is not JSON: is {self._login.instance_url} a server of the API?",
+                f"the response to {method} {path} is not JSON; check that {self._login.instance_url} serves the API",
                 status=200,
                 error_code="",
             ) from error
 
 
-def _refusal(status: int, body: bytes) -> SessionInvalid | RequestRefused:
+def _rejection(status: int, body: bytes) -> SessionInvalid | RequestRefused:
     try:
         first = json.loads(body)[0]
         code, message = str(first["errorCode"]), str(first["message"])

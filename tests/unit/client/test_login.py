@@ -114,7 +114,7 @@ def test_refused_login_carries_the_servers_reason(
     with pytest.raises(LoginFailed) as raised:
         login(Credentials(server.url, "u", "p", "id", "s"))
     assert raised.value.details["reason"] == reason
-    assert raised.value.message == "the server refused the login" + (f" ({reason})" if reason else "")
+    assert raised.value.message == "the server rejected the login" + (f" ({reason})" if reason else "")
 
 
 def test_login_at_a_port_nobody_listens_on_is_worth_another_try() -> None:

@@ -147,7 +147,7 @@ def test_events_over_tls_are_the_same_and_a_strange_certificate_is_refused(
 @pytest.mark.parametrize(
     "wrong, error, words",
     [
-        ({"password": "wrong"}, LoginFailed, "refused the login"),
+        ({"password": "wrong"}, LoginFailed, "rejected the login"),
         ({"topic": "/data/NothingChangeEvent"}, TopicUnknown, "/data/NothingChangeEvent"),
         ({"login_url": "localhost"}, ConfigInvalid, "http://"),
         (
