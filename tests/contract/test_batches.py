@@ -50,7 +50,7 @@ async def test_values_of_every_kind_come_back_as_they_were_stored(opened: Opened
     def work(tx: Transaction) -> None:
         tx.execute("CREATE TABLE kinds (id TEXT PRIMARY KEY, t TEXT, i INTEGER, r REAL, b BLOB)")
         for row in rows:
-            tx.insert_later("INSERT INTO kinds (id, t, i, r, b) VALUES (?, ?, ?, ?, ?)", row)
+            tx.buffer_insert("INSERT INTO kinds (id, t, i, r, b) VALUES (?, ?, ?, ?, ?)", row)
 
     await opened.writer.submit(work)
     assert sorted(await opened.rows("SELECT id, t, i, r, b FROM kinds")) == sorted(rows)
@@ -61,10 +61,10 @@ async def test_next_statement_sees_the_rows_that_waited(opened: Opened) -> None:
         seen = []
         for turn in range(3):
             for n in range(10):
-                tx.insert_later(INSERT, (f"{turn}/{n}", n))
+                tx.buffer_insert(INSERT, (f"{turn}/{n}", n))
             ((count,),) = tx.execute("SELECT COUNT(*) FROM numbers")
             seen.append(int(count))
-        tx.insert_later(INSERT, ("last", 1))
+        tx.buffer_insert(INSERT, ("last", 1))
         tx.execute_many("UPDATE numbers SET next = ? WHERE name = ?", [(99, "last")])
         return seen
 
@@ -75,7 +75,7 @@ async def test_next_statement_sees_the_rows_that_waited(opened: Opened) -> None:
 async def test_rows_of_work_that_fails_are_not_stored(opened: Opened) -> None:
     def work(tx: Transaction) -> None:
         for n in range(5000):
-            tx.insert_later(INSERT, (str(n), n))
+            tx.buffer_insert(INSERT, (str(n), n))
         raise DuplicateValue("no", fields=[])
 
     with pytest.raises(DuplicateValue):
@@ -86,10 +86,10 @@ async def test_rows_of_work_that_fails_are_not_stored(opened: Opened) -> None:
 async def test_row_that_the_database_refuses_at_the_end_undoes_its_own_work_only(opened: Opened) -> None:
     def bad(tx: Transaction) -> None:
         for n in (1, 2, 3, 4, 5, 1):
-            tx.insert_later(INSERT, (f"bad {n}", n))
+            tx.buffer_insert(INSERT, (f"bad {n}", n))
 
     def good(tx: Transaction) -> None:
-        tx.insert_later(INSERT, ("good", 1))
+        tx.buffer_insert(INSERT, ("good", 1))
 
     failing, fine = opened.writer.submit(bad), opened.writer.submit(good)
     with pytest.raises(WriteConflict):

@@ -18,13 +18,13 @@ from tidewire.eventlog.log import EventLog, first_position_after, first_position
 from tidewire.events import Event, EventDraft, Family
 from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import (
+    BufferedInserts,
     Progress,
     Reader,
     Row,
     SqlValue,
     Store,
     Transaction,
-    WaitingRows,
     read_progress,
 )
 from tidewire.storage.writer import GroupWriter
@@ -447,7 +447,7 @@ class LogMachine(RuleBasedStateMachine):
             self.log.writer.stop()
             connection = self.log.store.connect_writer()
             connection.begin()
-            tx = Transaction(connection, read_progress(connection), WaitingRows())
+            tx = Transaction(connection, read_progress(connection), BufferedInserts())
             self.log.log.append(tx, [draft("A"), draft("new")], (self.hour + 1) * HOUR_MS)
             tx.finish()
             connection.close()

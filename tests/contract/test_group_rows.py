@@ -9,8 +9,8 @@ import pytest
 
 from tests.stores import OpenStore
 from tidewire.errors import DuplicateValue, PlatformError
-from tidewire.records.brief_reads import BriefReads
 from tidewire.records.numbers import take_number
+from tidewire.records.short_reads import ShortReads
 from tidewire.storage.store import Progress, Reader, Row, Store, Transaction
 from tidewire.storage.writer import GroupWriter
 
@@ -54,7 +54,7 @@ def leave(*names: str) -> Callable[[Transaction], None]:
 
     def work(tx: Transaction) -> None:
         for name in names:
-            tx.insert_later(INSERT, (name, 1))
+            tx.buffer_insert(INSERT, (name, 1))
 
     return work
 
@@ -92,7 +92,7 @@ async def test_statement_sees_the_rows_that_earlier_members_left(opened: Opened)
 
 async def test_read_past_own_rows_sees_those_of_earlier_members(opened: Opened) -> None:
     def work(tx: Transaction) -> int:
-        tx.insert_later(INSERT, ("own", 1))
+        tx.buffer_insert(INSERT, ("own", 1))
         ((found,),) = tx.stored.execute(COUNT)
         return int(found)
 
@@ -114,7 +114,7 @@ async def test_member_that_fails_after_a_write_leaves_the_rows_of_the_others(ope
 
 async def test_read_that_the_database_refuses_fails_its_member_only(opened: Opened) -> None:
     def wrong(tx: Transaction) -> None:
-        tx.insert_later(INSERT, ("wrong", 1))
+        tx.buffer_insert(INSERT, ("wrong", 1))
         tx.stored.execute("SELECT nothing FROM nowhere")
 
     results = await opened.run(leave("a"), wrong, leave("c"))
@@ -137,7 +137,7 @@ async def test_refused_read_that_the_work_overlooks_still_leaves_the_group_whole
 
 
 async def test_row_that_fits_no_column_fails_its_member_only(opened: Opened) -> None:
-    results = await opened.run(leave("a"), lambda tx: tx.insert_later(INSERT, ("b", 2**80)), leave("c"))
+    results = await opened.run(leave("a"), lambda tx: tx.buffer_insert(INSERT, ("b", 2**80)), leave("c"))
     assert isinstance(results[1], PlatformError)
     assert results[::2] == [None, None]
     assert await opened.names() == ["a", "c"]
@@ -188,7 +188,7 @@ async def test_work_handed_in_before_the_stop_is_finished(opened: Opened) -> Non
 
 async def test_brief_reads_of_one_turn_fail_one_by_one(opened: Opened) -> None:
     await opened.run(leave("a"))
-    reads = BriefReads(opened.store)
+    reads = ShortReads(opened.store)
 
     def wrong(reader: Reader) -> None:
         reader.execute("SELECT nothing FROM nowhere")
@@ -203,20 +203,20 @@ async def test_brief_reads_of_one_turn_fail_one_by_one(opened: Opened) -> None:
 
 
 async def test_brief_read_sees_a_commit_that_was_acknowledged_before(opened: Opened) -> None:
-    reads = BriefReads(opened.store)
+    reads = ShortReads(opened.store)
     for n in range(20):
         await opened.run(leave(f"{n:02}"))
         assert len(await reads.read(lambda reader: reader.execute(NAMES))) == n + 1
 
 
 async def test_more_brief_reads_than_one_transaction_takes_are_all_answered(opened: Opened) -> None:
-    reads = BriefReads(opened.store)
+    reads = ShortReads(opened.store)
     asked = [reads.read(lambda reader, n=n: (n, reader.execute(COUNT)[0][0])) for n in range(200)]  # type: ignore[misc]
     assert await asyncio.gather(*asked) == [(n, 0) for n in range(200)]
 
 
 async def test_abandoned_brief_read_does_not_disturb_the_others(opened: Opened) -> None:
-    reads = BriefReads(opened.store)
+    reads = ShortReads(opened.store)
     gone = asyncio.ensure_future(reads.read(lambda reader: reader.execute(COUNT)))
     kept = asyncio.ensure_future(reads.read(lambda reader: reader.execute(COUNT)))
     await asyncio.sleep(0)
@@ -249,6 +249,6 @@ async def test_row_that_cannot_be_stored_among_many_fails_alone(opened: Opened) 
 
 
 async def test_solo_work_between_others_is_a_group_of_its_own(opened: Opened) -> None:
-    waits = [opened.writer.submit(leave(f"n{n}"), solo=n in (2, 3)) for n in range(6)]
+    waits = [opened.writer.submit(leave(f"n{n}"), exclusive=n in (2, 3)) for n in range(6)]
     await asyncio.gather(*waits)
     assert opened.groups == [2, 1, 1, 2]

@@ -77,7 +77,7 @@ async def test_position_that_expired_is_refused_once_and_then_given_up(
         org.link.release_managed(start.subscription_id, "one")
         clock.advance(100 * 3600)
         await org.core.records.write_plain(
-            lambda tx: org.core.log.trim(tx, Family.PLATFORM, clock.now_ms() - 3_600_000), solo=True
+            lambda tx: org.core.log.trim(tx, Family.PLATFORM, clock.now_ms() - 3_600_000), exclusive=True
         )
         with pytest.raises(ReplayIdExpired):
             await org.link.open_managed(org.admin, "", "Mine", "two")
@@ -156,7 +156,7 @@ async def test_position_that_expired_is_not_given_up_for_who_may_not_read(org: T
     org.link.release_managed(start.subscription_id, "one")
     org.clock.advance(100 * 3600)
     await org.core.records.write_plain(
-        lambda tx: org.core.log.trim(tx, Family.PLATFORM, org.clock.now_ms() - 3_600_000), solo=True
+        lambda tx: org.core.log.trim(tx, Family.PLATFORM, org.clock.now_ms() - 3_600_000), exclusive=True
     )
     with pytest.raises(ChannelForbidden):
         await org.link.open_managed(org.reader, "", "Mine", "two")

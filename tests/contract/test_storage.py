@@ -137,7 +137,11 @@ async def test_bug_in_the_work_is_an_internal_error_and_the_writer_lives_on(open
 async def test_solo_work_commits_by_itself(open_store: OpenStore) -> None:
     store, commits = open_store(), Commits()
     writer = GroupWriter(store, commits)
-    waits = [writer.submit(put("a", 1)), writer.submit(put("b", 2), solo=True), writer.submit(put("c", 3))]
+    waits = [
+        writer.submit(put("a", 1)),
+        writer.submit(put("b", 2), exclusive=True),
+        writer.submit(put("c", 3)),
+    ]
     writer.start()
     await asyncio.gather(*waits)
     assert commits.groups == [1, 1, 1]

@@ -179,7 +179,7 @@ def _fiscal_year_start(tx: Transaction, catalog: Catalog) -> tuple[int, bool]:
     organization = catalog.object("Organization")
     month, by_start = (organization.by_name[name.lower()] for name in _FISCAL_YEAR)
     # Names come from the catalog; an org has one such row. It waits for nothing, so nothing is hurried for it.
-    rows = tx.execute_past(
+    rows = tx.execute_skipping_buffer(
         f"SELECT {month.column}, {by_start.column} FROM {organization.table} LIMIT 1"  # noqa: S608
     )
     if not rows or rows[0][0] is None or not 1 <= rows[0][0] <= 12:

@@ -277,7 +277,7 @@ def _move_followers(unit: UnitOfWork, lead_id: str, contact_id: str) -> None:
             for row in read_rows(unit.tx, obj, name, [lead_id]):
                 unit.store(obj, row, {name: contact_id})
                 if entity == "Task":
-                    unit.hush(str(row["Id"]))
+                    unit.suppress_notifications(str(row["Id"]))
     members = unit.catalog.try_object("CampaignMember")
     if members is not None:
         for row in read_rows(unit.tx, members, "LeadId", [lead_id]):

@@ -86,9 +86,9 @@ def _merge_rows(
                 continue  # a person's contact goes where its account goes
             # A master that was below a loser would be above itself.
             unit.store(child, row, {field.name: None if child_id == master_id else master_id})
-            unit.single_out(child_id)
+            unit.never_merge(child_id)
             if child.name == "Task":
-                unit.hush(child_id)
+                unit.suppress_notifications(child_id)
             updated.append(child_id)
     has_master_field = obj.try_field("MasterRecordId") is not None
     for loser_id in loser_ids:
@@ -96,7 +96,7 @@ def _merge_rows(
         if has_master_field:
             marks["MasterRecordId"] = master_id
         unit.recycle(DeletePlan((RowEdit(obj, unit.read(obj, loser_id), marks),)))
-        unit.single_out(loser_id)
+        unit.never_merge(loser_id)
     return updated
 
 

@@ -12,9 +12,9 @@ from tidewire.crm import persons
 from tidewire.errors import DeleteRestricted, FieldNotWriteable, FieldsInconsistent, RequiredFieldMissing
 from tidewire.events import Value
 from tidewire.records.cascade import RowEdit
-from tidewire.records.given import defaults, not_writeable
 from tidewire.records.numbers import take_record_id
 from tidewire.records.object_rules import WritePlan
+from tidewire.records.submitted import defaults, not_writeable
 from tidewire.records.table import read_all_rows, read_living, read_rows, try_read_row
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.field_types import FieldType

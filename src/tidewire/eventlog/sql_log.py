@@ -88,7 +88,7 @@ class SqlEventLog:
             rows[family].append((position, numbers[name], created_ms, schema_id, event_uuid, last, payload))
         for family, table in tables.items():
             # Buffered until the transaction's next other statement, so that rows of a group are inserted together.
-            tx.insert_many_later(_insert_sql(table), rows[family])
+            tx.buffer_inserts(_insert_sql(table), rows[family])
         tx.progress.next_position = last + 1
         tx.events.extend(events)
         return events
@@ -115,7 +115,7 @@ class SqlEventLog:
             (position, number, now_ms, schema_id, event_uuid, last, payload)
             for position, (event_uuid, payload) in enumerate(bodies, first)
         ]
-        tx.insert_many_later(_insert_sql(table), rows)
+        tx.buffer_inserts(_insert_sql(table), rows)
         tx.progress.next_position = last + 1
         return first
 

@@ -13,7 +13,7 @@ from tidewire.access.principal import Principal
 from tidewire.errors import ObjectUnknown, PlatformError, TooManyRecords, WindowInvalid
 from tidewire.gate.gate import Gate
 from tidewire.gate.requests import Rows
-from tidewire.records.bin import BIN_RETENTION_MS, read_purged
+from tidewire.records.recycle_bin import BIN_RETENTION_MS, read_purged
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value, render_datetime

@@ -98,4 +98,6 @@ async def _check(gate: Gate, call: Call) -> None:
 
 
 async def _write(gate: Gate, call: Call, work: Callable[[UnitOfWork], T]) -> T:
-    return await gate.records.write(work, user_id=call.principal.user_id, has_notifications=False, solo=True)
+    return await gate.records.write(
+        work, user_id=call.principal.user_id, has_notifications=False, exclusive=True
+    )

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from tidewire.access.grants import Grants
 from tidewire.errors import FieldUnknown
-from tidewire.records.given import not_writeable
 from tidewire.records.references import parse_reference, try_lookup
+from tidewire.records.submitted import not_writeable
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
 

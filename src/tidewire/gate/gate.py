@@ -147,7 +147,7 @@ class Gate:
             row |= self.recent_items.read_dates(reader, principal.user_id, obj, record_id, unflushed)
             return Rows(obj, columns, [row], None, self._log.read_head(reader))
 
-        return await self._records.read(work, is_brief=True)
+        return await self._records.read(work, is_short=True)
 
     async def query(self, principal: Principal, soql: str, *, include_deleted: bool = False) -> Rows:
         """Run a SOQL query. What the user may not see does not exist for it."""
@@ -270,7 +270,7 @@ class Gate:
                 raise result
             return result
 
-        return await self._commit(call, work, solo=needs_own_group(obj))
+        return await self._commit(call, work, exclusive=needs_own_group(obj))
 
     async def write_together(
         self,
@@ -294,9 +294,9 @@ class Gate:
             for write, obj in zip(writes, checked, strict=True):
                 yield obj if isinstance(obj, PlatformError) else run_write(unit, guard, obj, write)
 
-        solo = any(isinstance(obj, ObjectType) and needs_own_group(obj) for obj in checked)
+        exclusive = any(isinstance(obj, ObjectType) and needs_own_group(obj) for obj in checked)
         return await self._commit_each(
-            call, view.sharing, run, all_or_none=all_or_none, solo=solo, on_results=on_results
+            call, view.sharing, run, all_or_none=all_or_none, exclusive=exclusive, on_results=on_results
         )
 
     async def upsert(
@@ -328,9 +328,11 @@ class Gate:
             for upsert, found in zip(upserts, checked, strict=True):
                 yield found if isinstance(found, PlatformError) else run_upsert(unit, guard, *found, upsert)
 
-        solo = any(not isinstance(found, PlatformError) and needs_own_group(found[0]) for found in checked)
+        exclusive = any(
+            not isinstance(found, PlatformError) and needs_own_group(found[0]) for found in checked
+        )
         return await self._commit_each(
-            call, view.sharing, run, all_or_none=all_or_none, solo=solo, on_results=on_results
+            call, view.sharing, run, all_or_none=all_or_none, exclusive=exclusive, on_results=on_results
         )
 
     async def undelete(
@@ -356,8 +358,10 @@ class Gate:
             for found in checked:
                 yield found if isinstance(found, PlatformError) else run_in_bin(unit, guard, *found, action)
 
-        solo = any(not isinstance(found, PlatformError) and needs_own_group(found[0]) for found in checked)
-        return await self._commit_each(call, view.sharing, run, all_or_none=all_or_none, solo=solo)
+        exclusive = any(
+            not isinstance(found, PlatformError) and needs_own_group(found[0]) for found in checked
+        )
+        return await self._commit_each(call, view.sharing, run, all_or_none=all_or_none, exclusive=exclusive)
 
     async def merge(
         self, call: Call, entity: str, master_id: str, loser_ids: Sequence[str], values: Mapping[str, object]
@@ -381,7 +385,7 @@ class Gate:
             lambda unit: apply_definition(
                 unit, records.types, document, is_dry_run=dry_run, on_conversion=records.on_conversion
             ),
-            solo=True,
+            exclusive=True,
         )
 
     async def _commit_each(
@@ -391,7 +395,7 @@ class Gate:
         run: Callable[[UnitOfWork, RecordGuard], Iterator[T | PlatformError]],
         *,
         all_or_none: bool,
-        solo: bool,
+        exclusive: bool,
         on_results: OnResults[T] | None = None,
     ) -> list[T | PlatformError]:
         """Collect the results that `run` yields, in one transaction."""
@@ -407,19 +411,21 @@ class Gate:
                 on_results(unit, results)
 
         try:
-            await self._commit(call, work, solo=solo)
+            await self._commit(call, work, exclusive=exclusive)
         except PlatformError as error:
             if error not in results:
                 raise
         return results
 
-    def _commit(self, call: Call, work: Callable[[UnitOfWork], T], *, solo: bool = False) -> Awaitable[T]:
+    def _commit(
+        self, call: Call, work: Callable[[UnitOfWork], T], *, exclusive: bool = False
+    ) -> Awaitable[T]:
         return self._records.write(
             work,
             user_id=call.principal.user_id,
             origin=call.origin,
             has_notifications=call.has_notifications,
-            solo=solo,
+            exclusive=exclusive,
         )
 
     # event schemas

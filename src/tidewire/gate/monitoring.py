@@ -131,7 +131,9 @@ class Monitor:
     async def publish_query(self, reader: ApiReader, read: QueryRead) -> None:
         """Publish a page of results before it is sent; returns once the event is durable."""
         if self.is_enabled(API):
-            await self._records.write_plain(lambda tx: self.append_query(tx, reader, read), outlives=True)
+            await self._records.write_plain(
+                lambda tx: self.append_query(tx, reader, read), survives_rollback=True
+            )
 
     def append_query(self, tx: Transaction, reader: ApiReader, read: QueryRead) -> None:
         """Publish a page of results as part of a transaction."""
@@ -172,7 +174,7 @@ class Monitor:
         }
         user_id = reader.principal.user_id
         await self._records.write_plain(
-            lambda tx: self._append(tx, LIST_VIEW, user_id, values), outlives=True
+            lambda tx: self._append(tx, LIST_VIEW, user_id, values), survives_rollback=True
         )
 
     def _append(self, tx: Transaction, name: str, user_id: str, values: dict[str, Value]) -> None:

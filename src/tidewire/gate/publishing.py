@@ -103,7 +103,9 @@ class Publisher:
         with self._reservation() as reserved:
             if event_type.is_high_volume and not reserved.reserve(1, survives_rollback=survives):
                 raise _over_quota()
-            await self._records.write_plain(lambda tx: self._append(tx, [draft], now_ms), outlives=survives)
+            await self._records.write_plain(
+                lambda tx: self._append(tx, [draft], now_ms), survives_rollback=survives
+            )
         return Published(event_id_of(event_type), draft.event_uuid, survives)
 
     async def publish_together(

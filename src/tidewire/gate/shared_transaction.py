@@ -16,7 +16,7 @@ from tidewire.gate.gate import Gate
 from tidewire.gate.publish_quota import Reservation
 from tidewire.gate.requests import Call
 from tidewire.records.conversion import ConversionNote
-from tidewire.records.service import Records, settle
+from tidewire.records.service import Records, flush_derived
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.storage.store import Reader, Transaction
@@ -37,8 +37,8 @@ class TransactionRecords:
         self._records = records
         self.types = records.types
         self.has_failed = False
-        self.outliving: list[Callable[[Transaction], object]] = (
-            records.outliving if isinstance(records, TransactionRecords) else []
+        self.surviving: list[Callable[[Transaction], object]] = (
+            records.surviving if isinstance(records, TransactionRecords) else []
         )
 
     @property
@@ -53,31 +53,31 @@ class TransactionRecords:
         user_id: str,
         origin: str = "",
         has_notifications: bool = True,
-        solo: bool = False,
+        exclusive: bool = False,
     ) -> T:
         """Run `work` as part of the unit, with the user and origin of the unit."""
         try:
             result = work(self._unit)
-            settle(self._unit)
+            flush_derived(self._unit)
         except PlatformError:
             self.has_failed = True
             raise
         return result
 
     async def write_plain(
-        self, work: Callable[[Transaction], T], *, solo: bool = False, outlives: bool = False
+        self, work: Callable[[Transaction], T], *, exclusive: bool = False, survives_rollback: bool = False
     ) -> T:
-        """Run `work` that touches no records in the unit's transaction. What `outlives` it is remembered too."""
+        """Run `work` that touches no records in the unit's transaction, and again if it `survives_rollback`."""
         try:
             result = work(self._unit.tx)
         except PlatformError:
             self.has_failed = True
             raise
-        if outlives:
-            self.outliving.append(work)
+        if survives_rollback:
+            self.surviving.append(work)
         return result
 
-    async def read(self, work: Callable[[Reader], T], *, is_brief: bool = False) -> T:
+    async def read(self, work: Callable[[Reader], T], *, is_short: bool = False) -> T:
         """Run `work` on committed data plus what the unit has written."""
         return work(self._unit.tx)
 
@@ -96,14 +96,14 @@ async def run_in_transaction(gate: Gate, call: Call, calls: Calls[T], is_kept: C
     known = {call.principal.user_id: await gate.current_grants(call.principal)}
     rolled_back = WriteConflict("the transaction was rolled back")
     results: list[T] = []
-    outliving: list[Callable[[Transaction], object]] = []
+    surviving: list[Callable[[Transaction], object]] = []
     # Inside another shared transaction, that one decides what becomes of the events.
     outer = gate.publisher.shared_reservation
     reservation = outer or Reservation(gate.usage.quota)
 
     def work(unit: UnitOfWork) -> None:
         results.clear()  # the writer runs this again if the group had to be rolled back
-        outliving.clear()
+        surviving.clear()
         if outer is None:
             reservation.release()
         records = TransactionRecords(unit, gate.records)
@@ -112,7 +112,7 @@ async def run_in_transaction(gate: Gate, call: Call, calls: Calls[T], is_kept: C
         try:
             results.append(_drive(calls(inner)))
         finally:
-            outliving.extend(records.outliving)
+            surviving.extend(records.surviving)
         if records.has_failed or not is_kept(results[0]):
             raise rolled_back
 
@@ -123,14 +123,14 @@ async def run_in_transaction(gate: Gate, call: Call, calls: Calls[T], is_kept: C
                 user_id=call.principal.user_id,
                 origin=call.origin,
                 has_notifications=call.has_notifications,
-                solo=True,
+                exclusive=True,
             )
         except (RequestError, WriteConflict) as error:
             if isinstance(error, WriteConflict) and error is not rolled_back:
                 raise
             if outer is None:  # otherwise the outer transaction repeats what survives
                 reservation.release_rolled_back()
-                for each in outliving:
+                for each in surviving:
                     await gate.records.write_plain(each)
                 reservation.keep()
             if error is not rolled_back:

@@ -13,10 +13,10 @@ from itertools import groupby
 
 from tidewire.errors import DeleteRestricted, InternalError, RecordNotFound, UndeleteRefused
 from tidewire.events import Value
-from tidewire.records.bin import BinStep, has_step, iter_step_pages, try_root
 from tidewire.records.checks import check_unique, lookups, unique_fields
+from tidewire.records.partial_rows import PartialRow, PartialRows
+from tidewire.records.recycle_bin import BinStep, has_step, iter_step_pages, try_root
 from tidewire.records.table import read_rows, try_read_row
-from tidewire.records.thin_rows import ThinRow, ThinRows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
 from tidewire.storage.store import Transaction
@@ -81,15 +81,15 @@ def _plan(
     tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[str, Value], most: int | None
 ) -> DeletePlan | None:
     gone = {str(row["Id"]): RowEdit(obj, row, _GONE)}
-    loose: list[tuple[ObjectType, Field, ThinRow]] = []
+    loose: list[tuple[ObjectType, Field, PartialRow]] = []
     level = {obj: [str(row["Id"])]}
-    rows: dict[ObjectType, ThinRows] = {}
+    rows: dict[ObjectType, PartialRows] = {}
     while level:
         below: dict[ObjectType, list[str]] = {}
         for parent, ids in level.items():
             for child, field in references_to(catalog, parent.name):
                 if child not in rows:
-                    rows[child] = ThinRows(tx, child)
+                    rows[child] = PartialRows(tx, child)
                 for found in rows[child].iter_referring(field, ids, None if most is None else most + 1):
                     if most is not None and len(gone) + len(loose) > most:
                         return None

@@ -32,7 +32,7 @@ class KeyChecks:
         self._holders: dict[tuple[str, str, Value], str] = {}
         self.watch: ReferenceWatch | None = None
 
-    def note(self, obj: ObjectType, record_id: str, after: Mapping[str, Value] | None) -> None:
+    def track(self, obj: ObjectType, record_id: str, after: Mapping[str, Value] | None) -> None:
         """Remember what the unit has written; None for a record that is gone or in the recycle bin."""
         if after is None and record_id not in self._written:
             self._living.discard(record_id)  # from now on the store says what it is

@@ -14,8 +14,8 @@ from itertools import groupby
 from tidewire.errors import InternalError
 from tidewire.events import Value
 from tidewire.records.cascade import RowEdit, references_to, restricted
+from tidewire.records.partial_rows import PartialRow, PartialRows
 from tidewire.records.table import read_rows, try_read_row
-from tidewire.records.thin_rows import ThinRow, ThinRows
 from tidewire.records.touched import PAGE
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
@@ -41,7 +41,7 @@ _BURY_CLEARED = (
     " (SELECT number, record_id, entity, field, target_id,"
     " MIN(number) OVER (PARTITION BY record_id) AS first_number FROM delete_cleared) AS c"
 )
-_Page = tuple[ObjectType, dict[str, ThinRow]]
+_Page = tuple[ObjectType, dict[str, PartialRow]]
 
 
 class LargeDelete:
@@ -77,11 +77,11 @@ class LargeDelete:
 
     def iter_gone(self) -> Iterator[_Page]:
         """The records that go, the root first, in pages of one object each, as they stand before."""
-        rows: dict[str, ThinRows] = {}
+        rows: dict[str, PartialRows] = {}
         for entity, ids in self._iter_pages():
             obj = self._catalog.object(entity)
             if entity not in rows:
-                rows[entity] = ThinRows(self._tx, obj)
+                rows[entity] = PartialRows(self._tx, obj)
             found = rows[entity].read_page(ids)
             yield obj, {record_id: found[record_id] for record_id in ids if record_id in found}
 

@@ -23,7 +23,7 @@ def take_number(tx: Transaction, name: str, first: int = 1) -> int:
     numbers = tx.progress.numbers
     number = numbers.get(name)
     if number is None:
-        rows = tx.execute_past(_NEXT, (name,))
+        rows = tx.execute_skipping_buffer(_NEXT, (name,))
         number = int(rows[0][0]) if rows else first
     numbers[name] = number + 1
     return number
@@ -34,7 +34,7 @@ def take_record_id(tx: Transaction, key_prefix: str) -> str:
     name = "id:" + key_prefix
     number = take_number(tx, name)
     if number == 1:  # the object's first record, so this is asked once
-        rows = tx.execute_past(_NEXT, (_FIRST_RECORD,))
+        rows = tx.execute_skipping_buffer(_NEXT, (_FIRST_RECORD,))
         if rows:
             number = int(rows[0][0])
             tx.progress.numbers[name] = number + 1

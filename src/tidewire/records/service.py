@@ -12,9 +12,9 @@ from typing import Protocol, TypeVar
 from tidewire.clock import Clock
 from tidewire.events import Change, CommitContext
 from tidewire.ids import random_uuid
-from tidewire.records.brief_reads import BriefReads
 from tidewire.records.conversion import ConversionNote
 from tidewire.records.rollups import apply_roll_ups, counted_entities
+from tidewire.records.short_reads import ShortReads
 from tidewire.records.types import Types
 from tidewire.records.work import RowRule, UnitOfWork
 from tidewire.schema.catalog import Catalog
@@ -42,25 +42,25 @@ class Records(Protocol):
         user_id: str,
         origin: str = "",
         has_notifications: bool = True,
-        solo: bool = False,
+        exclusive: bool = False,
     ) -> Awaitable[T]:
         """Run `work` in one transaction."""
 
     async def write_plain(
-        self, work: Callable[[Transaction], T], *, solo: bool = False, outlives: bool = False
+        self, work: Callable[[Transaction], T], *, exclusive: bool = False, survives_rollback: bool = False
     ) -> T:
-        """Run `work` that touches no records in one transaction. What `outlives` its transaction is done
+        """Run `work` that touches no records in one transaction. What `survives_rollback` its transaction is done
         again by itself if that is taken back.
         """
 
-    async def read(self, work: Callable[[Reader], T], *, is_brief: bool = False) -> T:
-        """Run `work` in one snapshot; `is_brief` promises that it is a few statements by key."""
+    async def read(self, work: Callable[[Reader], T], *, is_short: bool = False) -> T:
+        """Run `work` in one snapshot; `is_short` promises that it is a few statements by key."""
 
     def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
         """Tell whom it concerns of a converted field."""
 
 
-class Settling:
+class DerivedFlush:
     """Which new records concern no other ones. Kept for as long as the types stay as they are."""
 
     def __init__(self) -> None:
@@ -68,24 +68,24 @@ class Settling:
         self._concerning: frozenset[str] = frozenset()
 
     def apply(self, unit: UnitOfWork) -> None:
-        """`settle`, at no cost for a unit that has only made records which nobody counts."""
+        """`flush_derived`, at no cost for a unit that has only made records which nobody counts."""
         if unit.catalog is not self._catalog:
             self._catalog = unit.catalog
             self._concerning = (
                 counted_entities(unit.catalog.objects, unit.rules) | unit.rules.flushed_entities
             )
-        if not unit.has_only_made(self._concerning):
-            settle(unit)
+        if not unit.has_only_new(self._concerning):
+            flush_derived(unit)
 
 
-def settle(unit: UnitOfWork) -> None:
+def flush_derived(unit: UnitOfWork) -> None:
     """Bring other records up to date with what was written since the last time: roll-ups, copies, last
     activities.
     """
     apply_roll_ups(unit)
     for rule in unit.rules.flush:
         rule(unit)
-    unit.mark_settled()
+    unit.mark_flushed()
 
 
 class RecordService:
@@ -93,13 +93,13 @@ class RecordService:
 
     def __init__(self, store: Store, writer: GroupWriter, types: Types, clock: Clock) -> None:
         self._store = store
-        self._brief_reads = BriefReads(store)
+        self._short_reads = ShortReads(store)
         self._writer = writer
         self._clock = clock
         self._hooks: list[ChangeHook] = []
         self._conversion_hooks: list[ConversionHook] = []
         self._row_rules: dict[str, RowRule] = {}
-        self._settling = Settling()
+        self._derived_flush = DerivedFlush()
         self.types = types
 
     @property
@@ -131,22 +131,22 @@ class RecordService:
         user_id: str,
         origin: str = "",
         has_notifications: bool = True,
-        solo: bool = False,
+        exclusive: bool = False,
     ) -> Awaitable[T]:
         """Run `work` in one transaction; its result is to be had once it is durable."""
         return self._writer.submit(
-            lambda tx: self._run(tx, work, user_id, origin, has_notifications), solo=solo
+            lambda tx: self._run(tx, work, user_id, origin, has_notifications), exclusive=exclusive
         )
 
     async def write_plain(
-        self, work: Callable[[Transaction], T], *, solo: bool = False, outlives: bool = False
+        self, work: Callable[[Transaction], T], *, exclusive: bool = False, survives_rollback: bool = False
     ) -> T:
         """Run `work` that touches no records, such as a login or a publish, in one transaction of its own."""
-        return await self._writer.submit(work, solo=solo)
+        return await self._writer.submit(work, exclusive=exclusive)
 
-    async def read(self, work: Callable[[Reader], T], *, is_brief: bool = False) -> T:
+    async def read(self, work: Callable[[Reader], T], *, is_short: bool = False) -> T:
         """Run `work` in one read transaction, off the loop. Brief work shares one with other such work."""
-        return await (self._brief_reads.read(work) if is_brief else self._store.read(work))
+        return await (self._short_reads.read(work) if is_short else self._store.read(work))
 
     def _run(
         self,
@@ -159,7 +159,7 @@ class RecordService:
         now_ms = self._clock.now_ms()
         unit = UnitOfWork(tx, self.types.catalog, user_id, now_ms, self.types.rules, self._row_rules)
         result = work(unit)
-        self._settling.apply(unit)
+        self._derived_flush.apply(unit)
         changes = unit.changes()
         if changes or unit.untracked_changes:
             tx.progress.commit_number += 1

@@ -46,7 +46,7 @@ def insert_row(tx: Transaction, obj: ObjectType, row: Mapping[str, Value]) -> No
     for name, is_case_sensitive in texts:
         value = row[name]
         params += (value, fold_key(str(value), case_sensitive=is_case_sensitive))
-    tx.insert_later(sql, params)
+    tx.buffer_insert(sql, params)
 
 
 def update_row(tx: Transaction, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:

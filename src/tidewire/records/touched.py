@@ -16,8 +16,8 @@ from typing import overload
 import orjson
 
 from tidewire.events import Change, ChangeType, Value
+from tidewire.records.partial_rows import PartialRow, PartialRows
 from tidewire.records.table import read_rows
-from tidewire.records.thin_rows import ThinRow, ThinRows
 from tidewire.schema.model import ObjectType
 from tidewire.storage.store import Transaction
 
@@ -27,13 +27,13 @@ Written = tuple[str, Row | None, Row | None]
 
 PAGE = 500
 """How many records are looked at together: ids in one statement."""
-_MOST_HELD = 2000
+_MAX_HELD = 2000
 _TABLE = (
     "CREATE TEMP TABLE IF NOT EXISTS touched_records (number INTEGER NOT NULL PRIMARY KEY, record_id TEXT NOT NULL,"
-    " entity TEXT NOT NULL, is_told INTEGER NOT NULL, is_settled INTEGER NOT NULL, form BLOB NOT NULL)"
+    " entity TEXT NOT NULL, has_change INTEGER NOT NULL, is_flushed INTEGER NOT NULL, form BLOB NOT NULL)"
 )
 _INDEX = "CREATE UNIQUE INDEX IF NOT EXISTS touched_records_record ON touched_records (record_id)"
-_COLUMNS = "number, record_id, entity, is_settled, form"
+_COLUMNS = "number, record_id, entity, is_flushed, form"
 
 
 @dataclass(slots=True)
@@ -68,64 +68,64 @@ class TouchedRecords:
         self._tx = tx
         self._forget = forget
         self._held: dict[str, Touched] = {}
-        self._unsettled: dict[str, Row | None] = {}  # of those held: how they were when all was settled
-        self._unsettled_entities: set[str] = set()
+        self._unflushed: dict[str, Row | None] = {}  # of those held: how they were when all was settled
+        self._unflushed_entities: set[str] = set()
         self._entities: set[str] = set()
         self._objects: dict[str, ObjectType] = {}
-        self._thin: dict[str, ThinRows] = {}
+        self._partial: dict[str, PartialRows] = {}
         self._absent: frozenset[str] = frozenset()
         self._next_number = 1
-        self._set_aside = 0  # how many records are in the table
-        self._has_unsettled_aside = False
+        self._spilled = 0  # how many records are in the table
+        self._has_unflushed_spilled = False
 
     def __bool__(self) -> bool:
         return self._next_number > 1
 
-    def note(
+    def track(
         self, obj: ObjectType, record_id: str, before: Row | None, after: dict[str, Value] | None
     ) -> None:
         """Note what a write has made of a record, or of one that was not there."""
         found = self.try_get(record_id)
         if found is None:
-            if len(self._held) >= _MOST_HELD:
-                self._put_aside()
+            if len(self._held) >= _MAX_HELD:
+                self._spill()
             self._held[record_id] = Touched(obj, self._next_number, before, after)
             self._next_number += 1
         else:
             found.after = after
-        self._unsettled.setdefault(record_id, before)
-        self._unsettled_entities.add(obj.name)
+        self._unflushed.setdefault(record_id, before)
+        self._unflushed_entities.add(obj.name)
         self._entities.add(obj.name)
 
     def try_get(self, record_id: str) -> Touched | None:
         """What is known of a record that was written, to be read and changed at once; None if it was not."""
         found = self._held.get(record_id)
-        if found is None and self._set_aside and record_id not in self._absent:
+        if found is None and self._spilled and record_id not in self._absent:
             self.fetch([record_id])
             found = self._held.get(record_id)
         return found
 
     def fetch(self, record_ids: list[str]) -> None:
         """Have in memory, or know to be new, the few records that are going to be written next."""
-        if not self._set_aside:
+        if not self._spilled:
             return
-        if len(self._held) >= _MOST_HELD:
-            self._put_aside()
+        if len(self._held) >= _MAX_HELD:
+            self._spill()
         marks = ", ".join("?" * len(record_ids))
         where = f" WHERE record_id IN ({marks})"
         rows = self._tx.execute(f"SELECT {_COLUMNS} FROM touched_records{where}", record_ids)  # noqa: S608  # constant
         if rows:
             self._tx.execute(f"DELETE FROM touched_records{where}", record_ids)  # noqa: S608
-            self._set_aside -= len(rows)
-        for record_id, touched, is_settled, since in self._decoded(rows):
+            self._spilled -= len(rows)
+        for record_id, touched, is_flushed, since in self._decoded(rows):
             self._held[record_id] = touched
-            if not is_settled:
-                self._unsettled[record_id] = since
+            if not is_flushed:
+                self._unflushed[record_id] = since
         self._absent = frozenset(record_ids).difference(self._held)
 
     def changes(self) -> Sequence[Change]:
         """What the work adds up to, in the order in which records were first touched."""
-        if self._set_aside:
+        if self._spilled:
             return ManyChanges(self)
         return list(_numbered(sorted(self._held.items(), key=lambda each: each[1].number)))
 
@@ -138,55 +138,55 @@ class TouchedRecords:
 
     def count_changes(self) -> int:
         """How many changes there are."""
-        ((told,),) = self._tx.execute("SELECT COUNT(*) FROM touched_records WHERE is_told = 1")
+        ((told,),) = self._tx.execute("SELECT COUNT(*) FROM touched_records WHERE has_change = 1")
         return int(told) + sum(t.change_type is not None for t in self._held.values())
 
-    def iter_unsettled(self, entities: Collection[str]) -> Iterator[Written]:
+    def iter_unflushed(self, entities: Collection[str]) -> Iterator[Written]:
         """The records of these entities that were written and are not settled yet."""
-        if self._unsettled_entities.isdisjoint(entities):
+        if self._unflushed_entities.isdisjoint(entities):
             return
-        for _, touched, is_settled, since in self._iter(entities):
-            if not is_settled:
+        for _, touched, is_flushed, since in self._iter(entities):
+            if not is_flushed:
                 yield touched.obj.name, since, touched.after
 
-    def has_only_made(self, others: Collection[str]) -> bool:
+    def has_only_new(self, others: Collection[str]) -> bool:
         """Whether all that is not settled yet are new records, none of them of these `others`."""
-        if self._has_unsettled_aside or not self._unsettled_entities.isdisjoint(others):
+        if self._has_unflushed_spilled or not self._unflushed_entities.isdisjoint(others):
             return False
-        return all(before is None for before in self._unsettled.values())
+        return all(before is None for before in self._unflushed.values())
 
-    def mark_settled(self) -> None:
+    def mark_flushed(self) -> None:
         """Note that what follows for other records from all that was written has been stored too."""
-        self._unsettled.clear()
-        self._unsettled_entities.clear()
-        if self._has_unsettled_aside:
-            self._tx.execute("UPDATE touched_records SET is_settled = 1 WHERE is_settled = 0")
-            self._has_unsettled_aside = False
+        self._unflushed.clear()
+        self._unflushed_entities.clear()
+        if self._has_unflushed_spilled:
+            self._tx.execute("UPDATE touched_records SET is_flushed = 1 WHERE is_flushed = 0")
+            self._has_unflushed_spilled = False
 
-    def make_whole(self, record_ids: list[str]) -> None:
-        """Read in full, while it can be, what is held as thin rows of records that are about to be purged."""
+    def complete_rows(self, record_ids: list[str]) -> None:
+        """Read in full, while it can be, what is held as partial rows of records that are about to be purged."""
         self.fetch(record_ids)
         for record_id in record_ids:
-            touched, unsettled = self._held.get(record_id), self._unsettled.get(record_id)
-            if touched is not None and isinstance(touched.before, ThinRow):
+            touched, unflushed = self._held.get(record_id), self._unflushed.get(record_id)
+            if touched is not None and isinstance(touched.before, PartialRow):
                 touched.before = dict(touched.before)
-            if isinstance(unsettled, ThinRow):
-                self._unsettled[record_id] = dict(unsettled)
+            if isinstance(unflushed, PartialRow):
+                self._unflushed[record_id] = dict(unflushed)
 
     def close(self) -> None:
         """Forget all of it."""
         self._held.clear()
-        self._unsettled.clear()
-        if self._set_aside:
+        self._unflushed.clear()
+        if self._spilled:
             self._tx.execute("DELETE FROM touched_records")
-            self._set_aside = 0
+            self._spilled = 0
 
     def _iter(
         self, entities: Collection[str] | None = None
     ) -> Iterator[tuple[str, Touched, bool, Row | None]]:
         """All that were written up to now, a page at a time; what is written meanwhile does not matter."""
         end = self._next_number
-        if not self._set_aside:
+        if not self._spilled:
             yield from self._iter_held(0, end, entities)
             return
         for start in range(1, end, PAGE):
@@ -206,15 +206,15 @@ class TouchedRecords:
     def _iter_held(
         self, start: int, end: int, entities: Collection[str] | None = None
     ) -> list[tuple[str, Touched, bool, Row | None]]:
-        unsettled = self._unsettled
+        unflushed = self._unflushed
         found = [
-            (record_id, touched, record_id not in unsettled, unsettled.get(record_id))
+            (record_id, touched, record_id not in unflushed, unflushed.get(record_id))
             for record_id, touched in self._held.items()
             if start <= touched.number < end and (entities is None or touched.obj.name in entities)
         ]
         return sorted(found, key=lambda each: each[1].number)
 
-    def _put_aside(self) -> None:
+    def _spill(self) -> None:
         if not self._objects:
             self._tx.execute(_TABLE)
             self._tx.execute(_INDEX)
@@ -222,23 +222,23 @@ class TouchedRecords:
         while page := list(islice(waiting, PAGE)):
             stored = self._stored(page)
             self._tx.execute_many(
-                "INSERT INTO touched_records (number, record_id, entity, is_told, is_settled, form)"
+                "INSERT INTO touched_records (number, record_id, entity, has_change, is_flushed, form)"
                 " VALUES (?, ?, ?, ?, ?, ?)",
                 [self._encoded(record_id, t, stored.get(record_id)) for record_id, t in page],
             )
-        self._set_aside += len(self._held)
-        self._has_unsettled_aside |= bool(self._unsettled)
+        self._spilled += len(self._held)
+        self._has_unflushed_spilled |= bool(self._unflushed)
         self._absent = self._absent.difference(self._held)
         self._held.clear()
-        self._unsettled.clear()
+        self._unflushed.clear()
         self._forget()
 
     def _stored(self, page: Iterable[tuple[str, Touched]]) -> dict[str, dict[str, Value]]:
-        """The rows of those records of which more than a thin row is known."""
+        """The rows of those records of which more than a partial row is known."""
         by_object: dict[str, list[str]] = {}
         for record_id, touched in page:
             self._objects[touched.obj.name] = touched.obj
-            if not self._is_thin(touched):
+            if not self._is_partial(touched):
                 by_object.setdefault(touched.obj.name, []).append(record_id)
         return self._read(by_object)
 
@@ -249,19 +249,19 @@ class TouchedRecords:
             rows |= {str(row["Id"]): row for row in found}
         return rows
 
-    def _is_thin(self, touched: Touched) -> bool:
-        if touched.after is not None or not isinstance(touched.before, ThinRow):
+    def _is_partial(self, touched: Touched) -> bool:
+        if touched.after is not None or not isinstance(touched.before, PartialRow):
             return False
-        thin = self._thin.setdefault(touched.obj.name, touched.before.rows)
-        return thin.places == touched.before.rows.places
+        partial = self._partial.setdefault(touched.obj.name, touched.before.rows)
+        return partial.places == touched.before.rows.places
 
     def _encoded(
         self, record_id: str, touched: Touched, stored: dict[str, Value] | None
     ) -> tuple[int, str, str, int, int, bytes]:
         before = touched.before
-        is_settled = record_id not in self._unsettled
-        since = before if is_settled else self._unsettled[record_id]
-        if isinstance(before, ThinRow) and self._is_thin(touched):
+        is_flushed = record_id not in self._unflushed
+        since = before if is_flushed else self._unflushed[record_id]
+        if isinstance(before, PartialRow) and self._is_partial(touched):
             kept: object = list(before.values_held)
         else:
             kept = None if before is None else _difference(before, stored)
@@ -273,9 +273,9 @@ class TouchedRecords:
             since is before,
             None if since is before or since is None else _difference(since, None),
         ]
-        is_told = int(touched.change_type is not None)
+        has_change = int(touched.change_type is not None)
         entity = touched.obj.name
-        return touched.number, record_id, entity, is_told, int(is_settled), orjson.dumps(form)
+        return touched.number, record_id, entity, has_change, int(is_flushed), orjson.dumps(form)
 
     def _decoded(
         self, rows: list[tuple[int, str, str, int, bytes]]
@@ -287,19 +287,19 @@ class TouchedRecords:
                 by_object.setdefault(entity, []).append(record_id)
         stored = self._read(by_object)
         found: list[tuple[str, Touched, bool, Row | None]] = []
-        for number, record_id, entity, is_settled, form in forms:
+        for number, record_id, entity, is_flushed, form in forms:
             kept, is_there, suppress_notifications, never_merge, is_same, other = form
             row = stored.get(record_id, {})
             before: Row | None
             if isinstance(kept, list):
-                before = ThinRow(self._thin[entity], tuple(kept))
+                before = PartialRow(self._partial[entity], tuple(kept))
             else:
                 before = None if kept is None else {**row, **kept}
             after = dict(row) if is_there else None
             touched = Touched(
                 self._objects[entity], number, before, after, suppress_notifications, never_merge
             )
-            found.append((record_id, touched, is_settled, before if is_same else other))
+            found.append((record_id, touched, is_flushed, before if is_same else other))
         return found
 
 

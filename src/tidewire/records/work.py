@@ -18,22 +18,22 @@ from tidewire.errors import (
     UndeleteRefused,
 )
 from tidewire.events import Change, UntrackedChange, Value
-from tidewire.records.bin import append_steps, purge, remove_steps
 from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete, plan_undelete, try_plan_delete
 from tidewire.records.checks import KeyChecks, ReferenceWatch
 from tidewire.records.derived import compute_derived, default_name, fit_values
-from tidewire.records.given import (
-    ID_NAMES,
-    auto_numbers,
-    defaults,
-    parse_given,
-    required_names,
-    stamp_names,
-)
 from tidewire.records.large_delete import LargeDelete
 from tidewire.records.numbers import auto_number_key, render_auto_number, take_number, take_record_id
 from tidewire.records.object_rules import RecordRules, WritePlan
+from tidewire.records.recycle_bin import append_steps, purge, remove_steps
 from tidewire.records.references import IsSeen
+from tidewire.records.submitted import (
+    ID_NAMES,
+    auto_numbers,
+    defaults,
+    parse_submitted,
+    required_names,
+    stamp_names,
+)
 from tidewire.records.table import (
     find_by_value,
     insert_row,
@@ -185,7 +185,7 @@ class UnitOfWork:
             plan = plan_delete(self.tx, self.catalog, obj, before)
             self.recycle(rules.extend_delete(self.tx, self.catalog, plan))
             return
-        few = try_plan_delete(self.tx, self.catalog, obj, before, _MOST_PLANNED)
+        few = try_plan_delete(self.tx, self.catalog, obj, before, _MAX_PLANNED)
         if few is not None:
             self.recycle(few)
         else:
@@ -221,7 +221,9 @@ class UnitOfWork:
         row = try_read_row(self.tx, obj, record_id)
         if row is None:
             raise RecordNotFound("The requested resource does not exist", record_id=record_id)
-        if not row.get("IsDeleted") or not purge(self.tx, self.catalog, record_id, self._touched.make_whole):
+        if not row.get("IsDeleted") or not purge(
+            self.tx, self.catalog, record_id, self._touched.complete_rows
+        ):
             raise UndeleteRefused("Entity is not in the recycle bin", record_id=record_id)
 
     def read(self, obj: ObjectType, record_id: str) -> dict[str, Value]:
@@ -241,7 +243,7 @@ class UnitOfWork:
         Without `is_edit` the record does not count as modified: only its SystemModstamp moves.
         """
         if values.get("IsDeleted"):
-            self._bury(obj, before, values)
+            self._store_deleted(obj, before, values)
             return
         if not isinstance(before, dict):
             before = dict(before)
@@ -252,14 +254,16 @@ class UnitOfWork:
         record_id = str(before["Id"])
         if changed:
             self._rewrite(obj, record_id, changed)
-        self._note(obj, record_id, before, None if after.get("IsDeleted") else after)
+        self._track(obj, record_id, before, None if after.get("IsDeleted") else after)
 
-    def _bury(self, obj: ObjectType, before: Mapping[str, Value], values: Mapping[str, Value]) -> None:
+    def _store_deleted(
+        self, obj: ObjectType, before: Mapping[str, Value], values: Mapping[str, Value]
+    ) -> None:
         """Store what puts a record into the recycle bin. Nothing follows from its other fields any more."""
         fresh = {**values, **self._stamps(obj, is_edit=True)}
         record_id = str(before["Id"])
         self._rewrite(obj, record_id, {n: v for n, v in fresh.items() if v != before.get(n)})
-        self._note(obj, record_id, before, None)
+        self._track(obj, record_id, before, None)
 
     def store_derived(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
         """Store computed values, such as roll-ups, of a living record; nothing happens if they are as before."""
@@ -280,7 +284,7 @@ class UnitOfWork:
         for edit in (*plan.gone, *plan.cleared):
             self.store(edit.obj, edit.row, edit.values)
         for edit in (*plan.gone[1:], *plan.cleared):
-            self.single_out(edit.record_id)
+            self.never_merge(edit.record_id)
         self._update_related(plan.gone)
         append_steps(self.tx, plan.gone[0].record_id, plan.steps(), self.now_ms)
 
@@ -293,24 +297,24 @@ class UnitOfWork:
             self._touched.fetch(ids)
             update_rows(self.tx, each, ids, {"IsDeleted": True, **self._stamps(each, is_edit=True)})
             for gone_id, before in rows.items():
-                self._note(each, gone_id, before, None)
+                self._track(each, gone_id, before, None)
                 if gone_id != record_id:
-                    self.single_out(gone_id)
+                    self.never_merge(gone_id)
         delete.append_steps(self.now_ms)
         for edit in delete.iter_cleared():
             self.store(edit.obj, edit.row, edit.values)
-            self.single_out(edit.record_id)
+            self.never_merge(edit.record_id)
         for page in delete.iter_gone_of(self.rules.entities_with_relations()):
             self._update_related(page)
         delete.close()
 
-    def hush(self, record_id: str) -> None:
+    def suppress_notifications(self, record_id: str) -> None:
         """Let push topics stay silent about a record that was written: nobody asked for its change itself."""
         touched = self._touched.try_get(record_id)
         if touched is not None:
             touched.suppress_notifications = True
 
-    def single_out(self, record_id: str) -> None:
+    def never_merge(self, record_id: str) -> None:
         """Let a record that was written have a change event of its own, however many others changed alike."""
         touched = self._touched.try_get(record_id)
         if touched is not None:
@@ -333,15 +337,15 @@ class UnitOfWork:
         """The records of these entities that were written and are not settled yet: the entity, the row as it
         was when all was settled, and now.
         """
-        return self._touched.iter_unsettled(entities)
+        return self._touched.iter_unflushed(entities)
 
-    def has_only_made(self, others: Collection[str]) -> bool:
+    def has_only_new(self, others: Collection[str]) -> bool:
         """Whether all that is not settled yet are new records, none of them of these `others`."""
-        return self._touched.has_only_made(others)
+        return self._touched.has_only_new(others)
 
-    def mark_settled(self) -> None:
+    def mark_flushed(self) -> None:
         """Note that what follows for other records from all that was written has been stored too."""
-        self._touched.mark_settled()
+        self._touched.mark_flushed()
 
     def close(self) -> None:
         """Let go of what the work has held. Its changes can no longer be read."""
@@ -358,7 +362,7 @@ class UnitOfWork:
     def _carry_out(self, plan: WritePlan) -> None:
         for edit in (*plan.gone, *plan.cleared, *plan.cascaded):
             self.store(edit.obj, edit.row, edit.values)
-            self.single_out(edit.record_id)
+            self.never_merge(edit.record_id)
         if plan.gone:
             append_steps(self.tx, plan.bin_root, DeletePlan(plan.gone, plan.cleared).steps(), self.now_ms)
         for obj, row in plan.created:
@@ -375,7 +379,7 @@ class UnitOfWork:
             plan = self.rules.objects[entity].plan_relations
             for edit in plan(self.tx, self.catalog, relations) if plan is not None and relations else ():
                 self.store(edit.obj, edit.row, edit.values)
-                self.single_out(edit.record_id)
+                self.never_merge(edit.record_id)
 
     def _complete(self, obj: ObjectType, row: dict[str, Value], before: Mapping[str, Value] | None) -> None:
         """Set the fields of a row that follow from its others and from other records."""
@@ -399,7 +403,7 @@ class UnitOfWork:
         self._complete(obj, row, None)
         insert_row(self.tx, obj, row)
         record_id = str(row["Id"])
-        self._note(obj, record_id, None, row)
+        self._track(obj, record_id, None, row)
 
     def _rewrite(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> Touched | None:
         """Store values in a row as it stands; returns what is known of the record if it was written before."""
@@ -408,18 +412,18 @@ class UnitOfWork:
         update_row(self.tx, obj, record_id, values)
         return touched
 
-    def _note(
+    def _track(
         self,
         obj: ObjectType,
         record_id: str,
         before: Mapping[str, Value] | None,
         after: dict[str, Value] | None,
     ) -> None:
-        self._touched.note(obj, record_id, before, after)
-        self._keys.note(obj, record_id, after)
+        self._touched.track(obj, record_id, before, after)
+        self._keys.track(obj, record_id, after)
 
     def _parse(self, obj: ObjectType, values: Mapping[str, object], *, is_create: bool) -> dict[str, Value]:
-        return parse_given(self.tx, self.catalog, obj, values, is_create=is_create, is_seen=self._is_seen)
+        return parse_submitted(self.tx, self.catalog, obj, values, is_create=is_create, is_seen=self._is_seen)
 
     def _stamps(self, obj: ObjectType, *, is_edit: bool) -> dict[str, Value]:
         dates, people = stamp_names(obj, is_edit, False)
@@ -430,4 +434,4 @@ class UnitOfWork:
 
 
 _MAX_SHOWN_HOLDERS = 10
-_MOST_PLANNED = 2000  # records that a delete may concern to be planned in memory
+_MAX_PLANNED = 2000  # records that a delete may concern to be planned in memory

@@ -131,7 +131,7 @@ async def create_org(
             apply_definition(unit, types, _DEV_DEFINITION, is_dry_run=False)
             store_app(unit.tx, _dev_app())
 
-    await records.write(work, user_id=admin_id, solo=True)
+    await records.write(work, user_id=admin_id, exclusive=True)
     return identity
 
 

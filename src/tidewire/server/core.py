@@ -35,7 +35,7 @@ from tidewire.jobs.runner import JobRunner
 from tidewire.jobs.service import BulkJobs
 from tidewire.matching.channel_policy import ChannelPolicy
 from tidewire.matching.generic import GenericStreaming
-from tidewire.records.bin import purge_expired
+from tidewire.records.recycle_bin import purge_expired
 from tidewire.records.service import RecordService
 from tidewire.records.types import Types
 from tidewire.schema.channels import EDITION_LIMITS, NO_LIMITS
@@ -115,10 +115,10 @@ class Core:
             if kept_h > 0:
                 before_ms = now_ms - round(kept_h * 3_600_000)
                 trim = partial(self.log.trim, family=family, before_ms=before_ms)
-                await self._try("eventlog.trim_failed", partial(write, trim, solo=True))
+                await self._try("eventlog.trim_failed", partial(write, trim, exclusive=True))
         await self._empty_old_bin(clock)
         purge_items = partial(purge_recent_items, now_ms=now_ms)
-        await self._try("access.purge_failed", partial(write, purge_items, solo=True))
+        await self._try("access.purge_failed", partial(write, purge_items, exclusive=True))
         await self._try("access.purge_failed", self.logins.purge)
         await self._try("jobs.purge_failed", self.jobs.purge)
         await self._try("access.purge_failed", self.durable_clients.purge)
@@ -152,7 +152,7 @@ class Core:
         while gone:
             try:
                 gone = await self.records.write_plain(
-                    lambda tx: purge_expired(tx, types.catalog, clock.now_ms()), solo=True
+                    lambda tx: purge_expired(tx, types.catalog, clock.now_ms()), exclusive=True
                 )
             except PlatformError as error:
                 log.warning("records.purge_failed", extra={"code": error.code})
@@ -352,5 +352,5 @@ async def _ensure_org(
         types.ensure_stored(tx)
         ensure_user_logins(tx, types.catalog, clock.now_ms())
 
-    await records.write_plain(upgrade, solo=True)
+    await records.write_plain(upgrade, exclusive=True)
     return org

@@ -117,7 +117,7 @@ class Probes:
         out.gauge("tidewire_edges_wanted", "configured edge processes", [({}, self._edge_count)])
         open_orgs = self._orgs.open_orgs
         out.gauge("tidewire_orgs_open", "open orgs", [({}, len(open_orgs))])
-        queued = sum(org.core.writer.waiting_count for org in open_orgs)
+        queued = sum(org.core.writer.queued_count for org in open_orgs)
         out.gauge("tidewire_writer_queue", "transactions queued for the writer", [({}, queued)])
         statuses = []
         for org in open_orgs:

@@ -17,7 +17,7 @@ from tidewire.events import Event, Value
 T = TypeVar("T")
 Row = tuple[Any, ...]
 SqlValue = Value | bytes
-_MAX_WAITING_ROWS = 2000  # more at once would only take memory
+_MAX_BUFFERED_INSERTS = 2000  # more at once would only take memory
 
 
 class Reader(Protocol):
@@ -106,7 +106,7 @@ class Progress:
         )
 
 
-class WaitingRows:
+class BufferedInserts:
     """New rows that have not reached the database yet, by their INSERT."""
 
     __slots__ = ("_by_statement", "_count")
@@ -128,7 +128,7 @@ class WaitingRows:
         self._by_statement.setdefault(sql, []).extend(rows)
         self._count += len(rows)
 
-    def extend(self, others: WaitingRows) -> None:
+    def extend(self, others: BufferedInserts) -> None:
         """The rows of somebody else, behind those that are here."""
         for sql, rows in others._by_statement.items():
             self._by_statement.setdefault(sql, []).extend(rows)
@@ -146,7 +146,7 @@ class Transaction:
 
     Work reads and writes through `execute`, takes numbers from `progress`, and leaves in-memory effects to
     `after_commit` callbacks, which run on the writer thread once the commit is durable and before anyone is
-    told. New rows may be handed to `insert_later`: they reach the database many at a time, and before any other
+    told. New rows may be handed to `buffer_insert`: they reach the database many at a time, and before any other
     statement does, so that no statement can tell. Rows of `earlier` members of the group may still wait as well.
 
     A member that has only read, and left rows to be inserted later, is undone by forgetting them. Its first other
@@ -169,10 +169,10 @@ class Transaction:
         "undo_callbacks",
     )
 
-    def __init__(self, connection: Connection, progress: Progress, earlier: WaitingRows) -> None:
+    def __init__(self, connection: Connection, progress: Progress, earlier: BufferedInserts) -> None:
         self.connection = connection
         self._earlier = earlier
-        self._rows = WaitingRows()
+        self._rows = BufferedInserts()
         self.progress = progress
         self.events: list[Event] = []
         self.omitted: dict[str, int] = {}  # topics and last positions of events that are not in `events`
@@ -206,7 +206,7 @@ class Transaction:
             self._note_failure()
             raise
 
-    def execute_past(self, sql: str, params: Sequence[SqlValue] = ()) -> list[Row]:
+    def execute_skipping_buffer(self, sql: str, params: Sequence[SqlValue] = ()) -> list[Row]:
         """Run a SELECT that need not see the rows which this transaction itself has waiting."""
         try:
             if self._earlier:
@@ -216,16 +216,16 @@ class Transaction:
             self._note_failure()
             raise
 
-    def insert_later(self, sql: str, params: Sequence[SqlValue]) -> None:
+    def buffer_insert(self, sql: str, params: Sequence[SqlValue]) -> None:
         """Run an INSERT before the next other statement, or at the end."""
         self._rows.append(sql, params)
-        if len(self._rows) >= _MAX_WAITING_ROWS:
+        if len(self._rows) >= _MAX_BUFFERED_INSERTS:
             self._insert_waiting()
 
-    def insert_many_later(self, sql: str, rows: Sequence[Sequence[SqlValue]]) -> None:
+    def buffer_inserts(self, sql: str, rows: Sequence[Sequence[SqlValue]]) -> None:
         """The same for many rows of one INSERT."""
         self._rows.append_many(sql, rows)
-        if len(self._rows) >= _MAX_WAITING_ROWS:
+        if len(self._rows) >= _MAX_BUFFERED_INSERTS:
             self._insert_waiting()
 
     def after_commit(self, callback: Callable[[], None]) -> None:
@@ -252,7 +252,7 @@ class Transaction:
             self._rows.insert(self.connection)
             return
         self._earlier.extend(self._rows)
-        if len(self._earlier) >= _MAX_WAITING_ROWS:
+        if len(self._earlier) >= _MAX_BUFFERED_INSERTS:
             try:
                 self._earlier.insert(self.connection)
             except Exception:
@@ -280,7 +280,7 @@ class Transaction:
 
 
 class _PastOwnRows:
-    """`Transaction.execute_past` as a Reader."""
+    """`Transaction.execute_skipping_buffer` as a Reader."""
 
     __slots__ = ("_tx",)
 
@@ -288,7 +288,7 @@ class _PastOwnRows:
         self._tx = tx
 
     def execute(self, sql: str, params: Sequence[SqlValue] = ()) -> list[Row]:
-        return self._tx.execute_past(sql, params)
+        return self._tx.execute_skipping_buffer(sql, params)
 
 
 PROGRESS_COLUMNS = "group_number, next_position, commit_number, access_generation, catalog_version"

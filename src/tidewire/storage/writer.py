@@ -19,7 +19,7 @@ rules:
 - A connection that is lost at any other moment took nothing acknowledged with it: a new one goes on, if it finds
   the counters just as the old one left them. If another process has taken the org over, the writer stops for good.
 
-In-memory state changes only in `after_commit` callbacks. Work marked `solo` (metadata, access, anything
+In-memory state changes only in `after_commit` callbacks. Work marked `exclusive` (metadata, access, anything
 large) is a group by itself, so that
 what runs after it sees its effects.
 
@@ -41,11 +41,11 @@ from typing import Any, Generic, TypeVar
 from tidewire.errors import InternalError, OutcomeUnknown, PlatformError, StoreClosed
 from tidewire.faults import crash_point
 from tidewire.storage.store import (
+    BufferedInserts,
     Connection,
     Progress,
     Store,
     Transaction,
-    WaitingRows,
     read_progress,
     write_progress,
 )
@@ -61,7 +61,7 @@ GROUP_LIMIT = 256  # beyond this a group's latency grows faster than its through
 @dataclass(slots=True)
 class _Member(Generic[T]):
     work: Callable[[Transaction], T]
-    is_solo: bool
+    is_exclusive: bool
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[T]
     queued_s: float
@@ -97,7 +97,7 @@ class GroupWriter:
         self._settled = 0
 
     @property
-    def waiting_count(self) -> int:
+    def queued_count(self) -> int:
         """How many pieces of work have been submitted and are not settled yet; of a moment ago."""
         return max(0, self._submitted - self._settled)
 
@@ -125,13 +125,13 @@ class GroupWriter:
         self._thread.join()
         self._connection.close()
 
-    def submit(self, work: Callable[[Transaction], T], *, solo: bool = False) -> asyncio.Future[T]:
+    def submit(self, work: Callable[[Transaction], T], *, exclusive: bool = False) -> asyncio.Future[T]:
         """Queue work; the future resolves on the calling loop once it is durable, or with the error that
         undid it.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        member = _Member(work, solo, loop, future, timer_s(), current_trace())
+        member = _Member(work, exclusive, loop, future, timer_s(), current_trace())
         with self._lock:
             if self._is_closed or self.failure is not None:
                 future.set_exception(StoreClosed("the server is not taking writes now; try again later"))
@@ -171,7 +171,7 @@ class GroupWriter:
                 self._refuse(left)
 
     def _next_group(self) -> tuple[list[_Member[Any]], bool]:
-        """Wait for work, then take what is there: up to the limit, and a solo piece alone."""
+        """Wait for work, then take what is there: up to the limit, and a exclusive piece alone."""
         taken = self._taken
         if not taken:
             self._take(self._wait_first())
@@ -181,9 +181,9 @@ class GroupWriter:
             except queue.Empty:
                 break
         group: list[_Member[Any]] = []
-        while taken and len(group) < GROUP_LIMIT and not (group and taken[0].is_solo):
+        while taken and len(group) < GROUP_LIMIT and not (group and taken[0].is_exclusive):
             group.append(taken.popleft())
-            if group[0].is_solo:
+            if group[0].is_exclusive:
                 break
         return group, self._is_ending and not taken
 
@@ -226,7 +226,7 @@ class GroupWriter:
             self._reopen(self._progress)
             return group
         done: list[_Member[Any]] = []
-        rows = WaitingRows()
+        rows = BufferedInserts()
         for index, member in enumerate(group):
             transaction = member.transaction = Transaction(connection, progress, rows)
             is_whole = self._run_member(member, transaction, progress)

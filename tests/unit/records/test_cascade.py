@@ -11,7 +11,7 @@ from tests.unit.records.small_org import Org, open_records
 from tidewire.errors import DeleteRestricted, DuplicateValue, RecordNotFound, UndeleteRefused
 from tidewire.events import Change, ChangeType, CommitContext, Value
 from tidewire.ids import make_id
-from tidewire.records.bin import BIN_RETENTION_MS, purge_expired
+from tidewire.records.recycle_bin import BIN_RETENTION_MS, purge_expired
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.fields import detail, lookup, text
 from tidewire.schema.layout import custom_object

@@ -41,7 +41,7 @@ from tidewire.gate.publishing import refuse_event
 from tidewire.gate.requests import Write
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
-from tidewire.records.given import ID_NAMES
+from tidewire.records.submitted import ID_NAMES
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value

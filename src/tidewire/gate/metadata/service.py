@@ -188,7 +188,7 @@ class Metadata:
     async def commit(self, call: Call, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` in one transaction that is alone in its commit group."""
         return await self._gate.records.write(
-            work, user_id=call.principal.user_id, origin=call.origin, solo=True
+            work, user_id=call.principal.user_id, origin=call.origin, exclusive=True
         )
 
 

@@ -187,8 +187,8 @@ class _Run:
         """Do something at once, again while time may mend what it fails with: without end if the pipeline is to
         run on, otherwise a few times.
         """
-        is_brief = self._config.available_now
-        backoff = Backoff(self._clock, longest_s=_PATIENCE_S if is_brief else _LONGEST_S)
+        is_short = self._config.available_now
+        backoff = Backoff(self._clock, longest_s=_PATIENCE_S if is_short else _LONGEST_S)
         while not self._stop.is_set():
             if not backoff.is_due(part):
                 self._stop.wait(POLL_S)
@@ -199,7 +199,7 @@ class _Run:
             except PlatformError as error:
                 tries = backoff.failed(part)
                 most = _MAX_STARTS if isinstance(error, InternalError) else _MAX_TRIES
-                if not self._can_mend(error) or (is_brief and tries >= most):
+                if not self._can_mend(error) or (is_short and tries >= most):
                     raise
                 if tries > 1 and isinstance(error, InternalError):
                     drop_checkpoint(self._config.lake, part, "the query keeps failing")

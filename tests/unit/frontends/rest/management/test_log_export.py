@@ -208,7 +208,9 @@ async def test_position_that_retention_has_dropped_is_expired(org: TestOrg) -> N
     admin = await sign_in(org)
     await org.make_account("New")
     log, now_ms = org.core.log, org.clock.now_ms()
-    await org.core.records.write_plain(lambda tx: log.trim(tx, Family.CHANGE, now_ms - HOUR_MS), solo=True)
+    await org.core.records.write_plain(
+        lambda tx: log.trim(tx, Family.CHANGE, now_ms - HOUR_MS), exclusive=True
+    )
     answer = await admin.go(
         "GET", f"/log?after={rows[0]['replay_id'] - 1}&topic={ACCOUNTS}", base="/services/tidewire/v1"
     )

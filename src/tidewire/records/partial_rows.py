@@ -22,7 +22,7 @@ _CHUNK = 500  # ids in one statement
 _CHANGED_BY_DELETE = ("IsDeleted", "SystemModstamp", "LastModifiedDate", "LastModifiedById")
 
 
-class ThinRows:
+class PartialRows:
     """The thin rows of one object in one transaction."""
 
     def __init__(self, tx: Transaction, obj: ObjectType) -> None:
@@ -34,7 +34,7 @@ class ThinRows:
         self._held: dict[Value, Value] = {}
         self._last: dict[str, Value] = {}
 
-    def iter_referring(self, field: Field, ids: list[str], most: int | None = None) -> Iterator[ThinRow]:
+    def iter_referring(self, field: Field, ids: list[str], most: int | None = None) -> Iterator[PartialRow]:
         """The living records whose lookup holds one of these ids, oldest first for each part of the ids, and
         at most `most` for each part.
         """
@@ -43,14 +43,14 @@ class ThinRows:
             some = ids[start : start + _CHUNK]
             for row in read_columns(self._tx, self.obj, self._names, field, some, most):
                 # A truth equals a number, and must not take its place.
-                yield ThinRow(
+                yield PartialRow(
                     self, tuple([v if v is True or v is False else held.setdefault(v, v) for v in row])
                 )
 
-    def read_page(self, ids: list[str]) -> dict[str, ThinRow]:
+    def read_page(self, ids: list[str]) -> dict[str, PartialRow]:
         """The living records with these few ids."""
         rows = read_columns(self._tx, self.obj, self._names, self.obj.by_name["id"], ids)
-        return {str(row[self.places["Id"]]): ThinRow(self, row) for row in rows}
+        return {str(row[self.places["Id"]]): PartialRow(self, row) for row in rows}
 
     def read(self, record_id: Value) -> Mapping[str, Value]:
         """The whole record as it is now; the last one is kept, for fields are asked for one after the other.
@@ -66,12 +66,12 @@ class ThinRows:
         return self._last
 
 
-class ThinRow(Mapping[str, Value]):
+class PartialRow(Mapping[str, Value]):
     """A record as it was when it was found. To be used inside its transaction."""
 
     __slots__ = ("rows", "values_held")
 
-    def __init__(self, rows: ThinRows, values: tuple[Value, ...]) -> None:
+    def __init__(self, rows: PartialRows, values: tuple[Value, ...]) -> None:
         self.rows = rows
         self.values_held = values
 

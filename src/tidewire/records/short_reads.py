@@ -19,7 +19,7 @@ _Asked = tuple[Callable[[Reader], Any], asyncio.Future[Any]]
 _AT_ONCE = 64
 
 
-class BriefReads:
+class ShortReads:
     """The short reads of one org. Used on the loop only."""
 
     def __init__(self, store: Store) -> None:

@@ -18,7 +18,7 @@ ID_NAMES = frozenset({"Id", "id", "ID", "iD"})
 """The id's name in any letter case."""
 
 
-def parse_given(
+def parse_submitted(
     tx: Transaction,
     catalog: Catalog,
     obj: ObjectType,
