@@ -46,39 +46,27 @@ class ChildLink:
 def render_global_entry(entity: ObjectType, version: int) -> dict[str, object]:
     """Render an object as an entry of the global describe."""
     is_data = not entity.is_setup
-    return _entry(
-        entity,
-        custom=entity.custom,
-        createable=entity.createable,
-        updateable=entity.updateable,
-        deletable=entity.deletable,
-        undeletable=is_data and entity.deletable,
-        queryable=True,
-        replicateable=is_data,
-        retrieveable=True,
-        layoutable=is_data,
-        urls=_urls(entity.name, version) | (_page_urls(entity.name, version) if is_data else {}),
-        searchable=is_data and entity.name_field is not None,
-    )
+    is_named = is_data and entity.name_field is not None
+    urls = _urls(entity.name, version) | (_page_urls(entity.name, version) if is_data else {})
+    return _entry(entity, urls) | {
+        "createable": entity.createable,
+        "updateable": entity.updateable,
+        "deletable": entity.deletable,
+        "undeletable": is_data and entity.deletable,
+        "queryable": True,
+        "replicateable": is_data,
+        "retrieveable": True,
+        "layoutable": is_data,
+        "searchable": is_named,
+        "mruEnabled": is_named,  # recent items are listed by name
+    }
 
 
 def render_event_entry(event: EventType, version: int) -> dict[str, object]:
     """Render a platform event as an entry of the global describe: at most createable, if it is a custom one."""
     urls = _urls(event.name, version)
     urls["eventSchema"] = urls["sobject"] + "/eventSchema"
-    return _entry(
-        event,
-        custom=event.custom,
-        createable=event.custom,
-        updateable=False,
-        deletable=False,
-        undeletable=False,
-        queryable=False,
-        replicateable=False,
-        retrieveable=False,
-        layoutable=False,
-        urls=urls,
-    )
+    return _entry(event, urls)
 
 
 def _urls(name: str, version: int) -> dict[str, str]:
@@ -95,30 +83,17 @@ def _page_urls(name: str, version: int) -> dict[str, str]:
     return described | {kind: f"{sobject}/{kind}" for kind in ("listviews", "quickActions")}
 
 
-def _entry(
-    described: ObjectType | EventType,
-    *,
-    custom: bool,
-    createable: bool,
-    updateable: bool,
-    deletable: bool,
-    undeletable: bool,
-    queryable: bool,
-    replicateable: bool,
-    retrieveable: bool,
-    layoutable: bool,
-    urls: dict[str, str],
-    searchable: bool = False,
-) -> dict[str, object]:
+def _entry(described: ObjectType | EventType, urls: dict[str, str]) -> dict[str, object]:
+    """Render the entry of an event; an object overrides some flags."""
     return {
         "activateable": False,
         "associateEntityType": None,
         "associateParentEntity": None,
-        "createable": createable,
-        "custom": custom,
+        "createable": described.custom,
+        "custom": described.custom,
         "customSetting": False,
         "deepCloneable": False,
-        "deletable": deletable,
+        "deletable": False,
         "deprecatedAndHidden": False,
         "feedEnabled": False,
         "hasSubtypes": False,
@@ -127,17 +102,17 @@ def _entry(
         "keyPrefix": None if described.name in _WITHOUT_PREFIX else described.key_prefix or None,
         "label": described.label,
         "labelPlural": described.label_plural,
-        "layoutable": layoutable,
+        "layoutable": False,
         "mergeable": described.name in MERGEABLE,
-        "mruEnabled": searchable,  # recent items are listed by name
+        "mruEnabled": False,
         "name": described.name,
-        "queryable": queryable,
-        "replicateable": replicateable,
-        "retrieveable": retrieveable,
-        "searchable": searchable,
+        "queryable": False,
+        "replicateable": False,
+        "retrieveable": False,
+        "searchable": False,
         "triggerable": False,
-        "undeletable": undeletable,
-        "updateable": updateable,
+        "undeletable": False,
+        "updateable": False,
         "urls": urls,
     }
 

@@ -14,14 +14,9 @@ from tidewire.schema.model import EventType, Field, ObjectType
 _ID = Field(name="Id", label="Record ID", type=FieldType.ID, is_system=True)
 _REPLAY_ID = Field(name="ReplayId", label="Replay ID", type=FieldType.TEXT, length=1000, is_system=True)
 _HEADER = Field(name="ChangeEventHeader", label="Change Event Header", type=FieldType.TEXT, is_system=True)
-_READ_ONLY = {
-    "createable": False,
-    "updateable": False,
-    "filterable": False,
-    "sortable": False,
-    "groupable": False,
-    "aggregatable": False,
-}
+_READ_ONLY = dict.fromkeys(
+    ("createable", "updateable", "filterable", "sortable", "groupable", "aggregatable"), False
+)
 _COMPLEX = {"type": "complexvalue", "soapType": "urn:ChangeEventHeader", "length": 0, "byteLength": 0}
 _STANDARD = {"createable": False, "custom": False, "keyPrefix": None}
 

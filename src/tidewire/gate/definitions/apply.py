@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from tidewire.gate.definitions.channels import apply_channels
 from tidewire.gate.definitions.connected_apps import connected_app_steps
-from tidewire.gate.definitions.custom_fields import SECTIONS
-from tidewire.gate.definitions.document import check_document, check_keys, mapping
+from tidewire.gate.definitions.document import check_document, check_keys, keys_in, mapping
 from tidewire.gate.definitions.groups import group_steps
 from tidewire.gate.definitions.managed_subscriptions import apply_managed
 from tidewire.gate.definitions.permissions import permission_set_steps, profile_steps
@@ -29,6 +28,12 @@ from tidewire.records.types import Types
 from tidewire.records.work import UnitOfWork
 
 __all__ = ["apply_definition", "set_password"]
+
+SECTIONS = keys_in(
+    "settings objects events capture channels channel_members managed_subscriptions roles permission_sets"
+    " profiles users groups queues push_topics connected_apps remove"
+)
+"""The sections of a document, as docs/configuration.md describes them."""
 
 
 def apply_definition(

@@ -12,57 +12,32 @@ from typing import Any
 
 from tidewire.errors import DefinitionInvalid, RequestError
 from tidewire.events import Value
-from tidewire.gate.definitions.document import check_keys, mapping, reject
+from tidewire.gate.definitions.document import check_keys, keys_in, mapping, reject
 from tidewire.names import is_api_name
 from tidewire.schema.field_types import DOUBLE_TYPES, PICKLIST_TYPES, FieldType
 from tidewire.schema.fields import location
 from tidewire.schema.model import FILTER_OPERATORS, ROLL_UP_FUNCTIONS, Field, PicklistValue, RollUp
 from tidewire.schema.values import parse_value
 
-SECTIONS = (
-    "settings",
-    "objects",
-    "events",
-    "capture",
-    "channels",
-    "channel_members",
-    "managed_subscriptions",
-    "roles",
-    "permission_sets",
-    "profiles",
-    "users",
-    "groups",
-    "queues",
-    "push_topics",
-    "connected_apps",
-    "remove",
-)
-FIELD_KEYS = (
-    "type",
-    "label",
-    "description",
-    "help_text",
-    "length",
-    "precision",
-    "scale",
-    "required",
-    "unique",
-    "external_id",
-    "case_sensitive",
-    "references",
-    "relationship",
-    "child_relationship",
-    "values",
-    "restricted",
-    "default",
-    "format",
-    "start",
-    "master_detail",
-    "reparentable",
-    "delete_constraint",
-    "formula",
-    "roll_up",
-)
+# The attributes of a field that each key of a definition sets.
+ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "type": (),
+    **{
+        key: (key,)
+        for key in keys_in(
+            "label description help_text length precision scale required unique external_id case_sensitive"
+            " restricted default delete_constraint formula roll_up"
+        )
+    },
+    "references": ("reference_to",),
+    "relationship": ("relationship_name",),
+    "child_relationship": ("child_relationship_name",),
+    "values": ("picklist",),
+    "format": ("display_format",),
+    "start": ("start_number",),
+    "master_detail": ("is_master_detail", "required", "updateable"),
+    "reparentable": ("updateable",),
+}
 _CUSTOM_TYPES = frozenset(each for each in FieldType if each.row.is_custom_type)
 _EVENT_TYPES = frozenset(each for each in FieldType if each.row.is_event_type)
 # Other words for a type, as metadata files have them.
@@ -97,7 +72,7 @@ def parse_custom_fields(value: object, path: str, *, for_event: bool = False) ->
 def parse_field(name: str, value: object, path: str, allowed: frozenset[FieldType] = _CUSTOM_TYPES) -> Field:
     """Parse one field; length, precision and scale default to those of its type."""
     spec = mapping(value, path)
-    check_keys(spec, FIELD_KEYS, path)
+    check_keys(spec, ATTRIBUTES, path)
     word = str(spec.get("type", "")).lower()
     field_type = {t.value.lower(): t for t in allowed}.get(word, _ALIASES.get(word))
     if field_type not in allowed:
@@ -331,3 +306,15 @@ def _whole(spec: Mapping[str, Any], key: str, default: int, path: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         reject(path, f"{key} must be a whole number, 0 or more")
     return value
+
+
+def named_attributes(spec: Mapping[str, Any]) -> set[str]:
+    """Return the attributes that the keys of a spec set."""
+    return {attribute for key in spec for attribute in ATTRIBUTES.get(key, ())}
+
+
+def differing_keys(old: Field, new: Field, spec: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a spec, sorted, that set an attribute in which two fields differ."""
+    return sorted(
+        key for key in spec if any(getattr(new, a) != getattr(old, a) for a in ATTRIBUTES.get(key, ()))
+    )

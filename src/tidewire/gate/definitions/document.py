@@ -71,6 +71,11 @@ def _check_text(text: str, path: str) -> None:
         reject(path, "text has a NUL or an unpaired surrogate, which cannot be stored")
 
 
+def keys_in(text: str) -> tuple[str, ...]:
+    """Split a text at blanks into keys."""
+    return tuple(text.split())
+
+
 def mapping(value: object, path: str) -> Mapping[str, Any]:
     """Return a mapping with text keys; None counts as an empty one."""
     if value is None:

@@ -9,9 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tidewire.gate.definitions.custom_fields import parse_custom_fields, parse_text
-from tidewire.gate.definitions.document import check_keys, mapping, one_of, reject, text_of
-from tidewire.gate.definitions.field_changes import ATTRIBUTES, check_field, check_sizes
+from tidewire.gate.definitions.custom_fields import (
+    differing_keys,
+    named_attributes,
+    parse_custom_fields,
+    parse_text,
+)
+from tidewire.gate.definitions.document import check_keys, keys_in, mapping, one_of, reject, text_of
+from tidewire.gate.definitions.field_changes import check_field, check_sizes
 from tidewire.gate.definitions.plan import differing_words
 from tidewire.ids import key_prefix
 from tidewire.names import is_api_name
@@ -28,17 +33,7 @@ _WORDS = {
     "description": "description",
     "publish": "publishes_immediately",
 }
-_FIELD_KEYS = (
-    "type",
-    "label",
-    "description",
-    "help_text",
-    "length",
-    "precision",
-    "scale",
-    "required",
-    "default",
-)
+_FIELD_KEYS = keys_in("type label description help_text length precision scale required default")
 
 
 def plan_event(
@@ -127,12 +122,10 @@ def _changed(
     """Return the stored field with the attributes that the document names."""
     if old.type is not wanted.type:
         reject(path, f"{event.name}.{old.name} is {old.type.value}; its type cannot be changed")
-    named = {a for key in spec for a in ATTRIBUTES.get(key, ())}
+    named = named_attributes(spec)
     new = replace(old, **{a: getattr(wanted, a) for a in named})
     check_field(new, path)
-    words = sorted(
-        key for key in spec if any(getattr(new, a) != getattr(old, a) for a in ATTRIBUTES.get(key, ()))
-    )
+    words = differing_keys(old, new, spec)
     if words:
         lines.append(f"change {event.name}.{old.name}: {', '.join(words)}")
     return new

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidewire.errors import DefinitionInvalid, RequestError
-from tidewire.gate.definitions.custom_fields import value_labels
+from tidewire.gate.definitions.custom_fields import differing_keys, named_attributes, value_labels
 from tidewire.gate.definitions.document import reject
 from tidewire.gate.definitions.picklists import ValueChanges, merge_values, moved_value
 from tidewire.records.conversion import (
@@ -26,34 +26,6 @@ from tidewire.records.work import UnitOfWork
 from tidewire.schema.field_types import DOUBLE_TYPES, PICKLIST_TYPES, FieldType
 from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.values import parse_value
-
-# The attributes of a field that each key of a definition sets.
-ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "type": (),
-    "label": ("label",),
-    "description": ("description",),
-    "help_text": ("help_text",),
-    "length": ("length",),
-    "precision": ("precision",),
-    "scale": ("scale",),
-    "required": ("required",),
-    "unique": ("unique",),
-    "external_id": ("external_id",),
-    "case_sensitive": ("case_sensitive",),
-    "references": ("reference_to",),
-    "relationship": ("relationship_name",),
-    "child_relationship": ("child_relationship_name",),
-    "values": ("picklist",),
-    "restricted": ("restricted",),
-    "default": ("default",),
-    "format": ("display_format",),
-    "start": ("start_number",),
-    "master_detail": ("is_master_detail", "required", "updateable"),
-    "reparentable": ("updateable",),
-    "delete_constraint": ("delete_constraint",),
-    "formula": ("formula",),
-    "roll_up": ("roll_up",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +77,7 @@ def plan_change(
     """Return the change of a stored field, or None if it matches the document."""
     if wanted.type is not old.type or bool(wanted.formula) != bool(old.formula):
         return _plan_conversion(unit, obj, old, wanted, path)
-    named = {a for key in spec for a in ATTRIBUTES.get(key, ())} - {"picklist"}
+    named = named_attributes(spec) - {"picklist"}
     new = replace(old, **{a: getattr(wanted, a) for a in named})
     if old.type in PICKLIST_TYPES:
         listed = wanted.picklist if "values" in spec else ()
@@ -113,13 +85,10 @@ def plan_change(
             new = replace(new, default=moved_value(value_changes, str(old.default)))
         values = merge_values(old, listed, value_labels(spec.get("values")), value_changes, new.default, path)
         new = replace(new, picklist=values)
-    differing = sorted(
-        key for key in spec if any(getattr(new, a) != getattr(old, a) for a in ATTRIBUTES.get(key, ()))
-    )
     if new == old:
         return None
     _check_data(unit, obj, old, new, path)
-    words = [key for key in differing if key not in ("values", "type")]
+    words = [key for key in differing_keys(old, new, spec) if key != "values"]
     line = f"change {obj.name}.{old.name}: {', '.join(words)}" if words else ""
     if new.is_text and new.case_sensitive != old.case_sensitive:
         note = ConversionNote(obj.name, old.name, old.type, new.type, ConversionEffect.NONE)

@@ -29,12 +29,13 @@ from tidewire.records.table import read_rows, try_find_by_value
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
+from tidewire.storage.store import Reader, Transaction
 
 _SET_KEYS = ("label", "description", "permissions", "objects", "fields")
 _PROFILE_KEYS = ("description", "permissions", "objects", "fields")
 _ADMINISTRATOR = "System Administrator"
 _TEXT_LIMITS = {"label": 80, "description": 255}
-_OBJECT_RIGHTS = {
+OBJECT_RIGHTS = {
     "create": "PermissionsCreate",
     "read": "PermissionsRead",
     "edit": "PermissionsEdit",
@@ -60,7 +61,7 @@ def permission_set_steps(unit: UnitOfWork, document: Mapping[str, object]) -> li
     for name, path, spec in iter_entries(document, "permission_sets", _SET_KEYS):
         check_name(name, path)
         rights = _parse_rights(unit.catalog, spec, path)
-        row = _try_row(unit, sets, name)
+        row = try_read_by_name(unit.tx, sets, name)
         if row is not None and row["IsOwnedByProfile"]:
             reject(path, f"{name} belongs to a profile; change the profile instead")
         texts = _texts(spec, path, Label="label", Description="description")
@@ -81,8 +82,9 @@ def profile_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step
             reject(path, "the name must have 1 to 255 characters, without leading or trailing blanks")
         rights = _parse_rights(unit.catalog, spec, path)
         texts = _texts(spec, path, Description="description")
-        row = _try_row(unit, profiles, name)
-        if row is None or not _is_as_wanted(unit, row, _own_sets(unit, str(row["Id"])), texts, rights):
+        row = try_read_by_name(unit.tx, profiles, name)
+        set_ids = [] if row is None else read_profile_sets(unit.tx, unit.catalog, str(row["Id"]))
+        if row is None or not _is_as_wanted(unit, row, set_ids, texts, rights):
             line = f"{'create' if row is None else 'update'} profile {name}"
             steps.append(Step(line, partial(_store_profile, unit, name, row, texts, rights)))
     return steps
@@ -99,9 +101,10 @@ def _texts(spec: Mapping[str, Any], path: str, **keys: str) -> dict[str, str | N
     return texts
 
 
-def _try_row(unit: UnitOfWork, obj: ObjectType, name: str) -> Mapping[str, Value] | None:
-    row_id = try_find_by_value(unit.tx, obj, obj.by_name["name"], name)
-    return None if row_id is None else read_rows(unit.tx, obj, "Id", [row_id])[0]
+def try_read_by_name(reader: Reader | Transaction, obj: ObjectType, name: str) -> Mapping[str, Value] | None:
+    """Read a permission set or profile by name, or None."""
+    row_id = try_find_by_value(reader, obj, obj.by_name["name"], name)
+    return None if row_id is None else read_rows(reader, obj, "Id", [row_id])[0]
 
 
 def _parse_rights(catalog: Catalog, spec: Mapping[str, Any], path: str) -> _Rights:
@@ -114,8 +117,8 @@ def _parse_rights(catalog: Catalog, spec: Mapping[str, Any], path: str) -> _Righ
     for name, value in mapping(spec.get("objects"), f"{path}.objects").items():
         target = catalog.try_event(name) or catalog.object(name)
         rights = text_list(value, f"{path}.objects.{name}")
-        check_keys(dict.fromkeys(rights), _OBJECT_RIGHTS, f"{path}.objects.{name}")
-        names = {_OBJECT_RIGHTS[r] for r in rights}
+        check_keys(dict.fromkeys(rights), OBJECT_RIGHTS, f"{path}.objects.{name}")
+        names = {OBJECT_RIGHTS[r] for r in rights}
         if catalog.try_event(name) is None:  # publishing an event does not need the right to read it
             names |= {needed for right in names for needed in NEEDED_RIGHTS.get(right, ())}
         objects[target.name] = frozenset(names)
@@ -153,8 +156,9 @@ def _is_as_wanted(
     return stored == rights and all(row.get(name) == text for name, text in texts.items())
 
 
-def _own_sets(unit: UnitOfWork, profile_id: str) -> list[str]:
-    rows = read_rows(unit.tx, unit.catalog.object("PermissionSet"), "ProfileId", [profile_id])
+def read_profile_sets(reader: Reader | Transaction, catalog: Catalog, profile_id: str) -> list[str]:
+    """Read the ids of the permission sets that belong to a profile: one, or none if it grants nothing."""
+    rows = read_rows(reader, catalog.object("PermissionSet"), "ProfileId", [profile_id])
     return [str(row["Id"]) for row in rows if row["IsOwnedByProfile"]]
 
 
@@ -163,7 +167,7 @@ def _stored_rights(
 ) -> tuple[dict[str, frozenset[str]], dict[tuple[str, str], bool]]:
     catalog = unit.catalog
     objects = {
-        str(r["SobjectType"]): frozenset(n for n in _OBJECT_RIGHTS.values() if r[n])
+        str(r["SobjectType"]): frozenset(n for n in OBJECT_RIGHTS.values() if r[n])
         for r in read_rows(unit.tx, catalog.object("ObjectPermissions"), "ParentId", set_ids)
     }
     fields: dict[tuple[str, str], bool] = {}
@@ -193,7 +197,7 @@ def _store_profile(
 ) -> None:
     profiles, sets = unit.catalog.object("Profile"), unit.catalog.object("PermissionSet")
     profile_id = _store_row(unit, profiles, row, {"Name": name}, texts, rights)
-    own = _own_sets(unit, profile_id)
+    own = read_profile_sets(unit.tx, unit.catalog, profile_id)
     if not own and (rights.objects or rights.fields):
         # Named as the platform does; no permission set that a person names can have this name.
         own = [unit.create(sets, {"Name": f"X{profile_id}", "Label": f"X{profile_id}"})]

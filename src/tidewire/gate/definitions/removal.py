@@ -15,7 +15,7 @@ from functools import partial
 from tidewire.access.apps import delete_app, try_read_app
 from tidewire.capture.event_filters import compile_event_filter
 from tidewire.errors import DefinitionInvalid
-from tidewire.gate.definitions.document import check_keys, mapping, reject, text_list
+from tidewire.gate.definitions.document import check_keys, keys_in, mapping, reject, text_list
 from tidewire.gate.definitions.groups import try_group_id
 from tidewire.gate.definitions.plan import Step
 from tidewire.gate.definitions.roles import read_roles
@@ -27,18 +27,9 @@ from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
 
 # Lists of names of records or rows; the section that defines them has the same name.
-_NAMED = (
-    "push_topics",
-    "permission_sets",
-    "profiles",
-    "roles",
-    "groups",
-    "queues",
-    "connected_apps",
-    "sharing_rules",
-    "channels",
-    "channel_members",
-    "managed_subscriptions",
+_NAMED = keys_in(
+    "push_topics permission_sets profiles roles groups queues connected_apps sharing_rules channels"
+    " channel_members managed_subscriptions"
 )
 _STANDARD_PROFILES = ("System Administrator", "Standard User")
 _KEYS = ("objects", "events", "fields", *_NAMED)
@@ -244,11 +235,11 @@ def removal_steps(unit: UnitOfWork, types: Types, named: Mapping[str, tuple[str,
     for key in (key for key in named["sharing_rules"] if key in rules):
         remove = partial(types.change_sharing_rules, unit.tx, (), [key])
         steps.append(Step(f"remove sharing rule {key}", remove))
-    topics = unit.catalog.object("PushTopic")
     for name in named["push_topics"]:
         topic_id = _try_id(unit, "PushTopic", name)
         if topic_id is not None:
-            steps.append(Step(f"remove push topic {name}", partial(unit.delete, topics, topic_id)))
+            delete = partial(unit.delete, unit.catalog.object("PushTopic"), topic_id)
+            steps.append(Step(f"remove push topic {name}", delete))
     for name in named["permission_sets"]:
         set_id = _try_id(unit, "PermissionSet", name)
         if set_id is not None:

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from tidewire.gate.definitions.custom_fields import (
-    FIELD_KEYS,
+    ATTRIBUTES,
     parse_picklist,
     parse_text,
     value_labels,
 )
-from tidewire.gate.definitions.document import check_keys, reject
+from tidewire.gate.definitions.document import check_keys, keys_in, reject
 from tidewire.gate.definitions.field_changes import FieldChange, check_field
 from tidewire.gate.definitions.picklists import ValueChanges, merge_values
 from tidewire.gate.definitions.statuses import (
@@ -32,17 +32,9 @@ from tidewire.schema.model import Field, ObjectType
 
 _CHANGEABLE_KEYS = ("type", "help_text", "description", "values", "default")
 # Unrestricted picklists whose values the platform depends on.
-_FIXED_LISTS = frozenset(
-    {
-        "CallType",
-        "EndedBy",
-        "ForecastCategoryName",
-        "LocaleSidKey",
-        "OwnerExpirationNotice",
-        "Recurrence2PatternTimeZone",
-        "RecurrenceTimeZoneSidKey",
-        "TimeZoneSidKey",
-    }
+_FIXED_LISTS = keys_in(
+    "CallType EndedBy ForecastCategoryName LocaleSidKey OwnerExpirationNotice Recurrence2PatternTimeZone"
+    " RecurrenceTimeZoneSidKey TimeZoneSidKey"
 )
 
 
@@ -60,7 +52,7 @@ def plan_standard_field(
         reject(path, f"{obj.name} has no field {name}; the name of a custom field ends in __c")
     if stored.name != name or stored.custom:
         reject(path, f"{obj.name} has a field {stored.name}")
-    check_keys(spec, FIELD_KEYS, path)
+    check_keys(spec, ATTRIBUTES, path)
     fixed = sorted(key for key in spec if key not in _CHANGEABLE_KEYS)
     if fixed:
         reject(path, f"{obj.name}.{name} is a standard field and keeps its {', '.join(fixed)}")

@@ -25,7 +25,15 @@ from typing import Any
 from tidewire.crm.person_fields import fill_contact_fields
 from tidewire.gate.definitions.custom_fields import parse_custom_fields, parse_field, parse_text
 from tidewire.gate.definitions.derived_fields import check_derived, fill_derived
-from tidewire.gate.definitions.document import check_keys, flag_of, mapping, reject, text_list, text_of
+from tidewire.gate.definitions.document import (
+    check_keys,
+    flag_of,
+    keys_in,
+    mapping,
+    reject,
+    text_list,
+    text_of,
+)
 from tidewire.gate.definitions.events import plan_event
 from tidewire.gate.definitions.field_changes import FieldChange, check_field, check_sizes, plan_change
 from tidewire.gate.definitions.picklists import ValueChanges, split_value_changes, value_steps
@@ -53,17 +61,8 @@ from tidewire.schema.field_types import PICKLIST_TYPES, FieldType
 from tidewire.schema.layout import FIRST_CUSTOM_TABLE, add_fields, custom_object
 from tidewire.schema.model import EventType, Field, ObjectType
 
-_OBJECT_KEYS = (
-    "label",
-    "plural",
-    "description",
-    "name",
-    "fields",
-    "capture",
-    "record_types",
-    "sharing",
-    "grant_by_hierarchy",
-    "sharing_rules",
+_OBJECT_KEYS = keys_in(
+    "label plural description name fields capture record_types sharing grant_by_hierarchy sharing_rules"
 )
 _LABELS = {"label": "label", "plural": "label_plural", "description": "description"}
 _NAME_TYPES = frozenset({FieldType.TEXT, FieldType.AUTO_NUMBER})

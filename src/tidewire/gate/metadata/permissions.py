@@ -11,6 +11,7 @@ from typing import Any
 
 from tidewire.access.grants import is_permissionable
 from tidewire.events import Value
+from tidewire.gate.definitions.permissions import OBJECT_RIGHTS, read_profile_sets, try_read_by_name
 from tidewire.gate.metadata.field_parse import Context
 from tidewire.gate.metadata.objects import Draft
 from tidewire.gate.metadata.properties import (
@@ -25,7 +26,7 @@ from tidewire.gate.metadata.properties import (
     require,
     text_of,
 )
-from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
+from tidewire.records.table import read_all_rows, read_rows
 from tidewire.schema.catalog import Catalog
 from tidewire.storage.store import Reader, Transaction
 
@@ -44,14 +45,6 @@ _RIGHTS = {
     "allowRead": "read",
     "modifyAllRecords": "modify_all",
     "viewAllRecords": "view_all",
-}
-_COLUMNS = {
-    "create": "PermissionsCreate",
-    "delete": "PermissionsDelete",
-    "edit": "PermissionsEdit",
-    "read": "PermissionsRead",
-    "modify_all": "PermissionsModifyAllRecords",
-    "view_all": "PermissionsViewAllRecords",
 }
 _ADMIN = "System Administrator"
 # Standard profiles have other names in the Metadata API.
@@ -94,9 +87,9 @@ def add_profile(draft: Draft, component: Component, context: Context) -> None:
     check_properties(properties, _USED | _IGNORED, f"Profile {component.full_name}")
     name = profile_name(component.full_name)
     stored: Mapping[str, Any] = {}
-    row = _try_row(reader, catalog, "Profile", name)
+    row = try_read_by_name(reader, catalog.object("Profile"), name)
     if row is not None:
-        stored = _stored_spec(reader, catalog, row, _own_sets(reader, catalog, str(row["Id"])))
+        stored = _stored_spec(reader, catalog, row, read_profile_sets(reader, catalog, str(row["Id"])))
     spec = _read_rights(properties, catalog, stored)
     if "description" in properties:
         spec["description"] = text_of(properties, "description")
@@ -140,28 +133,12 @@ def _check_field(catalog: Catalog, entity: str, name: str) -> None:
         reject(f"You cannot deploy to a required field: {entity}.{name}", fields=["fieldPermissions"])
 
 
-def _try_row(
-    reader: Reader | Transaction, catalog: Catalog, entity: str, name: str
-) -> Mapping[str, Value] | None:
-    obj = catalog.object(entity)
-    row_id = try_find_by_value(reader, obj, obj.by_name["name"], name)
-    if row_id is None:
-        return None
-    (row,) = read_rows(reader, obj, "Id", [row_id])
-    return row
-
-
-def _own_sets(reader: Reader | Transaction, catalog: Catalog, profile_id: str) -> list[str]:
-    rows = read_rows(reader, catalog.object("PermissionSet"), "ProfileId", [profile_id])
-    return [str(row["Id"]) for row in rows if row["IsOwnedByProfile"]]
-
-
 def _stored_spec(
     reader: Reader | Transaction, catalog: Catalog, row: Mapping[str, Value], set_ids: list[str]
 ) -> dict[str, Any]:
     """Return the stored rights as a spec; parts of a compound field are implied by the compound."""
     objects = {
-        str(each["SobjectType"]): [word for word, column in _COLUMNS.items() if each[column]]
+        str(each["SobjectType"]): [word for word, column in OBJECT_RIGHTS.items() if each[column]]
         for each in read_rows(reader, catalog.object("ObjectPermissions"), "ParentId", set_ids)
     }
     fields: dict[str, dict[str, str]] = {}
@@ -188,7 +165,7 @@ def try_read_permission_set(
     reader: Reader | Transaction, catalog: Catalog, full_name: str
 ) -> dict[str, object] | None:
     """Return the properties of a permission set, or None if it does not exist."""
-    row = _try_row(reader, catalog, "PermissionSet", full_name)
+    row = try_read_by_name(reader, catalog.object("PermissionSet"), full_name)
     if row is None or row["IsOwnedByProfile"]:
         return None
     spec = _stored_spec(reader, catalog, row, [str(row["Id"])])
@@ -208,10 +185,10 @@ def try_read_profile(
 ) -> dict[str, object] | None:
     """Return the properties of a profile, or None if it does not exist."""
     name = profile_name(full_name)
-    row = _try_row(reader, catalog, "Profile", name)
+    row = try_read_by_name(reader, catalog.object("Profile"), name)
     if row is None:
         return None
-    spec = _stored_spec(reader, catalog, row, _own_sets(reader, catalog, str(row["Id"])))
+    spec = _stored_spec(reader, catalog, row, read_profile_sets(reader, catalog, str(row["Id"])))
     is_custom = full_name not in _PROFILE_NAMES
     return ordered(
         "",

@@ -10,8 +10,7 @@ import pytest
 from tests.orgs import TestOrg, open_org
 from tidewire.errors import DefinitionInvalid
 from tidewire.events import Change, CommitContext, Value
-from tidewire.gate.definitions.custom_fields import parse_field
-from tidewire.gate.definitions.field_changes import ATTRIBUTES
+from tidewire.gate.definitions.custom_fields import ATTRIBUTES, parse_field
 from tidewire.records.conversion import ConversionEffect, ConversionNote
 from tidewire.records.table import try_read_row
 from tidewire.records.work import UnitOfWork
