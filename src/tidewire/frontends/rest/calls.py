@@ -1,27 +1,33 @@
-"""A signed-in REST call, the routes that lead to handlers, and what handlers need to answer."""
+"""A signed-in REST call, the routes that lead to handlers, and the data API that runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import TracebackType
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.delivery.allocations import Allocations
 from tidewire.errors import ObjectUnknown, ResourceUnknown
+from tidewire.frontends.rest.conditional_requests import ChangeTimes
+from tidewire.frontends.rest.default_namespace import add_prefixes, namespace_of, strip_prefixes
 from tidewire.frontends.rest.wire import NO_STORE, client_name, method_not_allowed, render_json, render_origin
+from tidewire.frontends.rest.xml_bodies import as_xml, wants_xml
+from tidewire.gate.api_usage import USAGE_HEADER
 from tidewire.gate.gate import Gate
 from tidewire.gate.monitoring import ApiReader
-from tidewire.gate.query_pages import QueryPages
+from tidewire.gate.query_cursors import QueryCursors
+from tidewire.gate.query_pages import CursorState, QueryPages
 from tidewire.gate.requests import Call
 from tidewire.matching.generic import GenericStreaming
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 ApiT = TypeVar("ApiT")
+_OVERRIDES = frozenset({"GET", "PATCH", "DELETE", "PUT", "HEAD"})
 
 
 class ApiCall(NamedTuple):
@@ -48,52 +54,6 @@ class ApiCall(NamedTuple):
         return ApiReader(self.principal, "REST", self.version, request.peer, agent, client_name(request))
 
 
-class Changes(Protocol):
-    """Remembers when resources changed."""
-
-    def changed_ms(self, key: Hashable, etag: str) -> int:
-        """Return when the resource `key` got the state that `etag` names."""
-
-
-class Api(Protocol):
-    """What handlers of the data API use besides the call."""
-
-    @property
-    def gate(self) -> Gate:
-        """The org's records, checked by the caller's rights."""
-
-    @property
-    def clock(self) -> Clock:
-        """The server's clock."""
-
-    @property
-    def pages(self) -> QueryPages:
-        """Queries and their pages."""
-
-    @property
-    def generic(self) -> GenericStreaming:
-        """Generic streaming channels."""
-
-    @property
-    def allocations(self) -> Allocations:
-        """The org's streaming limits and usage."""
-
-    @property
-    def changes(self) -> Changes:
-        """When descriptions changed."""
-
-    def resource_versions(self) -> dict[str, int]:
-        """Return the top-level resources, each with the first API version that has it."""
-
-    async def run(
-        self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
-    ) -> HttpResponse:
-        """Answer a subrequest. Raises PlatformError."""
-
-    def view_for(self, gate: Gate) -> Api:
-        """Return the same resources with another gate, such as that of an open transaction."""
-
-
 @dataclass(frozen=True, slots=True)
 class Route(Generic[ApiT]):
     """A resource: its path, with `*` for an open segment, and the handler of each method."""
@@ -118,12 +78,18 @@ class Route(Generic[ApiT]):
 
 
 class RouteTable(Generic[ApiT]):
-    """Finds the route of a path: the first one that matches. Clients repeat paths, so matches are cached."""
+    """Finds the route of a path: the first one that matches. Clients repeat paths, so matches are cached.
 
-    def __init__(self, routes: Iterable[Route[ApiT]]) -> None:
+    `resource_versions` are the top-level resources, each with the first API version that has it.
+    """
+
+    def __init__(self, routes: Sequence[Route[ApiT]]) -> None:
         self._candidates: dict[tuple[int, str], list[Route[ApiT]]] = {}
         for route in routes:
             self._candidates.setdefault((len(route.path), "".join(route.path[:1])), []).append(route)
+        self.resource_versions = {
+            route.path[0]: route.since for route in routes if len(route.path) == 1 and route.is_listed
+        }
         self._cached_match = lru_cache(maxsize=256)(self._match)
 
     def find(
@@ -144,6 +110,71 @@ class RouteTable(Generic[ApiT]):
             if arguments is not None:
                 return route, arguments
         raise ResourceUnknown("The requested resource does not exist")
+
+
+class Api:
+    """Answers data API requests, and holds what their handlers use."""
+
+    def __init__(
+        self,
+        routes: RouteTable[Api],
+        gate: Gate,
+        cursors: QueryCursors[CursorState],
+        clock: Clock,
+        generic: GenericStreaming,
+        allocations: Allocations,
+        changes: ChangeTimes | None = None,
+    ) -> None:
+        self.routes = routes
+        self.gate = gate
+        self.clock = clock
+        self.generic = generic
+        self.allocations = allocations
+        self.pages = QueryPages(gate, cursors, clock)
+        self.changes = changes or ChangeTimes(clock)
+        self._cursors = cursors
+
+    def view_for(self, gate: Gate) -> Api:
+        """Return the same resources with another gate, such as that of an open transaction."""
+        return Api(self.routes, gate, self._cursors, self.clock, self.generic, self.allocations, self.changes)
+
+    async def answer(
+        self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
+    ) -> HttpResponse:
+        """Count and answer a request, in JSON or XML as its Accept header asks. Raises PlatformError."""
+        self.gate.usage.count()
+        route, response = await self._answer(request, version, segments, principal)
+        if not any(name == USAGE_HEADER for name, _ in response.headers):
+            response = replace(response, headers=(*response.headers, self.gate.usage.header()))
+        if wants_xml(request):
+            return as_xml(response, route.xml_root if response.status < 400 else "Errors")
+        return response
+
+    async def run(
+        self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
+    ) -> HttpResponse:
+        """Answer a subrequest in JSON. Raises PlatformError."""
+        _, response = await self._answer(request, version, segments, principal)
+        return response
+
+    async def _answer(
+        self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
+    ) -> tuple[Route[Api], HttpResponse]:
+        namespace = namespace_of(request, segments, self.gate.catalog)
+        if namespace is not None:
+            request, segments = add_prefixes(namespace, request, segments)
+        route, handler, call = self.routes.find(_apply_override(request), version, segments, principal)
+        response = await handler(self, call)
+        return route, response if namespace is None else strip_prefixes(namespace, request, response)
+
+
+def _apply_override(request: HttpRequest) -> HttpRequest:
+    """Return a POST with `?_HttpMethod=` as a request of that method, for clients that can only GET and POST."""
+    if request.method == "POST" and request.query:
+        override = request.query.get("_HttpMethod", "").upper()
+        if override in _OVERRIDES:
+            return replace(request, method=override)
+    return request
 
 
 def render_answer(

@@ -37,7 +37,7 @@ _TIME_KINDS = frozenset({ValueKind.DATETIME, ValueKind.DATE, ValueKind.TIME})
 
 async def list_resources(api: Api, call: ApiCall) -> HttpResponse:
     """List the resources of a version, and the caller's identity URL."""
-    versions = api.resource_versions() | {"jobs": _JOBS_SINCE}
+    versions = api.routes.resource_versions | {"jobs": _JOBS_SINCE}
     resources = {
         name: data_url(call.version, name) for name, since in versions.items() if call.version >= since
     }

@@ -8,9 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from xml.sax.saxutils import escape
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidewire.access.logins import UserInfo
@@ -154,27 +152,3 @@ def render_identity(base_url: str, info: UserInfo, now_ms: int, version: str) ->
         "last_modified_date": render_datetime(info.modified_ms, "+0000"),
         "is_app_installed": True,
     }
-
-
-def render_identity_xml(identity: Mapping[str, object]) -> bytes:
-    """Render an identity as XML."""
-    head = (
-        '<?xml version="1.0" encoding="UTF-8"?><user xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance">'
-    )
-    return (head + _elements(identity) + "</user>").encode()
-
-
-def _elements(values: Mapping[str, object]) -> str:
-    return "".join(
-        f'<{name} xsi:nil="true"/>' if value is None else f"<{name}>{_content(value)}</{name}>"
-        for name, value in values.items()
-    )
-
-
-def _content(value: object) -> str:
-    if isinstance(value, Mapping):
-        return _elements(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    # XML 1.0 allows no other control characters, not even escaped.
-    return escape("".join(c if c >= " " or c in "\t\n\r" else " " for c in str(value)))

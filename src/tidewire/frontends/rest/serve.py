@@ -21,8 +21,9 @@ from tidewire.errors import (
 )
 from tidewire.frontends.rest.bulk.classic import ClassicApi
 from tidewire.frontends.rest.bulk.jobs import JobsApi
+from tidewire.frontends.rest.calls import Api
 from tidewire.frontends.rest.cors import try_answer_preflight, with_cors
-from tidewire.frontends.rest.data import DataApi
+from tidewire.frontends.rest.data import DATA_ROUTES
 from tidewire.frontends.rest.management.api import answer_management
 from tidewire.frontends.rest.management.calls import Services
 from tidewire.frontends.rest.management.logins import answer_password
@@ -71,7 +72,7 @@ class RestApp:
     ) -> None:
         self._gate = gate
         self._logins = logins
-        self._data = DataApi(gate, cursors, clock, generic, streams.allocations)
+        self._data = Api(DATA_ROUTES, gate, cursors, clock, generic, streams.allocations)
         self._jobs = JobsApi(gate, jobs)
         self._classic = ClassicApi(gate, logins, jobs)
         self._management = Services(gate, logins, oauth.apps, streams, ranges, lake, is_first)

@@ -10,7 +10,8 @@ from tests.orgs import TestOrg
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import PlatformError
-from tidewire.frontends.rest.data import DataApi
+from tidewire.frontends.rest.calls import Api
+from tidewire.frontends.rest.data import DATA_ROUTES
 from tidewire.frontends.rest.wire import parse_segments
 from tidewire.frontends.rest.wire_errors import render_error
 from tidewire.transport.http import HttpRequest, HttpResponse
@@ -26,8 +27,13 @@ class Caller:
         version: int = 60,
         clock: Clock | None = None,
     ) -> None:
-        self._api = DataApi(
-            org.gate, org.core.cursors, clock or org.clock, org.core.generic, org.core.allocations
+        self._api = Api(
+            DATA_ROUTES,
+            org.gate,
+            org.core.cursors,
+            clock or org.clock,
+            org.core.generic,
+            org.core.allocations,
         )
         self._principal = principal or org.admin
         self._version = version

@@ -16,7 +16,6 @@ from tidewire.errors import AuthHeaderInvalid, GrantInvalid, SessionInvalid
 from tidewire.frontends.rest.identity import (
     identity_url,
     render_identity,
-    render_identity_xml,
     render_userinfo,
 )
 from tidewire.frontends.rest.oauth.token import DEVICE_PATH
@@ -33,6 +32,7 @@ from tidewire.frontends.rest.wire import (
     render_json,
     render_text,
 )
+from tidewire.frontends.rest.xml_bodies import CONTENT_TYPE, render_xml
 from tidewire.gate.gate import Gate
 from tidewire.ids import try_normalise_id
 from tidewire.names import MAX_API_VERSION
@@ -81,7 +81,7 @@ class TokenResources:
             version = ""
         body = render_identity(request.base_url, info, self._clock.now_ms(), version)
         if _wants_xml(request):
-            return HttpResponse(200, render_identity_xml(body), "application/xml;charset=UTF-8", (NO_STORE,))
+            return HttpResponse(200, render_xml(body, "user"), CONTENT_TYPE, (NO_STORE,))
         callback = request.query.get("callback", "")
         if callback:
             return _jsonp(callback, body)
