@@ -41,7 +41,7 @@ from tidewire.soql.compile_predicate import compile_predicate
 from tidewire.soql.compile_sql import Among, compile_child_counts, compile_children, compile_sql
 from tidewire.soql.condition_binder import conjuncts
 from tidewire.soql.distance import distance_between
-from tidewire.soql.value_formatting import present
+from tidewire.soql.value_formatting import format_value
 from tidewire.storage.store import Reader, Row
 
 MAX_ROWS = 10_000_000  # of one answer; their ids take 180 MB
@@ -238,7 +238,7 @@ class QueryRunner:
                     if item.function:
                         for row in rows:
                             value = _value(row, item.field)
-                            row[item.name] = present(item.function, item.field, value, item.zone)
+                            row[item.name] = format_value(item.function, item.field, value, item.zone)
                 case SelectedDistance(name, distance):
                     for row in rows:
                         row[name] = _measure(row, distance)

@@ -1,4 +1,4 @@
-"""How far two places on the globe are from each other, by the haversine formula."""
+"""Distances on the globe by the haversine formula."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KM_PER_MILE = 1.609344
 def distance_between(
     latitude: float | None, longitude: float | None, point: tuple[float, float], *, is_in_miles: bool
 ) -> float | None:
-    """The distance from a place to a point, both in degrees; None if the place is not known."""
+    """Return the distance from a place to a point, both in degrees; None if the place is not known."""
     if latitude is None or longitude is None:
         return None
     here, there = math.radians(latitude), math.radians(point[0])

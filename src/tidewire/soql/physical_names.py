@@ -1,4 +1,4 @@
-"""The names under which the store knows fields: all that a statement's text takes from a catalog."""
+"""Names of columns and tables: the only words that a SQL statement takes from the catalog."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 
 def column_of(field: Field) -> str:
-    """The column that holds a field's value."""
+    """Return the column that holds a field's value. Raises FilterInvalid if it is not stored."""
     if field.type is FieldType.ID:
         return "id"
     if not field.column:
@@ -22,13 +22,13 @@ def column_of(field: Field) -> str:
 
 
 def compared_column(field: Field) -> str:
-    """The column that WHERE and ORDER BY look at: the folded key of a text, the value of anything else."""
+    """Return the column for WHERE and ORDER BY: the folded key of a text, the value of anything else."""
     column = column_of(field)
     return identifier(field.key_column) if field.is_text else column
 
 
 def identifier(name: str) -> str:
-    """The name itself. Raises InternalError for one that could be anything else in a statement."""
+    """Return the name. Raises InternalError for one that is not a plain identifier."""
     if _IDENTIFIER.fullmatch(name) is None:
         raise InternalError("a physical name in the catalog is not an identifier")
     return name

@@ -1,12 +1,16 @@
-"""The text of one SELECT: its tables and joins, what is selected, compared and sorted by, and its conditions.
+"""Writes the text of one SELECT: tables and joins, selected columns, sort keys and conditions.
 
-SQL has three truth values, our conditions two. Because the tree is in negation normal form, only two shapes
-are needed: a plain comparison, whose NULL counts as false wherever no NOT is above it, and for what is true
-of nulls `(x IS NULL OR ...)`. No NOT is ever written around a comparison.
+SQL has three truth values, SOQL two. Because the bound tree is in negation normal form, two shapes suffice: a
+plain comparison, whose NULL counts as false because no NOT is above it, and `(x IS NULL OR ...)` for what is
+true of nulls. No NOT is ever written around a comparison.
 
-Fields of related records are read through outer joins, one for each different path, which leave out what is
-not visible; a query without paths has neither joins nor aliases. Distances are not written as SQL: whoever
-runs a query takes them out first.
+Parameters are `?` and bound by position, so the order in which text is written is the order of the parameters.
+Only joins are written late: their text stands before WHERE, but is known after it. Their parameters are kept
+apart (`Tables.join_params`) and put in their place at the end.
+
+Fields of related records are read through outer joins, one for each different path, whose ON leaves out records
+that the caller may not see. A query without paths has neither joins nor aliases. Distances are never written as
+SQL: `tidewire.records.query` removes them first and computes them for the rows found.
 """
 
 from __future__ import annotations
@@ -45,8 +49,6 @@ from tidewire.soql.bound import (
     nesting_depth,
 )
 from tidewire.soql.dates import render_part
-from tidewire.soql.derived_sql import union_rows
-from tidewire.soql.exact_sums import exact_sum
 from tidewire.soql.like import Wildcard, render_sql_pattern, successor, try_exact, try_prefix
 from tidewire.soql.physical_names import column_of, compared_column, identifier
 from tidewire.soql.recent_item_dates import NO_DATE, RECENT_ITEM_DATES, is_recent_item_date, join_recent_items
@@ -59,37 +61,39 @@ _ALWAYS, _NEVER = "1 = 1", "1 = 0"
 
 @dataclass(slots=True)
 class Tables:
-    """The tables of one SELECT: its object's own, and one more for each path that was asked for."""
+    """The tables of one SELECT: its object's own, and one for each path that was asked for."""
 
     entity: ObjectType
     is_joined: bool
     include_deleted: bool
-    level: int = 0  # of SELECTs inside each other, so that no alias is used twice
+    level: int = 0  # of nesting: a semi-join's SELECT must not use the aliases of the one around it
     aliases: dict[tuple[Step, ...], str] = field(default_factory=dict)
     uses: dict[tuple[Step, ...], str] = field(default_factory=dict)
     joins: list[str] = field(default_factory=list)
     join_params: list[Value] = field(default_factory=list)
     visibility: Visibility | None = None
-    source: str = ""  # what FROM names: the object's table, or that and its derived rows
+    source: str = ""  # what FROM names: the object's table, or a subquery that adds derived rows to it
 
     def __post_init__(self) -> None:
         derived = () if self.visibility is None else self.visibility.derived(self.entity)
         if derived:
-            # Nothing was joined yet, so these parameters come before those of every join.
+            # FROM stands before every JOIN, and nothing was joined yet: these parameters come first.
             self.source = _with_derived(self.entity, derived, self.join_params, self.level)
         else:
             self.source = identifier(self.entity.table)
 
     def alias(self, steps: tuple[Step, ...]) -> str:
+        """Return the alias of the table at the end of a path, joining it on first use."""
         known = self.aliases.get(steps)
         if known is not None:
             return known
-        # The tables on the way come first.
+        # Asking for the lookup's column joins the tables on the way, which must stand before this one.
         lookup = self.column(column_of(steps[-1].lookup), steps[:-1]) if steps else ""
         alias = f"t{self.level}_{len(self.aliases)}"
         if steps:
             target = identifier(steps[-1].target.table)
             deleted = self.try_deleted(steps[-1].target)
+            # In ON, not in WHERE: a deleted or hidden parent makes its fields null, it does not drop the row.
             alive = f" AND {alias}.{deleted} = 0" if deleted else ""
             seen = self.try_seen(steps[-1].target, alias)
             self.joins.append(f"LEFT JOIN {target} AS {alias} ON {alias}.id = {lookup}{alive}{seen}")
@@ -97,7 +101,7 @@ class Tables:
         return alias
 
     def use_date(self, column: Column) -> str:
-        """When whoever asks used the record last."""
+        """Return the column with the time at which the caller last used the record."""
         if self.visibility is None:
             return NO_DATE
         if column.steps not in self.uses:
@@ -108,15 +112,16 @@ class Tables:
         return f"{self.uses[column.steps]}.{RECENT_ITEM_DATES[column.field.name]}"
 
     def try_seen(self, entity: ObjectType, alias: str) -> str:
-        """What keeps a joined record that is not visible out, or nothing."""
+        """Return the condition that keeps an invisible record out of a join, or nothing."""
         rule = None if self.visibility is None else self.visibility(entity)
         if rule is None:
             return ""
+        # The rule is written for the joined table as if that were the query's own, under the alias it has here.
         own = Tables(entity, True, self.include_deleted, self.level, {(): alias})
         return f" AND {Writer(self.join_params, own).condition(rule)}"
 
     def try_deleted(self, entity: ObjectType) -> str | None:
-        """The column that says whether a record of this type is deleted, if that matters here."""
+        """Return the column that marks deleted records, or None if deleted records count or cannot exist."""
         deleted = entity.try_field("IsDeleted")
         is_stored = deleted is not None and bool(deleted.column)
         return column_of(deleted) if deleted is not None and is_stored and not self.include_deleted else None
@@ -133,17 +138,18 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes text from left to right and collects the parameters in the same order."""
+    """Writes text from left to right and collects parameters in the same order."""
 
     params: list[Value]
     tables: Tables
 
     def put(self, value: Value) -> str:
+        # Checkboxes are stored as 0 and 1; PostgreSQL does not compare an integer with a boolean.
         self.params.append(int(value) if isinstance(value, bool) else value)
         return "?"
 
     def all_params(self, before_joins: int = 0) -> tuple[Value, ...]:
-        """The parameters in the order of the text, in which those of joins come after the first few."""
+        """Return the parameters in the order of the text; those of joins follow the first `before_joins`."""
         return (*self.params[:before_joins], *self.tables.join_params, *self.params[before_joins:])
 
     def page(self, limit: int | None, offset: int | None) -> list[str]:
@@ -153,6 +159,7 @@ class Writer:
         return words if offset is None else [*words, "OFFSET", self.put(offset)]
 
     def filters(self, where: BoundCondition | None) -> list[str]:
+        """Return what every row must meet: alive, not archived, visible to the caller, and the query's WHERE."""
         filters = []
         deleted = self.tables.try_deleted(self.tables.entity)
         if deleted:
@@ -174,7 +181,7 @@ class Writer:
     # operands
 
     def selected(self, operand: Operand) -> str:
-        """What is read of an operand; NULL for a field that is not stored."""
+        """Return the column to read for an operand; NULL for a field that is not stored."""
         match operand:
             case Column(field) if not operand.others and is_recent_item_date(field):
                 return self.tables.use_date(operand)
@@ -182,12 +189,13 @@ class Writer:
                 is_stored = bool(field.column) or field.type is FieldType.ID
                 return self.tables.column(column_of(field), steps) if is_stored else "NULL"
             case Column(field, steps):
+                # A lookup to several types names one record, so at most one of the columns has a value.
                 return f"COALESCE({', '.join(self.selected(each) for each in _alternatives(operand))})"
             case _:
                 return self.compared(operand)
 
     def compared(self, operand: Operand) -> str:
-        """What an operand is compared and sorted by."""
+        """Return the column to compare and sort an operand by: of a text, its folded key."""
         match operand:
             case Column():
                 names = [
@@ -205,6 +213,7 @@ class Writer:
     # groups
 
     def group_key(self, operand: Operand) -> str:
+        # A checkbox that was never set is false, and must not be a group beside the false ones.
         column = self.compared(operand)
         return f"COALESCE({column}, 0)" if operand.field.type is FieldType.CHECKBOX else column
 
@@ -219,11 +228,12 @@ class Writer:
             case "MIN" | "MAX":
                 return [f"{measure.function}({column})"]
             case _:
-                return exact_sum(field, column)
+                return _exact_sum(field, column)
 
     # ORDER BY
 
     def order_by(self, order: tuple[BoundOrder, ...]) -> str:
+        """Return the sort keys; the id comes last, so that equal rows have one order on every page."""
         keys: list[str] = []
         is_by_id = False
         for item in order:
@@ -233,11 +243,13 @@ class Writer:
             if kind is FieldType.CHECKBOX:
                 keys.append(f"COALESCE({column}, 0){direction}")
                 continue
+            # The id is never null and ends every tie: neither a null key nor a further id is needed.
             is_own_id = item.operand == Column(item.operand.field) and kind is FieldType.ID
             is_by_id = is_by_id or is_own_id
             if not is_own_id:
-                # The engines disagree on where nulls go, so a key of its own says it.
+                # SQLite and PostgreSQL sort nulls at different ends, so a key before the value decides.
                 keys.append(f"({column} IS {'' if item.has_nulls_last else 'NOT '}NULL)")
+            # The platform sorts a picklist by the order of its definition, then values that it no longer lists.
             if kind is FieldType.PICKLIST and item.operand.field.picklist:
                 keys.append(self.definition_order(item.operand.field, column) + direction)
             keys.append(column + direction)
@@ -272,8 +284,9 @@ class Writer:
                 return self.semi_join(where)
 
     def chain(self, items: tuple[BoundCondition, ...], word: str) -> str:
-        # The deepest operand last and outside of any group: there it adds only one level to the expression,
-        # and the least to the parser's stack.
+        # SQLite limits both the depth of an expression and its parser's stack. `a AND b AND c` nests to the left, so
+        # long chains are cut into groups; the deepest operand comes last and outside of any group, where it adds
+        # one level only.
         *terms, last = (self.condition(item) for item in sorted(items, key=nesting_depth))
         while len(terms) > _CHAIN:
             groups = [terms[start : start + _CHAIN] for start in range(0, len(terms), _CHAIN)]
@@ -281,6 +294,7 @@ class Writer:
         return f"({word.join([*terms, last])})"
 
     def compare(self, item: BoundCompare) -> str:
+        """Write = and != with nulls counted as values, and the other operators as they are."""
         column = self.compared(item.operand)
         is_equal = item.operator is Operator.EQ
         if item.operand.field.type is FieldType.CHECKBOX:
@@ -297,12 +311,15 @@ class Writer:
         )
 
     def unordered(self, item: BoundCompare) -> str:
+        """Write the negation of <, <=, > or >=: the opposite operator, or null."""
         column = self.compared(item.operand)
         return f"({column} IS NULL OR {self.ordering(item, _OPPOSITES[item.operator])})"
 
     def membership(self, item: BoundIn) -> str:
         column = self.compared(item.operand)
+        # Values that differ in letter case only have one key.
         values = dict.fromkeys(_key(item.operand.field, value) for value in item.values)
+        # IN finds nulls if null was listed; NOT IN finds them if it was not.
         nullness = f"{column} IS {'' if item.has_null is not item.is_negated else 'NOT '}NULL"
         if not values:
             return nullness
@@ -320,7 +337,7 @@ class Writer:
             return f"{column} LIKE {self.put(render_sql_pattern(item.parts))} ESCAPE '\\'"
         if not prefix:
             return f"{column} IS NOT NULL"
-        # A range can use the index on the key column; LIKE cannot.
+        # `abc%` as a range from `abc` to `abd`: a range can use the index on the key column, LIKE cannot.
         text = f"{column} >= {self.put(prefix)}"
         end = successor(prefix)
         return text if end is None else f"({text} AND {column} < {self.put(end)})"
@@ -333,7 +350,7 @@ class Writer:
 
     def includes(self, item: BoundIncludes) -> str:
         column = self.compared(item.operand)
-        # Values never hold the semicolon that joins them, so each stands between two of them.
+        # Values never hold the `;` that joins them. With one more at each end, every value stands between two.
         word, joiner = ("NOT LIKE", " OR ") if item.is_negated else ("LIKE", " AND ")
         tests = []
         for choice in item.choices:
@@ -356,8 +373,9 @@ class Writer:
         before_joins = len(self.params)
         filters = writer.filters(inner.where)
         selected = writer.selected(item.selected)
-        # A null among the ids would make NOT IN unknown for every other one.
+        # A null among the ids would make NOT IN unknown, and so false, for every row.
         filters.append(f"{selected} IS NOT NULL")
+        # The inner joins stand before the inner WHERE, whose parameters are written already.
         self.params[before_joins:before_joins] = tables.join_params
         query = " ".join(["SELECT", selected, *tables.words(), *where_words(filters)])
         if item.is_negated:
@@ -374,10 +392,30 @@ _OPPOSITES = {
 
 
 def _checkbox_test(column: str, value: Value, *, is_equal: bool) -> str:
-    """A checkbox is never null: a missing one is false."""
+    """Compare a checkbox, which is never null: one that was never set is false."""
     if value is None:
         return _NEVER if is_equal else _ALWAYS
     return f"{column} = 1" if bool(value) is is_equal else f"({column} IS NULL OR {column} = 0)"
+
+
+def _exact_sum(field: Field, column: str) -> list[str]:
+    """Return the four columns of a sum that adds no floats: see `compile_sql.compile_groups`.
+
+    They are the number of values, the number of those that are no decimal of the field's scale, and the sums of two
+    parts: the values in units of their last place, divided by a million, and the remainders. Each part fits an
+    integer of 64 bits for any number of rows that a table can hold.
+    """
+    if field.type is FieldType.INTEGER:
+        units, is_odd = column, "0"
+    else:
+        # A double keeps fifteen digits exactly, so dividing the units again must give the value.
+        unit = f"{10**field.scale}.0"
+        largest = f"{10 ** (15 - field.scale)}.0"
+        units = f"CASE WHEN ABS({column}) < {largest} THEN CAST(ROUND({column} * {unit}) AS INTEGER) END"
+        is_exact = f"ABS({column}) < {largest} AND CAST({units} AS REAL) / {unit} = {column}"
+        is_odd = f"SUM(CASE WHEN {column} IS NULL OR ({is_exact}) THEN 0 ELSE 1 END)"
+    parts = [f"SUM(({units}) {operator} 1000000)" for operator in ("/", "%")]
+    return [f"COUNT({column})", is_odd, *parts]
 
 
 def _alternatives(column: Column) -> tuple[Column, ...]:
@@ -393,19 +431,29 @@ def _key(field: Field, value: Value) -> Value:
 def _with_derived(
     entity: ObjectType, derived: tuple[DerivedRows, ...], params: list[Value], level: int
 ) -> str:
-    """An object's stored and derived rows as a subquery with the columns of its table."""
+    """Return an object's stored and derived rows as a subquery with the columns of its table.
+
+    Parts are written in the order of the text, so that their parameters come in that order too.
+    """
     stored = [f for f in entity.stored_fields if f.type is not FieldType.ID]
-    names = ["id"]
+    columns = ["id"]
     for each in stored:
-        names += [column_of(each), compared_column(each)] if each.is_text else [column_of(each)]
-    table = f"SELECT {', '.join(names)} FROM {identifier(entity.table)}" if entity.table else ""  # noqa: S608
-    return union_rows(
-        table,
-        names,
-        derived,
-        lambda name: column_of(entity.by_name[name.lower()]),
-        lambda rows: _derived(stored, names, rows, params, level),
-    )
+        columns += [column_of(each), compared_column(each)] if each.is_text else [column_of(each)]
+    parts = []
+    if entity.table:
+        parts.append(f"SELECT {', '.join(columns)} FROM {identifier(entity.table)}")  # noqa: S608
+    parts += [_derived(stored, columns, rows, params, level) for rows in derived if not rows.merged_by]
+    by_key: dict[tuple[str, ...], list[DerivedRows]] = {}
+    for rows in derived:
+        if rows.merged_by:
+            by_key.setdefault(rows.merged_by, []).append(rows)
+    # Rows with equal keys are one row: a record that is shared for two reasons is shared once.
+    for number, (key, several) in enumerate(by_key.items()):
+        inner = " UNION ALL ".join([_derived(stored, columns, rows, params, level) for rows in several])
+        keys = [column_of(entity.by_name[name.lower()]) for name in key]
+        least = ", ".join(name if name in keys else f"MIN({name}) AS {name}" for name in columns)
+        parts.append(f"SELECT {least} FROM ({inner}) AS merged_{number} GROUP BY {', '.join(keys)}")  # noqa: S608
+    return f"({' UNION ALL '.join(parts)})"
 
 
 def _derived(
@@ -417,6 +465,8 @@ def _derived(
     writer = Writer(params, tables)
     own_id = tables.column("id")
     start, mark = writer.put(rows.id_start), writer.put(rows.id_mark)
+    # The id of a derived row: eight characters that name its kind, then the rest of the record's own id, with the
+    # mark as the sixteenth character (the first of the three that check letter case).
     cells = [f"{start} || substr({own_id}, 9, 7) || {mark} || substr({own_id}, 17, 2)"]
     for each in stored:
         value = rows.values.get(each.name)
@@ -435,14 +485,14 @@ def _derived(
 
 
 def where_words(filters: list[str]) -> list[str]:
-    """WHERE with all these filters, or nothing."""
+    """Return WHERE with all these filters, or nothing."""
     return ["WHERE", " AND ".join(filters)] if filters else []
 
 
 def needs_joins(
     where: BoundCondition | None, order: tuple[BoundOrder, ...], operands: Iterable[Operand]
 ) -> bool:
-    """Whether any of these is a field of another record, or one that stands in another table."""
+    """Return whether any of these is a field of a related record or of the table of recent items."""
     every: list[Operand] = [*iter_operands(where), *(item.operand for item in order), *operands]
     every_column = [column for operand in every for column in columns_of(operand)]
     return any(column.steps or is_recent_item_date(column.field) for column in every_column)

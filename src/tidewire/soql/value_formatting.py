@@ -1,4 +1,4 @@
-"""What toLabel and FORMAT show of a stored value: a picklist's labels, and texts as the locale en_US has them."""
+"""toLabel() and FORMAT(): the labels of picklist values, and numbers and dates in the locale en_US."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tidewire.soql.zones import UTC, Zone
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC_TIME)
 
 
-def present(function: str, field: Field, value: Value, zone: Zone = UTC) -> Value:
-    """A stored value as TOLABEL or FORMAT shows it, moments by the clocks of `zone`; null stays null."""
+def format_value(function: str, field: Field, value: Value, zone: Zone = UTC) -> Value:
+    """Format a stored value for TOLABEL or FORMAT, times in `zone`; null stays null."""
     if value is None:
         return None
     return _label(field, str(value)) if function == "TOLABEL" else _formatted(field, value, zone)
