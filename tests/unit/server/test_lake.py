@@ -41,7 +41,7 @@ async def test_pipeline_with_an_old_status_is_stopped(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_text('{"archived": 7}')
     answer = await LakeReader(str(tmp_path), ManualClock(told_at(tmp_path) + 90_000)).status()
     assert (answer["state"], answer["status"]) == ("stopped", {"archived": 7})
-    assert "90 seconds ago" in str(answer["message"])
+    assert "90 seconds old" in str(answer["message"])
 
 
 async def test_status_that_is_not_json_is_unreadable(tmp_path: Path) -> None:
