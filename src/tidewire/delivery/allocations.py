@@ -1,10 +1,9 @@
-"""What an org of an edition may use of streaming, and how much of it is in use.
+"""Streaming allocations of an edition, and how much of them an org uses.
 
-Clients are counted when they shake hands and events when they are delivered, each apart for sessions of
-versions up to 36.0 and for the durable ones of 37.0 and later. The numbers are the org's: edges report to
-it. A client counts until its edge says that it has gone, or no longer mentions it. Events count by the hour
-of their delivery, for the last 24 hours; the hours are in memory, and written to the store by `flush`, so
-that no delivery waits for a disk.
+Clients are counted at their handshake and events at their delivery, separately for API versions up to 36.0 and for the
+durable ones from 37.0 on. The counts are the org's; edges report to it. A client counts until its edge releases it or
+no longer renews its lease. Deliveries are counted by hour in memory and written by `flush`, so that no delivery waits
+for the disk.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ EVENT_LIMIT_TEXT = "Organization total events daily limit exceeded"
 _HOUR_MS = 3_600_000
 _DAY_HOURS = 24
 _MONTH_HOURS = 30 * 24
-_LEASE_S = 60.0  # an edge mentions its clients four times as often
+_LEASE_S = 60.0  # edges renew leases four times as often
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one edition may use. Events are deliveries in 24 hours, counted for each client."""
+    """The limits of one edition. Events are deliveries in 24 hours, counted per client."""
 
     clients: int
     push_events: int
@@ -59,7 +58,7 @@ class Allocation:
     """Platform events published in an hour."""
 
     def daily_events(self, family: Family, *, is_durable: bool) -> int:
-        """How many events of a family may be delivered in 24 hours."""
+        """Return how many events of a family may be delivered in 24 hours."""
         if family is Family.PUSH_TOPIC:
             return self.push_events
         if family is Family.GENERIC:
@@ -76,15 +75,15 @@ _BY_EDITION = {
     "professional": Allocation(20, 50_000, 100_000, 100_000, 10_000, 1_000),
     "developer": _FREE,
     "free": _FREE,
-    # As the guide of version 24.0 has it, which knows push topics only.
+    # From the guide of version 24.0, which has push topics only.
     "databasecom-24": Allocation(10, 10_000, 10_000, 10_000, 10_000, 200, 50_000),
 }
 NOMINAL = _LARGE
-"""What the limits resource shows of an org without an edition, where nothing is enforced."""
+"""The limits that the limits resource shows for an org without an edition, where nothing is enforced."""
 
 
 def find_allocation(edition: str) -> Allocation | None:
-    """What an edition may use; None, without an edition, for anything. Raises ConfigInvalid."""
+    """Return the limits of an edition; None, without an edition, for no limits. Raises ConfigInvalid."""
     if not edition:
         return None
     found = _BY_EDITION.get(edition)
@@ -106,7 +105,7 @@ class _Client:
 class Allocations:
     """One org's. All calls belong on the loop, except where they say otherwise.
 
-    Whatever the edition, there are at most `max_sessions` Bayeux sessions, and `max_sessions_per_user` of one user.
+    `max_sessions` and `max_sessions_per_user` limit Bayeux sessions in every edition.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Allocations:
         self._clock = clock
         self._max_sessions = max_sessions
         self._max_sessions_per_user = max_sessions_per_user
-        self._sessions: Counter[str] = Counter()  # of each user
+        self._sessions: Counter[str] = Counter()  # by user
         self.limits = find_allocation(edition)
         self._clients: dict[str, _Client] = {}
         self._by_hour: Counter[tuple[int, bool, int]] = Counter()
@@ -130,11 +129,11 @@ class Allocations:
             threading.Lock()
         )  # REST on the loop and shared transactions on the writer thread publish
         self._charged: dict[int, int] = {}  # published events by hour, including those not committed yet
-        self._told_hour = -1  # in which the metrics were brought up to date last
+        self._metrics_hour = -1  # when the metrics were last updated
         self.delivered: Counter[Family] = Counter()  # since the org was opened
 
     async def load(self) -> None:
-        """Go on with what was counted before the last restart."""
+        """Load the counts from before the last restart."""
         first = self._hour() - _MONTH_HOURS
         for hour, is_durable, family, count in await self._records.read(lambda r: _read_usage(r, first)):
             self._by_hour[hour, is_durable, family] = count
@@ -142,8 +141,9 @@ class Allocations:
     # clients
 
     def admit_client(self, client_id: str, *, is_durable: bool, user_id: str = "") -> int:
-        """Count a client that shakes hands, or is back from a restart. With `user_id` it is a Bayeux session, and the
-        answer is how many others of that user have to go for it. Raises LimitExceeded.
+        """Count a client at its handshake or after a restart. Raises LimitExceeded.
+
+        With `user_id` it is a Bayeux session; the result is how many other sessions of that user must end for it.
         """
         if self.limits is not None and self.used_clients(is_durable=is_durable) >= self.limits.clients:
             raise LimitExceeded(CLIENT_LIMIT_TEXT, limit=self.limits.clients, allocation="clients")
@@ -157,7 +157,7 @@ class Allocations:
         return max(0, self._sessions[user_id] - self._max_sessions_per_user)
 
     def renew_clients(self, client_ids: Iterable[str]) -> None:
-        """These are still there."""
+        """Renew the leases of clients."""
         lease_s = self._clock.monotonic_s() + _LEASE_S
         for client_id in client_ids:
             client = self._clients.get(client_id)
@@ -165,7 +165,7 @@ class Allocations:
                 client.lease_s = lease_s
 
     def release_client(self, client_id: str) -> None:
-        """This one has gone."""
+        """Stop counting a client."""
         client = self._clients.pop(client_id, None)
         if client is not None and client.user_id:
             self._sessions[client.user_id] -= 1
@@ -173,14 +173,14 @@ class Allocations:
                 del self._sessions[client.user_id]
 
     def used_clients(self, *, is_durable: bool) -> int:
-        """How many clients there are."""
+        """Return the number of clients."""
         now_s = self._clock.monotonic_s()
         for client_id in [c for c, client in self._clients.items() if client.lease_s <= now_s]:
             self.release_client(client_id)
         return sum(client.is_durable is is_durable for client in self._clients.values())
 
     def count_clients(self) -> tuple[int, int]:
-        """How many Bayeux sessions there are, and how many Pub/Sub streams."""
+        """Return the number of Bayeux sessions and of Pub/Sub streams."""
         both = self.used_clients(is_durable=True) + self.used_clients(is_durable=False)
         sessions = self._sessions.total()
         return sessions, both - sessions
@@ -190,8 +190,9 @@ class Allocations:
     def admit_subscription(
         self, client_id: str, channel: str, topic: str, family: Family, *, is_durable: bool
     ) -> bool:
-        """Count a client's subscription to a channel that shows `topic`; returns whether what it delivers counts
-        against an allocation. Raises LimitExceeded.
+        """Count a subscription to a channel that shows `topic`. Raises LimitExceeded.
+
+        Returns whether its deliveries count against an allocation.
         """
         limits = self.limits
         if family is Family.PLATFORM and not self._is_allotted(topic):
@@ -218,9 +219,7 @@ class Allocations:
         return True
 
     def _is_allotted(self, topic: str) -> bool:
-        """Whether a channel of platform events shows any of high volume that somebody publishes: neither those of
-        standard volume nor those that the server itself raises count.
-        """
+        """Return whether a channel shows platform events that count: high-volume ones that users publish."""
         catalog, name = self._records.types.catalog, parse_channel(topic).name
         members = [member.event for member in catalog.selection.members_of(name)]
         return any(self._is_counted(event) for event in members or [name])
@@ -230,7 +229,7 @@ class Allocations:
         return known is not None and known.is_high_volume
 
     def release_subscription(self, client_id: str, channel: str) -> None:
-        """A client no longer reads a channel."""
+        """Stop counting a subscription."""
         entry = self._clients.get(client_id)
         if entry is not None:
             left = (place for place in entry.topics if place.partition(" ")[2] != channel)
@@ -239,14 +238,14 @@ class Allocations:
     # events
 
     def count_delivered(self, deliveries: Iterable[Delivered]) -> None:
-        """Events have reached clients."""
+        """Count delivered events."""
         for delivered in deliveries:
             self.delivered[delivered.family] += delivered.events
             if delivered.is_allotted:
                 self._count(delivered.is_durable, int(delivered.family), delivered.events)
 
     def on_commit(self, batch: CommittedBatch) -> None:
-        """Count what was published: change events, and platform events of high volume that somebody sent."""
+        """Count published change events and high-volume platform events."""
         changes = counted = 0
         for topic, run in groupby(batch.events, attrgetter("topic")):
             events = list(run)
@@ -260,20 +259,20 @@ class Allocations:
             self._count(True, PUBLISHED_EVENTS, counted)
 
     def used_events(self, family: Family, *, is_durable: bool) -> int:
-        """How many events were delivered in the last 24 hours, of change and platform events together."""
+        """Return the deliveries of the last 24 hours; change and platform events count together."""
         families = {int(family)}
         if family in (Family.PLATFORM, Family.CHANGE):
             families = {int(Family.PLATFORM), int(Family.CHANGE)}
         return self._sum(_DAY_HOURS, families, is_durable)
 
     def used_bus_events(self, *, in_month: bool = False) -> int:
-        """How many change and platform events were delivered in 24 hours, or in thirty days."""
+        """Return the deliveries of change and platform events in 24 hours or in 30 days."""
         hours = _MONTH_HOURS if in_month else _DAY_HOURS
         families = {int(Family.PLATFORM), int(Family.CHANGE)}
         return self._sum(hours, families, True) + self._sum(hours, families, False)
 
     def hourly_usage(self) -> list[HourlyUse]:
-        """What was published and delivered in each full hour, as far as it is kept, by the metrics' names."""
+        """Return what was published and delivered in each full hour, by metric name."""
         counts = [(at, kind, count) for (at, _, kind), count in self._by_hour.items()]
         return sum_hours(counts, self._hour())
 
@@ -297,29 +296,27 @@ class Allocations:
             self._charged[charge.hour] -= charge.events
 
     def published_events(self) -> int:
-        """How many platform events were published in the running hour."""
+        """Return the number of platform events published in the current hour."""
         return self._sum(1, {PUBLISHED_EVENTS}, True)
 
     async def flush(self) -> None:
-        """Write what was counted since the last time; what cannot be written is tried again the next time. In a new
-        hour, the metrics that users read follow.
-        """
+        """Write changed counts; the next call retries a failed write. Update the metrics once an hour."""
         if self._unsaved:
             await self._save()
-        if self._told_hour != self._hour():
-            await self._tell_metrics(self._hour())
+        if self._metrics_hour != self._hour():
+            await self._store_metrics(self._hour())
 
-    async def _tell_metrics(self, hour: int) -> None:
+    async def _store_metrics(self, hour: int) -> None:
         counts = [(at, kind, count) for (at, _, kind), count in self._by_hour.items()]
         wanted = sum_metrics(counts, hour, hour - _MONTH_HOURS + 1)
         obj = self._records.types.catalog.object(NAME)
         changes = await self._records.read(lambda reader: plan_metrics(reader, obj, wanted, hour))
         if not changes.is_empty:
-            # Planned again where it is stored: another flush may have done it meanwhile.
+            # Planned again inside the transaction: another flush may have stored it meanwhile.
             await self._records.write_plain(
                 lambda tx: store_metrics(tx, obj, plan_metrics(tx, obj, wanted, hour))
             )
-        self._told_hour = hour
+        self._metrics_hour = hour
 
     async def _save(self) -> None:
         unsaved, self._unsaved = self._unsaved, set()

@@ -1,7 +1,6 @@
-"""Publishing platform events: from what a client sends to drafts that fit their schema, and into the log.
+"""Publishing platform events: validate what a client sends, check the quota, append to the log.
 
-Events have no records: they can be created and nothing else. Each event that cannot be published fails alone, whatever
-is published beside it.
+Events have no records: they can be created and nothing else. An event that cannot be published fails alone.
 """
 
 from __future__ import annotations
@@ -48,23 +47,25 @@ MONITORING_PERMISSION = "ViewRealTimeEventMonitoringData"
 
 
 Submitted = tuple[str, bytes, str]
-"""One event as a Pub/Sub client sends it: its schema's id, its payload, and its UUID or an empty text."""
+"""One event from a Pub/Sub client: schema id, payload, and UUID or an empty text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What became of some events. `event_uuids` name all of them, in order; `refused` tells, by place, why some were
-    not published. The first of the others is at position `first`, and the rest of them right behind it.
+    """The outcome of a publish call. `event_uuids` name all events, in order.
+
+    `rejected` says, by index, why some were not published. The first of the others is at position `first`, the rest
+    right behind it.
     """
 
     event_uuids: tuple[str, ...]
     first: int
-    refused: dict[int, PlatformError]
+    rejected: dict[int, PlatformError]
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """An event in the log. `event_id` only has the form of a record's id, as clients expect it."""
+    """A published event. `event_id` has the form of a record id, because clients expect one."""
 
     event_id: str
     event_uuid: str
@@ -72,7 +73,7 @@ class Published:
 
 
 class Publisher:
-    """Publishes events as users may, through an org's records or one transaction's view of them."""
+    """Publishes events with a user's permissions, through an org's records or a shared transaction."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class Publisher:
     async def publish(self, call: Call, event: str, values: Mapping[str, object]) -> Published:
         """Publish one event from JSON-decoded values; returns once it is durable.
 
-        Inside a transaction that is taken back, an event stays published if its type publishes immediately.
+        If its type publishes immediately, it stays published even if the shared transaction is rolled back.
         """
         types = self._records.types
         event_type = publishable_event(types, await self._grants(call.principal), event)
@@ -109,10 +110,11 @@ class Publisher:
         return Published(event_id_of(event_type), draft.event_uuid, survives)
 
     async def publish_together(
-        self, call: Call, event: str, rows: Sequence[Mapping[str, object]], note: OnResults[str]
+        self, call: Call, event: str, rows: Sequence[Mapping[str, object]], on_results: OnResults[str]
     ) -> None:
-        """Publish several events from JSON-decoded values in one transaction, inside of which `note` is told of each
-        event's id or why it was refused.
+        """Publish several events from JSON-decoded values in one transaction.
+
+        Inside it `on_results` gets the id of each event, or why it was rejected.
         """
         event_type = publishable_event(self._records.types, await self._grants(call.principal), event)
         now_ms = self._clock.now_ms()
@@ -129,7 +131,7 @@ class Publisher:
 
         def work(unit: UnitOfWork) -> None:
             self._append(unit.tx, drafts, now_ms)
-            note(unit, results)
+            on_results(unit, results)
 
         with self._reservation() as reserved:
             granted = reserved.reserve(len(drafts)) if event_type.is_high_volume else len(drafts)
@@ -176,12 +178,12 @@ class Publisher:
 
 
 def event_id_of(event: EventType) -> str:
-    """What stands for an event's id in answers: events have no records."""
+    """Return the placeholder id for an event in answers."""
     return make_id(event.key_prefix, 1)
 
 
 def event_object(event: EventType) -> ObjectType:
-    """An object whose records would be the events, for whoever reads values field by field."""
+    """Return an object with the event's fields, for code that parses values field by field."""
     return ObjectType(
         name=event.name,
         label=event.label,
@@ -200,17 +202,17 @@ def _over_quota() -> LimitExceeded:
 
 
 def can_see_event(grants: Grants, event: EventType) -> bool:
-    """Whether the user may subscribe to the event: by a grant on it, or for the server's own by a permission."""
+    """Return whether the user may subscribe: by a grant or, for the server's own events, by a permission."""
     return grants.can_read(event.name) if event.custom else grants.has(MONITORING_PERMISSION)
 
 
 def knows_event(grants: Grants, event: EventType) -> bool:
-    """Whether the event exists for the user, who may subscribe to it or publish it."""
+    """Return whether the event exists for the user, who may subscribe to it or publish it."""
     return can_see_event(grants, event) or (event.custom and grants.on(event.name).can_create)
 
 
 def refuse_event(catalog: Catalog, grants: Grants, name: str, operation: str) -> None:
-    """Raise OperationUnsupported if this is the name of an event, for what only records can be asked for."""
+    """Raise OperationUnsupported if this is the name of an event; call it before operations on records."""
     event = catalog.try_any_event(name)
     known = event.name if event is not None and knows_event(grants, event) else None
     entity = entity_of_change_event(name) or ""
@@ -222,7 +224,7 @@ def refuse_event(catalog: Catalog, grants: Grants, name: str, operation: str) ->
 
 
 def publishable_event(types: Types, grants: Grants, name: str) -> EventType:
-    """The event type, if it exists and the user may publish it."""
+    """Return the event type if it exists and the user may publish it."""
     event = types.catalog.try_any_event(name)
     if event is None or not knows_event(grants, event):
         raise TopicUnknown(f"There is no event type {name}", topic=name)
@@ -236,7 +238,7 @@ def publishable_event(types: Types, grants: Grants, name: str) -> EventType:
 def draft_from_values(
     event: EventType, schema: EventSchema, values: Mapping[str, object], user_id: str, now_ms: int
 ) -> EventDraft:
-    """A draft from JSON-decoded field values, as REST sends them. What is left out has its default."""
+    """Return a draft from JSON-decoded field values. Missing fields get their defaults."""
     known = {f.name.lower(): f for f in event.fields}
     body: dict[str, Value] = {"CreatedDate": now_ms, "CreatedById": user_id}
     body |= {f.name: _default(f) for f in event.fields}
@@ -256,14 +258,14 @@ def draft_from_values(
 
 
 def _default(field: Field) -> Value:
-    """What a field holds that the publisher says nothing of: a checkbox is never without a value."""
+    """Return the default of a field. A checkbox always has a value."""
     if field.default is None and field.type is FieldType.CHECKBOX:
         return False
     return field.default
 
 
 def _unsupported(event: EventType) -> OperationUnsupported:
-    # The words are the protocol's: clients look for them.
+    # The protocol's text: clients look for it.
     text = (
         f"com.salesforce.eventbus.exceptions.PublishException: Unsupported topic [/event/{event.name}]. "
         "Standard Volume event type is not supported."
@@ -272,7 +274,7 @@ def _unsupported(event: EventType) -> OperationUnsupported:
 
 
 def _uuids(submitted: Sequence[Submitted]) -> tuple[str, ...]:
-    """What names the events, made here for those that come without."""
+    """Return the UUIDs of events, with new ones for those without."""
     return tuple([event_uuid or random_uuid() for _, _, event_uuid in submitted])
 
 
@@ -291,7 +293,7 @@ def append_submitted(
     """
     schemas: dict[str, SchemaResolution | None] = {}
     event_uuids = _uuids(submitted)
-    refused: dict[int, PlatformError] = {}
+    rejected: dict[int, PlatformError] = {}
     fitting: list[tuple[str, bytes]] = []
     for place, (schema_id, payload, _) in enumerate(submitted):
         try:
@@ -302,17 +304,17 @@ def append_submitted(
             else:
                 stored = _resolved(tx, log, event.name, schema_id, payload, latest, schemas)
         except PlatformError as error:
-            refused[place] = error
+            rejected[place] = error
             continue
         fitting.append((event_uuids[place], stored))
     first = 0
     if fitting and (granted := reserve(len(fitting))) < len(fitting):
-        valid = [place for place in range(len(submitted)) if place not in refused]
-        refused |= dict.fromkeys(valid[granted:], LimitExceeded(_AVRO_QUOTA_TEXT))
+        valid = [place for place in range(len(submitted)) if place not in rejected]
+        rejected |= dict.fromkeys(valid[granted:], LimitExceeded(_AVRO_QUOTA_TEXT))
         del fitting[granted:]
     if fitting:
         first = log.append_uniform(tx, event.name, Family.PLATFORM, latest.schema_id, fitting, now_ms)
-    return Outcomes(event_uuids, first, refused)
+    return Outcomes(event_uuids, first, rejected)
 
 
 def _resolved(
@@ -324,7 +326,7 @@ def _resolved(
     latest: EventSchema,
     schemas: dict[str, SchemaResolution | None],
 ) -> bytes:
-    """The event's bytes by the newest schema instead of the one it has. Raises PayloadInvalid or SchemaUnknown."""
+    """Convert an event's bytes to the newest schema. Raises PayloadInvalid or SchemaUnknown."""
     if schema_id not in schemas:
         text = log.try_read_topic_schema(tx, schema_id, topic)
         schemas[schema_id] = None if text is None else SchemaResolution(compiled_schema(text), latest)

@@ -190,7 +190,7 @@ class ChannelPolicy:
         event = self._gate.catalog.try_any_event(name.name)
         schema = None if event is None else self._gate.records.types.schemas.get(event.name)
         schema_id = "" if schema is None else schema.schema_id
-        rejected = tuple((place, Rejection(e.code, e.message)) for place, e in outcomes.refused.items())
+        rejected = tuple((place, Rejection(e.code, e.message)) for place, e in outcomes.rejected.items())
         return PublishOutcomes(outcomes.event_uuids, outcomes.first, rejected, schema_id)
 
 

@@ -1,4 +1,4 @@
-"""What a channel name covers for one user: topics of the log, and the fields to leave out of their events."""
+"""What a channel name covers for one user: topics of the log, and the fields to hide in their events."""
 
 from __future__ import annotations
 
@@ -30,20 +30,18 @@ _NOTHING_PASSES = EventFilter((), lambda values: False)
 
 @dataclass(frozen=True, slots=True)
 class ChannelView:
-    """A channel as one user sees it. `hidden` lists only topics with something to hide."""
+    """A channel as one user sees it. Its fields are those of `ChannelGrant`."""
 
     family: Family
     topics: frozenset[str]
     hidden: tuple[tuple[str, frozenset[str]], ...] = ()
     notification_filter: NotificationFilter | None = None
     enriched: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Topics with the fields that the channel adds to their events."""
     start_positions: tuple[tuple[str, int], ...] = ()
-    """Topics of which the channel shows only what follows a position."""
 
 
 def view_channel(channel: str, catalog: Catalog, push_topics: PushTopicIndex, grants: Grants) -> ChannelView:
-    """Open a channel by name. Raises ChannelInvalid, ChannelUnknown or ChannelForbidden."""
+    """View a channel by name. Raises ChannelInvalid, ChannelUnknown or ChannelForbidden."""
     name = parse_channel(channel)
     if name.kind is ChannelKind.PUSH_TOPIC:
         topic = push_topics.by_name.get(name.name)
@@ -65,9 +63,10 @@ def view_channel(channel: str, catalog: Catalog, push_topics: PushTopicIndex, gr
 
 
 def view_push_topic(topic: PushTopic, grants: Grants, channel: str) -> ChannelView:
-    """A push topic for one user, who must be able to read push topics: its WHERE fields must all be readable, what
-    it shows is cut to what is, and the filter in the channel's name may use nothing else. Raises ChannelForbidden,
-    ChannelInvalid or FilterInvalid.
+    """View a push topic. Raises ChannelForbidden, ChannelInvalid or FilterInvalid.
+
+    The user must be able to read push topics, the object and all WHERE fields. Other unreadable fields are hidden, and
+    the filter in the channel's name may not use them.
     """
     obj = topic.obj
     if not grants.can_read("PushTopic"):
@@ -76,20 +75,22 @@ def view_push_topic(topic: PushTopic, grants: Grants, channel: str) -> ChannelVi
         raise ChannelForbidden(_NO_ENTITY, channel=channel)
     if any(not grants.can_read_field(obj, obj.by_name[f.lower()]) for f in topic.where_fields):
         raise ChannelForbidden(_NO_WHERE_FIELDS, channel=channel)
-    # Not only of the selected fields: events from before a change of the query may hold others.
+    # All unreadable fields, not only selected ones: events from before a change of the query may hold others.
     hidden = grants.hidden_fields(obj)
     return ChannelView(
         Family.PUSH_TOPIC,
         frozenset({topic.record_id}),
         ((topic.record_id, hidden),) if hidden else (),
-        # Events from before the query moved here from another object are not for readers of this one.
+        # The key prefix excludes events from before the query moved to this object.
         NotificationFilter(obj.key_prefix, parse_filter(channel, topic, grants)),
     )
 
 
 def _view_changes(channel: str, name: str, catalog: Catalog, grants: Grants) -> ChannelView:
-    """A channel of change events. One object's own is refused to who may not view all its records; any other shows
-    what its reader may view.
+    """View a channel of change events.
+
+    An object's own channel is forbidden unless the user may view all its records. Other channels show only the members
+    that the user may view.
     """
     custom = _try_custom(catalog, name, "data")
     if channel == ALL_CHANGES or custom is not None:
@@ -128,7 +129,7 @@ def _view_events(custom: CustomChannel, catalog: Catalog, grants: Grants) -> Cha
 
 
 def channel_filters(channel: str, catalog: Catalog) -> dict[str, Predicate]:
-    """The filters of a channel by topic; only of topics that have one."""
+    """Return the filters of a channel by topic, for the topics that have one."""
     filters = {
         m.event: _filter(m, catalog) for m in catalog.selection.members_of(parse_channel(channel).name)
     }
@@ -136,7 +137,7 @@ def channel_filters(channel: str, catalog: Catalog) -> dict[str, Predicate]:
 
 
 def _filter(member: ChannelMember, catalog: Catalog) -> EventFilter | None:
-    """The filter of a member, or None if it has none. One that has come to name what is gone lets nothing pass."""
+    """Return the filter of a member, if it has one. A filter that names a deleted field lets nothing pass."""
     kind = catalog.try_object(member.entity) if member.entity else catalog.try_any_event(member.event)
     if not member.filter_text or kind is None:
         return None
@@ -147,13 +148,13 @@ def _filter(member: ChannelMember, catalog: Catalog) -> EventFilter | None:
 
 
 def _enriched(members: Iterable[ChannelMember], catalog: Catalog) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The fields that events get, by topic: those of the member, and those that its filter looks at."""
+    """Return the fields to add to events, by topic: the member's, and those that its filter uses."""
     found: list[tuple[str, tuple[str, ...]]] = []
     for member in members:
         filtered = _filter(member, catalog)
         if member.enriched or filtered is not None:
-            looked_at = filtered.fields if filtered is not None else ()
-            found.append((member.event, tuple(dict.fromkeys((*member.enriched, *looked_at)))))
+            used = filtered.fields if filtered is not None else ()
+            found.append((member.event, tuple(dict.fromkeys((*member.enriched, *used)))))
     return tuple(found)
 
 
@@ -168,7 +169,7 @@ def _try_custom(catalog: Catalog, name: str, kind: str) -> CustomChannel | None:
 
 
 def _can_view_changes(grants: Grants, entity: str) -> bool:
-    """Change events pay no heed to sharing, so they are for those who may see every record."""
+    """Return whether the user may see every record of an object, since change events ignore sharing."""
     if entity in WITHOUT_VIEW_ALL:
         return grants.has("ViewAllData")
     return grants.can_view_all(entity)

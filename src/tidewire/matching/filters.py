@@ -1,8 +1,8 @@
 """Filters in the name of a push topic's channel: `/topic/X?Industry='Energy'&ShippingCity='San Francisco'`.
 
 A notification passes if any of the conditions holds. A condition names a field that the topic's query selects and that
-the subscriber may read; its value may stand in single quotes, inside which `\\'` and `\\\\` stand for themselves.
-Values compare as SOQL's `=` does: text without regard to case, unless the field regards it.
+the subscriber may read. Its value may be in single quotes, with `\\'` and `\\\\` as escapes. Values compare as SOQL's
+`=` does: text ignores case unless the field is case-sensitive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidewire.schema.text_keys import fold_key
 from tidewire.schema.values import parse_value, render_value
 
 if TYPE_CHECKING:
-    # An edge, which knows what is wanted but parses no filter, starts a quarter quicker without them.
+    # An edge tests filters but parses none, and starts a quarter faster without these.
     from tidewire.access.grants import Grants
     from tidewire.capture.push_topics import PushTopic
 
@@ -39,7 +39,7 @@ _ID_LENGTH = 18
 
 @dataclass(frozen=True, slots=True)
 class FilterTerm:
-    """One condition: the field, and the JSON of the value that it must have. Text compares by its folded key."""
+    """One condition: a field and the JSON of its value. Text compares by its folded key."""
 
     field: str
     value_json: str
@@ -49,22 +49,22 @@ class FilterTerm:
 
 @dataclass(frozen=True, slots=True)
 class NotificationFilter:
-    """Which records' notifications a subscriber is told: those of one object and, if there are terms, that meet one."""
+    """Selects notifications: records of one object that meet at least one of the terms, if there are any."""
 
     id_prefix: str
     terms: tuple[FilterTerm, ...] = ()
 
     def passes(self, notification: Mapping[str, Any]) -> bool:
-        """Whether a stored notification is one of them."""
+        """Return whether a stored notification passes."""
         if not notification["sobject"]["Id"].startswith(self.id_prefix):
             return False
-        # Of a deleted record only the id is told, but it is held against the filter as it last was.
+        # A deleted record is sent as an id only, but the filter is tested against its last values.
         record = notification.get("record") or notification["sobject"]
         return not self.terms or any(_holds(term, record) for term in self.terms)
 
 
 def parse_filter(channel: str, topic: PushTopic, grants: Grants) -> tuple[FilterTerm, ...]:
-    """The conditions in a channel's name, none if it has no filter. Raises ChannelInvalid or FilterInvalid."""
+    """Parse the filter in a channel's name, if it has one. Raises ChannelInvalid or FilterInvalid."""
     _, mark, text = channel.partition("?")
     if not mark:
         return ()
@@ -88,7 +88,7 @@ def parse_filter(channel: str, topic: PushTopic, grants: Grants) -> tuple[Filter
 
 
 def _conditions(channel: str, text: str) -> Iterator[tuple[str, str | None, bool]]:
-    """Field, value if there is one, and whether it was quoted, of each condition."""
+    """Yield field, value if there is one, and whether it was quoted, of each condition."""
     start, count = 0, 0
     while True:
         match = _CONDITION.match(text, start)
@@ -132,7 +132,7 @@ def _term(field: Field, text: str, *, is_quoted: bool) -> FilterTerm:
 
 
 def _number(field: Field, text: str) -> float:
-    # Not rounded to the field's scale, as a stored value would be: what it cannot hold equals nothing.
+    # Not rounded to the field's scale: a value that the field cannot hold equals nothing.
     if len(text) > _MAX_NUMBER or not _NUMBER.fullmatch(text):
         raise FilterInvalid("no number", field=field.name)
     return float(text)

@@ -1,8 +1,8 @@
-"""Generic streaming as one user may use it: channels opened and made, events pushed, and who is listening.
+"""Generic streaming for one user: opening and creating channels, pushing events, listing subscribers.
 
-To receive, a user reads the object and the channel's record; to send, they may make or edit channels and the
-record is open to them for editing. A channel that nobody has made yet is made by its first subscriber where the
-org and the user's permissions allow that.
+To receive, a user needs read access to the object and to the channel's record. To send, they need permission to create
+or edit channels and edit access to the record. A channel that does not exist is created by its first subscriber if the
+org and the user's permissions allow it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIRST_VERSION = 29.0
 MAX_EVENTS = 1000
 """Events of one push."""
 MAX_USERS = 2000
-"""Users that one event can be meant for."""
+"""Users that one event can name."""
 _NO_ACCESS = "No access on channel"
 _UNKNOWN = "Unknown channel"
 _VARIANT = "channel names may not vary only by case"
@@ -45,7 +45,7 @@ _TOO_MANY = "Unable to create channel dynamically, maximum channel limit has bee
 
 @dataclass(frozen=True, slots=True)
 class PushEvent:
-    """One event as a user sends it, for these users or, if there are none, for all who listen."""
+    """One event to push, for these users or, if there are none, for all subscribers."""
 
     payload: str
     user_ids: tuple[str, ...] = ()
@@ -53,16 +53,16 @@ class PushEvent:
 
 @dataclass(frozen=True, slots=True)
 class PushResult:
-    """How many of the named users were listening, and which; -1 for an event to all who are, 0 if nobody is."""
+    """How many of the named users were subscribed, and which. -1 for an event to all subscribers, 0 without any."""
 
     fanout_count: int
     online: dict[str, bool]
 
 
 class Listeners:
-    """Who listens to which channel. Every edge tells of its own, under a key by which they all go when it does.
+    """The users subscribed to each channel. Each edge reports its own, and loses them all when it goes.
 
-    Read on any thread: what is read is replaced, never changed.
+    Safe to read on any thread: the sets that readers get are replaced, never modified.
     """
 
     def __init__(self) -> None:
@@ -70,20 +70,20 @@ class Listeners:
         self._users: dict[str, frozenset[str]] = {}
 
     def __len__(self) -> int:
-        """How many channels somebody listens to."""
+        """Return the number of channels with a subscriber."""
         return len(self._users)
 
     def on(self, channel_id: str) -> frozenset[str]:
-        """The users with a subscription to a channel."""
+        """Return the users subscribed to a channel."""
         return self._users.get(channel_id, frozenset())
 
     def begin(self, edge: Hashable, channel_id: str, user_id: str) -> None:
-        """A user's first subscription to a channel through an edge."""
+        """Add a user's first subscription to a channel through an edge."""
         self._edges.setdefault(channel_id, {}).setdefault(user_id, set()).add(edge)
         self._publish(channel_id)
 
     def end(self, edge: Hashable, channel_id: str, user_id: str) -> None:
-        """A user's last subscription to a channel through an edge has gone."""
+        """Remove a user's last subscription to a channel through an edge."""
         users = self._edges.get(channel_id, {})
         edges = users.get(user_id, set())
         edges.discard(edge)
@@ -92,7 +92,7 @@ class Listeners:
         self._publish(channel_id)
 
     def drop(self, edge: Hashable) -> None:
-        """An edge has gone, and all that listened through it."""
+        """Remove an edge and all subscriptions through it."""
         for channel_id, users in tuple(self._edges.items()):
             for user_id in [user_id for user_id, edges in users.items() if edge in edges]:
                 self.end(edge, channel_id, user_id)
@@ -107,7 +107,7 @@ class Listeners:
 
 
 class GenericStreaming:
-    """One org's generic streaming. Who may do what is asked of the gate that each call brings."""
+    """One org's generic streaming. Permissions are checked at the gate that each call passes in."""
 
     def __init__(self, channels: GenericChannels, log: EventLog, clock: Clock) -> None:
         self._channels = channels
@@ -116,9 +116,9 @@ class GenericStreaming:
         self.listeners = Listeners()
 
     async def ensure_channel(self, gate: Gate, principal: Principal, channel: str) -> ChannelView:
-        """Leave to subscribe to a channel by name; one that is missing is made if the org and the user may.
+        """View a channel by name, creating it if it is missing and the org and the user may.
 
-        Raises ChannelForbidden or ChannelUnknown with the protocol's own words.
+        Raises ChannelForbidden or ChannelUnknown in the protocol's words.
         """
         grants = await gate.grants(principal)
         if not grants.can_read(CHANNEL_OBJECT):
@@ -132,11 +132,11 @@ class GenericStreaming:
             await self._create(gate, principal, channel)
         channel_id = self._channels.try_id(channel)
         if channel_id is None:
-            raise _unknown(_UNKNOWN, channel)  # deleted or renamed at this very moment
+            raise _unknown(_UNKNOWN, channel)  # deleted or renamed just now
         return await self.renew(gate, principal, channel, channel_id)
 
     async def renew(self, gate: Gate, principal: Principal, channel: str, channel_id: str) -> ChannelView:
-        """Leave to go on reading a channel, whatever its name has become."""
+        """View a channel by id, whatever its name is now."""
         if self._channels.try_name(channel_id) is None:
             raise _unknown(_UNKNOWN, channel)
         if not await gate.visible_record_ids(principal, CHANNEL_OBJECT, (channel_id,)):
@@ -144,7 +144,7 @@ class GenericStreaming:
         return ChannelView(Family.GENERIC, frozenset({channel_id}))
 
     async def list_online(self, gate: Gate, principal: Principal, channel_id: str) -> tuple[str, list[str]]:
-        """The channel's name and the ids of those who listen.
+        """Return the channel's name and the ids of its subscribers.
 
         Raises ObjectUnknown, RecordNotFound or RecordDeleted.
         """
@@ -155,7 +155,7 @@ class GenericStreaming:
     async def push(
         self, gate: Gate, principal: Principal, channel_id: str, events: Sequence[PushEvent]
     ) -> list[PushResult]:
-        """Append events, all or none; returns, in order, once they are durable.
+        """Append events, all or none; returns their results in order once they are durable.
 
         Raises ObjectUnknown, RecordNotFound, RecordDeleted, AccessDenied, TextTooLong, TooManyRecords or
         IdMalformed.
@@ -192,7 +192,7 @@ class GenericStreaming:
         except LimitExceeded as error:
             raise ChannelForbidden(_TOO_MANY, channel=channel) from error
         except DuplicateValue:
-            # Somebody else has just made it, under this name or under one that differs by case only.
+            # Somebody else has just created it, under this name or one that differs by case only.
             self._check_variant(channel)
 
 

@@ -1,8 +1,8 @@
-"""Ranges of the log for one reader who may see every record: page by page, and counted without being read.
+"""Ranges of the log for a reader who may see every record: read page by page, or counted without reading.
 
-What a channel covers, adds and hides is judged before and after each page is read, so a right that is taken
-away counts from that page on. Without a channel a range holds the change events of every captured object and
-the platform events that the reader may see, in the order of the log.
+The reader's rights are checked before and after each page is read, so that a revoked right takes effect with that page.
+Without a channel, a range holds the change events of every captured object and the platform events that the reader may
+see, in log order.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ EARLIEST = 0
 PAGE_EVENTS = 2_000
 PAGE_BYTES = 1 << 20
 _POSITIONS_AT_ONCE = 20_000
-_AT_A_TIME = 2  # readers of ranges that are served at once: other reads need the store's threads too
+_CONCURRENT_READS = 2  # of ranges: other reads need the store's threads too
 _CARRIED = (Family.CHANGE, Family.PLATFORM)
 _NEEDED = {"ViewAllData": "View All Data", "ViewAllUsers": "View All Users"}
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """Where the log stands. A position between two incarnations was never given out by this log."""
+    """The log's head and incarnations. A position between two incarnations was never assigned by this log."""
 
     head: int
     incarnations: tuple[Incarnation, ...]
 
     def incarnation_of(self, position: int) -> int:
-        """The first position of the incarnation that a position belongs to; of the last one if to none."""
+        """Return the first position of the incarnation that a position belongs to, or of the last one if to none."""
         begun = [each.first for each in self.incarnations if each.first - 1 <= position]
         return begun[-1] if begun else self.incarnations[-1].first
 
 
 @dataclass(frozen=True, slots=True)
 class RangeStart:
-    """Where a range begins; `floors` are the positions before the first kept event of each family."""
+    """Where a range begins; `floors` are the positions before the oldest event of each family."""
 
     state: LogState
     after: int
@@ -64,7 +64,7 @@ class RangeStart:
 
 @dataclass(frozen=True, slots=True)
 class RangePlan:
-    """Stretches of the log that follow each other from `after` to `through`, as (end, rows)."""
+    """Consecutive parts of the log from `after` to `through`, as (end, rows)."""
 
     after: int
     through: int
@@ -74,7 +74,7 @@ class RangePlan:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The topics of each family that a range covers, and what is done to their events."""
+    """The topics of each family that a range covers, and the fields to hide in their events."""
 
     topics: Mapping[Family, frozenset[str]]
     hidden: Mapping[str, frozenset[str]]
@@ -88,13 +88,13 @@ class LogRanges:
         self._gate = gate
         self._log = log
         self._capture = capture
-        self._turns = asyncio.Semaphore(_AT_A_TIME)
+        self._slots = asyncio.Semaphore(_CONCURRENT_READS)
 
     async def start(self, principal: Principal, channel: str, after: int) -> RangeStart:
-        """Where reading after a position begins, which is the oldest kept event for EARLIEST.
+        """Begin a range after a position, or at the oldest event for EARLIEST.
 
-        Raises AccessDenied, or what subscribing to the channel raises; ReplayIdExpired if events after that
-        position are gone, ReplayIdInvalid if it was never given out.
+        Raises AccessDenied, or as subscribing to the channel does; ReplayIdExpired if events after that position were
+        trimmed, ReplayIdInvalid if it was never assigned.
         """
         view = await self._view(principal, channel)
 
@@ -116,7 +116,7 @@ class LogRanges:
         return await self._gate.records.read(work)
 
     async def find_time(self, principal: Principal, channel: str, time_ms: int) -> int:
-        """The position before the first kept event from that time on; the head if there is none yet."""
+        """Return the position before the first event created at or after a time, or the head."""
         view = await self._view(principal, channel)
         return await self._gate.records.read(
             lambda reader: min(self._log.find_time(reader, family, time_ms) for family in view.topics)
@@ -125,7 +125,7 @@ class LogRanges:
     async def read_page(
         self, principal: Principal, channel: str, start: RangeStart, after: int, max_events: int
     ) -> LogPage:
-        """The next events after a position that `start` or an earlier page gave. Raises as `start` does."""
+        """Return the next events after a position from `start` or an earlier page. Raises as `start` does."""
         max_events = min(max_events, PAGE_EVENTS)
 
         def work(view: _View, reader: Reader) -> LogPage:
@@ -142,15 +142,16 @@ class LogRanges:
                 if len(events) > max_events:
                     del events[max_events:]
                     through = events[-1].position
-            return self._cut(reader, channel, view, events, through)
+            return self._redact(reader, channel, view, events, through)
 
-        return await self._read_in_turn(principal, channel, work)
+        return await self._read_in_slot(principal, channel, work)
 
     async def plan(
         self, principal: Principal, channel: str, after: int, through: int | None, limit: int, rows: int
     ) -> RangePlan:
-        """Divide what follows `after` into parts of about `rows` events: `limit` events, or up to `through`
-        or the head. Events that a filter leaves out count too.
+        """Divide what follows `after` into parts of about `rows` events, up to `limit` events, `through` or the head.
+
+        Events that a filter omits count too.
         """
         start = await self.start(principal, channel, after)
         begun, state = start.after, start.state
@@ -190,20 +191,20 @@ class LogRanges:
                 return found[:wanted], found[wanted - 1]
             return found, through
 
-        return await self._read_in_turn(principal, channel, work)
+        return await self._read_in_slot(principal, channel, work)
 
-    async def _read_in_turn(
+    async def _read_in_slot(
         self, principal: Principal, channel: str, work: Callable[[_View, Reader], T]
     ) -> T:
-        """What `work` finds in its turn, by rights that held before and after it."""
-        async with self._turns:
+        """Run `work` when a slot is free, and again if the reader's rights changed meanwhile."""
+        async with self._slots:
             view = await self._view(principal, channel)
             while True:
                 found = await self._gate.records.read(partial(work, view))
-                judged = await self._view(principal, channel)
-                if judged == view:
+                rechecked = await self._view(principal, channel)
+                if rechecked == view:
                     return found
-                view = judged
+                view = rechecked
 
     async def _view(self, principal: Principal, channel: str) -> _View:
         await self._gate.check_api(principal)
@@ -236,10 +237,10 @@ class LogRanges:
         events = {e.name for e in catalog.events if e.is_high_volume and can_see_event(grants, e)}
         return _View({Family.CHANGE: frozenset(changes), Family.PLATFORM: frozenset(events)}, hidden, None)
 
-    def _cut(
+    def _redact(
         self, reader: Reader, channel: str, view: _View, events: Sequence[Event], through: int
     ) -> LogPage:
-        """The events as the reader may see them on the channel."""
+        """Filter, enrich and redact events as the reader may see them on the channel."""
 
         @cache
         def schema_of(schema_id: str) -> EventSchema:

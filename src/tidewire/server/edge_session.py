@@ -1,4 +1,4 @@
-"""The core's side of one edge: its calls, its HTTP requests, and the orgs it follows."""
+"""The core's end of the wire to one edge process: its calls, its HTTP requests, and the orgs it follows."""
 
 from __future__ import annotations
 
@@ -24,28 +24,29 @@ from tidewire.transport.uploads import Upload
 
 log = logging.getLogger(__name__)
 
-# An edge that is so far behind will not catch up by being sent more; its clients come back and read from the log.
+# An edge this far behind would not catch up by being sent more. It is cut off from the org; its clients reconnect and
+# read from the log.
 _BEHIND_BYTES = 64 << 20
 _NO_ROOM = HttpResponse(503, b"The upload cannot be stored now\n", "text/plain;charset=UTF-8")
 
 
 class Relay(Protocol):
-    """Carries Bayeux requests from the edge they came to, to the one that knows their client."""
+    """Forwards Bayeux requests from the edge that received them to the one that has their client."""
 
     def forward(self, origin: int, number: int, home: int, request: Message) -> None:
-        """A request of an edge, for another."""
+        """Forward a request to its home edge."""
 
     def reply(self, origin: int, number: int, reply: Message) -> None:
-        """The answer to one."""
+        """Return the home edge's answer to the edge that forwarded the request."""
 
     def leave(self, origin: int, number: int) -> None:
-        """Whoever sent one has gone."""
+        """Cancel a request whose client has disconnected."""
 
 
 class EdgeSession:
-    """Lives as long as one process. `lost` is set when that is gone.
+    """One edge process. `lost` is set when its connection is gone.
 
-    `silences` is for whoever watches over the process: it counts how often they asked it in vain for a sign of life.
+    `silences` counts the unanswered pings of the supervisor in `edges.py`; any message resets it.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class EdgeSession:
         self._answer_http = answer_http
         self._feeds = feeds
         self._directory = directory
+        # By request number. Calls and streams are cancelled with the edge; HTTP requests are not, because a write that
+        # began is finished.
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._streams: dict[int, asyncio.Task[None]] = {}
         self._uploads: dict[int, _Uploading] = {}
-        self._credits: dict[int, asyncio.Semaphore] = {}
+        self._credits: dict[int, asyncio.Semaphore] = {}  # pieces that may still be sent unasked
         self._held: dict[str, _Hold] = {}
         self.silences = 0
         self.counted: Snapshot = ({}, {})
@@ -68,13 +71,13 @@ class EdgeSession:
         self.lost = asyncio.Event()
         self.ready: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
         self._handlers: dict[int, Callable[..., None]] = {
-            kinds.READY: lambda: self._settle("", ""),
-            kinds.REFUSED: self._settle,
+            kinds.READY: lambda: self._set_ready("", ""),
+            kinds.REFUSED: self._set_ready,
             kinds.FIND: self._find,
             kinds.HOLD: self._hold,
             kinds.RELEASE: self._release,
             kinds.CALL: self._call,
-            kinds.TELL: self._tell,
+            kinds.NOTICE: self._notify,
             kinds.CANCEL: self._cancel,
             kinds.HTTP: self._take_http,
             kinds.UPLOAD: self._take_upload,
@@ -83,14 +86,14 @@ class EdgeSession:
             kinds.FORWARD: lambda number, home, *request: relay.forward(index, number, home, request),
             kinds.REPLY: lambda origin, number, *reply: relay.reply(origin, number, reply),
             kinds.GONE: lambda number: relay.leave(index, number),
-            kinds.ALIVE: self._note_alive,
+            kinds.ALIVE: self._store_counts,
         }
 
     def _receive(self, message: Message) -> None:
         self.silences = 0
         self._handlers[message[0]](*message[1:])
 
-    def _note_alive(self, counted: Snapshot) -> None:
+    def _store_counts(self, counted: Snapshot) -> None:
         self.counted = counted
 
     def _lose(self) -> None:
@@ -100,10 +103,10 @@ class EdgeSession:
             uploading.upload.close()
         for hold in self._held.values():
             hold.released.set()
-        self._settle("the edge ended at once", "edges")
+        self._set_ready("the edge ended at once", "edges")
         self.lost.set()
 
-    def _settle(self, message: str, setting: str) -> None:
+    def _set_ready(self, message: str, setting: str) -> None:
         if not self.ready.done():
             self.ready.set_result((message, setting))
 
@@ -139,7 +142,7 @@ class EdgeSession:
         pack = form.result.pack
         return result if pack is None else pack(result)
 
-    def _tell(self, org_id: str, name: str, arguments: Message) -> None:
+    def _notify(self, org_id: str, name: str, arguments: Message) -> None:
         hold = self._held.get(org_id)
         if hold is not None:
             getattr(hold.link, name)(*CALLS[name].unpack_arguments(arguments))
@@ -152,7 +155,7 @@ class EdgeSession:
     # orgs
 
     def _hold(self, number: int, org_id: str) -> None:
-        """Keep an org open for the edge and send it what commits there, until it lets go."""
+        """Keep an org open for the edge and send it the org's commits until it releases it."""
         task = asyncio.create_task(self._keep(number, org_id))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
@@ -165,6 +168,7 @@ class EdgeSession:
                 hold = self._held[org_id] = _Hold(org)
                 close = partial(self.wire.send, (kinds.CLOSED, org_id))
                 org.closers.add(close)
+                # Joined before the result is sent: the edge must miss no commit after it learns that it has the org.
                 leave = self._feeds.join(org, self.wire)
                 self.wire.send((kinds.RESULT, number, None))
                 try:
@@ -207,6 +211,7 @@ class EdgeSession:
         try:
             uploading.upload.append(piece)
         except OSError:
+            # Answered when the upload has ended: the edge is still sending.
             log.exception("server.upload_failed")
             uploading.has_failed = True
 
@@ -237,6 +242,7 @@ class EdgeSession:
 
     def _respond(self, number: int, response: HttpResponse) -> None:
         has_pieces = response.pieces is not None
+        # The task starts after this turn of the loop, so the head is sent before the first piece.
         if has_pieces and not self.wire.is_lost:
             self._credits[number] = asyncio.Semaphore(PIECES_AHEAD)
             task = self._streams[number] = asyncio.create_task(self._stream(number, response))
@@ -265,13 +271,13 @@ class EdgeSession:
 
 
 class Feeds:
-    """Passes each org's commits on to the edges that follow it, made ready once for all of them."""
+    """Sends each org's commits to the edges that follow it, encoded once for all of them."""
 
     def __init__(self) -> None:
         self._feeds: dict[OpenOrg, _Feed] = {}
 
     def join(self, org: OpenOrg, wire: Wire) -> Callable[[], None]:
-        """Begin to pass on what commits; returns the way to stop."""
+        """Send the org's commits to an edge from now on. Returns a function that stops it."""
         feed = self._feeds.get(org)
         if feed is None:
             feed = self._feeds[org] = _Feed(org)
@@ -281,7 +287,7 @@ class Feeds:
     def _leave(self, org: OpenOrg, wire: Wire) -> None:
         feed = self._feeds.get(org)
         if feed is None:
-            return  # the last of the others left, after this one had been cut off
+            return  # this edge was cut off earlier, and the last of the others has left since
         feed.wires.discard(wire)
         if not feed.wires:
             feed.unwatch()
@@ -293,7 +299,7 @@ class _Feed:
         self._org = org
         self._needs_https = org.http.needs_https()
         self.wires: set[Wire] = set()
-        self.unwatch = org.core.commits.watch(self._pass_on)
+        self.unwatch = org.core.commits.watch(self._send_batch)
 
     def join(self, wire: Wire) -> None:
         self.wires.add(wire)
@@ -302,8 +308,9 @@ class _Feed:
     def _flags(self) -> Message:
         return kinds.FLAGS, self._org.org_id, self._needs_https
 
-    def _pass_on(self, batch: CommittedBatch) -> None:
+    def _send_batch(self, batch: CommittedBatch) -> None:
         org_id = self._org.org_id
+        # The setting changes by a commit only, so it is compared here instead of being polled.
         if self._needs_https != self._org.http.needs_https():
             self._needs_https = not self._needs_https
             for wire in self.wires:
@@ -319,7 +326,7 @@ class _Feed:
 
 
 class _Hold:
-    """An org while an edge follows it."""
+    """An org that an edge follows, and its link."""
 
     def __init__(self, org: OpenOrg) -> None:
         self.org = org
@@ -328,7 +335,7 @@ class _Hold:
 
 
 class _Uploading:
-    """A request whose body is still coming."""
+    """A request whose body is still arriving."""
 
     def __init__(self, request: HttpRequest, upload: Upload) -> None:
         self.request = request

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
     HOLD,
     RELEASE,
     CALL,
-    TELL,
+    NOTICE,
     CANCEL,
     HTTP,
     UPLOAD,
@@ -352,7 +352,7 @@ def _make_stub(name: str, form: CallForm) -> Callable[..., Any]:
         return result if unpack is None else unpack(result)
 
     def notify(self: _RemoteOrg, *arguments: Any) -> None:
-        self._core.send(TELL, self._org_id, name, pack(arguments))
+        self._core.send(NOTICE, self._org_id, name, pack(arguments))
 
     return request if form.is_request else notify
 

@@ -163,7 +163,7 @@ async def test_platform_event_is_published_by_values_and_by_avro(org: TestOrg) -
             ("nope", payload, "c"),
         ],
     )
-    assert {place: type(error) for place, error in outcomes.refused.items()} == {
+    assert {place: type(error) for place, error in outcomes.rejected.items()} == {
         0: PayloadInvalid,
         2: SchemaUnknown,
     }
