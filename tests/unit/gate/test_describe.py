@@ -182,7 +182,7 @@ def test_text_number_and_reference_have_their_sizes() -> None:
     )
 
 
-def test_required_on_create_can_be_told_from_the_flags() -> None:
+def test_flags_show_which_fields_a_create_requires() -> None:
     def is_required(described: dict[str, Any]) -> bool:
         return described["createable"] and not described["nillable"] and not described["defaultedOnCreate"]
 

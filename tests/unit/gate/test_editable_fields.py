@@ -38,7 +38,7 @@ async def test_reference_by_external_id_becomes_the_lookup(org: TestOrg) -> None
         ("k1", ValueMalformed),
     ],
 )
-async def test_reference_that_names_no_one_record_is_refused(
+async def test_reference_that_matches_no_record_is_rejected(
     org: TestOrg, reference: object, expected: type[PlatformError]
 ) -> None:
     await prepare(org)
@@ -46,14 +46,14 @@ async def test_reference_that_names_no_one_record_is_refused(
         await org.gate.create(org.call, "Contact", {"LastName": "L", "Account": reference})
 
 
-async def test_reference_to_several_records_is_refused(org: TestOrg) -> None:
+async def test_reference_to_several_records_is_rejected(org: TestOrg) -> None:
     await prepare(org)
     await org.make_account(Key__c="k1")
     with pytest.raises(ExternalIdAmbiguous):
         await org.gate.create(org.call, "Contact", {"LastName": "L", "Account": {"Key__c": "k1"}})
 
 
-async def test_reference_tells_nothing_to_somebody_who_may_not_read_its_key(org: TestOrg) -> None:
+async def test_reference_by_a_hidden_key_reveals_nothing(org: TestOrg) -> None:
     await prepare(org)
     await org.apply(
         permission_sets={
@@ -90,7 +90,7 @@ async def test_upserts_fail_one_by_one_and_leave_nothing_of_the_failed(org: Test
     assert [row["Fax"] for row in rows.rows] == ["9"]
 
 
-async def test_upserts_all_or_none_store_nothing_when_one_fails(org: TestOrg) -> None:
+async def test_all_or_none_upserts_store_nothing_when_one_fails(org: TestOrg) -> None:
     await prepare(org)
     known = Upsert("Account", "Key__c", "k1", {"Fax": "9"})
     broken = Upsert("Account", "Key__c", "k2", {})

@@ -26,7 +26,7 @@ from tidewire.records.work import UnitOfWork
 ORDER_EVENT = {"events": {"Order__e": {"fields": {"Number__c": {"type": "Text", "length": 20}}}}}
 
 
-async def test_administrator_reads_what_was_written(org: TestOrg) -> None:
+async def test_administrator_reads_written_values(org: TestOrg) -> None:
     record_id = await org.make_account(Phone="1", AnnualRevenue=5)
     rows = await org.gate.read(org.admin, "account", record_id[:15], None)
     assert rows.rows[0]["Phone"] == "1"
@@ -125,7 +125,7 @@ async def test_hidden_part_of_a_compound_is_left_out_of_it(org: TestOrg) -> None
     assert found.rows == [{"BillingCity": "Rome", "Id": record_id}]
 
 
-async def test_together_all_or_none_undoes_the_good_with_the_bad(org: TestOrg) -> None:
+async def test_all_or_none_rolls_back_valid_writes_with_an_invalid_one(org: TestOrg) -> None:
     writes = [Write("Account", None, {"Name": "A"}), Write("Account", None, {})]
     good, bad = await org.gate.write_together(org.call, writes, all_or_none=True)
     assert isinstance(good, str)
@@ -185,7 +185,7 @@ async def test_platform_event_needs_a_grant_to_publish(org: TestOrg) -> None:
         await org.gate.publisher.publish(org.call, "Order__e", {"Nope__c": 1})
 
 
-async def test_formula_over_the_day_is_worth_what_it_is_when_read(org: TestOrg) -> None:
+async def test_formula_with_the_current_date_is_computed_when_read(org: TestOrg) -> None:
     fields = {
         "Due__c": {"type": "Date"},
         "Days_Left__c": {"type": "Number", "scale": 0, "formula": "Due__c - TODAY()"},

@@ -1,4 +1,4 @@
-"""Real-time monitoring: what is told of logins and reads, to whom, and what never is."""
+"""Real-time monitoring: which events logins and reads publish, who receives them, and what they never hold."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def one(org: TestOrg, topic: str, after: int) -> dict[str, Any]:
     return body
 
 
-async def test_org_that_asked_for_nothing_is_told_nothing(org: TestOrg) -> None:
+async def test_no_event_is_published_unless_settings_enable_it(org: TestOrg) -> None:
     head = await org.link.read_log_head()
     result = await org.core.logins.login(READER, DEV_PASSWORD, "192.0.2.1")
     await Caller(org).send("GET", "query?q=SELECT+Id+FROM+Account")
@@ -39,13 +39,13 @@ async def test_org_that_asked_for_nothing_is_told_nothing(org: TestOrg) -> None:
     assert await org.link.read_log_head() == head
 
 
-async def test_login_and_logout_are_told_with_keys_that_belong_together(org: TestOrg) -> None:
+async def test_login_and_logout_events_share_their_session_keys(org: TestOrg) -> None:
     head = await listen(org)
     result = await org.core.logins.login(READER, DEV_PASSWORD, "192.0.2.1")
     await org.core.logins.logout(result.principal)
     login, logout = await one(org, LOGIN, head), await one(org, LOGOUT, head)
-    told = {name: login[name] for name in ("UserId", "Username", "SourceIp", "Status", "LoginType")}
-    assert told == {
+    events = {name: login[name] for name in ("UserId", "Username", "SourceIp", "Status", "LoginType")}
+    assert events == {
         "UserId": result.principal.user_id,
         "Username": READER,
         "SourceIp": "192.0.2.1",
@@ -76,18 +76,18 @@ async def test_revoked_refresh_token_signs_out_every_session_that_it_gave(org: T
     assert [body["LoginKey"] for body in logouts] == [body["LoginKey"] for body in logins]
 
 
-async def test_refused_login_is_told_with_its_reason_and_no_session(org: TestOrg) -> None:
+async def test_rejected_login_event_has_its_reason_and_no_session(org: TestOrg) -> None:
     head = await listen(org)
     for password in ("wrong-Passw0rd", ""):
         with pytest.raises(LoginFailed):
             await org.core.logins.login(READER, password, "192.0.2.1")
     with pytest.raises(LoginFailed):
         await org.core.logins.login("nobody@example.org", "wrong-Passw0rd", "192.0.2.1")
-    told = await bodies(org, LOGIN, head)
-    assert [(b["Status"], b["SessionKey"]) for b in told] == [("Invalid Password", None)] * 2
+    events = await bodies(org, LOGIN, head)
+    assert [(b["Status"], b["SessionKey"]) for b in events] == [("Invalid Password", None)] * 2
 
 
-async def test_locked_out_user_is_told_as_such(org: TestOrg) -> None:
+async def test_login_event_of_a_locked_out_user_names_the_lockout(org: TestOrg) -> None:
     await org.apply(settings={"lockout_attempts": 1, "lockout_minutes": 15})
     head = await listen(org, LOGIN)
     for password in ("wrong-Passw0rd", DEV_PASSWORD):
@@ -111,7 +111,7 @@ async def test_no_event_holds_a_password_or_a_token(org: TestOrg) -> None:
         assert not any(secret.encode() in payload for payload in kept)
 
 
-async def test_query_is_told_with_what_it_read(org: TestOrg) -> None:
+async def test_query_event_names_what_was_read(org: TestOrg) -> None:
     record_id = await org.make_account("Acme")
     await org.gate.create(org.call, "Contact", {"LastName": "C", "AccountId": record_id})
     head = await listen(org)
@@ -137,7 +137,7 @@ async def test_query_in_a_composite_that_is_taken_back_was_read_all_the_same(org
     assert len(await kept_events(org, API, head)) == 1
 
 
-async def test_list_that_is_read_is_told_with_its_columns_and_records(org: TestOrg) -> None:
+async def test_list_view_event_names_columns_and_records(org: TestOrg) -> None:
     second, first = await org.make_account("B"), await org.make_account("A")
     head = await listen(org)
     caller = Caller(org)
@@ -156,7 +156,7 @@ async def test_list_that_is_read_is_told_with_its_columns_and_records(org: TestO
     assert await kept_events(org, API, head) == []
 
 
-async def test_monitoring_is_for_those_who_may_view_it(org: TestOrg) -> None:
+async def test_monitoring_events_need_the_view_permission(org: TestOrg) -> None:
     channel = f"/event/{LOGIN}"
     assert (await org.link.open_channel(org.admin, channel, 60.0)).topics == {LOGIN}
     with pytest.raises(ChannelForbidden):
@@ -179,6 +179,6 @@ async def test_monitoring_is_for_those_who_may_view_it(org: TestOrg) -> None:
     assert (status, schema["uuid"], schema["name"]) == (200, topic.schema_id, LOGIN)
 
 
-async def test_only_events_that_the_server_raises_can_be_asked_for(org: TestOrg) -> None:
+async def test_settings_accept_only_monitoring_events(org: TestOrg) -> None:
     with pytest.raises(DefinitionInvalid, match="is not one of"):
         await listen(org, "BigEventStream")

@@ -22,7 +22,7 @@ async def _deactivate(people: People, user_id: str) -> None:
     await people.org.gate.update(people.org.call, "User", user_id, {"IsActive": False})
 
 
-async def test_owner_who_is_inactive_is_refused_to_everybody(people: People) -> None:
+async def test_inactive_owner_is_rejected_for_every_caller(people: People) -> None:
     gone = await _make_user(people, "gone", "Worker")
     box = await people.make(people.ann, "Box__c", Name="A")
     assert await people.edit(people.ann, "Box__c", box, OwnerId=gone) == "done"
@@ -36,7 +36,7 @@ async def test_owner_who_is_inactive_is_refused_to_everybody(people: People) -> 
     assert await people.edit(people.org.admin, "Box__c", box, OwnerId=people.zoe.user_id) == "done"
 
 
-async def test_owner_who_cannot_read_the_object_is_refused(people: People) -> None:
+async def test_owner_who_cannot_read_the_object_is_rejected(people: People) -> None:
     blind = await _make_user(people, "blind")
     with pytest.raises(OwnerLacksRead):
         await people.make(people.org.admin, "Box__c", Name="A", OwnerId=blind)
@@ -46,7 +46,7 @@ async def test_owner_who_cannot_read_the_object_is_refused(people: People) -> No
     assert await people.edit(people.ann, "Box__c", box, OwnerId=blind) == "done"
 
 
-async def test_queue_owns_only_what_it_is_for(people: People) -> None:
+async def test_queue_can_own_only_records_of_its_objects(people: People) -> None:
     await people.org.apply(
         queues={"Boxes": {"members": ["ann@tidewire.local"], "objects": ["Box__c"]}},
         groups={"Plain": {"members": ["ann@tidewire.local"]}},
@@ -103,7 +103,7 @@ async def test_lead_is_not_converted_for_an_inactive_owner(people: People) -> No
         ("TransferAnyCase", "Lead", "access_denied"),
     ],
 )
-async def test_transfer_permission_is_enough_for_who_may_edit(
+async def test_transfer_permission_suffices_with_edit_access(
     people: People, permission: str, entity: str, expected: str
 ) -> None:
     everything = ["create", "read", "edit", "delete"]

@@ -71,7 +71,7 @@ async def test_what_a_publisher_leaves_out_has_its_default(org: TestOrg) -> None
         ({"Code__c": "a", "ReplayId": "1"}, FieldUnknown),
     ],
 )
-async def test_event_that_does_not_fit_its_type_is_refused_and_leaves_nothing(
+async def test_event_that_does_not_fit_its_type_is_rejected_and_leaves_nothing(
     org: TestOrg, values: dict[str, object], error: type[PlatformError]
 ) -> None:
     await org.apply(events=EVENTS)
@@ -185,7 +185,7 @@ async def test_event_can_be_created_and_nothing_else(org: TestOrg) -> None:
         assert await caller.send(method, path, body) == (400, expected)
 
 
-async def test_soap_upsert_of_an_event_is_refused_as_such(org: TestOrg) -> None:
+async def test_soap_upsert_of_an_event_is_rejected_as_such(org: TestOrg) -> None:
     await org.apply(events=EVENTS)
     caller = await sign_in(org)
     row = "<sObjects><type>Late__e</type><Code__c>1</Code__c></sObjects>"
@@ -196,7 +196,7 @@ async def test_soap_upsert_of_an_event_is_refused_as_such(org: TestOrg) -> None:
     )
 
 
-async def test_event_over_a_megabyte_is_refused_and_leaves_nothing(org: TestOrg) -> None:
+async def test_event_over_a_megabyte_is_rejected_and_leaves_nothing(org: TestOrg) -> None:
     texts = {f"Text{n}__c": {"type": "LongTextArea", "length": 131_072} for n in range(9)}
     await org.apply(events={"Large__e": {"fields": texts}})
     head = await org.link.read_log_head()

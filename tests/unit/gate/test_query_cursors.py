@@ -122,7 +122,7 @@ def test_cursors_of_one_query_count_as_one_of_the_session() -> None:
     assert all(cursors.try_find("s1", f"{each}-1") for each in (third, first, *inner))
 
 
-def test_query_that_goes_takes_all_its_cursors_along() -> None:
+def test_dropping_a_query_drops_all_its_cursors() -> None:
     cursors = make(per_session=1)
     first = cursors.open("s1", "a", 10)
     cursors.open("s1", "child", 10, beside=first)

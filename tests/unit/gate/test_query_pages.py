@@ -79,7 +79,7 @@ async def test_children_stand_in_children_five_levels_deep(org: TestOrg) -> None
 @pytest.mark.parametrize(
     "levels, version, allowed", [(1, 57, 1), (2, 58, 5), (5, 67, 5), (2, 57, 1), (6, 58, 5), (6, 40, 1)]
 )
-async def test_nesting_is_refused_past_what_the_version_has(
+async def test_nesting_beyond_the_api_version_is_rejected(
     org: TestOrg, levels: int, version: int, allowed: int
 ) -> None:
     if levels <= allowed:
@@ -89,7 +89,7 @@ async def test_nesting_is_refused_past_what_the_version_has(
         await open_page(org, nested(levels), version=version)
 
 
-async def test_older_version_is_told_where_the_inner_subquery_begins(org: TestOrg) -> None:
+async def test_error_of_an_older_version_names_the_position_of_the_inner_subquery(org: TestOrg) -> None:
     with pytest.raises(SoqlSyntaxError) as caught:
         await open_page(org, nested(2), version=57)
     assert (caught.value.details["row"], caught.value.details["column"]) == (1, 28)
@@ -204,7 +204,7 @@ async def test_later_page_shows_no_field_that_was_taken_away(org: TestOrg) -> No
         await pages.read_next(org.reader, page.locator, 2)
 
 
-async def test_later_page_leaves_out_what_the_query_no_longer_finds(org: TestOrg) -> None:
+async def test_later_page_omits_rows_that_no_longer_match(org: TestOrg) -> None:
     ids = [await org.make_account(f"A{number}", Site="x") for number in range(6)]
     soql = "SELECT Name FROM Account WHERE Site = 'x' ORDER BY Name"
     living = await open_page(org, soql, 2)
@@ -237,7 +237,7 @@ async def test_distances_page_in_their_order(org: TestOrg) -> None:
     assert texts(rows, "Name") == ["A1", "A2", "A3", "A4"]
 
 
-async def test_groups_and_counts_come_whole(org: TestOrg) -> None:
+async def test_groups_and_counts_are_not_paged(org: TestOrg) -> None:
     for number in range(5):
         await org.make_account(f"A{number}")
     groups = await open_page(org, "SELECT Name FROM Account GROUP BY Name", 2)

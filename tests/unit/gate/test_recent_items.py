@@ -138,7 +138,7 @@ async def test_uses_are_kept_on_postgresql(postgres: PostgresServer, tmp_path: P
         assert await recent(org, org.admin) == [("Account", account)]
 
 
-async def test_recent_records_are_the_newest_of_what_is_noted_and_stored(org: TestOrg) -> None:
+async def test_recent_records_merge_unflushed_and_stored_uses(org: TestOrg) -> None:
     for name in ("r1", "r2", "r3"):
         org.gate.recent_items.add_use(org.admin, "Account", name)
     await org.gate.recent_items.flush(org.gate.records)

@@ -34,7 +34,7 @@ async def test_purged_record_is_gone_for_queries_over_everything(org: TestOrg) -
     assert (await org.gate.query(org.admin, soql, include_deleted=True)).rows == []
 
 
-async def test_who_may_only_read_is_refused(org: TestOrg) -> None:
+async def test_purge_and_undelete_are_rejected_with_read_access_only(org: TestOrg) -> None:
     account, other = await org.make_account(), await org.make_account()
     reader = Call(org.reader, "com/test")
     with pytest.raises(PlatformError):

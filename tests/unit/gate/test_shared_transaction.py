@@ -18,7 +18,7 @@ from tidewire.records.work import UnitOfWork
 
 
 class Seen:
-    """What the hooks of an org were told."""
+    """What the hooks of an org were seen."""
 
     def __init__(self, org: TestOrg) -> None:
         self.transactions: list[tuple[list[Change], CommitContext]] = []
@@ -125,7 +125,7 @@ async def test_fault_found_at_the_end_is_raised(org: TestOrg) -> None:
         await run_in_transaction(org.gate, org.call, calls, always)
 
 
-async def test_call_that_waits_for_something_else_is_refused(org: TestOrg) -> None:
+async def test_call_that_awaits_something_else_is_rejected(org: TestOrg) -> None:
     async def calls(gate: Gate) -> None:
         await gate.create(org.call, "Account", {"Name": "A"})
         await asyncio.sleep(0)
@@ -145,11 +145,11 @@ async def test_totals_follow_each_call_also_back_again(org: TestOrg) -> None:
 
     async def calls(gate: Gate) -> list[object]:
         lead = await gate.create(org.call, "Lead", {"LastName": "L", "Company": "X"})
-        told = [await leads(gate)]
+        seen = [await leads(gate)]
         member = await gate.create(org.call, "CampaignMember", {"CampaignId": campaign, "LeadId": lead})
-        told.append(await leads(gate))
+        seen.append(await leads(gate))
         await gate.delete(org.call, "CampaignMember", member)
-        return [*told, await leads(gate)]
+        return [*seen, await leads(gate)]
 
     assert await run_in_transaction(org.gate, org.call, calls, always) == [0, 1, 0]
     assert await leads(org.gate) == 0
@@ -180,15 +180,15 @@ async def test_grant_that_was_taken_before_the_transaction_does_not_count(org: T
     )
     assert (await org.gate.grants(org.reader)).on("Account").can_create
     await org.gate.grants(org.admin)  # both are known by now, so that both writes are queued in this order
-    told: list[bool] = []
+    seen: list[bool] = []
 
     async def calls(gate: Gate) -> None:
-        told.append((await gate.grants(org.reader)).on("Account").can_create)
+        seen.append((await gate.grants(org.reader)).on("Account").can_create)
 
     taken = asyncio.ensure_future(org.apply(permission_sets={"Maker": {"objects": {"Account": ["read"]}}}))
-    joined = asyncio.ensure_future(run_in_transaction(org.gate, Call(org.reader, ""), calls, always))
-    await asyncio.gather(taken, joined)
-    assert told == [False]
+    shared = asyncio.ensure_future(run_in_transaction(org.gate, Call(org.reader, ""), calls, always))
+    await asyncio.gather(taken, shared)
+    assert seen == [False]
 
 
 async def test_closed_store_takes_no_transaction(org: TestOrg) -> None:

@@ -1,4 +1,4 @@
-"""Views: what is kept for a user stays right when grants, types or the date change."""
+"""User views: cached queries follow changes of grants, types and the date."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ async def view_of(org: TestOrg) -> UserView:
     return UserView(await org.gate.grants(org.admin), org.gate.catalog)
 
 
-async def test_query_asked_twice_is_bound_once(org: TestOrg) -> None:
+async def test_query_is_bound_once_when_repeated(org: TestOrg) -> None:
     view = await view_of(org)
     soql = "SELECT Id FROM Account WHERE Name = 'x'"
     assert view.bind(soql, 0) is view.bind(soql, 1)
 
 
 @pytest.mark.parametrize("literal", ["TODAY", "last_n_days:5", "N_YEARS_AGO:1"])
-async def test_query_with_a_relative_date_is_bound_for_its_moment(org: TestOrg, literal: str) -> None:
+async def test_query_with_a_relative_date_is_bound_for_the_current_time(org: TestOrg, literal: str) -> None:
     view = await view_of(org)
     soql = f"SELECT Id FROM Account WHERE CreatedDate > {literal}"
     assert view.bind(soql, 10**12).where != view.bind(soql, 2 * 10**12).where
 
 
-async def test_queries_that_are_kept_are_bounded(org: TestOrg) -> None:
+async def test_cache_of_queries_is_bounded(org: TestOrg) -> None:
     view = await view_of(org)
     first = view.bind("SELECT Id FROM Account LIMIT 1", 0)
     for number in range(2, 300):
@@ -48,7 +48,7 @@ async def test_same_query_after_midnight_counts_from_the_new_day(org: TestOrg) -
     assert (await org.gate.query(org.admin, soql)).rows == []
 
 
-async def test_same_query_after_its_field_came_is_answered(org: TestOrg) -> None:
+async def test_same_query_succeeds_after_its_field_is_created(org: TestOrg) -> None:
     soql = "SELECT Colour__c FROM Account"
     with pytest.raises(FieldUnknown):
         await org.gate.query(org.admin, soql)
@@ -56,7 +56,7 @@ async def test_same_query_after_its_field_came_is_answered(org: TestOrg) -> None
     assert (await org.gate.query(org.admin, soql)).rows == []
 
 
-async def test_same_query_after_a_grant_went_is_refused(org: TestOrg) -> None:
+async def test_same_query_is_rejected_after_a_grant_is_removed(org: TestOrg) -> None:
     def grant(level: str) -> dict[str, object]:
         return {
             "Phones": {

@@ -108,14 +108,14 @@ async def test_user_of_the_definition_has_exactly_its_rights(org: TestOrg) -> No
         {"users": {"u@example.org": {"permission_sets": ["Nope"]}}},
     ],
 )
-async def test_bad_definition_is_refused_whole(org: TestOrg, document: dict[str, object]) -> None:
+async def test_invalid_definition_is_rejected_as_a_whole(org: TestOrg, document: dict[str, object]) -> None:
     version = org.gate.catalog.version
     with pytest.raises(DefinitionInvalid):
         await org.apply(**document)
     assert org.gate.catalog.version == version
 
 
-async def test_lookup_to_an_unknown_object_is_refused(org: TestOrg) -> None:
+async def test_lookup_to_an_unknown_object_is_rejected(org: TestOrg) -> None:
     with pytest.raises(ObjectUnknown):
         await org.apply(objects={"A__c": {"fields": {"B__c": {"type": "Lookup", "references": "Nope"}}}})
 

@@ -66,7 +66,7 @@ async def test_roles_stand_below_their_parents_whatever_the_order(org: TestOrg) 
         ({"A": {"color": "red"}}, "unknown keys"),
     ],
 )
-async def test_role_that_cannot_be_is_refused(org: TestOrg, roles: dict[str, object], reason: str) -> None:
+async def test_invalid_role_is_rejected(org: TestOrg, roles: dict[str, object], reason: str) -> None:
     with pytest.raises(DefinitionInvalid, match=reason):
         await org.apply(roles=roles)
     assert await rows(org, "UserRole") == []
@@ -107,7 +107,7 @@ async def test_users_get_roles_managers_and_profiles_of_the_same_document(org: T
         await org.apply(remove={"profiles": ["Seller"]})
 
 
-async def test_profile_grants_what_it_says_and_no_more(org: TestOrg) -> None:
+async def test_profile_grants_exactly_what_the_document_lists(org: TestOrg) -> None:
     seller = {"permissions": ["ApiEnabled"], "objects": {"Lead": ["read", "create"]}, "description": "Sells"}
     await plan_of(org, {"profiles": {"Seller": seller}, "users": {READER: {"profile": "Seller"}}})
     caller = Call(org.reader, "")
@@ -193,14 +193,12 @@ async def test_groups_and_queues_have_the_members_that_the_document_lists(org: T
         ({"users": {READER: {"permission_sets": ["Nope"]}}}, "no permission set Nope"),
     ],
 )
-async def test_group_that_cannot_be_is_refused(
-    org: TestOrg, document: dict[str, object], reason: str
-) -> None:
+async def test_invalid_group_is_rejected(org: TestOrg, document: dict[str, object], reason: str) -> None:
     with pytest.raises(DefinitionInvalid, match=reason):
         await org.apply(**document)
 
 
-async def test_org_wide_defaults_are_kept_and_told_by_the_organization(tmp_path: Path) -> None:
+async def test_org_wide_defaults_are_stored_and_shown_by_organization(tmp_path: Path) -> None:
     document: dict[str, object] = {
         "objects": {
             "Account": {"sharing": "private"},
@@ -222,8 +220,8 @@ async def test_org_wide_defaults_are_kept_and_told_by_the_organization(tmp_path:
             "ControlledByParent",
             "ReadWrite",
         ]
-        (told,) = await rows(org, "Organization")
-        assert (told["DefaultAccountAccess"], told["DefaultContactAccess"]) == ("None", "ControlledByParent")
+        (row,) = await rows(org, "Organization")
+        assert (row["DefaultAccountAccess"], row["DefaultContactAccess"]) == ("None", "ControlledByParent")
         assert await plan_of(org, {"objects": {"Account": {"sharing": "read_write"}}}) == [
             "share Account: read_write"
         ]
@@ -238,7 +236,9 @@ async def test_org_wide_defaults_are_kept_and_told_by_the_organization(tmp_path:
         ("User", "read_write", "private or read"),
     ],
 )
-async def test_impossible_default_is_refused(org: TestOrg, entity: str, sharing: str, reason: str) -> None:
+async def test_invalid_org_wide_default_is_rejected(
+    org: TestOrg, entity: str, sharing: str, reason: str
+) -> None:
     with pytest.raises(DefinitionInvalid, match=reason):
         await org.apply(objects={entity: {"sharing": sharing}})
 
@@ -298,9 +298,7 @@ async def test_sharing_rules_are_stored_and_hold_what_they_name(tmp_path: Path) 
         ({"share_with": READER, "criteria": []}, "must be one of"),
     ],
 )
-async def test_sharing_rule_that_cannot_work_is_refused(
-    org: TestOrg, rule: dict[str, object], reason: str
-) -> None:
+async def test_invalid_sharing_rule_is_rejected(org: TestOrg, rule: dict[str, object], reason: str) -> None:
     with pytest.raises(DefinitionInvalid, match=reason):
         await org.apply(objects={"Account": {"sharing_rules": {"Rule": rule}}})
     assert await org.core.records.read(read_sharing_rules) == []
@@ -317,7 +315,7 @@ async def test_field_of_a_sharing_rule_stays_and_a_removed_object_takes_its_rule
     assert await rows(org, "RecordType") == []
 
 
-async def test_secret_of_a_new_app_is_told_once_and_never_in_the_plan(org: TestOrg) -> None:
+async def test_secret_of_a_new_app_is_returned_once_and_never_in_the_plan(org: TestOrg) -> None:
     document: dict[str, object] = {
         "connected_apps": {
             "billing": {
@@ -344,9 +342,9 @@ async def test_secret_of_a_new_app_is_told_once_and_never_in_the_plan(org: TestO
     assert (app.callback_urls, app.run_as_user_id[:3]) == (("https://billing.example.org/done",), "005")
     changed = {"connected_apps": {"billing": {"scopes": ["api"]}}}
     assert await plan_of(org, changed) == ["update connected app billing: scopes"]
-    kept = await org.core.records.read(lambda reader: try_read_app(reader, "billing"))
-    assert kept is not None
-    assert kept.secret_hash == app.secret_hash
+    stored = await org.core.records.read(lambda reader: try_read_app(reader, "billing"))
+    assert stored is not None
+    assert stored.secret_hash == app.secret_hash
     assert await plan_of(org, {"remove": {"connected_apps": ["billing"]}}) == ["remove connected app billing"]
 
 
@@ -364,9 +362,7 @@ async def test_secret_of_a_new_app_is_told_once_and_never_in_the_plan(org: TestO
         ({"public": "yes"}, "true or false"),
     ],
 )
-async def test_app_that_would_not_be_safe_is_refused(
-    org: TestOrg, spec: dict[str, object], reason: str
-) -> None:
+async def test_unsafe_app_is_rejected(org: TestOrg, spec: dict[str, object], reason: str) -> None:
     with pytest.raises(DefinitionInvalid, match=reason) as caught:
         await org.apply(connected_apps={"app": spec})
     assert str(caught.value.details["path"]).startswith("connected_apps.app")
@@ -377,7 +373,7 @@ async def test_reader_may_not_apply_any_of_it(org: TestOrg) -> None:
         await org.gate.apply_definition(Call(org.reader, ""), {"roles": ROLES}, dry_run=True)
 
 
-async def test_rule_both_defined_and_removed_is_refused(org: TestOrg) -> None:
+async def test_rule_both_defined_and_removed_is_rejected(org: TestOrg) -> None:
     rules = {"R": {"criteria": [["Industry", "=", "Energy"]], "share_with": "everyone"}}
     with pytest.raises(DefinitionInvalid, match=r"Account\.R is both defined and removed"):
         await org.apply(

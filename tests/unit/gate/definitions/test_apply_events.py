@@ -62,7 +62,7 @@ async def test_attributes_of_an_event_and_its_fields_change_once(org: TestOrg) -
         ({"type": "Text", "description": "x" * 1001}, "1000"),
     ],
 )
-async def test_change_that_an_event_field_cannot_have_is_refused(
+async def test_invalid_change_of_an_event_field_is_rejected(
     org: TestOrg, spec: dict[str, object], reason: str
 ) -> None:
     await org.apply(events={"Happened__e": HAPPENED})
@@ -173,7 +173,7 @@ async def test_texts_of_objects_and_custom_fields_change_once(org: TestOrg) -> N
     assert await org.apply(objects={"Thing__c": texts, "Account": {"description": "Whom we sell to"}}) == []
 
 
-async def test_refusal_at_the_end_of_a_document_leaves_nothing_of_its_beginning(org: TestOrg) -> None:
+async def test_error_at_the_end_of_a_document_rolls_back_its_beginning(org: TestOrg) -> None:
     before = org.gate.catalog.version
     with pytest.raises(PlatformError):
         await org.apply(
@@ -188,7 +188,7 @@ async def test_refusal_at_the_end_of_a_document_leaves_nothing_of_its_beginning(
     assert await org.core.records.read(lambda r: read_all_rows(r, roles)) == []
 
 
-async def test_volume_and_publishing_are_chosen_and_only_the_latter_changes(tmp_path: Path) -> None:
+async def test_volume_is_fixed_at_creation_and_publish_behavior_can_change(tmp_path: Path) -> None:
     spec = {**HAPPENED, "volume": "standard", "publish": "immediately"}
     async with open_org(tmp_path) as org:
         await org.apply(events={"Happened__e": spec, "Usual__e": HAPPENED})
@@ -198,15 +198,13 @@ async def test_volume_and_publishing_are_chosen_and_only_the_latter_changes(tmp_
         with pytest.raises(DefinitionInvalid, match="cannot be changed"):
             await org.apply(events={"Happened__e": {"volume": "high"}})
     async with open_org(tmp_path) as org:
-        told = [(e.name, e.is_high_volume, e.publishes_immediately) for e in org.gate.catalog.events]
-        assert sorted(told)[:1] == [("Happened__e", False, False)]
-        assert ("Usual__e", True, False) in told
+        stored = [(e.name, e.is_high_volume, e.publishes_immediately) for e in org.gate.catalog.events]
+        assert sorted(stored)[:1] == [("Happened__e", False, False)]
+        assert ("Usual__e", True, False) in stored
 
 
 @pytest.mark.parametrize("key, word", [("volume", "huge"), ("publish", "later"), ("publish", True)])
-async def test_volume_or_publishing_that_does_not_exist_is_refused(
-    org: TestOrg, key: str, word: object
-) -> None:
+async def test_unknown_volume_or_publish_behavior_is_rejected(org: TestOrg, key: str, word: object) -> None:
     with pytest.raises(DefinitionInvalid, match=f"{key}: must be"):
         await org.apply(events={"Happened__e": {**HAPPENED, key: word}})
     assert org.gate.catalog.try_event("Happened__e") is None

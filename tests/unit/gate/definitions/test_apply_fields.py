@@ -66,7 +66,9 @@ async def test_attributes_without_data_are_changed_once(org: TestOrg) -> None:
         {"type": "LongTextArea", "unique": True},
     ],
 )
-async def test_field_that_the_platform_has_not_is_refused(org: TestOrg, spec: dict[str, object]) -> None:
+async def test_field_with_sizes_beyond_the_platform_is_rejected(
+    org: TestOrg, spec: dict[str, object]
+) -> None:
     with pytest.raises(DefinitionInvalid, match=r"must be between|can be neither unique nor an external id"):
         await define(org, **spec)
 
@@ -86,7 +88,7 @@ async def test_attribute_that_is_not_named_stays(org: TestOrg) -> None:
         ({"type": "Currency"}, 1e10, {"type": "Number", "precision": 6}),
     ],
 )
-async def test_shrinking_below_stored_data_is_refused(
+async def test_shrinking_below_stored_data_is_rejected(
     org: TestOrg, before: dict[str, object], value: object, after: dict[str, object]
 ) -> None:
     await define(org, **before)
@@ -152,22 +154,26 @@ async def test_renamed_value_reaches_every_record_as_an_update(org: TestOrg) -> 
     binned = await org.make_account(Tier__c="Open")
     await org.gate.delete(org.call, "Account", binned)
     seen = watch(org)
-    orders = {**STATUS, "values": ["Active", "Closed"], "rename": {"Open": "Active"}}
-    assert await define(org, **orders) == ["rename value Open of Account.Tier__c by Active (2 records)"]
+    value_changes = {**STATUS, "values": ["Active", "Closed"], "rename": {"Open": "Active"}}
+    assert await define(org, **value_changes) == [
+        "rename value Open of Account.Tier__c by Active (2 records)"
+    ]
     assert [(c.record_id, c.changed) for c in seen] == [(opened, ("Tier__c",))]
     assert [await read(org, i, "Tier__c") for i in (opened, closed, binned)] == ["Active", "Closed", "Active"]
-    assert await define(org, **orders) == []
+    assert await define(org, **value_changes) == []
 
 
 async def test_replaced_value_leaves_the_list(org: TestOrg) -> None:
     await define(org, **STATUS)
     account = await org.make_account(Tier__c="Open")
-    orders = {"type": "Picklist", "replace": {"Open": "Closed"}}
-    assert await define(org, **orders) == ["replace value Open of Account.Tier__c by Closed (1 records)"]
+    value_changes = {"type": "Picklist", "replace": {"Open": "Closed"}}
+    assert await define(org, **value_changes) == [
+        "replace value Open of Account.Tier__c by Closed (1 records)"
+    ]
     assert await read(org, account, "Tier__c") == "Closed"
     values = org.gate.catalog.object("Account").by_name["tier__c"].picklist
     assert [v.value for v in values] == ["Closed"]
-    assert await define(org, **orders) == []
+    assert await define(org, **value_changes) == []
 
 
 async def test_renamed_value_becomes_a_change_event_of_a_captured_object(org: TestOrg) -> None:
@@ -199,7 +205,7 @@ async def test_value_of_a_multiselect_picklist_is_renamed_among_others(org: Test
 
 
 @pytest.mark.parametrize(
-    "orders",
+    "value_changes",
     [
         {"rename": {"Open": "Closed"}},
         {"replace": {"Open": "Nowhere"}},
@@ -210,10 +216,12 @@ async def test_value_of_a_multiselect_picklist_is_renamed_among_others(org: Test
         {"deactivate": "Open"},
     ],
 )
-async def test_contradicting_orders_are_refused(org: TestOrg, orders: dict[str, object]) -> None:
+async def test_contradicting_value_changes_are_rejected(
+    org: TestOrg, value_changes: dict[str, object]
+) -> None:
     await define(org, **STATUS)
     with pytest.raises(DefinitionInvalid) as caught:
-        await define(org, type="Picklist", **orders)
+        await define(org, type="Picklist", **value_changes)
     assert str(caught.value.details["path"]).startswith("objects.Account.fields.Tier__c")
 
 

@@ -1,4 +1,4 @@
-"""Any document at all is applied or refused with one of our errors."""
+"""Any document at all is applied or rejected with one of our errors."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ async def _apply_twice(org: TestOrg, document: dict[str, object]) -> None:
 
 @settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
 @given(_WILD)
-def test_any_document_is_applied_or_refused(
+def test_any_document_is_applied_or_rejected(
     apply: Callable[[dict[str, object]], None], document: dict[str, object]
 ) -> None:
     apply(document)
@@ -296,7 +296,7 @@ def test_any_document_is_applied_or_refused(
 
 @settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
 @given(_PEOPLE)
-def test_document_about_people_and_statuses_is_applied_once_or_refused(
+def test_document_about_people_and_statuses_is_applied_once_or_rejected(
     apply: Callable[[dict[str, object]], None], document: dict[str, object]
 ) -> None:
     apply(document)
@@ -304,7 +304,7 @@ def test_document_about_people_and_statuses_is_applied_once_or_refused(
 
 @settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
 @given(_SHAPED)
-def test_likely_document_is_applied_once_or_refused(
+def test_likely_document_is_applied_once_or_rejected(
     apply: Callable[[dict[str, object]], None], document: dict[str, object]
 ) -> None:
     apply(document)
@@ -321,13 +321,13 @@ def test_likely_document_is_applied_once_or_refused(
         ({"capture": [2**60]}, "capture[0]"),
     ],
 )
-def test_what_no_section_can_hold_is_refused_by_its_path(document: object, path: str) -> None:
+def test_value_that_no_section_can_hold_is_rejected_with_its_path(document: object, path: str) -> None:
     with pytest.raises(DefinitionInvalid) as caught:
         check_document(document)
     assert caught.value.details["path"] == path
 
 
-def test_deep_nesting_is_refused() -> None:
+def test_deep_nesting_is_rejected() -> None:
     document: object = "x"
     for _ in range(10_000):
         document = [document]

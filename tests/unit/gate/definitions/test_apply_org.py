@@ -124,13 +124,13 @@ async def test_session_timeout_of_the_org_counts_at_once(org: TestOrg) -> None:
         {"org_name": "x" * 81},
     ],
 )
-async def test_bad_setting_is_refused(org: TestOrg, settings: dict[str, object]) -> None:
+async def test_invalid_setting_is_rejected(org: TestOrg, settings: dict[str, object]) -> None:
     with pytest.raises(DefinitionInvalid) as caught:
         await org.apply(settings=settings)
     assert str(caught.value.details["path"]).startswith("settings")
 
 
-async def test_plain_http_is_refused_where_https_is_required(org: TestOrg) -> None:
+async def test_plain_http_is_rejected_where_https_is_required(org: TestOrg) -> None:
     http = CoreHttp(org.core, org.clock, is_dev=True, is_first=True)
 
     async def status(path: str, scheme: str) -> int:
@@ -152,7 +152,7 @@ async def test_user_is_brought_up_to_date(org: TestOrg) -> None:
     assert (row["FirstName"], row["LastName"], row["Email"]) == ("Rosa", "Reader", "rosa@example.org")
 
 
-async def test_user_who_is_not_named_active_stays_inactive(org: TestOrg) -> None:
+async def test_inactive_user_stays_inactive_unless_the_document_says_active(org: TestOrg) -> None:
     await org.apply(users={READER: {"active": False}})
     assert await org.apply(users={READER: {"first_name": "Rita"}}) == []
 

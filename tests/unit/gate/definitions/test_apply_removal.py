@@ -37,7 +37,7 @@ async def test_everything_removable_is_removed_once(org: TestOrg) -> None:
         await org.make_account(Tier__c="x")
 
 
-async def test_removed_field_comes_back_empty_and_without_permissions(tmp_path: Path) -> None:
+async def test_field_created_again_after_removal_is_empty_and_without_permissions(tmp_path: Path) -> None:
     field = {"objects": {"Account": {"fields": {"Tier__c": {"type": "Text"}}}}}
     async with open_org(tmp_path) as org:
         await org.apply(**field, permission_sets={"P": {"fields": {"Account": {"Tier__c": "read"}}}})
@@ -80,7 +80,7 @@ async def test_value_of_a_removed_field_is_hidden_in_events_of_the_past(org: Tes
         ([], "mapping"),
     ],
 )
-async def test_removal_of_what_is_needed_is_refused(org: TestOrg, remove: object, message: str) -> None:
+async def test_removal_of_something_in_use_is_rejected(org: TestOrg, remove: object, message: str) -> None:
     await org.apply(**INVOICES)
     lookup = {"type": "Lookup", "references": "Parent__c"}
     await org.apply(objects={"Parent__c": {}, "Child__c": {"fields": {"Parent__c": lookup}}})
@@ -88,7 +88,7 @@ async def test_removal_of_what_is_needed_is_refused(org: TestOrg, remove: object
         await org.apply(remove=remove)
 
 
-async def test_what_is_defined_and_removed_is_refused(org: TestOrg) -> None:
+async def test_name_both_defined_and_removed_is_rejected(org: TestOrg) -> None:
     objects = {"Account": {"fields": {"Tier__c": {"type": "Text"}}}, "Thing__c": {}}
     await org.apply(objects=objects)
     for remove in ({"fields": ["Account.Tier__c"]}, {"objects": ["Thing__c"]}):

@@ -123,7 +123,7 @@ async def test_stage_that_means_something_else_changes_its_records_without_a_wor
     assert seen == []
 
 
-async def test_renamed_stage_keeps_its_meaning_and_what_people_set(org: TestOrg) -> None:
+async def test_renamed_stage_keeps_its_category_and_user_values(org: TestOrg) -> None:
     won = await org.gate.create(org.call, "Opportunity", {**DEAL, "StageName": "Closed Won"})
     await org.gate.update(org.call, "Opportunity", won, {"Probability": 42})
     seen = watch(org)
@@ -242,7 +242,7 @@ async def test_help_text_and_description_of_a_standard_field_change(org: TestOrg
         ("Contract", "Status", {"values": [{"value": "x", "code": "Odd"}]}, "code must be one of"),
     ],
 )
-async def test_change_that_no_org_can_have_is_refused_whole(
+async def test_invalid_change_of_a_standard_field_is_rejected_as_a_whole(
     org: TestOrg, entity: str, field: str, spec: dict[str, object], reason: str
 ) -> None:
     before = org.gate.catalog.version
@@ -252,7 +252,7 @@ async def test_change_that_no_org_can_have_is_refused_whole(
     assert org.gate.catalog.version == before
 
 
-async def test_restricted_value_of_a_custom_picklist_keeps_its_label_until_another_is_given(
+async def test_value_of_a_restricted_picklist_keeps_its_label_until_it_is_changed(
     org: TestOrg,
 ) -> None:
     spec: dict[str, Any] = {"type": "Picklist", "restricted": True, "values": [{"value": "a", "label": "A!"}]}

@@ -54,7 +54,7 @@ def test_default_is_kept_in_its_stored_form(kind: str, default: object, stored: 
     assert parsed(type=kind, default=default).default == stored
 
 
-def test_location_comes_with_its_parts() -> None:
+def test_location_field_includes_its_parts() -> None:
     fields = parse_custom_fields({"Place__c": {"type": "Geolocation"}}, PATH)
     assert [(f.name, f.compound, f.component) for f in fields] == [
         ("Place__c", "", ""),
@@ -85,7 +85,7 @@ def test_lookup_says_what_a_delete_does() -> None:
     assert restricted.delete_constraint == "Restrict"
 
 
-def test_hierarchy_leads_from_user_to_user() -> None:
+def test_hierarchy_field_references_user_from_user() -> None:
     (field,) = parse_custom_fields({"Mentor__c": {"type": "Hierarchy"}}, "objects.User.fields")
     assert (field.type, field.reference_to) == (FieldType.REFERENCE, ("User",))
     with pytest.raises(DefinitionInvalid, match="must be on User and reference User"):
@@ -101,7 +101,7 @@ def test_auto_number_has_a_format_and_a_start() -> None:
 @pytest.mark.parametrize(
     "wrong", ["INV", "{YYYY}", "{0}{0}", "{0", "{0}-{yy}", "{00000000000}", "x" * 30 + "{0}", 5]
 )
-def test_auto_number_format_without_exactly_one_counter_is_refused(wrong: object) -> None:
+def test_auto_number_format_without_exactly_one_counter_is_rejected(wrong: object) -> None:
     with pytest.raises(DefinitionInvalid, match="format must"):
         parsed(type="AutoNumber", format=wrong)
 
@@ -190,19 +190,19 @@ COUNT = {"child": "L__c", "child_field": "I__c", "function": "COUNT"}
         ({"type": "Number", "roll_up": COUNT | {"filters": [["A__c", "=", []]]}}, "literal must be"),
     ],
 )
-def test_field_that_makes_no_sense_is_refused_at_its_place(spec: dict[str, Any], message: str) -> None:
-    with pytest.raises(DefinitionInvalid, match=message) as refused:
+def test_invalid_field_is_rejected_with_its_path(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionInvalid, match=message) as rejected:
         parsed(**spec)
-    assert str(refused.value.details["path"]).startswith(f"{PATH}.X__c")
+    assert str(rejected.value.details["path"]).startswith(f"{PATH}.X__c")
 
 
 @pytest.mark.parametrize("name", ["X", "1__c", "a__b__c__c", "X__e"])
-def test_field_with_a_name_that_is_not_custom_is_refused(name: str) -> None:
+def test_field_with_a_name_that_is_not_custom_is_rejected(name: str) -> None:
     with pytest.raises(DefinitionInvalid, match="must end in __c"):
         parse_custom_fields({name: {"type": "Text"}}, PATH)
 
 
-def test_third_master_is_refused() -> None:
+def test_third_master_detail_field_is_rejected() -> None:
     masters = {f"M{n}__c": {"type": "MasterDetail", "references": "Account"} for n in range(3)}
     with pytest.raises(DefinitionInvalid, match="at most 2 master-detail fields"):
         parse_custom_fields(masters, PATH)

@@ -31,14 +31,14 @@ def member(name: str, event: str, *fields: str, channel: str = "Sales__chn", **m
 
 
 async def save(org: TestOrg, *components: Component, version: int | None = None) -> list[str]:
-    """Make or change components one by one; the messages of those that are refused."""
+    """Make or change components one by one; the messages of those that are rejected."""
     call = replace(org.call, api_version=version)
     saved = await Metadata(org.gate).upsert(call, components, all_or_none=False)
     return [each.error.message for each in saved if each.error is not None]
 
 
-async def refused(org: TestOrg, component: Component) -> tuple[str, str]:
-    """The status code and the message by which a new component is refused."""
+async def rejected(org: TestOrg, component: Component) -> tuple[str, str]:
+    """The status code and the message by which a new component is rejected."""
     before = org.gate.catalog
     (saved,) = await Metadata(org.gate).create(org.call, [component], all_or_none=True)
     assert isinstance(saved.error, RequestError)
@@ -62,7 +62,7 @@ async def test_member_selects_its_object_and_is_read_back(org: TestOrg) -> None:
     }
 
 
-async def test_selection_outlives_a_restart_and_goes_with_its_channel(tmp_path: Path) -> None:
+async def test_selection_survives_a_restart_and_is_removed_with_its_channel(tmp_path: Path) -> None:
     async with open_org(tmp_path / "org") as org:
         assert await save(org, SALES, member("Sales_Lead", "LeadChangeEvent", "Company")) == []
         stored = org.gate.catalog.selection
@@ -144,21 +144,21 @@ async def test_standard_selection_is_members_of_the_standard_channel(org: TestOr
         ),
     ],
 )
-async def test_wrong_component_is_refused_and_nothing_is_made(
+async def test_wrong_component_is_rejected_and_nothing_is_created(
     org: TestOrg, component: Component, code: str, words: str
 ) -> None:
     assert await save(org, SALES, member("Sales_Case", "CaseChangeEvent")) == []
-    found, message = await refused(org, component)
+    found, message = await rejected(org, component)
     assert found == code
     assert words in message
 
 
-async def test_event_on_the_wrong_kind_of_channel_is_refused(org: TestOrg) -> None:
+async def test_event_on_the_wrong_kind_of_channel_is_rejected(org: TestOrg) -> None:
     orders = Component(CHANNEL, "Orders__chn", {"channelType": "event", "label": "Orders"})
     await org.apply(events={"Shipped__e": {"fields": {"Number__c": {"type": "Text", "length": 9}}}})
     assert await save(org, SALES, orders, member("O", "Shipped__e", channel="Orders__chn")) == []
-    assert "invalid event" in (await refused(org, member("P", "Shipped__e")))[1]
-    assert "invalid event" in (await refused(org, member("P", "LeadChangeEvent", channel="Orders__chn")))[1]
+    assert "invalid event" in (await rejected(org, member("P", "Shipped__e")))[1]
+    assert "invalid event" in (await rejected(org, member("P", "LeadChangeEvent", channel="Orders__chn")))[1]
     await org.apply(remove={"events": ["Shipped__e"]})
     assert await read(org, MEMBER, "O") is None
 
@@ -172,7 +172,7 @@ async def test_channel_and_event_of_a_member_and_kind_of_a_channel_stay(org: Tes
     assert "channelType" in (await save(org, changed))[0]
 
 
-async def test_eleventh_field_over_all_channels_is_refused_and_a_shared_one_counts_once(org: TestOrg) -> None:
+async def test_enriched_field_over_the_limit_is_rejected_and_a_shared_one_counts_once(org: TestOrg) -> None:
     six = ("Phone", "Fax", "Website", "Industry", "Name", "BillingAddress")
     four = ("AccountNumber", "Site", "Rating", "ParentId")
     other = Component(CHANNEL, "Other__chn", {"channelType": "data", "label": "Other"})
@@ -264,7 +264,7 @@ async def test_retrieved_channels_deploy_back_and_into_another_org(org: TestOrg,
         assert "Lead" not in other.gate.catalog.captured
 
 
-async def test_sixth_object_is_refused_under_an_edition_and_one_on_two_channels_counts_once(
+async def test_object_over_the_edition_limit_is_rejected_and_a_shared_one_counts_once(
     tmp_path: Path,
 ) -> None:
     settings = Settings(data=str(tmp_path / "org"), dev=True, edition="enterprise")
@@ -274,7 +274,7 @@ async def test_sixth_object_is_refused_under_an_edition_and_one_on_two_channels_
         org = TestOrg(core, ManualClock(), admin.principal, admin.principal)
         await org.apply(capture=["Lead", "Case"])
         assert await save(org, SALES, member("A", "AccountChangeEvent")) == []
-        code, message = await refused(org, member("B", "TaskChangeEvent"))
+        code, message = await rejected(org, member("B", "TaskChangeEvent"))
         assert (code, message) == (
             "LIMIT_EXCEEDED",
             "The maximum number of entities selected for Change Data Capture, 5, has been reached",
@@ -282,6 +282,6 @@ async def test_sixth_object_is_refused_under_an_edition_and_one_on_two_channels_
         names = [f"C{n}__chn" for n in range(99)]
         await org.apply(channels={name: {"label": "C", "kind": "data"} for name in names})
         extra = Component(CHANNEL, "More__chn", {"channelType": "data", "label": "More"})
-        assert (await refused(org, extra))[0] == "LIMIT_EXCEEDED"
+        assert (await rejected(org, extra))[0] == "LIMIT_EXCEEDED"
     finally:
         await core.close()

@@ -58,16 +58,14 @@ async def test_subscription_without_replay_or_state_has_the_defaults(org: TestOr
         ({"color": "red"}, "color"),
     ],
 )
-async def test_subscription_that_is_wrong_is_refused(
-    org: TestOrg, change: dict[str, object], reason: str
-) -> None:
+async def test_invalid_subscription_is_rejected(org: TestOrg, change: dict[str, object], reason: str) -> None:
     (message,) = await save(org, **change)
     assert reason in message
     assert org.gate.catalog.selection.managed == ()
 
 
 @pytest.mark.parametrize("name", ["Two__Lines", "9", "A B", "x" * 81])
-async def test_name_of_an_impossible_form_is_refused(org: TestOrg, name: str) -> None:
+async def test_invalid_name_is_rejected(org: TestOrg, name: str) -> None:
     assert len(await save(org, name)) == 1
 
 

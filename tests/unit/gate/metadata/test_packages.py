@@ -76,7 +76,7 @@ def failures(result: dict[str, Any]) -> list[tuple[str, str]]:
     return [(each["fullName"], each["problem"]) for each in result["details"]["componentFailures"]]
 
 
-async def test_deploy_reports_what_it_made(org: TestOrg) -> None:
+async def test_deploy_reports_the_components_it_created(org: TestOrg) -> None:
     result = await deploy(org, package(FILES, MEMBERS))
     assert (result["status"], result["numberComponentsTotal"]) == ("Succeeded", 2)
     assert changes(result) == ["Thing__c", "Thing__c.Size__c"]
@@ -162,7 +162,7 @@ async def test_types_and_files_that_do_not_match_are_component_failures(org: Tes
     assert names == ["package.xml", "Other__c", "Thing__c"]
 
 
-async def test_destructive_changes_remove_and_only_warn_of_what_is_gone(org: TestOrg) -> None:
+async def test_destructive_changes_remove_and_only_warn_of_missing_components(org: TestOrg) -> None:
     await deploy(org, package(FILES, MEMBERS))
     gone = render_manifest({"CustomObject": ["Thing__c"], "CustomField": ["Account.No__c"]}, "62.0")
     result = await deploy(org, package({}, {}, destructiveChanges=gone))
@@ -195,7 +195,7 @@ async def test_fields_alone_deploy_into_their_object(org: TestOrg) -> None:
 @pytest.mark.parametrize(
     "name", ["../objects/A__c.object", "/etc/passwd", "objects\\A.object", "objects//A.object", "c:/a"]
 )
-async def test_paths_that_leave_the_package_are_refused(org: TestOrg, name: str) -> None:
+async def test_paths_that_leave_the_package_are_rejected(org: TestOrg, name: str) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr(zipfile.ZipInfo(name), b"x")
@@ -203,7 +203,7 @@ async def test_paths_that_leave_the_package_are_refused(org: TestOrg, name: str)
     assert problem.startswith("The zip file has a path that is not allowed")
 
 
-async def test_archive_that_unpacks_to_too_much_is_refused(org: TestOrg) -> None:
+async def test_archive_that_unpacks_to_too_much_is_rejected(org: TestOrg) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for number in range(9):
@@ -216,11 +216,11 @@ async def test_archive_that_unpacks_to_too_much_is_refused(org: TestOrg) -> None
 @pytest.mark.parametrize(
     "data", [b"", b"PK", b"not a zip at all, but long enough to be one", b"PK\x05\x06" + b"\xff" * 18]
 )
-async def test_bytes_that_are_no_archive_are_refused(org: TestOrg, data: bytes) -> None:
+async def test_bytes_that_are_not_a_zip_archive_are_rejected(org: TestOrg, data: bytes) -> None:
     assert len(failures(await deploy(org, data))) == 1
 
 
-async def test_retrieve_tells_what_it_cannot_find(org: TestOrg) -> None:
+async def test_retrieve_reports_missing_components(org: TestOrg) -> None:
     await make_everything(org)
     _, _, retrieves = services(org)
     members = {"CustomObject": ["No__c"], "CustomField": ["Account.Extra__c"], "ApexClass": ["*"]}

@@ -1,4 +1,4 @@
-"""Objects, platform events and fields under another name: what follows, what stays, and what is refused."""
+"""Objects, platform events and fields under another name: what follows, what stays, and what is rejected."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_renamed_field_of_an_event_keeps_its_id_and_gives_another_schema(o
         ("Order_Event__e.City__c", "Order_Event__e.amount__c", "DUPLICATE_DEVELOPER_NAME"),
     ],
 )
-async def test_field_of_an_event_that_cannot_get_a_name_is_refused(
+async def test_rename_of_an_event_field_to_an_invalid_name_is_rejected(
     org: TestOrg, old: str, new: str, expected: str
 ) -> None:
     await make_everything(org)
@@ -155,7 +155,7 @@ async def test_field_of_an_event_that_a_filter_names_is_not_renamed(org: TestOrg
     assert saved.error is not None
 
 
-async def test_object_that_cannot_get_a_name_is_refused(org: TestOrg) -> None:
+async def test_rename_of_an_object_to_an_invalid_name_is_rejected(org: TestOrg) -> None:
     await make_everything(org)
     await org.apply(
         objects={"Watched__c": {}},

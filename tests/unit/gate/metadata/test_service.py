@@ -42,7 +42,7 @@ async def make_invoice(org: TestOrg) -> None:
     assert saved.error is None
 
 
-REFUSED_FIELDS: list[tuple[dict[str, object], str, str]] = [
+REJECTED_FIELDS: list[tuple[dict[str, object], str, str]] = [
     (
         {"type": "Text"},
         "FIELD_INTEGRITY_EXCEPTION",
@@ -90,8 +90,8 @@ REFUSED_FIELDS: list[tuple[dict[str, object], str, str]] = [
 ]
 
 
-async def test_field_that_cannot_be_is_refused_with_its_code(org: TestOrg) -> None:
-    for properties, expected, message in REFUSED_FIELDS:
+async def test_invalid_field_is_rejected_with_its_status_code(org: TestOrg) -> None:
+    for properties, expected, message in REJECTED_FIELDS:
         (saved,) = await create(org, field("Odd__c", **properties))
         assert (properties, code(saved)) == (properties, expected)
         assert saved.error is not None
@@ -99,7 +99,7 @@ async def test_field_that_cannot_be_is_refused_with_its_code(org: TestOrg) -> No
     assert org.gate.catalog.object("Account").try_field("Odd__c") is None
 
 
-async def test_what_is_there_is_not_made_again(org: TestOrg) -> None:
+async def test_create_of_an_existing_component_is_rejected(org: TestOrg) -> None:
     await make_invoice(org)
     again, other = await create(
         org,
@@ -109,7 +109,7 @@ async def test_what_is_there_is_not_made_again(org: TestOrg) -> None:
     assert (code(again), code(other)) == ("DUPLICATE_DEVELOPER_NAME", "DUPLICATE_DEVELOPER_NAME")
 
 
-async def test_update_of_what_is_not_there_is_refused(org: TestOrg) -> None:
+async def test_update_of_a_missing_component_is_rejected(org: TestOrg) -> None:
     metadata, _, _ = services(org)
     components = [Component("CustomObject", "No__c", INVOICE), field("No__c", type="Text", length=5)]
     results = await metadata.update(org.call, components, all_or_none=False)
@@ -141,7 +141,7 @@ async def test_value_that_an_update_leaves_out_is_offered_no_more(org: TestOrg) 
     assert [(v.value, v.is_active) for v in stored] == [("High", True), ("Low", True), ("Mid", False)]
 
 
-async def test_upsert_tells_what_is_new(org: TestOrg) -> None:
+async def test_upsert_reports_which_components_are_new(org: TestOrg) -> None:
     await make_invoice(org)
     metadata, _, _ = services(org)
     components = [Component("CustomObject", "Invoice__c", INVOICE), field("New__c", type="Date")]
@@ -149,20 +149,20 @@ async def test_upsert_tells_what_is_new(org: TestOrg) -> None:
     assert [saved.is_created for saved in results] == [False, True]
 
 
-async def test_all_or_none_undoes_the_good_ones(org: TestOrg) -> None:
+async def test_all_or_none_rolls_back_valid_components_with_an_invalid_one(org: TestOrg) -> None:
     results = await create(org, field("Good__c", type="Date"), field("Bad__c", type="Text"), all_or_none=True)
     assert [saved.is_undone for saved in results] == [True, False]
     assert code(results[1]) == "FIELD_INTEGRITY_EXCEPTION"
     assert org.gate.catalog.object("Account").try_field("Good__c") is None
 
 
-async def test_without_all_or_none_the_good_ones_stay(org: TestOrg) -> None:
+async def test_valid_components_are_kept_without_all_or_none(org: TestOrg) -> None:
     results = await create(org, field("Bad__c", type="Text"), field("Good__c", type="Date"))
     assert [saved.error is None for saved in results] == [False, True]
     assert org.gate.catalog.object("Account").try_field("Good__c") is not None
 
 
-async def test_what_something_needs_is_not_removed(org: TestOrg) -> None:
+async def test_delete_of_a_component_in_use_is_rejected(org: TestOrg) -> None:
     await make_everything(org)
     metadata, _, _ = services(org)
     (used,) = await metadata.delete(org.call, "CustomField", ["Master__c.Number__c"], all_or_none=False)
@@ -170,7 +170,7 @@ async def test_what_something_needs_is_not_removed(org: TestOrg) -> None:
     assert (code(used), code(master)) == ("DEPENDENCY_EXISTS", "DEPENDENCY_EXISTS")
 
 
-async def test_delete_takes_each_type_and_knows_what_is_gone(org: TestOrg) -> None:
+async def test_delete_removes_each_type_and_reports_missing_components(org: TestOrg) -> None:
     await make_everything(org)
     metadata, _, _ = services(org)
     for kind, name in (
@@ -200,7 +200,7 @@ async def test_renamed_field_keeps_its_values_and_rights(org: TestOrg) -> None:
     assert seers["fieldPermissions"] == [{"editable": False, "field": "Account.New__c", "readable": True}]
 
 
-async def test_rename_to_a_taken_name_or_of_a_used_field_is_refused(org: TestOrg) -> None:
+async def test_rename_to_a_taken_name_or_of_a_used_field_is_rejected(org: TestOrg) -> None:
     await make_everything(org)
     metadata, _, _ = services(org)
     taken = await metadata.rename(org.call, "CustomField", "Master__c.Url__c", "Master__c.Phone__c")
@@ -232,7 +232,7 @@ async def test_administrators_keep_their_profile_whatever_is_deployed(org: TestO
     assert await metadata.read(org.admin, "Profile", ["Admin"]) == before
 
 
-async def test_unknown_types_are_refused(org: TestOrg) -> None:
+async def test_unknown_types_are_rejected(org: TestOrg) -> None:
     metadata, _, _ = services(org)
     (saved,) = await create(org, Component("ApexClass", "X", {}))
     assert code(saved) == "INVALID_TYPE"
@@ -289,7 +289,7 @@ async def test_platform_event_is_made_with_its_volume_and_publishing(org: TestOr
     "given",
     [{"eventType": "HugeVolume"}, {"publishBehavior": "PublishLater"}, {"nameField": {"type": "Text"}}],
 )
-async def test_platform_event_that_cannot_be_is_refused(org: TestOrg, given: dict[str, Any]) -> None:
+async def test_invalid_platform_event_is_rejected(org: TestOrg, given: dict[str, Any]) -> None:
     (saved,) = await create(org, Component("CustomObject", "Odd__e", {"label": "Odd", **given}))
     assert saved.error is not None
     assert org.gate.catalog.try_event("Odd__e") is None
