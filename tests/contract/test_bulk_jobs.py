@@ -1,4 +1,4 @@
-"""A bulk job on every kind of store: written, read back, and removed."""
+"""Bulk jobs on every kind of store: written, read back and deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logins, sessions and OAuth's tokens on every kind of store."""
+"""Logins, sessions and OAuth tokens on every kind of store."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def address(request: pytest.FixtureRequest) -> str:
     return server.make_url()
 
 
-async def test_what_was_given_out_works_after_a_restart_until_it_is_taken_back(
-    tmp_path: Path, address: str
-) -> None:
+async def test_sessions_and_tokens_survive_a_restart_until_revoked(tmp_path: Path, address: str) -> None:
     clock = ManualClock()
     async with open_org(tmp_path, clock, store=address) as org:
         oauth = org.core.oauth

@@ -70,11 +70,11 @@ class QueryRun:
         rows = await context.gate.records.read(read)
         data = json.dumps([list(iter_cells(columns, bound, row)) for row in rows]).encode()
         operation = "QueryAll" if context.job.request.operation is Operation.QUERY_ALL else "Query"
-        told = QueryRead(operation, self._soql, bound.entity.name, rows, len(self._ids))
+        query_read = QueryRead(operation, self._soql, bound.entity.name, rows, len(self._ids))
 
         def keep(tx: Transaction) -> None:
             self._keep(tx, len(rows), data, begun_s)
-            context.gate.monitor.append_query(tx, ApiReader(context.principal, "Bulk", None), told)
+            context.gate.monitor.append_query(tx, ApiReader(context.principal, "Bulk", None), query_read)
 
         await context.gate.records.write_plain(keep)
         self._read += len(wanted)

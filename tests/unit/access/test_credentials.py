@@ -107,7 +107,7 @@ async def test_security_token_is_needed_away_from_trusted_addresses(org: TestOrg
     await fails(org, DEV_PASSWORD, peer="")
 
 
-async def test_user_without_api_enabled_is_told_so_only_with_the_right_password(org: TestOrg) -> None:
+async def test_missing_api_permission_is_reported_only_with_the_right_password(org: TestOrg) -> None:
     await org.apply(profiles={"No_API": {"permissions": []}}, users={READER: {"profile": "No_API"}})
     await org.apply(permission_sets={"Account_Reader": {"permissions": []}})
     refused = await fails(org, DEV_PASSWORD)
@@ -121,7 +121,7 @@ async def test_org_without_api_lets_nobody_in(org: TestOrg) -> None:
     assert refused.details["exception_code"] == "API_DISABLED_FOR_ORG"
 
 
-async def test_login_is_noted_on_the_user_without_an_event(org: TestOrg) -> None:
+async def test_login_updates_the_user_without_an_event(org: TestOrg) -> None:
     await org.apply(capture=["User"])
     head = await org.link.read_log_head()
     org.clock.advance(10)

@@ -1,4 +1,4 @@
-"""Share rows that nobody wrote: of owners, rules, accounts and their children, as queries see them."""
+"""Derived share rows of owners, rules, accounts and their children, as queries return them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def _rows(people: People, who: Principal, soql: str) -> list[dict[str, obj
     return [dict(row) for row in (await people.org.gate.query(who, soql)).rows]
 
 
-async def test_owner_row_is_there_for_every_record_in_sight(people: People) -> None:
+async def test_owner_row_exists_for_every_visible_record(people: People) -> None:
     account = await people.make(people.ann, "Account", Name="Acme")
     await people.make(people.zoe, "Account", Name="Other")
     soql = "SELECT Id, AccountId, UserOrGroupId, AccountAccessLevel, RowCause FROM AccountShare"

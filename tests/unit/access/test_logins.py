@@ -1,4 +1,4 @@
-"""Logins: tokens in, users out."""
+"""Logins: sessions start, tokens identify their users, and streams end with their session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_
 from tidewire.errors import GrantInvalid, LoginFailed, SessionInvalid
 
 
-async def test_token_names_its_org_and_leads_back_to_the_user(org: TestOrg) -> None:
+async def test_token_contains_its_org_and_identifies_the_user(org: TestOrg) -> None:
     login = await org.core.logins.login(DEV_USERNAME.upper(), DEV_PASSWORD, "")
     assert login.token.startswith(org.core.logins.org_id[:15] + "!")
     assert await org.core.logins.authenticate(login.token) == login.principal

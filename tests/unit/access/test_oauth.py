@@ -1,4 +1,4 @@
-"""OAuth's grants where time matters: codes, devices and assertions that are over."""
+"""OAuth grants over time: expired and reused codes, device requests, refresh tokens and assertions."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_rotating_refresh_token_used_twice_at_once_ends_the_grant(
     assert await refusal(again) == "invalid_grant"
 
 
-async def test_device_waits_as_told_and_at_most_ten_minutes(org: TestOrg, app: ConnectedApp) -> None:
+async def test_device_polls_at_the_interval_for_at_most_ten_minutes(org: TestOrg, app: ConnectedApp) -> None:
     oauth = org.core.oauth
     device_code, user_code = await oauth.begin_device("app-1", "")
     poll = oauth.grant_for_device
@@ -138,13 +138,13 @@ def loading(monkeypatch: pytest.MonkeyPatch) -> Loading:
     return watch
 
 
-async def test_first_signing_key_loads_cryptography_beside_the_loop(org: TestOrg, loading: Loading) -> None:
+async def test_first_signing_key_loads_cryptography_off_the_loop(org: TestOrg, loading: Loading) -> None:
     await org.core.oauth.signing_key()
     assert loading.threads
     assert threading.current_thread() not in loading.threads
 
 
-async def test_first_assertion_loads_cryptography_beside_the_loop(org: TestOrg, loading: Loading) -> None:
+async def test_first_assertion_loads_cryptography_off_the_loop(org: TestOrg, loading: Loading) -> None:
     app = ConnectedApp("app-3", "App", scopes=SCOPES, flows=frozenset({JWT_BEARER}), certificate="none")
     await org.core.records.write_plain(lambda tx: store_app(tx, app))
     parts = (b'{"alg": "RS256"}', b'{"iss": "app-3", "sub": "a", "exp": 1}', b"signed")

@@ -34,7 +34,7 @@ def small(org: TestOrg, max_live: int) -> Sessions:
     return Sessions(org.core.records, org.clock, org.core.logins.org_id, lambda: 7200, max_live)
 
 
-async def test_memory_is_bounded_and_forgotten_sessions_still_work(org: TestOrg) -> None:
+async def test_session_cache_is_bounded_and_evicted_sessions_still_work(org: TestOrg) -> None:
     sessions = small(org, max_live=3)
     tokens = [await start(org, sessions) for _ in range(10)]
     assert len(sessions) == 3
@@ -43,7 +43,7 @@ async def test_memory_is_bounded_and_forgotten_sessions_still_work(org: TestOrg)
     assert len(sessions) == 3
 
 
-async def test_use_of_a_session_that_leaves_memory_is_not_lost(org: TestOrg) -> None:
+async def test_last_use_of_an_evicted_session_is_stored(org: TestOrg) -> None:
     sessions = small(org, max_live=1)
     first = await start(org, sessions)
     org.clock.advance(200)  # less than what is written back at once
@@ -54,7 +54,7 @@ async def test_use_of_a_session_that_leaves_memory_is_not_lost(org: TestOrg) -> 
     await sessions.authenticate(first)
 
 
-async def test_session_without_api_scope_is_known_but_not_let_in(org: TestOrg) -> None:
+async def test_session_without_api_scope_is_identified_but_rejected(org: TestOrg) -> None:
     sessions = org.core.logins.sessions
     token = await start(org, sessions, Origin("OAuth", "", parse_scopes("openid id")))
     assert (await sessions.identify(token)).username == READER
@@ -63,7 +63,7 @@ async def test_session_without_api_scope_is_known_but_not_let_in(org: TestOrg) -
     assert caught.value.details["needed_scope"] == "api"
 
 
-async def test_refused_start_leaves_no_session_but_keeps_what_was_written(org: TestOrg) -> None:
+async def test_rejected_start_leaves_no_session_but_commits_other_writes(org: TestOrg) -> None:
     sessions = org.core.logins.sessions
     before = len(sessions)
 
@@ -104,7 +104,7 @@ async def test_grants_sessions_end_together_and_others_stay(org: TestOrg) -> Non
     await sessions.authenticate(stays)
 
 
-async def test_entries_tell_kind_app_and_peer_and_leave_out_expired_ones(org: TestOrg) -> None:
+async def test_entries_show_kind_app_and_peer_and_omit_expired_sessions(org: TestOrg) -> None:
     sessions = org.core.logins.sessions
     org.clock.advance(1)
     await start(org, sessions)
@@ -145,7 +145,7 @@ async def test_open_stream_keeps_its_session_and_ends_with_it(org: TestOrg) -> N
     await hub.close()
 
 
-async def test_touch_reaches_a_session_that_is_not_in_memory(tmp_path: Path) -> None:
+async def test_touch_extends_a_session_that_is_not_cached(tmp_path: Path) -> None:
     clock = ManualClock()
     async with open_org(tmp_path, clock) as org:
         login = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "")

@@ -1,4 +1,4 @@
-"""Who reaches which records: org-wide defaults, owners, roles, shares, groups and rules, over a real org."""
+"""Record sharing: org-wide defaults, owners, roles, shares, groups and rules, in a real org."""
 
 from __future__ import annotations
 
@@ -350,7 +350,7 @@ async def test_owner_of_a_child_reads_the_account(people: People) -> None:
     assert await people.edit(people.zoe, "Account", account, Name="Z") == "access_denied"
 
 
-async def test_owner_of_the_account_reaches_children_as_the_role_says(people: People) -> None:
+async def test_account_owner_gets_the_child_access_of_their_role(people: People) -> None:
     account = await people.make(people.ann, "Account", Name="Acme")
     values = {"Name": "O", "StageName": "Prospecting", "CloseDate": "2030-01-01", "AccountId": account}
     deal = await people.make(people.org.admin, "Opportunity", **values)
@@ -372,7 +372,7 @@ async def test_private_task_is_read_with_what_it_is_about(people: People) -> Non
     assert await people.edit(people.ann, "Task", task, Subject="Mail") == "access_denied"
 
 
-async def test_parent_out_of_sight_is_null_wherever_a_query_names_it(people: People) -> None:
+async def test_hidden_parent_is_null_wherever_a_query_names_it(people: People) -> None:
     account = await people.make(people.ann, "Account", Name="Secret", Phone="1")
     case = await people.make(people.ann, "Case", Subject="Help", AccountId=account)
     rows = await people.org.gate.query(people.zoe, "SELECT AccountId, Account.Name FROM Case")
@@ -393,7 +393,7 @@ async def test_parent_out_of_sight_is_null_wherever_a_query_names_it(people: Peo
     assert grouped.rows == [{"n": None, "c": 1}]
 
 
-async def test_children_counts_and_searches_leave_out_what_is_not_seen(people: People) -> None:
+async def test_child_queries_counts_and_searches_omit_hidden_records(people: People) -> None:
     case = await people.make(people.ann, "Case", Subject="Help")
     await people.make(people.ann, "Task", Subject="Call", WhatId=case)
     await people.make(people.ann, "Account", Name="Secret Tower")
@@ -423,7 +423,7 @@ async def test_lookup_to_a_record_out_of_sight_is_refused(people: People) -> Non
     assert results[1] == case
 
 
-async def test_upsert_does_not_reach_a_record_out_of_sight(people: People) -> None:
+async def test_upsert_does_not_find_a_hidden_record(people: People) -> None:
     box = await people.make(people.ann, "Box__c", Name="A", Code__c="x")
     with pytest.raises(RecordNotFound):
         await people.org.gate.upsert(people.call(people.zoe), "Box__c", "Code__c", "x", {"Name": "Z"})

@@ -1,4 +1,4 @@
-"""Freezing users, and the lock that too many failed logins bring."""
+"""Frozen users, and the lock after too many failed logins."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_freezing_leaves_failures_counted(org: TestOrg) -> None:
     await fail_login(org, DEV_PASSWORD)
 
 
-async def test_lock_that_time_ended_no_longer_shows_after_the_purge(org: TestOrg) -> None:
+async def test_expired_lock_is_cleared_by_the_purge(org: TestOrg) -> None:
     for _ in range(10):
         await fail_login(org)
     org.clock.advance(16 * 60)
@@ -118,7 +118,7 @@ async def test_lock_that_time_ended_no_longer_shows_after_the_purge(org: TestOrg
     assert (await row_of(org, org.reader.user_id))["IsPasswordLocked"] is False
 
 
-async def test_purge_passes_over_the_row_of_a_user_who_is_gone(org: TestOrg) -> None:
+async def test_purge_skips_the_row_of_a_deleted_user(org: TestOrg) -> None:
     for _ in range(10):
         await fail_login(org)
     user = org.gate.catalog.object("User")

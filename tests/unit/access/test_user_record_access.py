@@ -1,4 +1,4 @@
-"""UserRecordAccess: what a user may do with single records, and what asking for it does not tell."""
+"""UserRecordAccess: a user's access to single records, without revealing which ids exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def _ask(people: People, who: Principal, about: Principal, *record_ids: st
     return {row["RecordId"]: (row["HasEditAccess"], row["MaxAccessLevel"]) for row in rows}
 
 
-async def test_record_access_says_what_every_other_path_says(people: People) -> None:
+async def test_record_access_agrees_with_every_other_path(people: People) -> None:
     own = await people.make(people.ann, "Account", Name="Own")
     other = await people.make(people.zoe, "Account", Name="Other")
     shared = await people.make(people.zoe, "Account", Name="Shared")
@@ -39,7 +39,7 @@ async def test_record_access_says_what_every_other_path_says(people: People) -> 
     assert await _ask(people, people.org.admin, people.ann, own[:15]) == {own: (True, "All")}
 
 
-async def test_record_access_of_a_record_that_is_not_there_looks_like_one_out_of_sight(
+async def test_record_access_is_the_same_for_missing_and_hidden_records(
     people: People,
 ) -> None:
     hidden = await people.make(people.zoe, "Account", Name="Hidden")

@@ -1,4 +1,4 @@
-"""A Bayeux server that answers as a test tells it, over real sockets."""
+"""A scripted Bayeux server over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CometD client against a server that answers as told."""
+"""The CometD client against a scripted server."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_cookies_are_sent_back(script: BayeuxScript) -> None:
     assert set(script.cookies[1:]) == {"bayeux_browser=b1"}
 
 
-async def test_unknown_client_shakes_hands_again_and_resumes_after_the_last_event(
+async def test_unknown_client_does_a_new_handshake_and_resumes(
     script: BayeuxScript,
 ) -> None:
     advice = {"reconnect": "handshake", "interval": 0}
@@ -115,7 +115,7 @@ async def test_invalid_login_signs_in_again_and_resumes(script: BayeuxScript) ->
     assert replays(script)[-1] == {TOPIC: 7}
 
 
-async def test_login_that_is_refused_although_fresh_ends_the_client(script: BayeuxScript) -> None:
+async def test_client_ends_when_a_new_login_is_rejected(script: BayeuxScript) -> None:
     script.refusals["/meta/handshake"] = {
         "channel": "/meta/handshake",
         "successful": False,
@@ -158,7 +158,7 @@ async def test_lost_connection_opens_another_session_instead_of_polling_on(scrip
     assert replays(script) == [{TOPIC: -2}, {TOPIC: 7}]
 
 
-async def test_refused_subscription_is_told_and_not_asked_for_again(script: BayeuxScript) -> None:
+async def test_rejected_subscription_raises_and_is_not_retried(script: BayeuxScript) -> None:
     script.refusals[TOPIC] = {
         "channel": "/meta/subscribe",
         "subscription": TOPIC,
@@ -174,7 +174,7 @@ async def test_refused_subscription_is_told_and_not_asked_for_again(script: Baye
     assert [m["subscription"] for m in script.sent("/meta/subscribe")] == [TOPIC, "/topic/Other"]
 
 
-async def test_subscription_that_cannot_be_resumed_ends_the_client_after_what_came_before(
+async def test_client_ends_after_queued_events_when_a_subscription_cannot_resume(
     script: BayeuxScript,
 ) -> None:
     async def answer(number: int) -> list[Message] | None:
@@ -273,7 +273,7 @@ async def test_sign_in_that_fails_ends_the_client(error: Exception, expected: ty
             pytest.fail("no session can be open")
 
 
-async def test_server_that_cannot_be_reached_is_tried_again(script: BayeuxScript) -> None:
+async def test_unreachable_server_is_retried(script: BayeuxScript) -> None:
     tries = 0
 
     def sign_in() -> Login:

@@ -82,12 +82,12 @@ def test_http_status_becomes_an_error_of_ours(status: int, expected: type[errors
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[1]", b"null"])
-def test_answer_that_is_no_list_of_messages_is_refused(body: bytes) -> None:
+def test_response_that_is_not_a_list_of_messages_is_rejected(body: bytes) -> None:
     with pytest.raises(errors.ProtocolViolation):
         parse_messages(body)
 
 
-def test_replies_are_no_events_and_events_without_an_id_have_none() -> None:
+def test_replies_are_not_events_and_events_may_lack_a_replay_id() -> None:
     assert not is_event({"channel": "/meta/connect", "data": {}})
     assert not is_event({"data": {}})
     assert is_event({"channel": "/topic/X", "data": {}})

@@ -1,4 +1,4 @@
-"""The blocking HTTP client: one connection that is used again, and never trusted beyond one answer."""
+"""The blocking HTTP client: connection reuse, stale connections and broken responses."""
 
 from __future__ import annotations
 
@@ -63,15 +63,13 @@ def test_answers_come_over_one_connection(server: ThreadingHTTPServer, http: Blo
     assert connections(server) == 1
 
 
-def test_connection_that_the_server_has_closed_is_opened_anew(
-    server: ThreadingHTTPServer, http: BlockingHttp
-) -> None:
+def test_connection_closed_by_the_server_is_reopened(server: ThreadingHTTPServer, http: BlockingHttp) -> None:
     for _ in range(3):
         assert http.get("/last", {})[1] == b"0123456789"
     assert connections(server) == 3
 
 
-def test_body_left_unread_is_not_taken_for_the_next_answer(http: BlockingHttp) -> None:
+def test_unread_body_is_not_taken_for_the_next_response(http: BlockingHttp) -> None:
     with http.open("/", {}) as (_, body):
         assert body.read(3) == b"012"
     assert http.get("/", {})[1] == b"0123456789"
@@ -84,7 +82,7 @@ def test_answer_that_breaks_off_is_worth_another_try(http: BlockingHttp) -> None
     assert http.get("/", {})[1] == b"0123456789"
 
 
-def test_server_that_is_not_there_is_worth_another_try() -> None:
+def test_unreachable_server_is_retryable() -> None:
     with pytest.raises(ServerUnreachable):
         BlockingHttp("http://127.0.0.1:1").get("/", {})
 

@@ -1,4 +1,4 @@
-"""Sign-in over OAuth and SOAP, against an HTTP server that answers as told."""
+"""Login over OAuth and SOAP against a scripted HTTP server."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_login_without_a_client_id_uses_soap_and_escapes_the_password(server: Lo
         (200, b"[]", LoginFailed),
     ],
 )
-def test_login_that_does_not_succeed_says_whether_trying_again_helps(
+def test_failed_login_says_whether_a_retry_may_help(
     server: LoginServer, client_id: str, status: int, body: bytes, error: type[Exception]
 ) -> None:
     server.status, server.body = status, body
@@ -117,7 +117,7 @@ def test_refused_login_carries_the_servers_reason(
     assert raised.value.message == "the server rejected the login" + (f" ({reason})" if reason else "")
 
 
-def test_login_at_a_port_nobody_listens_on_is_worth_another_try() -> None:
+def test_login_at_a_closed_port_is_retryable_and_names_the_address() -> None:
     with pytest.raises(ServerUnreachable) as raised:
         login(Credentials("http://127.0.0.1:1", "u", "p"))
     assert raised.value.retryable

@@ -115,7 +115,7 @@ async def test_subscription_resumes_when_the_server_ends_its_call_with_ok() -> N
     assert [first.replay_id for first in firsts] == [render_replay_id(2), render_replay_id(3)]
 
 
-async def test_subscription_at_the_tip_resumes_after_a_sign_of_life_with_demand_left() -> None:
+async def test_subscription_resumes_after_a_keepalive_received_with_demand_left() -> None:
     firsts: list[pb.FetchRequest] = []
     script = Script(
         [
@@ -147,7 +147,7 @@ async def test_subscription_keeps_a_replay_id_of_any_form_as_it_is() -> None:
     assert [first.replay_id for first in firsts] == [b"any bytes", odd]
 
 
-async def test_subscription_never_asks_for_more_than_fits_beside_what_waits() -> None:
+async def test_subscription_demand_never_exceeds_the_room_in_its_queue() -> None:
     asked: list[int] = []
     has_asked_again = asyncio.Event()
 
@@ -170,7 +170,7 @@ async def test_subscription_never_asks_for_more_than_fits_beside_what_waits() ->
     assert asked == [10, 5]
 
 
-async def test_subscription_lives_within_what_a_server_grants() -> None:
+async def test_subscription_keeps_to_the_demand_that_a_server_grants() -> None:
     asked: list[int] = []
 
     async def act(requests: Any, context: Any) -> None:
@@ -223,7 +223,7 @@ async def test_subscription_from_a_time_names_it_until_it_has_a_replay_id() -> N
         ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted", ReplayIdInvalid),
     ],
 )
-async def test_subscription_that_no_retry_mends_raises_after_what_came_before(
+async def test_subscription_raises_a_final_error_after_queued_events(
     status: str, code: str, expected: type[PlatformError]
 ) -> None:
     script = Script([sending(fetched([3], 99), then=(status, code), firsts=[])])
@@ -234,7 +234,7 @@ async def test_subscription_that_no_retry_mends_raises_after_what_came_before(
                 await anext(subscription)
 
 
-async def test_subscription_after_an_expired_id_begins_where_it_was_told() -> None:
+async def test_subscription_after_an_expired_id_starts_at_its_fallback() -> None:
     firsts: list[pb.FetchRequest] = []
     corrupted = ("INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted")
     script = Script(
@@ -267,7 +267,7 @@ async def collect(subscription: Subscription) -> list[DecodedEvent]:
 
 
 @pytest.mark.parametrize("number", [-1, 2**63])
-async def test_subscription_after_a_number_that_no_replay_id_has_is_refused_at_once(number: int) -> None:
+async def test_subscribe_rejects_an_invalid_replay_number_at_once(number: int) -> None:
     async with scripted(Script()) as client:
         with pytest.raises(ReplayIdInvalid):
             client.subscribe(TOPIC, number)
@@ -296,7 +296,7 @@ async def test_subscription_for_nothing_is_refused_at_once() -> None:
             client.subscribe(TOPIC, max_requested=0)
 
 
-async def test_refused_token_is_replaced_by_one_login_and_the_stream_goes_on() -> None:
+async def test_rejected_token_is_replaced_by_one_login_and_the_stream_continues() -> None:
     script = Script([sending(fetched([3], 99), then=None, firsts=[])], refused_tokens={"token 1"})
     async with scripted(script) as client, client.subscribe(TOPIC) as subscription:
         assert await take(subscription, 1) == [3]
@@ -314,7 +314,7 @@ async def test_token_that_is_refused_again_after_a_login_is_an_error() -> None:
             await anext(client.subscribe(TOPIC))
 
 
-async def test_login_that_is_refused_comes_out_of_the_client() -> None:
+async def test_client_raises_a_rejected_login() -> None:
     def refuse() -> Any:
         raise LoginFailed("no")
 
@@ -323,7 +323,7 @@ async def test_login_that_is_refused_comes_out_of_the_client() -> None:
             pass
 
 
-async def test_login_that_cannot_be_had_yet_is_tried_again_at_first_and_later() -> None:
+async def test_login_is_retried_while_the_server_is_unreachable() -> None:
     script = Script([sending(fetched([3], 99), then=None, firsts=[])])
     outages = 3
 
@@ -342,7 +342,7 @@ async def test_login_that_cannot_be_had_yet_is_tried_again_at_first_and_later() 
     assert script.logins == 2
 
 
-async def test_schema_is_asked_for_once_however_many_wait_for_it() -> None:
+async def test_schema_is_fetched_once_for_concurrent_callers() -> None:
     script = Script([sending(fetched(range(1, 50), 51), then=None, firsts=[])])
     async with scripted(script) as client, client.subscribe(TOPIC) as subscription:
         found = await asyncio.gather(*[client.get_schema(SCHEMA.schema_id) for _ in range(5)])
@@ -351,7 +351,7 @@ async def test_schema_is_asked_for_once_however_many_wait_for_it() -> None:
     assert all(schema is found[0] for schema in found)
 
 
-async def test_schema_that_was_unknown_is_asked_for_again() -> None:
+async def test_unknown_schema_is_fetched_again() -> None:
     script = Script(schemas={})
     async with scripted(script) as client:
         with pytest.raises(SchemaUnknown):
@@ -409,7 +409,7 @@ async def test_change_event_tells_its_field_lists_by_name() -> None:
     assert found.fields["BillingAddress"] == {"Street": None, "City": "Graz"}
 
 
-async def test_publish_fills_in_the_system_fields_and_tells_of_each_event() -> None:
+async def test_publish_fills_in_system_fields_and_returns_each_result() -> None:
     script = Script()
     async with scripted(script) as client:
         results = await client.publish(
@@ -445,7 +445,7 @@ async def test_publish_of_what_does_not_fit_sends_nothing(
     assert script.published == []
 
 
-async def test_publish_stream_has_many_requests_under_way_and_finds_each_answer() -> None:
+async def test_publish_stream_matches_responses_to_requests_in_flight() -> None:
     given: dict[str, int] = {}
 
     async def reversing(requests: Any, context: Any) -> None:
@@ -490,7 +490,7 @@ async def test_publish_stream_without_an_event_asks_for_nothing() -> None:
         assert await stream.publish([]) == []
 
 
-async def test_publish_stream_takes_answers_without_ids_in_their_order() -> None:
+async def test_publish_stream_matches_responses_without_ids_in_order() -> None:
     async def serving(requests: Any, context: Any) -> None:
         for request in [await anext(requests), await anext(requests)]:
             response = answer(request)
@@ -511,7 +511,7 @@ async def test_script_without_an_act_left_refuses_the_call_for_good() -> None:
         assert subscription.calls == 1
 
 
-async def test_publish_stream_that_breaks_leaves_its_requests_in_doubt() -> None:
+async def test_broken_publish_stream_raises_a_retryable_error() -> None:
     async def breaking(requests: Any, context: Any) -> None:
         await anext(requests)
         await fail(context, "UNAVAILABLE")

@@ -156,7 +156,7 @@ def test_subscribe_names_its_starting_point(replay: Any, preset: int, sent_id: b
     )
 
 
-def test_subscribe_hands_out_events_and_signs_of_life() -> None:
+def test_subscribe_yields_events_and_keepalives() -> None:
     def subscribe(requests: Iterator[pb.FetchRequest], _: Any) -> Iterator[pb.FetchResponse]:
         next(requests)
         answer = response(1, 99, latest=4)
@@ -191,7 +191,7 @@ def test_subscribe_tops_demand_up_without_exceeding_it() -> None:
     assert delivered == 8 * 6
 
 
-def test_subscribe_lives_within_what_a_server_grants() -> None:
+def test_subscribe_keeps_to_the_demand_that_a_server_grants() -> None:
     asked: list[tuple[int, str]] = []
 
     def subscribe(requests: Iterator[pb.FetchRequest], context: Any) -> Iterator[pb.FetchResponse]:
@@ -274,7 +274,7 @@ def test_failure_of_a_foreign_server_is_named(status: str, code: str, expected: 
     ],
     ids=lambda error: error.code,
 )
-def test_failure_of_our_server_comes_back_as_the_error_it_was(error: PlatformError) -> None:
+def test_failure_of_our_server_maps_to_the_same_error(error: PlatformError) -> None:
     failure = render_failure(error, rpc="Subscribe", rpc_id="r", tenant="t", topic="/event/A__e")
 
     def subscribe(requests: Iterator[pb.FetchRequest], context: Any) -> Iterator[pb.FetchResponse]:
@@ -290,7 +290,7 @@ def test_failure_of_our_server_comes_back_as_the_error_it_was(error: PlatformErr
     assert caught.value.retryable is error.retryable
 
 
-def test_server_out_of_reach_is_retryable() -> None:
+def test_unreachable_server_is_retryable() -> None:
     # Nothing listens on port 1 of the loopback address.
     with (
         BlockingPubSubClient("127.0.0.1:1", token="t", org_id="o", instance_url="u", tls_ca=None) as client,

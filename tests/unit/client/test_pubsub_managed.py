@@ -1,4 +1,4 @@
-"""Managed subscriptions of the asynchronous client against a scripted server: commits, and coming back."""
+"""Managed subscriptions of the asynchronous client against a scripted server: commits and resuming."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_first_request_names_the_subscription_by_id_or_developer_name(name
     assert firsts[0].num_requested == 100
 
 
-async def test_commit_waits_for_its_confirmation_and_one_may_stand_for_several() -> None:
+async def test_commit_waits_for_a_confirmation_that_may_cover_several() -> None:
     asked: list[pb.ManagedFetchRequest] = []
 
     async def act(requests: Any, context: Any) -> None:
@@ -90,7 +90,7 @@ async def test_commit_waits_for_its_confirmation_and_one_may_stand_for_several()
     assert [request.num_requested for request in asked] == [0, 0]
 
 
-async def test_commit_that_the_server_cannot_do_is_an_error_and_the_stream_goes_on() -> None:
+async def test_rejected_commit_raises_and_the_stream_continues() -> None:
     async def act(requests: Any, context: Any) -> None:
         await anext(requests)
         await context.write(sent([1]))
@@ -106,7 +106,7 @@ async def test_commit_that_the_server_cannot_do_is_an_error_and_the_stream_goes_
         assert await take(subscription, 1) == [2]
 
 
-async def test_broken_call_repeats_open_commits_and_leaves_out_what_came_again() -> None:
+async def test_broken_call_repeats_open_commits_and_skips_repeated_events() -> None:
     again: list[pb.ManagedFetchRequest] = []
 
     async def breaking(requests: Any, context: Any) -> None:
@@ -159,7 +159,7 @@ async def test_broken_call_repeats_only_the_highest_of_its_open_commits() -> Non
     "asked, error, repeated, refused",
     [([1, 2, 9], "never given out", 2, [False, False, True]), ([7, 5], "", 7, [False, False])],
 )
-async def test_commit_that_the_answer_to_a_later_one_does_not_cover_is_sent_again(
+async def test_commit_above_a_confirmed_position_is_sent_again(
     asked: list[int], error: str, repeated: int, refused: list[bool]
 ) -> None:
     again: list[int] = []
@@ -181,7 +181,7 @@ async def test_commit_that_the_answer_to_a_later_one_does_not_cover_is_sent_agai
     assert [isinstance(outcome, RequestRefused) for outcome in outcomes] == refused
 
 
-async def test_commit_beside_a_full_buffer_opens_the_call_that_the_server_had_ended() -> None:
+async def test_commit_reopens_an_ended_call_when_the_queue_is_full() -> None:
     has_ended = asyncio.Event()
 
     async def ending(requests: Any, context: Any) -> None:
@@ -211,7 +211,7 @@ async def test_commit_beside_a_full_buffer_opens_the_call_that_the_server_had_en
         assert await take(subscription, 2) == [2, 3]
 
 
-async def test_lost_place_is_tried_once_more_for_the_servers_error_recovery() -> None:
+async def test_lost_position_is_retried_once_for_the_servers_error_recovery() -> None:
     async def lost(requests: Any, context: Any) -> None:
         await anext(requests)
         await fail(context, "INVALID_ARGUMENT", "subscription.fetch.replayid.corrupted")
@@ -231,7 +231,7 @@ async def test_lost_place_is_tried_once_more_for_the_servers_error_recovery() ->
             await anext(subscription)
 
 
-async def test_subscription_that_still_seems_taken_after_a_broken_call_is_tried_again() -> None:
+async def test_managed_subscription_retries_when_the_server_still_sees_its_old_call() -> None:
     async def breaking(requests: Any, context: Any) -> None:
         await anext(requests)
         await context.write(sent([1]))
@@ -257,7 +257,7 @@ async def test_subscription_that_still_seems_taken_after_a_broken_call_is_tried_
             await anext(subscription)
 
 
-async def test_commit_on_a_subscription_that_failed_or_was_closed_does_not_wait() -> None:
+async def test_commit_fails_at_once_on_a_failed_or_closed_subscription() -> None:
     async def refusing(requests: Any, context: Any) -> None:
         await anext(requests)
         await fail(context, "NOT_FOUND")
@@ -293,7 +293,7 @@ async def test_commit_on_a_subscription_that_failed_or_was_closed_does_not_wait(
         ("INVALID_ARGUMENT", "fetch.request.invalid", BodyMalformed),
     ],
 )
-async def test_refusal_of_a_foreign_server_is_named_and_not_tried_again(
+async def test_rejection_by_a_foreign_server_is_mapped_and_not_retried(
     status: str, code: str, expected: type[PlatformError]
 ) -> None:
     async def refusing(requests: Any, context: Any) -> None:

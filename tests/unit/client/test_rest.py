@@ -1,4 +1,4 @@
-"""The REST client against a scripted server: what it sends, and what it makes of answers that ours does not give."""
+"""The REST client against a scripted server: requests, and responses that our server does not send."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_pages_are_followed_to_the_last(scripted: Scripted) -> None:
     assert client_of(scripted).query("SELECT Id FROM A WHERE B = '&/'") == [{"Id": 1}, {"Id": 2}]
 
 
-def test_names_and_values_cannot_leave_their_place_in_the_path(scripted: Scripted) -> None:
+def test_names_and_values_are_escaped_in_the_path(scripted: Scripted) -> None:
     client = client_of(scripted)
     with pytest.raises(RequestRefused):
         client.read("A/../B?x", "1/2", "Name,Phone")
@@ -112,7 +112,7 @@ def test_session_that_cannot_be_renewed_is_told(scripted: Scripted) -> None:
         client_of(scripted, "old").describe()
 
 
-def test_upsert_without_an_answer_asks_for_the_record(scripted: Scripted) -> None:
+def test_upsert_without_a_response_body_reads_the_record(scripted: Scripted) -> None:
     path = "/services/data/v60.0/sobjects/A/Key__c/k%201"
     scripted.answers[("PATCH", path)] = (204, None)
     scripted.answers[("GET", path)] = (200, {"Id": "7"})
@@ -128,7 +128,7 @@ def test_answer_that_is_not_json_is_refused_in_words(scripted: Scripted, answer:
         client_of(scripted).describe()
 
 
-def test_server_that_is_not_there_is_worth_another_try() -> None:
+def test_unreachable_server_is_retryable() -> None:
     with pytest.raises(ServerUnreachable):
         RestClient(Login("t", "http://127.0.0.1:1", "00D")).describe()
 

@@ -1,4 +1,4 @@
-"""Bytes in any blocks to rows, and what is not CSV refused."""
+"""CSV parsing from blocks of any size, and rejection of malformed files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_rows_cut_anywhere_are_whole(size: int) -> None:
     assert parse(data, size=size) == ROWS
 
 
-def test_byte_order_mark_and_empty_lines_are_left_out() -> None:
+def test_byte_order_mark_and_empty_lines_are_skipped() -> None:
     assert parse(b"\xef\xbb\xbfName\n\nx\n\n") == [["Name"], ["x"]]
 
 

@@ -1,4 +1,4 @@
-"""Jobs against a real core: what is written, what is refused, and what each user may see of it."""
+"""Bulk jobs against a real core: writes, rejections, and what each user may see."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def query(org: TestOrg, soql: str) -> list[list[Value]]:
     return [[row[field.name] for field in rows.columns] for row in rows.rows]  # type: ignore[misc]
 
 
-async def test_insert_writes_rows_and_tells_each_ones_outcome(org: TestOrg) -> None:
+async def test_insert_writes_rows_and_reports_each_outcome(org: TestOrg) -> None:
     job, batch, outcomes = await run(
         org, INSERT, "Name,NumberOfEmployees,Phone\nAcme,5,\nBad,many,\n,1,\nBolt,#N/A,123\n"
     )
@@ -57,7 +57,7 @@ async def test_insert_writes_rows_and_tells_each_ones_outcome(org: TestOrg) -> N
     assert found == [["Acme", 5, None], ["Bolt", None, "123"]]
 
 
-async def test_update_leaves_blank_cells_alone_and_empties_marked_ones(org: TestOrg) -> None:
+async def test_update_ignores_empty_cells_and_clears_marked_ones(org: TestOrg) -> None:
     first = await org.make_account("One", Phone="1", Fax="1")
     job, _, outcomes = await run(
         org,
@@ -121,7 +121,7 @@ async def test_delete_fills_the_bin_and_hard_delete_does_not(org: TestOrg) -> No
         (Operation.INSERT, "", "InvalidBatch : Records not found"),
     ],
 )
-async def test_upload_that_makes_no_sense_fails_the_job_and_writes_nothing(
+async def test_invalid_upload_fails_the_job_and_writes_nothing(
     org: TestOrg, operation: Operation, data: str | bytes, message: str
 ) -> None:
     job, batch, outcomes = await run(org, replace(INSERT, operation=operation), data)
@@ -197,7 +197,7 @@ async def test_states_refuse_what_they_do_not_allow(org: TestOrg) -> None:
         await jobs.find(org.admin, job.job_id, JobKind.INGEST)
 
 
-async def test_upload_that_breaks_off_leaves_an_open_job_without_data(org: TestOrg) -> None:
+async def test_broken_upload_leaves_an_open_job_without_data(org: TestOrg) -> None:
     def broken() -> list[bytes]:
         raise JobInvalid("broken", reason="Test")
 

@@ -1,4 +1,4 @@
-"""Transformation specs: foreign columns that become fields."""
+"""Transformation specs: columns of foreign files mapped to fields."""
 
 from __future__ import annotations
 

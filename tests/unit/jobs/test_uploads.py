@@ -1,4 +1,4 @@
-"""Batches in JSON and XML to records."""
+"""JSON and XML batches parsed to records."""
 
 from __future__ import annotations
 

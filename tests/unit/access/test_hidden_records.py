@@ -1,4 +1,4 @@
-"""What nobody learns of records, fields and types that they may not read: the ways around a query."""
+"""Hidden records, fields and types: no query, error or write reveals them to users who may not read them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def _hide(people: People) -> None:
         await people.org.gate.delete(people.org.call, "FieldPermissions", str(row["Id"]))
 
 
-async def test_query_that_names_what_is_hidden_is_answered_as_one_that_names_nothing(people: People) -> None:
+async def test_query_answers_alike_for_hidden_and_unknown_names(people: People) -> None:
     await _hide(people)
     for soql in _HIDDEN_NAMES:
         with pytest.raises((FieldUnknown, ObjectUnknown)) as raised:
@@ -97,7 +97,7 @@ async def test_query_that_names_what_is_hidden_is_answered_as_one_that_names_not
         await people.org.gate.query(people.org.admin, soql)
 
 
-async def test_fields_all_and_searches_leave_out_what_is_hidden(people: People) -> None:
+async def test_fields_all_and_searches_omit_hidden_fields(people: People) -> None:
     await _hide(people)
     await people.make(people.org.admin, "Vault__c", Name="Gold")
     await people.org.gate.create(
@@ -145,7 +145,7 @@ async def test_push_topic_over_what_is_hidden_is_refused(people: People) -> None
     assert await people.edit(people.org.admin, "PushTopic", topic, Query=query) == "done"
 
 
-async def test_restricted_delete_does_not_name_a_record_out_of_sight(people: People) -> None:
+async def test_restricted_delete_does_not_name_a_hidden_record(people: People) -> None:
     await _hide(people)
     box = await people.make(people.zoe, "Box__c", Name="A")
     holder = await people.make(people.org.admin, "Box__c", Name="B", Peer__c=box)
@@ -157,7 +157,7 @@ async def test_restricted_delete_does_not_name_a_record_out_of_sight(people: Peo
     assert holder in raised.value.message
 
 
-async def test_lookup_by_the_key_of_a_record_out_of_sight_finds_nothing(people: People) -> None:
+async def test_lookup_by_the_key_of_a_hidden_record_finds_nothing(people: People) -> None:
     await _hide(people)
     await people.make(people.ann, "Box__c", Name="A", Code__c="qx1")
     refusals = []
@@ -178,7 +178,7 @@ async def test_undelete_does_not_name_who_took_a_unique_value(people: People) ->
     assert taken[:15] not in refused.message
 
 
-async def test_merge_under_sharing_needs_edit_of_the_master_and_all_of_the_others(people: People) -> None:
+async def test_merge_needs_edit_on_the_master_and_full_access_to_the_others(people: People) -> None:
     gate = people.org.gate
     master = await people.make(people.ann, "Account", Name="Master")
     loser = await people.make(people.ann, "Account", Name="Loser")
@@ -195,7 +195,7 @@ async def test_merge_under_sharing_needs_edit_of_the_master_and_all_of_the_other
     assert rows.rows[0]["AccountId"] == master
 
 
-async def test_delete_takes_details_along_and_undelete_brings_them_back_whoever_made_them(
+async def test_delete_and_undelete_include_details_of_other_owners(
     people: People,
 ) -> None:
     box = await people.make(people.ann, "Box__c", Name="A")
@@ -209,7 +209,7 @@ async def test_delete_takes_details_along_and_undelete_brings_them_back_whoever_
     assert await people.sees(people.ann, "Slot__c", slot)
 
 
-async def test_taken_api_permission_ends_open_streams_and_refuses_new_ones(people: People) -> None:
+async def test_revoked_api_permission_ends_open_streams_and_rejects_new_ones(people: People) -> None:
     link = people.org.link
     token = (await people.org.core.logins.login("zoe@tidewire.local", DEV_PASSWORD, "test")).token
     await link.authenticate(token)
@@ -231,7 +231,7 @@ async def test_taken_api_permission_ends_open_streams_and_refuses_new_ones(peopl
         assert raised.value.details["permission"] == "ApiEnabled"
 
 
-async def test_data_of_a_bulk_job_is_not_told_to_who_only_manages_jobs(people: People) -> None:
+async def test_bulk_job_data_is_hidden_from_users_who_only_manage_jobs(people: People) -> None:
     await people.org.apply(
         permission_sets={"Operator": {"permissions": ["ManageDataIntegrations"]}},
         users={"zoe@tidewire.local": {"permission_sets": ["Worker", "Operator"]}},
@@ -247,7 +247,7 @@ async def test_data_of_a_bulk_job_is_not_told_to_who_only_manages_jobs(people: P
     await people.org.core.job_runner.wait_idle()
 
 
-async def test_polymorphic_lookups_tell_nothing_of_hidden_types_and_records(people: People) -> None:
+async def test_polymorphic_lookups_do_not_reveal_hidden_types_and_records(people: People) -> None:
     await _hide(people)
     await people.org.apply(objects={"Task": {"sharing": "read"}})
     account = await people.make(people.ann, "Account", Name="Quiet")
