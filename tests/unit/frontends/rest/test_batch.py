@@ -1,4 +1,4 @@
-"""Batches: requests one after the other, which know nothing of each other."""
+"""Batches: independent subrequests in order."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_resource_that_no_batch_can_hold_is_not_found(org: TestOrg, url: s
         [request("POST", "v60.0/sobjects/Account", "x")],
     ],
 )
-async def test_malformed_batch_is_refused_before_anything_is_run(org: TestOrg, requests: Any) -> None:
+async def test_malformed_batch_is_rejected_before_anything_is_run(org: TestOrg, requests: Any) -> None:
     if isinstance(requests, list) and requests and len(requests) < 25:
         requests = [account(Name="First"), *requests]
     status, _ = await Caller(org).send("POST", "composite/batch", {"batchRequests": requests})

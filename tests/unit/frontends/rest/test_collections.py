@@ -35,14 +35,14 @@ def codes(results: list[dict[str, Any]]) -> list[str]:
     return [r["errors"][0]["statusCode"] if r["errors"] else "" for r in results]
 
 
-async def test_mixed_types_are_made_in_order(org: TestOrg) -> None:
+async def test_mixed_types_are_created_in_order(org: TestOrg) -> None:
     records = [row(Name="A"), row("contact", LastName="C"), row(Name="B")]
     status, results = await Caller(org).send("POST", PATH, {"records": records})
     assert status == 200
     assert [r["id"][:3] for r in results] == ["001", "003", "001"]
 
 
-async def test_update_takes_either_spelling_of_id(org: TestOrg) -> None:
+async def test_update_accepts_either_spelling_of_id(org: TestOrg) -> None:
     first, second = await org.make_account("A"), await org.make_account("B")
     records = [row(id=first, Phone="1"), row(Id=second[:15], Phone="2"), row(Phone="3"), row(id=None)]
     _, results = await Caller(org).send("PATCH", PATH, {"records": records})
@@ -55,7 +55,7 @@ async def test_update_takes_either_spelling_of_id(org: TestOrg) -> None:
     assert [r["errors"] for r in results[2:]] == [[missing], [missing]]
 
 
-async def test_upsert_makes_and_changes_and_says_which(org: TestOrg) -> None:
+async def test_upsert_creates_and_updates_and_reports_which(org: TestOrg) -> None:
     await org.apply(objects=OBJECTS)
     caller = Caller(org)
     path = f"{PATH}/part__c/number__C"
@@ -70,7 +70,7 @@ async def test_upsert_makes_and_changes_and_says_which(org: TestOrg) -> None:
     ]
 
 
-async def test_rolled_back_upsert_says_what_it_would_have_made(org: TestOrg) -> None:
+async def test_rolled_back_upsert_reports_what_it_would_have_created(org: TestOrg) -> None:
     await org.apply(objects=OBJECTS)
     body = {"allOrNone": True, "records": [part("1", Name="P1"), part("2" * 21, Name="P2")]}
     _, results = await Caller(org).send("PATCH", f"{PATH}/Part__c/Number__c", body)
@@ -79,7 +79,7 @@ async def test_rolled_back_upsert_says_what_it_would_have_made(org: TestOrg) -> 
     assert await count(org, "Part__c") == 0
 
 
-async def test_upserts_that_name_one_key_twice_are_refused_alone(org: TestOrg) -> None:
+async def test_only_upserts_with_a_duplicate_key_are_rejected(org: TestOrg) -> None:
     await org.apply(objects=OBJECTS)
     records = [part("A", Name="P1"), part("b", Name="P2"), part("a", Name="P3")]
     _, results = await Caller(org).send("PATCH", f"{PATH}/Part__c/Number__c", {"records": records})
@@ -94,7 +94,7 @@ async def test_upserts_that_name_one_key_twice_are_refused_alone(org: TestOrg) -
     assert await count(org, "Part__c") == 1
 
 
-async def test_upsert_by_id_makes_what_has_none(org: TestOrg) -> None:
+async def test_upsert_by_id_creates_records_without_one(org: TestOrg) -> None:
     known = await org.make_account("A")
     records = [row(Id=None, Name="New"), row(Name="Newer"), row(Id=known, Name="Known")]
     _, results = await Caller(org).send("PATCH", f"{PATH}/Account/Id", {"records": records})
@@ -133,7 +133,7 @@ async def test_lookup_can_be_given_by_external_id(org: TestOrg) -> None:
     assert results[1]["errors"][0]["message"] == message
 
 
-async def test_delete_tells_of_each_id(org: TestOrg) -> None:
+async def test_delete_returns_a_result_for_each_id(org: TestOrg) -> None:
     caller = Caller(org)
     known = await org.make_account()
     missing = "001TW0000099999AAA"
@@ -151,7 +151,7 @@ async def test_delete_tells_of_each_id(org: TestOrg) -> None:
     assert await count(org) == 1
 
 
-async def test_retrieve_keeps_order_and_has_null_for_what_is_not_there(org: TestOrg) -> None:
+async def test_retrieve_keeps_order_and_has_null_for_missing_records(org: TestOrg) -> None:
     first, second = await org.make_account("A", Phone="1"), await org.make_account("B")
     gone = await org.make_account("C")
     await org.gate.delete(org.call, "Account", gone)
@@ -195,7 +195,7 @@ async def test_retrieve_keeps_order_and_has_null_for_what_is_not_there(org: Test
         ({"ids": ["001TW0000000001AAA"] * 2001, "fields": ["Id"]}, "EXCEEDED_ID_LIMIT"),
     ],
 )
-async def test_malformed_retrieve_is_refused(org: TestOrg, body: dict[str, object], code: str) -> None:
+async def test_malformed_retrieve_is_rejected(org: TestOrg, body: dict[str, object], code: str) -> None:
     status, answer = await Caller(org).send("POST", f"{PATH}/Account", body)
     assert (status, answer[0]["errorCode"]) == (400, code)
 
@@ -251,7 +251,7 @@ MIXED = [row(Name="A") if i % 2 else row("Contact", LastName="C") for i in range
         ),
     ],
 )
-async def test_malformed_list_is_refused(
+async def test_malformed_list_is_rejected(
     org: TestOrg, body: dict[str, object], code: str, message: str
 ) -> None:
     for method in ("POST", "PATCH"):
@@ -260,7 +260,7 @@ async def test_malformed_list_is_refused(
     assert await count(org) == 0
 
 
-async def test_ten_chunks_of_two_hundred_records_are_made(org: TestOrg) -> None:
+async def test_ten_chunks_of_two_hundred_records_are_created(org: TestOrg) -> None:
     chunks = [row(Name="A"), row("Contact", LastName="C")] * 5
     records = [record for chunk in chunks for record in [chunk] * 20]
     _, results = await Caller(org).send("POST", PATH, {"allOrNone": "true", "records": records})
@@ -268,6 +268,6 @@ async def test_ten_chunks_of_two_hundred_records_are_made(org: TestOrg) -> None:
     assert (await count(org), await count(org, "Contact")) == (100, 100)
 
 
-async def test_collections_came_with_version_42_and_upserts_with_46(org: TestOrg) -> None:
+async def test_collections_exist_from_version_42_and_upserts_from_46(org: TestOrg) -> None:
     assert (await Caller(org, version=41).send("POST", PATH, {}))[0] == 404
     assert (await Caller(org, version=45).send("PATCH", f"{PATH}/Account/Id", {}))[0] == 404

@@ -1,4 +1,4 @@
-"""The composite resource: subrequests one by one, and as one transaction."""
+"""The composite resource: independent subrequests, and subrequests in one transaction."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_without_all_or_none_each_is_alone_and_dependents_are_halted(org: 
         ),
     ],
 )
-async def test_all_or_none_leaves_nothing_behind_whatever_failed(
+async def test_all_or_none_stores_nothing_when_any_subrequest_fails(
     org: TestOrg, bad: dict[str, object]
 ) -> None:
     head = await org.link.read_log_head()
@@ -297,7 +297,7 @@ QUERY = f"{V}/query?q=SELECT Id FROM Account"
         ({"compositeRequest": [{**GET, "httpHeaders": [1]}]}, "JSON_PARSER_ERROR"),
     ],
 )
-async def test_malformed_request_is_refused_before_anything_is_run(
+async def test_malformed_request_is_rejected_before_anything_is_run(
     org: TestOrg, body: dict[str, Any], code: str
 ) -> None:
     requests = body.get("compositeRequest")
@@ -308,7 +308,7 @@ async def test_malformed_request_is_refused_before_anything_is_run(
     assert await count(org) == 0
 
 
-async def test_deep_body_is_refused(org: TestOrg) -> None:
+async def test_deep_body_is_rejected(org: TestOrg) -> None:
     value: Any = "x"
     for _ in range(200):
         value = [value]
@@ -318,7 +318,7 @@ async def test_deep_body_is_refused(org: TestOrg) -> None:
     assert (status, answer[0]["errorCode"]) == (400, "JSON_PARSER_ERROR")
 
 
-async def test_reference_id_of_any_form_is_taken_before_version_52(org: TestOrg) -> None:
+async def test_reference_id_of_any_form_is_accepted_before_version_52(org: TestOrg) -> None:
     caller = Caller(org, version=51)
     _, body = await caller.send("POST", "composite", {"compositeRequest": [account("a-b", Name="A")]})
     assert statuses(body["compositeResponse"]) == [201]

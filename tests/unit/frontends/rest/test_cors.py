@@ -1,4 +1,4 @@
-"""Pages of other origins: only those listed, never any."""
+"""CORS: only allowed origins, never a wildcard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names without a prefix, where the caller says which namespace they are in."""
+"""Names that omit the default namespace in REST requests."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_paths_name_objects_and_keys_without_the_prefix(org: TestOrg) -> N
     assert (bot["Key__c"], bot["Power__c"]) == ("Power__c", 3.0)
 
 
-async def test_parts_of_composite_requests_leave_the_prefix_out_too(org: TestOrg) -> None:
+async def test_composite_subrequests_omit_the_default_namespace(org: TestOrg) -> None:
     await org.apply(objects=TYPES)
     base = "/services/data/v60.0"
     parts = [
@@ -109,7 +109,7 @@ async def test_parts_of_composite_requests_leave_the_prefix_out_too(org: TestOrg
     assert [each["Power__c"] for each in found["records"]] == [4.0, 4.0, 5.0]
 
 
-async def test_descriptions_and_unknown_namespaces_leave_names_whole(org: TestOrg) -> None:
+async def test_descriptions_and_unknown_namespaces_keep_full_names(org: TestOrg) -> None:
     await org.apply(objects=TYPES)
     _, described = await call(org, "GET", "sobjects/battle__Bot__c/describe")
     assert "battle__Power__c" in [each["name"] for each in described["fields"]]
@@ -118,7 +118,7 @@ async def test_descriptions_and_unknown_namespaces_leave_names_whole(org: TestOr
         assert status == 400
 
 
-async def test_searches_leave_the_prefix_out_of_everything_but_their_words(org: TestOrg) -> None:
+async def test_searches_omit_the_default_namespace_except_in_their_term(org: TestOrg) -> None:
     await org.apply(objects=TYPES)
     await org.gate.create(org.call, "battle__Bot__c", {"Name": "Power__c", "battle__Power__c": 9})
     sosl = "FIND {Power__c} IN NAME FIELDS RETURNING Bot__c(Name, Power__c WHERE Power__c > 1)"
@@ -132,7 +132,7 @@ async def test_searches_leave_the_prefix_out_of_everything_but_their_words(org: 
     assert [each["Power__c"] for each in found["searchRecords"]] == [9.0]
 
 
-async def test_bulk_jobs_leave_the_prefix_out(org: TestOrg) -> None:
+async def test_bulk_jobs_omit_the_default_namespace(org: TestOrg) -> None:
     await org.apply(objects=TYPES)
     caller = await sign_in(org)
     asked = {"object": "Bot__c", "operation": "upsert", "externalIdFieldName": "Key__c"}
@@ -154,7 +154,7 @@ async def test_bulk_jobs_leave_the_prefix_out(org: TestOrg) -> None:
     assert text == b'"Power__c","Key__c"\n"5.0","k"\n'
 
 
-async def test_batches_of_the_older_bulk_api_leave_the_prefix_out(org: TestOrg) -> None:
+async def test_batches_of_bulk_api_1_omit_the_default_namespace(org: TestOrg) -> None:
     await org.apply(objects=TYPES)
     caller = await sign_in(org)
     base = "/services/async/59.0"

@@ -1,4 +1,4 @@
-"""Graphs: each one transaction, run in the order in which its nodes depend on each other."""
+"""Graphs: one transaction each, run in the order of references."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_nodes_run_by_dependency_and_answer_in_their_own_order(org: TestOr
     assert read["body"]["AccountId"] == acc["body"]["id"]
 
 
-async def test_failed_graph_takes_back_only_itself(org: TestOrg) -> None:
+async def test_failed_graph_rolls_back_only_itself(org: TestOrg) -> None:
     good, bad, other = await run(
         org,
         graph("1", node("a", Name="A")),
@@ -116,7 +116,7 @@ async def test_chain_of_fifteen_nodes_works(org: TestOrg) -> None:
         [graph("1", {"method": "GET", "url": "/services/data/v60.0", "referenceId": "q"})],
     ],
 )
-async def test_malformed_graphs_are_refused_before_anything_is_run(org: TestOrg, graphs: Any) -> None:
+async def test_malformed_graphs_are_rejected_before_anything_is_run(org: TestOrg, graphs: Any) -> None:
     first = graph("0", node("a", Name="First"))
     body = {"graphs": [first, *graphs] if isinstance(graphs, list) and graphs else graphs}
     status, answer = await Caller(org).send("POST", "composite/graph", body)

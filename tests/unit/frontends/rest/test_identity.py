@@ -54,7 +54,7 @@ def test_userinfo_names_the_user_and_the_org() -> None:
     assert body["utcOffset"] == -5 * 3600 * 1000, "daylight saving time does not count"
 
 
-def test_user_documents_tell_where_a_user_lives_and_when_they_changed() -> None:
+def test_user_documents_have_the_address_and_the_change_date() -> None:
     info = replace(INFO, nickname="ada", mobile_phone="7", city="Kiel", modified_ms=SUMMER_MS)
     body = render_userinfo(BASE, info, SUMMER_MS)
     assert (body["nickname"], body["address"]) == ("ada", {"locality": "Kiel"})
@@ -73,7 +73,7 @@ def test_unknown_time_zone_counts_as_utc() -> None:
         assert render_userinfo(BASE, replace(INFO, time_zone=zone), SUMMER_MS)["utcOffset"] == 0
 
 
-def test_identity_urls_keep_the_placeholder_unless_a_version_is_asked_for() -> None:
+def test_identity_urls_keep_the_placeholder_without_a_version() -> None:
     plain: dict[str, Any] = render_identity(BASE, INFO, SUMMER_MS, "")
     asked: dict[str, Any] = render_identity(BASE, INFO, SUMMER_MS, "59.0")
     assert plain["urls"]["partner"] == f"{BASE}/services/Soap/u/{{version}}/{ORG[:15]}"

@@ -37,7 +37,7 @@ def test_limits_name_what_the_version_names() -> None:
     assert {"DailyApiRequests", "DataStorageMB", "FileStorageMB"} <= set(new)
 
 
-def test_limits_tell_what_is_left_and_never_less_than_nothing() -> None:
+def test_limits_report_the_remainder_and_never_below_zero() -> None:
     assert render_limits(7, 59)["DailyApiRequests"] == {
         "Max": DAILY_API_REQUESTS,
         "Remaining": DAILY_API_REQUESTS - 7,

@@ -39,7 +39,7 @@ async def test_list_comes_in_pages(org: TestOrg) -> None:
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=2001", "limit=x", "offset=-1", "offset=99999"])
-async def test_page_that_cannot_be_is_refused(org: TestOrg, query: str) -> None:
+async def test_page_out_of_range_is_rejected(org: TestOrg, query: str) -> None:
     caller = Caller(org)
     status, answer = await caller.send("GET", f"{PATH}/{await view_id(caller)}/results?{query}")
     assert (status, answer[0]["errorCode"]) == (400, "INVALID_PARAMETER")

@@ -1,4 +1,4 @@
-"""The push resource as a part of other requests, and what it takes in bodies."""
+"""The push resource: its bodies, and pushes in composite requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def subrequest(channel_id: str, payload: str, mark: str) -> dict[str, object]:
     }
 
 
-async def test_push_inside_a_composite_that_fails_is_taken_back(org: TestOrg) -> None:
+async def test_push_in_a_failed_composite_is_rolled_back(org: TestOrg) -> None:
     channel_id = await make_channel(org, "/u/Joined")
     caller = Caller(org)
     good = subrequest(channel_id, "kept", "a")
@@ -43,7 +43,7 @@ async def test_push_inside_a_composite_that_fails_is_taken_back(org: TestOrg) ->
     assert await count_kept(org, channel_id) == 1
 
 
-async def test_channel_made_in_a_composite_can_be_pushed_to_there(org: TestOrg) -> None:
+async def test_channel_created_in_a_composite_can_be_pushed_to_in_it(org: TestOrg) -> None:
     made = {
         "method": "POST",
         "url": "/services/data/v60.0/sobjects/StreamingChannel",
@@ -76,7 +76,7 @@ async def test_other_methods_are_not_allowed(org: TestOrg) -> None:
     assert (status, answer[0]["errorCode"]) == (405, "METHOD_NOT_ALLOWED")
 
 
-async def test_path_that_is_no_id_is_refused(org: TestOrg) -> None:
+async def test_path_with_malformed_id_is_rejected(org: TestOrg) -> None:
     for method, body in (("GET", None), ("POST", {"pushEvents": [{"payload": "x"}]})):
         status, _ = await Caller(org).send(method, "sobjects/StreamingChannel/nonsense/push", body)
         assert status in (400, 404)

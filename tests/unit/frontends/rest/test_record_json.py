@@ -22,7 +22,7 @@ def answer(*rows: Record, names: tuple[str, ...] = ("Id", "Name")) -> Rows:
     return Rows(ACCOUNT, columns(*names), list(rows), None, 7)
 
 
-def test_record_has_attributes_first_then_fields_as_asked() -> None:
+def test_record_has_attributes_first_then_fields_as_selected() -> None:
     row: Record = {
         "Id": ID,
         "Name": "Acme",
@@ -73,12 +73,12 @@ def test_person_name_is_one_text() -> None:
     assert record["Name"] == "Ada Lovelace"
 
 
-def test_single_record_has_its_id_whatever_was_asked() -> None:
+def test_single_record_has_its_id_whatever_was_selected() -> None:
     record = render_single(answer({"Id": ID, "Name": "Acme"}, names=("Name",)), 59)
     assert list(record) == ["attributes", "Name", "Id"]
 
 
-def test_page_with_more_to_come_says_where() -> None:
+def test_page_before_the_last_has_a_next_records_url() -> None:
     rows = answer(*[Record(Id=ID, Name=str(number)) for number in (2, 3)])
     page = render_page(AnswerPage(rows, 5, "01g-4"), 59, "queryAll")
     assert list(page) == ["totalSize", "done", "nextRecordsUrl", "records"]

@@ -42,7 +42,7 @@ def resolved(value: object, *, allows_null: bool = True) -> dict[str, Scalar]:
         ("no { reference @ here }", "no { reference @ here }"),
     ],
 )
-def test_whole_text_takes_the_value_and_a_part_its_spelling(text: str, expected: object) -> None:
+def test_reference_alone_keeps_its_type_and_inside_text_becomes_text(text: str, expected: object) -> None:
     assert fill(text, resolved(text)) == expected
 
 
@@ -74,7 +74,7 @@ def test_value_stays_inside_its_place_in_a_url() -> None:
         *("", "acc..id", "acc.id ", "list[99999999999].id", "list[-1].id", "[0]", "acc.__class__.x"),
     ],
 )
-def test_reference_without_a_value_is_told(expression: str) -> None:
+def test_reference_without_a_value_is_reported(expression: str) -> None:
     told = resolve(count_expressions("@{" + expression + "}"), ANSWERS, allows_null=True)
     assert isinstance(told, str)
     assert told.startswith(f"Invalid reference specified. No value for {expression} found in ")

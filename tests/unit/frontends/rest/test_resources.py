@@ -1,4 +1,4 @@
-"""What the data API offers beside records: lists, descriptions, windows, searches, limits, layouts."""
+"""Resources besides records: lists, descriptions, windows, searches, limits, layouts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TestDescribe:
         assert again.status == 200
         assert "New__c" in again.body.decode()
 
-    async def test_description_of_one_user_says_nothing_about_anothers(
+    async def test_description_of_one_user_does_not_validate_anothers(
         self, org: TestOrg, caller: Caller
     ) -> None:
         first = await caller.go("GET", "/sobjects/Account/describe")
@@ -94,7 +94,7 @@ class TestReplication:
             "start=2999-01-01T00:00:00Z&end=2999-02-01T00:00:00Z",
         ],
     )
-    async def test_window_that_cannot_be_answered_is_refused(self, caller: Caller, window: str) -> None:
+    async def test_invalid_window_is_rejected(self, caller: Caller, window: str) -> None:
         for kind in ("updated", "deleted"):
             answer = await caller.go("GET", f"/sobjects/Account/{kind}?{window}")
             assert code(answer) == (400, "INVALID_REPLICATION_DATE")
@@ -125,7 +125,7 @@ class TestSearch:
             {"q": "abc", "fields": ["Name"]},
         ],
     )
-    async def test_search_that_makes_no_sense_is_refused(self, caller: Caller, body: object) -> None:
+    async def test_malformed_search_is_rejected(self, caller: Caller, body: object) -> None:
         answer = await caller.go("POST", "/parameterizedSearch", body)
         assert code(answer) == (400, "MALFORMED_SEARCH")
 
@@ -148,11 +148,11 @@ class TestRecent:
         assert [r["Id"] for r in await caller.read("/recent")] == [second]
 
     @pytest.mark.parametrize("limit", ["0", "201", "-1", "x", ""])
-    async def test_limit_out_of_range_is_refused(self, caller: Caller, limit: str) -> None:
+    async def test_limit_out_of_range_is_rejected(self, caller: Caller, limit: str) -> None:
         assert (await caller.go("GET", f"/recent?limit={limit}")).status == 400
 
 
-async def test_limits_name_what_is_not_there_with_nothing_left(caller: Caller) -> None:
+async def test_limits_of_missing_features_are_zero(caller: Caller) -> None:
     limits = await caller.read("/limits")
     assert limits["DailyApiRequests"]["Remaining"] == limits["DailyApiRequests"]["Max"] - 1
     assert limits["MassEmail"] == {"Max": 0, "Remaining": 0}
@@ -218,7 +218,7 @@ class TestLayouts:
         layouts = await caller.read("/sobjects/Account/describe/layouts")
         assert [each["name"] for each in layouts["recordTypeMappings"]] == ["In shops", "Master"]
 
-    async def test_compact_layouts_of_several_objects_are_told_at_once(self, caller: Caller) -> None:
+    async def test_compact_layouts_of_several_objects_come_in_one_answer(self, caller: Caller) -> None:
         assert list(await caller.read("/compactLayouts?q=account,Contact")) == ["Account", "Contact"]
         assert (await caller.go("GET", "/compactLayouts?q=Nope")).status == 404
 
@@ -234,9 +234,7 @@ class TestLayouts:
 
 
 class TestSessions:
-    async def test_session_that_ends_while_its_answer_is_read_gets_none(
-        self, org: TestOrg, caller: Caller
-    ) -> None:
+    async def test_session_that_ends_during_a_read_gets_no_answer(self, org: TestOrg, caller: Caller) -> None:
         path = "/limits/recordCount?sObjects=Account"
         await caller.read(path)
         entry = await org.core.logins.sessions.peek(caller.token)
@@ -262,9 +260,7 @@ class TestSessions:
         )
         assert answer.status == 201
 
-    async def test_org_without_apis_refuses_sessions_that_are_open(
-        self, org: TestOrg, caller: Caller
-    ) -> None:
+    async def test_org_without_apis_rejects_open_sessions(self, org: TestOrg, caller: Caller) -> None:
         await org.apply(settings={"api_enabled": False})
         answer = await caller.go("GET", "/limits")
         assert code(answer) == (403, "API_DISABLED_FOR_ORG")

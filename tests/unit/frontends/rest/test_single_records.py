@@ -28,7 +28,7 @@ async def caller(org: TestOrg) -> Caller:
     return await sign_in(org)
 
 
-async def test_upsert_creates_then_updates_and_says_which(caller: Caller) -> None:
+async def test_upsert_creates_then_updates_and_reports_which(caller: Caller) -> None:
     made = await caller.go("PATCH", "/sobjects/Part__c/Key__c/A1", {"Name": "one"})
     body = json.loads(made.body)
     assert (made.status, body["created"], body["success"]) == (201, True, True)
@@ -63,7 +63,7 @@ async def test_people_are_upserted_and_named_by_their_addresses(caller: Caller) 
     assert [f["name"] for f in fields if f["idLookup"]] == ["Id", "Email"]
 
 
-async def test_key_in_the_body_of_an_upsert_is_refused(caller: Caller) -> None:
+async def test_key_in_the_body_of_an_upsert_is_rejected(caller: Caller) -> None:
     answer = await caller.go("PATCH", "/sobjects/Part__c/Key__c/A1", {"key__c": "A1"})
     assert code(answer) == (400, "INVALID_FIELD")
 
@@ -76,7 +76,7 @@ async def test_update_only_upsert_of_nothing_is_not_found(caller: Caller) -> Non
     assert (answer.status, json.loads(answer.body)["created"]) == (200, False)
 
 
-async def test_several_records_with_one_key_are_offered_as_a_choice(caller: Caller) -> None:
+async def test_several_records_with_one_key_are_listed_with_status_300(caller: Caller) -> None:
     ids = [
         json.loads((await caller.go("POST", "/sobjects/Part__c", {"Name": n, "Key__c": "same"})).body)["id"]
         for n in "ab"
@@ -160,7 +160,7 @@ class TestConditions:
         read = await caller.go("GET", path)
         return path, header(read, "ETag"), header(read, "Last-Modified")
 
-    async def test_reader_who_has_the_state_is_told_so(self, caller: Caller) -> None:
+    async def test_reader_with_current_etag_gets_not_modified(self, caller: Caller) -> None:
         path, etag, modified = await self._make(caller)
         for name, value in (("if_none_match", etag), ("if_modified_since", modified)):
             answer = await caller.go("GET", path, **{name: value})
@@ -178,7 +178,7 @@ class TestConditions:
         assert header(await caller.go("GET", path), "ETag") != etag
 
     @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
-    async def test_write_on_an_older_state_is_refused(self, caller: Caller, method: str) -> None:
+    async def test_write_with_an_outdated_etag_is_rejected(self, caller: Caller, method: str) -> None:
         path, etag, _ = await self._make(caller)
         assert (await caller.go("PATCH", path, {"Phone": "1"}, if_match=etag)).status == 204
         late = await caller.go(method, path, {"Phone": "2"}, if_match=etag)
@@ -188,7 +188,7 @@ class TestConditions:
         good = await caller.go(method, path, {"Phone": "3"}, if_match=f'"a", {header(now, "ETag")}')
         assert good.status == 204
 
-    async def test_write_is_refused_when_the_record_is_newer_than_a_date(
+    async def test_write_is_rejected_when_the_record_changed_after_a_date(
         self, org: TestOrg, caller: Caller
     ) -> None:
         path, _, modified = await self._make(caller)
@@ -214,7 +214,7 @@ class TestConditions:
         (b'{"LastName": "x",\n "birthdate" : {}}', "[line:2, column:16]"),
     ],
 )
-async def test_value_of_the_wrong_type_is_told_with_its_place(
+async def test_value_of_the_wrong_type_is_reported_with_line_and_column(
     caller: Caller, body: bytes, place: str
 ) -> None:
     refused = await caller.go("POST", "/sobjects/Contact", body)

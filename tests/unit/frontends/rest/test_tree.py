@@ -1,4 +1,4 @@
-"""Trees of new records: all made together, or none."""
+"""Trees of new records: all or none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def make(org: TestOrg, *records: object, entity: str = "Account") -> tuple
     return await Caller(org).send("POST", f"composite/tree/{entity}", {"records": list(records)})
 
 
-async def test_tree_is_made_with_its_children_under_their_parents(org: TestOrg) -> None:
+async def test_tree_is_created_with_its_children_under_their_parents(org: TestOrg) -> None:
     status, body = await make(
         org,
         record(
@@ -55,7 +55,7 @@ async def test_tree_is_made_with_its_children_under_their_parents(org: TestOrg) 
         assert row[lookup] == ids[parent]
 
 
-async def test_any_failure_takes_the_whole_tree_back_and_names_the_failed(org: TestOrg) -> None:
+async def test_tree_is_rolled_back_and_lists_failed_records_on_any_failure(org: TestOrg) -> None:
     head = await org.link.read_log_head()
     status, body = await make(
         org,
@@ -109,7 +109,7 @@ async def test_record_of_the_wrong_form_is_named(org: TestOrg, records: list[obj
     assert await count(org) == 0
 
 
-async def test_record_without_reference_id_is_refused(org: TestOrg) -> None:
+async def test_record_without_reference_id_is_rejected(org: TestOrg) -> None:
     status, body = await make(org, {"attributes": {"type": "Account"}, "Name": "A"})
     assert (status, body) == (400, [{"message": REFERENCE_MISSING, "errorCode": "INVALID_INPUT"}])
 
@@ -138,7 +138,7 @@ async def test_two_hundred_records_work_and_one_more_does_not(org: TestOrg) -> N
 
 
 @pytest.mark.parametrize("records", [None, [], "x", [1], [[]], {"a": 1}])
-async def test_body_without_records_is_refused(org: TestOrg, records: object) -> None:
+async def test_body_without_records_is_rejected(org: TestOrg, records: object) -> None:
     status, _ = await Caller(org).send("POST", "composite/tree/Account", {"records": records})
     assert status == 400
 
@@ -148,7 +148,7 @@ async def test_unknown_relationship_is_an_unknown_field(org: TestOrg) -> None:
     assert (status, body["results"][0]["errors"][0]["statusCode"]) == (400, "INVALID_FIELD")
 
 
-async def test_reader_may_make_nothing_and_learns_nothing_of_hidden_objects(org: TestOrg) -> None:
+async def test_reader_cannot_create_and_does_not_see_hidden_objects(org: TestOrg) -> None:
     reader = Caller(org, org.reader)
     body = {"records": [record("Account", "a", Name="A")]}
     assert (await reader.send("POST", "composite/tree/Account", body))[0] == 400

@@ -1,4 +1,4 @@
-"""The REST API's own forms."""
+"""Versions, paths, headers and bodies of REST."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_version_in_range_is_read(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["v19.0", "v68.0", "59.0", "v59", "v59.1", "v059.0", "V59.0", "v59.0 ", ""])
-def test_version_of_another_form_or_range_is_refused(text: str) -> None:
+def test_version_of_another_form_or_range_is_rejected(text: str) -> None:
     with pytest.raises(VersionUnsupported):
         parse_version(text)
 
@@ -72,7 +72,7 @@ def test_version_of_another_form_or_range_is_refused(text: str) -> None:
         ("/a/b//", None),
     ],
 )
-def test_path_is_cut_before_it_is_decoded(path: str, segments: tuple[str, ...] | None) -> None:
+def test_path_is_split_before_it_is_decoded(path: str, segments: tuple[str, ...] | None) -> None:
     assert parse_segments(path) == segments
 
 
@@ -82,7 +82,7 @@ def test_token_is_read_from_both_schemes(header: str) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic abc", "00D!abc", "Bearer a b"])
-def test_token_in_a_garbled_header_is_refused(header: str) -> None:
+def test_token_in_a_garbled_header_is_rejected(header: str) -> None:
     with pytest.raises(AuthHeaderInvalid):
         parse_token(get(authorization=header))
 
@@ -123,29 +123,29 @@ def test_json_body_is_read() -> None:
     assert parse_json_object(post(b"{}", {})) == {}
 
 
-def test_json_body_error_tells_where_it_is() -> None:
+def test_json_body_error_has_line_and_column() -> None:
     with pytest.raises(BodyMalformed, match=r"at \[line:2, column:10\]"):
         parse_json_object(post(b'{"a": 1,\n "Name": x}', JSON))
 
 
 @pytest.mark.parametrize("body", [b"", b"  ", b"[]", b'"x"', b"{", b'{"a": NaN}', b"\xff\xfe", b"[" * 5000])
-def test_json_body_that_is_no_object_is_refused(body: bytes) -> None:
+def test_json_body_other_than_an_object_is_rejected(body: bytes) -> None:
     with pytest.raises(BodyMalformed):
         parse_json_object(post(body, JSON))
 
 
-def test_json_body_of_another_media_type_is_refused() -> None:
+def test_json_body_of_another_media_type_is_rejected() -> None:
     with pytest.raises(MediaTypeUnsupported):
         parse_json_object(post(b"Name=x", {"content-type": "application/x-www-form-urlencoded"}))
 
 
-def test_json_body_over_the_limit_is_refused() -> None:
+def test_json_body_over_the_limit_is_rejected() -> None:
     with pytest.raises(BodyTooLarge) as caught:
         parse_json_object(post(b" " * (MAX_BODY_BYTES + 1), JSON))
     assert caught.value.details["limit_bytes"] == MAX_BODY_BYTES
 
 
-def test_form_body_is_read_only_when_it_says_it_is_one() -> None:
+def test_form_body_is_parsed_only_with_the_form_media_type() -> None:
     body = b"grant_type=password&password=a%2Bb+c&empty="
     form = {"content-type": "application/x-www-form-urlencoded;charset=UTF-8"}
     assert parse_form(post(body, form)) == {"grant_type": "password", "password": "a+b c", "empty": ""}

@@ -125,7 +125,7 @@ def test_method_not_allowed_lists_the_allowed_ones() -> None:
 
 
 @pytest.mark.parametrize("leaf", [leaf for leaf in leaf_errors() if leaf.code in ("internal", "log_corrupt")])
-def test_error_of_ours_tells_nothing_of_its_cause(leaf: type[PlatformError]) -> None:
+def test_internal_error_hides_its_cause(leaf: type[PlatformError]) -> None:
     response = render_error(GET, leaf("/secret/path at offset 7"))
     assert response.status == 500
     assert b"secret" not in response.body
@@ -135,17 +135,17 @@ def test_error_of_ours_tells_nothing_of_its_cause(leaf: type[PlatformError]) -> 
 @pytest.mark.parametrize(
     "leaf", [leaf for leaf in leaf_errors() if issubclass(leaf, errors.StorageError) and leaf.retryable]
 )
-def test_retryable_storage_error_invites_to_come_back_and_hides_the_disk(leaf: type[PlatformError]) -> None:
+def test_retryable_storage_error_has_retry_after_and_hides_the_disk(leaf: type[PlatformError]) -> None:
     response = render_error(POST, leaf("/var/lib/secret is full"))
     assert response.status == 503
     assert ("Retry-After", "1") in response.headers
     assert b"secret" not in response.body
 
 
-def test_unauthorised_answer_says_how_to_sign_in() -> None:
+def test_unauthorised_answer_has_www_authenticate() -> None:
     assert ("WWW-Authenticate", "Token") in render_error(GET, errors.SessionInvalid("x")).headers
 
 
-def test_refusal_has_the_form_of_an_error() -> None:
+def test_protocol_error_has_the_form_of_an_error() -> None:
     response = render_protocol_error(GET, 400, "INVALID_QUERY_LOCATOR", "invalid query locator")
     assert response.body == b'[{"message":"invalid query locator","errorCode":"INVALID_QUERY_LOCATOR"}]'

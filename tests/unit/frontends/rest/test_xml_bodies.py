@@ -95,7 +95,7 @@ def test_body_becomes_fields() -> None:
         ("<a>" + "<b/>" * 100_000 + "</a>", BodyTooLarge),
     ],
 )
-def test_bad_body_is_refused(content: str | bytes, error: type[PlatformError]) -> None:
+def test_bad_body_is_rejected(content: str | bytes, error: type[PlatformError]) -> None:
     with pytest.raises(error):
         parse_body(body(content))
 
@@ -105,7 +105,7 @@ async def caller(org: TestOrg) -> Caller:
     return await sign_in(org)
 
 
-async def test_record_is_made_read_and_queried_in_xml(caller: Caller) -> None:
+async def test_record_is_created_read_and_queried_in_xml(caller: Caller) -> None:
     made = await caller.go(
         "POST",
         "/sobjects/Account.xml",
@@ -125,7 +125,7 @@ async def test_record_is_made_read_and_queried_in_xml(caller: Caller) -> None:
     assert (record.get("type"), record.findtext("Name")) == ("Account", "X")
 
 
-async def test_refusal_is_told_in_xml(caller: Caller) -> None:
+async def test_error_is_rendered_in_xml(caller: Caller) -> None:
     answer = await caller.go("GET", "/sobjects/Nope.xml")
     error = fromstring(answer.body).find("Error")
     assert error is not None

@@ -1,4 +1,4 @@
-"""Names without a prefix in SOAP calls that say which namespace they are in."""
+"""Names that omit the default namespace in SOAP calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADER = "<CallOptions><client>tests</client><defaultNamespace>arena</defaultNam
 
 
 @pytest.mark.parametrize("dialect", [PARTNER, ENTERPRISE])
-async def test_calls_leave_the_prefix_out(org: TestOrg, dialect: Dialect) -> None:
+async def test_calls_omit_the_default_namespace(org: TestOrg, dialect: Dialect) -> None:
     await org.apply(
         objects={
             "arena__Bot__c": {

@@ -1,4 +1,4 @@
-"""What objects are like, by SOAP."""
+"""Descriptions of objects over SOAP."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ async def test_moment_that_never_was_is_no_date(org: TestOrg, sent: str) -> None
     assert code(refused) == "INVALID_TYPE_ON_FIELD_IN_RECORD"
 
 
-async def test_too_long_text_is_cut_only_when_the_header_allows_it(org: TestOrg) -> None:
+async def test_too_long_text_is_truncated_only_when_the_header_allows_it(org: TestOrg) -> None:
     caller = await sign_in(org)
     record = account("x" * 300)
     (refused,) = await caller.call("create", record)
@@ -140,7 +140,7 @@ async def test_call_that_no_record_could_survive_is_a_fault(org: TestOrg, record
     assert (await org.gate.query(org.admin, "SELECT Id FROM Account")).rows == []
 
 
-async def test_update_and_delete_tell_what_is_wrong_with_each_id(org: TestOrg) -> None:
+async def test_update_and_delete_report_the_error_of_each_id(org: TestOrg) -> None:
     caller = await sign_in(org)
     record_id = await org.make_account()
     update = "".join(
@@ -162,7 +162,7 @@ async def test_update_and_delete_tell_what_is_wrong_with_each_id(org: TestOrg) -
     ]
 
 
-async def test_deleted_record_comes_back_or_goes_for_good(org: TestOrg) -> None:
+async def test_deleted_record_can_be_restored_or_purged(org: TestOrg) -> None:
     caller = await sign_in(org)
     record_id = await org.make_account()
     for operation in ("delete", "undelete", "delete", "emptyRecycleBin"):
@@ -182,7 +182,7 @@ async def test_undelete_all_or_none_leaves_all_in_the_bin(org: TestOrg) -> None:
     assert row["Id"] == living
 
 
-async def test_upsert_tells_what_was_created(org: TestOrg) -> None:
+async def test_upsert_reports_what_was_created(org: TestOrg) -> None:
     await org.apply(**EXTERNAL)
     caller = await sign_in(org)
     known = await org.make_account(Key__c="k1")
@@ -203,7 +203,7 @@ async def test_upsert_tells_what_was_created(org: TestOrg) -> None:
     assert (await caller.fault("upsert", wrong))[0] == "sf:INVALID_FIELD"
 
 
-async def test_upserts_that_name_one_key_twice_are_refused(org: TestOrg) -> None:
+async def test_upserts_with_a_duplicate_key_are_rejected(org: TestOrg) -> None:
     await org.apply(**EXTERNAL)
     caller = await sign_in(org)
     key = "<externalIDFieldName>Key__c</externalIDFieldName>"
@@ -253,7 +253,7 @@ async def test_event_is_published_and_answered_with_its_uuid(org: TestOrg) -> No
     assert (record.findtext("id") or "").startswith("001")
 
 
-async def test_reader_is_refused_record_by_record(org: TestOrg) -> None:
+async def test_reader_gets_an_access_error_for_each_record(org: TestOrg) -> None:
     record_id = await org.make_account()
     caller = await sign_in(org, username=READER)
     (refused,) = await caller.call("delete", f"<ids>{record_id}</ids>")
@@ -301,7 +301,7 @@ async def test_push_topic_that_breaks_the_rules_is_its_own_result(org: TestOrg) 
     assert code(refused) == "INVALID_FIELD"
 
 
-async def test_all_or_none_takes_back_records_but_not_events_published_immediately(org: TestOrg) -> None:
+async def test_all_or_none_rolls_back_records_but_not_immediate_events(org: TestOrg) -> None:
     fields = {"Done__c": {"type": "Checkbox"}, "On__c": {"type": "Date"}}
     prompt = {"publish": "immediately", "fields": fields}
     await org.apply(events={"Late__e": {"fields": fields}, "Prompt__e": prompt})

@@ -1,4 +1,4 @@
-"""What clients with a user interface are told, and what is refused."""
+"""Layouts, tabs and menus, and unsupported calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_compact_layout_shows_the_name(org: TestOrg) -> None:
     assert primary[1].findtext("fieldItems/layoutComponents/value") == "CaseNumber"
 
 
-async def test_search_layouts_come_in_the_order_asked_for(org: TestOrg) -> None:
+async def test_search_layouts_come_in_the_order_of_the_call(org: TestOrg) -> None:
     caller = await sign_in(org)
     names = "<sObjectType>Lead</sObjectType><sObjectType>Account</sObjectType>"
     results = await caller.call("describeSearchLayouts", names)
@@ -80,7 +80,7 @@ async def test_hidden_object_has_no_layout(org: TestOrg, call: str, arguments: s
 
 
 @pytest.mark.parametrize("name", sorted(UNSUPPORTED))
-async def test_call_that_is_not_answered_is_refused_by_name(org: TestOrg, name: str) -> None:
+async def test_unsupported_call_fails_with_its_name(org: TestOrg, name: str) -> None:
     caller = await sign_in(org)
     code, text = await caller.fault(name)
     assert code == "sf:FUNCTIONALITY_NOT_ENABLED"

@@ -84,7 +84,7 @@ async def test_records_beside_a_conversion_come_before_the_leads_values(org: Tes
     assert refused.findtext("success") == "false"
 
 
-async def test_more_than_a_hundred_leads_are_refused(org: TestOrg) -> None:
+async def test_more_than_a_hundred_leads_are_rejected(org: TestOrg) -> None:
     caller = await sign_in(org)
     many = "<leadConverts><leadId>x</leadId></leadConverts>" * 101
     assert (await caller.fault("convertLead", many))[0] == "sf:EXCEEDED_ID_LIMIT"

@@ -1,4 +1,4 @@
-"""Whom a SOAP request concerns."""
+"""The keys by which the server chooses a request's org."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def test_headers_before_the_session_do_not_hide_it() -> None:
     assert parse("<u:CallOptions><u:client>sessionId</u:client></u:CallOptions>" + SESSION).token == "00D!abc"
 
 
-def test_login_tells_its_user_name_and_no_other_operation_does() -> None:
+def test_only_login_yields_a_user_name() -> None:
     assert parse("", LOGIN) == RoutingKeys(username="ann@example.org")
     assert parse("", LOGIN.replace("login", "create")) == RoutingKeys()
 
 
-def test_session_id_elsewhere_is_none() -> None:
+def test_session_id_outside_the_header_is_ignored() -> None:
     assert parse("", f"<u:create>{SESSION}</u:create>") == RoutingKeys()
 
 
@@ -47,5 +47,5 @@ def test_session_id_elsewhere_is_none() -> None:
         ENVELOPE.format(header="", body="<u:login><u:username>" + "x" * 200_000).encode(),
     ],
 )
-def test_what_is_not_an_envelope_tells_nothing(body: bytes) -> None:
+def test_body_other_than_an_envelope_yields_no_keys(body: bytes) -> None:
     assert parse_routing_keys(body) == RoutingKeys()

@@ -30,7 +30,7 @@ async def test_timestamp_is_the_servers(org: TestOrg) -> None:
     assert result.findtext("timestamp") == render_datetime(org.clock.now_ms(), "Z")
 
 
-async def test_window_tells_changed_and_deleted_records_apart(org: TestOrg) -> None:
+async def test_window_separates_changed_and_deleted_records(org: TestOrg) -> None:
     caller = await sign_in(org)
     old = await org.make_account("old")
     org.clock.advance(3600)
@@ -47,7 +47,7 @@ async def test_window_tells_changed_and_deleted_records_apart(org: TestOrg) -> N
     assert [e.text for e in all_updated.iterfind("ids")] == [old, fresh]
 
 
-async def test_purged_records_are_told_to_those_who_could_see_them(org: TestOrg) -> None:
+async def test_purged_records_are_listed_for_users_who_could_see_them(org: TestOrg) -> None:
     await org.apply(objects={"Contact": {"sharing": "private"}})
     caller, reader = await sign_in(org), await sign_in(org, username=READER)
     gone = await org.gate.create(org.call, "Contact", {"LastName": "gone"})
@@ -60,7 +60,7 @@ async def test_purged_records_are_told_to_those_who_could_see_them(org: TestOrg)
     assert children(untold) == ["earliestDateAvailable", "latestDateCovered"]
 
 
-async def test_covered_moment_leaves_room_for_what_is_not_yet_visible(org: TestOrg) -> None:
+async def test_covered_time_precedes_commits_that_are_not_yet_visible(org: TestOrg) -> None:
     caller = await sign_in(org)
     now_ms = org.clock.now_ms()
     (recent,) = await caller.call("getUpdated", window(org, -10 * MINUTE_MS, MINUTE_MS))
@@ -72,7 +72,7 @@ async def test_covered_moment_leaves_room_for_what_is_not_yet_visible(org: TestO
 @pytest.mark.parametrize(
     "start_ms, end_ms", [(0, 1000), (0, -MINUTE_MS), (-31 * DAY_MS, 0), (MINUTE_MS, 3 * MINUTE_MS)]
 )
-async def test_window_that_cannot_be_answered_is_refused(org: TestOrg, start_ms: int, end_ms: int) -> None:
+async def test_invalid_window_is_rejected(org: TestOrg, start_ms: int, end_ms: int) -> None:
     caller = await sign_in(org)
     for operation in ("getUpdated", "getDeleted"):
         fault = await caller.fault(operation, window(org, start_ms, end_ms))
@@ -118,7 +118,7 @@ async def test_sessions_are_ended_by_token_but_not_anothers(org: TestOrg) -> Non
         await org.core.logins.authenticate(mine.token)
 
 
-async def test_every_answer_but_logins_tells_how_many_calls_were_made(org: TestOrg) -> None:
+async def test_every_answer_except_login_reports_the_api_usage(org: TestOrg) -> None:
     caller = await sign_in(org)
     await caller.call("getUserInfo")
     header = fromstring((await caller.post("getUserInfo")).body)[0]
@@ -126,13 +126,13 @@ async def test_every_answer_but_logins_tells_how_many_calls_were_made(org: TestO
     assert info == ["2", "5000000", "API REQUESTS"]
 
 
-async def test_call_without_a_good_session_is_refused_before_it_is_read(org: TestOrg) -> None:
+async def test_call_without_valid_session_is_rejected_before_it_is_read(org: TestOrg) -> None:
     stranger = Caller(org, "00D!nobody")
     for operation in ("query", "create", "describeGlobal", "logout"):
         assert (await stranger.fault(operation))[0] == "sf:INVALID_SESSION_ID"
 
 
-async def test_session_whose_user_lost_the_api_is_refused_at_once(org: TestOrg) -> None:
+async def test_session_whose_user_lost_the_api_is_rejected_at_once(org: TestOrg) -> None:
     reader = await sign_in(org, username=READER)
     await reader.call("getServerTimestamp")
     for entity in ("PermissionSet", "Profile"):

@@ -65,7 +65,7 @@ def test_letter_chooses_the_dialect() -> None:
         "/services/Soap/u/x",
     ],
 )
-def test_missing_or_unsupported_version_is_refused(path: str) -> None:
+def test_missing_or_unsupported_version_is_rejected(path: str) -> None:
     with pytest.raises(VersionUnsupported, match="Invalid Api version specified on URL"):
         parse_endpoint(path)
 
@@ -132,7 +132,7 @@ def test_request_never_shows_its_secrets() -> None:
         b"\xff\xff\xff",
     ],
 )
-def test_what_is_no_envelope_is_refused(body: bytes) -> None:
+def test_body_other_than_an_envelope_is_rejected(body: bytes) -> None:
     with pytest.raises(BodyMalformed):
         parse_request(body, PARTNER)
 
@@ -145,22 +145,22 @@ def test_what_is_no_envelope_is_refused(body: bytes) -> None:
         '<!DOCTYPE x SYSTEM "http://localhost/x.dtd">',
     ],
 )
-def test_document_type_and_entities_are_refused(prolog: str) -> None:
+def test_document_type_and_entities_are_rejected(prolog: str) -> None:
     with pytest.raises(BodyMalformed, match="DTD and entity declarations are not allowed"):
         parse_request(prolog.encode() + envelope("<n:logout/>"), PARTNER)
 
 
-def test_operation_of_another_namespace_is_refused() -> None:
+def test_operation_of_another_namespace_is_rejected() -> None:
     with pytest.raises(ResourceUnknown, match="No operation available for request"):
         parse_request(envelope("<n:logout/>"), ENTERPRISE)
 
 
-def test_body_over_the_limit_is_refused() -> None:
+def test_body_over_the_limit_is_rejected() -> None:
     with pytest.raises(BodyTooLarge):
         parse_request(b" " * (MAX_BODY_BYTES + 1), PARTNER)
 
 
-def test_request_of_too_many_elements_is_refused() -> None:
+def test_request_of_too_many_elements_is_rejected() -> None:
     body = envelope("<n:logout>" + "<a/>" * 100_000 + "</n:logout>")
     with pytest.raises(BodyTooLarge):
         parse_request(body, PARTNER)

@@ -65,14 +65,14 @@ def test_fault_of_the_metadata_api_has_no_detail() -> None:
     assert b"</faultstring></soapenv:Fault>" in body
 
 
-def test_reason_that_a_login_may_tell_becomes_the_code() -> None:
+def test_public_reason_of_a_failed_login_becomes_the_code() -> None:
     error = errors.LoginFailed("add your token", exception_code="LOGIN_MUST_USE_SECURITY_TOKEN")
     body = render_error(PARTNER, error).body
     assert b"<sf:exceptionCode>LOGIN_MUST_USE_SECURITY_TOKEN</sf:exceptionCode>" in body
     assert b"add your token" in body
 
 
-def test_query_error_tells_its_place_and_others_none() -> None:
+def test_only_query_errors_have_row_and_column() -> None:
     known = render_error(PARTNER, errors.SoqlSyntaxError("x", row=2, column=7)).body
     assert b"<sf:row>2</sf:row><sf:column>7</sf:column></sf:MalformedQueryFault>" in known
     outside = render_error(PARTNER, errors.FieldUnknown("x", field="Y")).body
@@ -87,7 +87,7 @@ def test_error_of_one_record_is_well_formed_and_has_a_code(leaf: type[PlatformEr
     assert element.findtext("statusCode")
 
 
-def test_invalid_session_has_the_code_that_makes_clients_sign_in_again() -> None:
+def test_invalid_session_has_the_code_on_which_clients_sign_in_again() -> None:
     body = render_error(PARTNER, errors.SessionInvalid("gone")).body
     assert b"<faultcode>sf:INVALID_SESSION_ID</faultcode>" in body
 

@@ -169,7 +169,7 @@ async def test_enterprise_wsdl_shows_what_its_reader_may_see(org: TestOrg) -> No
         ("/services/Soap/u/12.0?wsdl", "GET", 500),
     ],
 )
-async def test_wsdl_that_is_not_there_is_refused(org: TestOrg, target: str, method: str, status: int) -> None:
+async def test_unknown_wsdl_path_is_rejected(org: TestOrg, target: str, method: str, status: int) -> None:
     answer = await fetch(org, target, method=method)
     assert answer.status == status
     assert answer.headers == ((("Allow", "GET, HEAD"),) if status == 405 else ())

@@ -1,4 +1,4 @@
-"""The export of the log: Arrow batches of a range that say how far they go, and plans that count them."""
+"""The export of the log: Arrow batches of a range, and plans that divide it."""
 
 from __future__ import annotations
 
@@ -187,14 +187,14 @@ async def test_field_hidden_while_its_page_waits_to_be_read_is_not_exported(org:
         ("/other", 404, "NOT_FOUND"),
     ],
 )
-async def test_question_that_makes_no_sense_is_refused(
+async def test_malformed_parameters_are_rejected(
     org: TestOrg, query: str, status: int, error_code: str
 ) -> None:
     admin = await sign_in(org)
     assert code(await admin.go("GET", f"/log{query}", base="/services/tidewire/v1")) == (status, error_code)
 
 
-async def test_other_methods_are_refused(org: TestOrg) -> None:
+async def test_other_methods_are_rejected(org: TestOrg) -> None:
     admin = await sign_in(org)
     answer = await admin.go("POST", "/log", {}, base="/services/tidewire/v1")
     assert (answer.status, header(answer, "Allow")) == (405, "GET")
@@ -230,7 +230,7 @@ async def test_signed_out_reader_gets_no_further_page(org: TestOrg) -> None:
         await anext(aiter(answer.pieces))
 
 
-async def test_incarnations_are_told_with_their_bounds(org: TestOrg) -> None:
+async def test_plan_lists_incarnations_with_their_bounds(org: TestOrg) -> None:
     admin = await sign_in(org)
     await org.make_account()
     found = await plan(admin)

@@ -1,4 +1,4 @@
-"""The pipeline's resources: for whom they are, and what they refuse."""
+"""The pipeline's resources and who may read them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def ask(
     return answer.status, json.loads(answer.body)
 
 
-async def test_server_without_a_pipeline_says_how_to_tell_it_of_one(org: TestOrg) -> None:
+async def test_server_without_a_pipeline_says_how_to_configure_one(org: TestOrg) -> None:
     status, body = await ask(org, "")
     assert (status, body["state"], body["status"]) == (200, "not_set", None)
     assert "--pipeline-dir" in body["message"]
@@ -49,20 +49,20 @@ async def test_lake_is_shown_to_who_may_view_all_data(org: TestOrg, tmp_path: Pa
 
 
 @pytest.mark.parametrize("path", ["", f"/history?entity=Account&id={ID}"])
-async def test_lake_is_refused_to_who_may_not_view_all_data(org: TestOrg, tmp_path: Path, path: str) -> None:
+async def test_lake_requires_view_all_data(org: TestOrg, tmp_path: Path, path: str) -> None:
     status, body = await ask(org, path, user=READER, lake=str(tmp_path))
     assert (status, body[0]["errorCode"]) == (403, "INSUFFICIENT_ACCESS_OR_READONLY")
 
 
 @pytest.mark.parametrize("path", ["/history", "/history?entity=Account", "/history?entity=Account&id=5"])
-async def test_history_without_a_record_is_refused(org: TestOrg, tmp_path: Path, path: str) -> None:
+async def test_history_without_a_record_is_rejected(org: TestOrg, tmp_path: Path, path: str) -> None:
     status, body = await ask(org, path, lake=str(tmp_path))
     assert (status, body[0]["errorCode"]) == (400, "REQUIRED_FIELD_MISSING")
     assert body[0]["message"].endswith("the id of a record, 15 or 18 characters")
 
 
 @pytest.mark.parametrize("path", ["/more", f"/history?entity=Account&id={ID}", "/history/more"])
-async def test_what_is_not_there_is_not_found(org: TestOrg, tmp_path: Path, path: str) -> None:
+async def test_missing_resource_is_not_found(org: TestOrg, tmp_path: Path, path: str) -> None:
     assert (await ask(org, path, lake=str(tmp_path)))[0] == 404
 
 
@@ -81,7 +81,7 @@ async def view_all(org: TestOrg, *more: str, fields: Mapping[str, object] | None
     await org.apply(permission_sets={"Account_Reader": rights})
 
 
-async def test_history_is_cut_to_the_fields_that_its_reader_may_see(org: TestOrg, tmp_path: Path) -> None:
+async def test_history_is_redacted_to_the_fields_its_reader_may_see(org: TestOrg, tmp_path: Path) -> None:
     await org.apply(settings={"person_accounts": True})
     await view_all(org, fields={"Account": {"Fax": "read", "BillingCity": "read", "LastName": "read"}})
     hidden = {"Phone": "1", "BillingAddress_Street": "Lane", "Name_FirstName": "Ann", "Gone__c": "x"}
@@ -145,20 +145,20 @@ async def ask_slow(org: TestOrg, token: str, lake: SlowLake) -> None:
     await show_history(services, ApiCall(request, 0, principal))
 
 
-async def test_reader_signed_out_while_the_lake_is_read_is_refused(org: TestOrg) -> None:
+async def test_reader_signed_out_while_the_lake_is_read_is_rejected(org: TestOrg) -> None:
     login = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "test")
     with pytest.raises(SessionInvalid):
         await ask_slow(org, login.token, SlowLake(lambda: org.core.logins.logout(login.principal)))
 
 
-async def test_right_taken_away_while_the_lake_is_read_counts(org: TestOrg) -> None:
+async def test_right_revoked_while_the_lake_is_read_counts(org: TestOrg) -> None:
     await view_all(org)
     token = (await org.core.logins.login(READER, DEV_PASSWORD, "test")).token
     with pytest.raises(AccessDenied):
         await ask_slow(org, token, SlowLake(lambda: org.apply(permission_sets={"Account_Reader": {}})))
 
 
-async def test_history_is_refused_when_the_apis_are_switched_off(org: TestOrg) -> None:
+async def test_history_is_rejected_when_the_apis_are_switched_off(org: TestOrg) -> None:
     token = (await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "test")).token
     await org.apply(settings={"api_enabled": False})
     with pytest.raises(AccessDenied):
