@@ -85,9 +85,7 @@ def data_url(version: int, *segments: str) -> str:
 
 
 def change_event_name(entity: str) -> str:
-    """Return the change event type of an object: `Account` -> `AccountChangeEvent`, `X__c` ->
-    `X__ChangeEvent`.
-    """
+    """Return the change event type of an object: `Account` -> `AccountChangeEvent`."""
     return entity[:-1] + "ChangeEvent" if entity.endswith("__c") else entity + "ChangeEvent"
 
 

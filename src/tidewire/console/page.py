@@ -1,4 +1,4 @@
-"""The built page as HTTP responses, and the login that development mode offers it."""
+"""Serve the built page, and the login that development mode offers it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ load it again.</p>
 
 
 def page_response(path: str, directory: Path = STATIC_DIR) -> HttpResponse | None:
-    """The file of the page at this decoded path, or None if the path is not the page's.
+    """Return the file of the page at this decoded path, None if there is none.
 
     A page that was never built answers 503 with an explanation, and is looked for again at the next request.
     """
@@ -59,9 +59,9 @@ def page_response(path: str, directory: Path = STATIC_DIR) -> HttpResponse | Non
 
 
 def session_response(dev: DevLogin | None) -> HttpResponse:
-    """What `/console/session` tells the page: the development login, or that a person has to sign in.
+    """Answer `/console/session`: the development login, or null if a person must sign in.
 
-    It is sent without CORS headers, so a page from elsewhere cannot read it.
+    It is sent without CORS headers, so pages of other origins cannot read it.
     """
     offered = None
     if dev is not None:
@@ -76,5 +76,5 @@ def session_response(dev: DevLogin | None) -> HttpResponse:
 
 @cache
 def _load_file(path: Path) -> bytes:
-    # Read once: the files change only with a new build, and a failed read is not kept.
+    # Read once: the files change only with a new build. A failed read is not cached.
     return path.read_bytes()

@@ -230,9 +230,7 @@ class EdgeSide:
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """PUT requests to these paths may have bodies of up to `limit_bytes`, which go to a file and not into
-    memory.
-    """
+    """Paths of PUT requests whose bodies, up to `limit_bytes`, go to a file instead of into memory."""
 
     paths: re.Pattern[str]
     limit_bytes: int

@@ -1,5 +1,4 @@
-"""The hub: indexes subscriptions by topic, wakes them after each commit, and reads pages of the log for those
-behind.
+"""The hub: wakes subscriptions after each commit, and reads pages of the log for those that lag.
 
 Theory of operation. The core sends every committed batch, in order. `_arrive` queues a batch only while a
 schema that it needs is missing; `_admit` puts its events into the ring and wakes the subscriptions that read

@@ -115,9 +115,7 @@ def restore_backup(file: Path, settings: Settings, clock: Clock) -> Restored:
 
 
 def _token_statements(layout: int) -> tuple[str, ...]:
-    """Return SQL that ends all logins of the copy: those revoked since the backup must not become valid
-    again.
-    """
+    """Return SQL that ends all logins of the copy, which may have been revoked since the backup."""
     tables: tuple[str, ...] = ("login_sessions",)
     if layout >= _OAUTH_LAYOUT:
         tables += ("refresh_tokens", "authorization_codes", "device_codes")

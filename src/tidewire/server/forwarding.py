@@ -72,7 +72,8 @@ class Forwarding:
 
     def _find_home(self, http: EdgeHttp, request: HttpRequest) -> int:
         home = http.find_home(request)
-        # A client of an earlier run with more edges may name one that is gone: all edges must pick the same other.
+        # A client of an earlier run with more edges may name one that is gone: all edges must pick the same
+        # other.
         return _HOMES.index(home) % self._count if home else self._index
 
     def _lose(self, number: int, exchange: Exchange) -> None:

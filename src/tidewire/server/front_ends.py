@@ -45,9 +45,7 @@ def edge_sides() -> dict[str, EdgeSide]:
 
 @cached_by_head
 def find_core_sides(request: HttpRequest) -> tuple[tuple[str, CoreSide], ...]:
-    """Return the name and core side of every front end whose paths match, in the order in which they are
-    asked.
-    """
+    """Return name and core side of all front ends whose paths match, in the order in which they are asked."""
     sides = core_sides()
     path = request.raw_path
     return tuple(

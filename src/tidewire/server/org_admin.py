@@ -49,10 +49,10 @@ class OrgSummary:
 async def create_additional_org(
     settings: Settings, clock: Clock, name: str, username: str
 ) -> tuple[str, str]:
-    """Create an additional org with an administrator; returns its id and the password, which cannot be read
-    later.
+    """Create an additional org with an administrator; returns its id and the password.
 
-    Raises ConfigInvalid if the name is invalid, the user name is taken, or there is no first org yet.
+    The password cannot be read later. Raises ConfigInvalid if the name is invalid, the user name is taken, or
+    there is no first org yet.
     """
     if not name.strip() or len(name) > _MAX_NAME:
         raise ConfigInvalid(f"the name of an org must have 1 to {_MAX_NAME} characters", setting="name")

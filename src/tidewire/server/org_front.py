@@ -19,7 +19,8 @@ from tidewire.server.front_ends import edge_sides
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.routes import Exchange, ParkingHandler
 
-# The org's setting https_required; in the REST API's error form, which clients of the other protocols can read too.
+# The org's setting https_required; in the REST API's error form, which clients of the other protocols can
+# read too.
 HTTPS_REQUIRED = HttpResponse(
     403,
     json.dumps(

@@ -168,9 +168,7 @@ class Orgs:
         return tuple(dict.fromkeys(origin for listed in lists for origin in listed))
 
     def try_known(self, token: str) -> str | None:
-        """Return the org that a token or code names: the first if it names none, None if that org is not
-        known.
-        """
+        """Return the org that a token names: the first if it names none, None if it is unknown."""
         org_id = _try_claimed(token[:16])
         if org_id is None:
             return self.first_id

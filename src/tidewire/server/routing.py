@@ -71,9 +71,7 @@ class OrgRouter:
         ]
 
     def park(self, name: str, http: EdgeHttp, request: HttpRequest, exchange: Exchange) -> None:
-        """Hand a request to the named front end of its org; at once if the org is open, as it nearly always
-        is.
-        """
+        """Hand a request to the named front end of its org, at once if the org is open."""
         token = http.find_token(request)
         org_id = self._orgs.try_known(token)
         org = self._orgs.try_open(org_id) if org_id else None

@@ -245,9 +245,7 @@ class Connection(asyncio.Protocol):
             self._pump()
 
     def eof_received(self) -> bool:
-        """Handle a half-closed connection: the peer left a held poll, but may still read a response under
-        way.
-        """
+        """Handle a half-closed connection: the peer has left, but may still read a response under way."""
         reader = self._reader
         is_cut = reader.is_reading and not self._discards_input and self._websocket is None
         self._discards_input = True
@@ -292,9 +290,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def expire(self) -> None:
-        """Called after the deadline: answer 408 to a slow sender, close an idle peer, cut off one that does
-        not read.
-        """
+        """Called after the deadline: answer 408 to a slow sender, close idle and stuck connections."""
         transport = self._transport
         if transport is None:
             return
