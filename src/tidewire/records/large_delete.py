@@ -1,9 +1,9 @@
-"""A delete that takes along more records than memory should hold: planned in the database, carried out in
-pages.
+"""A delete that takes along more records than fit in memory: planned in the database, carried out page by
+page.
 
-The plan stands in two temporary tables: the records that go, in the order in which a smaller delete would
-find them, and the lookups that are cleared in those that stay. As with any delete, all is found and checked
-before the first row is written.
+The plan is in two temporary tables: the records that go, in the order in which a smaller delete would find
+them, and the lookups that are cleared in the records that stay. As with any delete, everything is found and
+checked before the first row is written.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
 from tidewire.storage.store import Transaction
 
+# Temporary tables are the connection's own, and the writer has only one: they are made once and emptied after each use.
 _TABLES = (
     "CREATE TEMP TABLE IF NOT EXISTS delete_gone (number INTEGER NOT NULL PRIMARY KEY, record_id TEXT NOT NULL,"
     " entity TEXT NOT NULL)",
@@ -29,11 +30,13 @@ _TABLES = (
     " entity TEXT NOT NULL, field TEXT NOT NULL, target_id TEXT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS delete_cleared_record ON delete_cleared (record_id)",
 )
+# The casts tell PostgreSQL the type of a parameter in a select list, which it cannot infer.
 _BURY_GONE = (
     "INSERT INTO recycle_bin (root_id, step, record_id, entity, field, target_id, deleted_ms)"
     " SELECT CAST(? AS TEXT), number - 1, record_id, entity, '', '', CAST(? AS INTEGER) FROM delete_gone"
 )
-# The lookups of one record follow each other, where the first of them was found.
+# The lookups of one record stand next to each other, at the place of the first: an undelete reads the steps in order
+# and must be able to set all lookups of a record in one write.
 _BURY_CLEARED = (
     "INSERT INTO recycle_bin (root_id, step, record_id, entity, field, target_id, deleted_ms)"
     " SELECT CAST(? AS TEXT), CAST(? AS INTEGER) + ROW_NUMBER() OVER (ORDER BY c.first_number, c.number),"
@@ -45,7 +48,7 @@ _Page = tuple[ObjectType, dict[str, PartialRow]]
 
 
 class LargeDelete:
-    """One such delete of a living record. To be used inside its transaction, and closed."""
+    """A large delete of one living record. Use it inside its transaction, and close it."""
 
     def __init__(self, tx: Transaction, catalog: Catalog, obj: ObjectType, root_id: str) -> None:
         self._tx = tx
@@ -55,13 +58,15 @@ class LargeDelete:
         self._cleared = 0
         for sql in _TABLES:
             tx.execute(sql)
-        self.close()
+        self.close()  # a delete that failed half way may have left its plan behind
         tx.execute(
             "INSERT INTO delete_gone (number, record_id, entity) VALUES (1, ?, ?)", (root_id, obj.name)
         )
 
     def plan(self) -> None:
-        """Find what goes along and what is cleared. Raises DeleteRestricted."""
+        """Find the records that go along and the lookups to clear. Raises DeleteRestricted."""
+        # Level by level: the children of records start..end, which were found last. A record is found once, so that a
+        # cycle of cascading lookups ends.
         start, self._gone = 1, 1
         while start <= self._gone:
             end = self._gone
@@ -70,13 +75,14 @@ class LargeDelete:
                     if _cascades(field):
                         self._add_gone(child, field, parent, start, end)
             start = end + 1
+        # Only now: a lookup that restricts does not count if its record goes along by another way.
         for parent in self._entities(1, self._gone):
             for child, field in references_to(self._catalog, parent):
                 if not _cascades(field):
                     self._add_cleared(child, field, parent)
 
     def iter_gone(self) -> Iterator[_Page]:
-        """The records that go, the root first, in pages of one object each, as they stand before."""
+        """Yield the records that go, the root first, in pages of one object, as they are before the delete."""
         rows: dict[str, PartialRows] = {}
         for entity, ids in self._iter_pages():
             obj = self._catalog.object(entity)
@@ -86,7 +92,7 @@ class LargeDelete:
             yield obj, {record_id: found[record_id] for record_id in ids if record_id in found}
 
     def iter_gone_of(self, entities: tuple[str, ...]) -> Iterator[list[RowEdit]]:
-        """Those of some entities, in pages, as they are in the recycle bin."""
+        """Yield the deleted records of some entities, in pages, as they are in the recycle bin."""
         for entity in entities:
             if self._tx.execute("SELECT 1 FROM delete_gone WHERE entity = ? LIMIT 1", (entity,)):
                 obj = self._catalog.object(entity)
@@ -96,22 +102,25 @@ class LargeDelete:
                         yield [RowEdit(obj, row, {}) for row in rows]
 
     def append_steps(self, deleted_ms: int) -> None:
-        """Keep the delete in the recycle bin."""
+        """Store the delete in the recycle bin."""
+        # Two statements for any number of records: the plan never passes through this process.
         self._tx.execute(_BURY_GONE, (self._root_id, deleted_ms))
         self._tx.execute(_BURY_CLEARED, (self._root_id, self._gone - 1, deleted_ms))
 
     def iter_cleared(self) -> Iterator[RowEdit]:
-        """The records that stay, with their lookups cleared; to be called once the steps are in the bin."""
+        """Yield the edits that clear lookups of the records that stay. Call after `append_steps`."""
+        # Read from the bin rather than from the plan, because there the lookups of a record are together already.
         after = self._gone - 1
         sql = (
             "SELECT step, record_id, entity, field FROM recycle_bin WHERE root_id = ? AND step > ? AND step <= ?"
             " ORDER BY step"
         )
         last = after + self._cleared
-        carried: list[tuple[int, str, str, str]] = []  # a record's lookups may be parted by the end of a page
+        carried: list[tuple[int, str, str, str]] = []  # steps of a record that a page may have cut off
         while after < last or carried:
             rows = carried + self._tx.execute(sql, (self._root_id, after, min(after + PAGE, last)))
             after = min(after + PAGE, last)
+            # The last record of a page may have more lookups on the next one; one write must clear them all.
             carried = [] if after == last else [row for row in rows if row[1] == rows[-1][1]]
             for record_id, steps in groupby(rows[: len(rows) - len(carried)], lambda row: row[1]):
                 fields = list(steps)
@@ -123,11 +132,12 @@ class LargeDelete:
                 yield RowEdit(obj, row, cleared)
 
     def close(self) -> None:
-        """Forget the plan."""
+        """Empty the plan."""
         self._tx.execute("DELETE FROM delete_gone")
         self._tx.execute("DELETE FROM delete_cleared")
 
     def _entities(self, start: int, end: int) -> list[str]:
+        # In the order of discovery, so that the plan equals that of a delete in memory.
         rows = self._tx.execute(
             "SELECT entity, MIN(number) AS first_number FROM delete_gone WHERE number >= ? AND number <= ?"
             " GROUP BY entity ORDER BY first_number",
@@ -136,7 +146,8 @@ class LargeDelete:
         return [str(entity) for entity, _ in rows]
 
     def _iter_pages(self) -> Iterator[tuple[str, list[str]]]:
-        """Entities and some ids, in the order of the plan."""
+        """Yield entities and up to a page of their ids, in the order of the plan."""
+        # By number and not by OFFSET, which would count through all earlier rows for each page.
         sql = "SELECT entity, record_id FROM delete_gone WHERE number >= ? AND number < ? ORDER BY number"
         for start in range(1, self._gone + 1, PAGE):
             rows = self._tx.execute(sql, (start, start + PAGE))
@@ -144,6 +155,7 @@ class LargeDelete:
                 yield entity, [str(record_id) for _, record_id in found]
 
     def _add_gone(self, child: ObjectType, field: Field, parent: str, start: int, end: int) -> None:
+        # One statement per lookup, whatever the number of records; the oldest id first, as a smaller delete reads them.
         self._tx.execute(
             "INSERT INTO delete_gone (number, record_id, entity)"  # noqa: S608  # names from the catalog
             " SELECT CAST(? AS INTEGER) + ROW_NUMBER() OVER (ORDER BY c.id), c.id, CAST(? AS TEXT)"
@@ -161,6 +173,7 @@ class LargeDelete:
             f" (SELECT record_id FROM delete_gone WHERE entity = ?){_staying(child)}"
         )
         if field.required or field.delete_constraint == "Restrict":
+            # One record is enough for the error, which names it.
             rows = self._tx.execute(
                 f"SELECT c.id, c.{field.column}{staying} ORDER BY c.id LIMIT 1", (parent,)
             )
@@ -192,7 +205,7 @@ def _cascades(field: Field) -> bool:
 
 
 def _staying(child: ObjectType) -> str:
-    """The condition for living records that have not been found to go."""
+    """Return the SQL condition for living records that are not in the plan."""
     deleted = child.try_field("IsDeleted")
     alive = f" AND c.{deleted.column} = 0" if deleted else ""
     return f"{alive} AND NOT EXISTS (SELECT 1 FROM delete_gone AS g WHERE g.record_id = c.id)"  # noqa: S608

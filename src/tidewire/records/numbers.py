@@ -53,8 +53,8 @@ def move_number(tx: Transaction, old: str, new: str, first: int) -> None:
 
 
 def restore_statements(taken_ms: int, now_ms: int) -> tuple[str, ...]:
-    """SQL that lifts the record numbers of a copy, taken at `taken_ms`, above all that the org it was taken from
-    can have given out since. Complete text without parameters, as `eventlog.log.EventLog` has it.
+    """SQL that lifts the record numbers of a copy, taken at `taken_ms`, above all that the org it was taken
+    from can have given out since. Complete text without parameters, as `eventlog.log.EventLog` has it.
 
     The bound: an object gets fewer than 2^17 records a second on average, some ten times what the writer can
     do. Nine base-62 digits last for three thousand years of that. Objects that the copy has no record of

@@ -1,7 +1,7 @@
 """Records as the stages above use them: write in a unit of work, read in a snapshot.
 
-`on_changes` is the hook through which a commit reaches capture. It runs on the writer thread, inside the
-transaction, after the work and before the commit; if it raises, the whole request is undone.
+`add_hook` is how a commit reaches capture: hooks run on the writer thread, inside the transaction, after the
+work and before the commit. If one raises, the whole request is undone.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ ConversionHook = Callable[[UnitOfWork, ConversionNote], None]
 
 
 class Records(Protocol):
-    """What calls need of an org's records: all of them, or one transaction's view of them."""
+    """The records of an org, or the view that one transaction has of them."""
 
     types: Types
 
     @property
     def catalog(self) -> Catalog:
-        """The types, with what the transaction has changed about them."""
+        """Return the types, including changes of the transaction."""
 
     def write(
         self,
@@ -49,32 +49,31 @@ class Records(Protocol):
     async def write_plain(
         self, work: Callable[[Transaction], T], *, exclusive: bool = False, survives_rollback: bool = False
     ) -> T:
-        """Run `work` that touches no records in one transaction. What `survives_rollback` its transaction is done
-        again by itself if that is taken back.
+        """Run `work` that touches no records in one transaction.
+
+        If it `survives_rollback`, it runs again by itself when the transaction is rolled back.
         """
 
     async def read(self, work: Callable[[Reader], T], *, is_short: bool = False) -> T:
         """Run `work` in one snapshot; `is_short` promises that it is a few statements by key."""
 
     def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
-        """Tell whom it concerns of a converted field."""
+        """Report a converted field."""
 
 
 class DerivedFlush:
-    """Which new records concern no other ones. Kept for as long as the types stay as they are."""
+    """Skips the flush of units whose new records concern no others; cached until the types change."""
 
     def __init__(self) -> None:
         self._catalog: Catalog | None = None
-        self._concerning: frozenset[str] = frozenset()
+        self._relevant: frozenset[str] = frozenset()
 
     def apply(self, unit: UnitOfWork) -> None:
-        """`flush_derived`, at no cost for a unit that has only made records which nobody counts."""
+        """Call `flush_derived`, unless the unit has only created records that no other record depends on."""
         if unit.catalog is not self._catalog:
             self._catalog = unit.catalog
-            self._concerning = (
-                counted_entities(unit.catalog.objects, unit.rules) | unit.rules.flushed_entities
-            )
-        if not unit.has_only_new(self._concerning):
+            self._relevant = counted_entities(unit.catalog.objects, unit.rules) | unit.rules.flushed_entities
+        if not unit.has_only_new(self._relevant):
             flush_derived(unit)
 
 
@@ -112,7 +111,7 @@ class RecordService:
         self._hooks.append(hook)
 
     def add_row_rule(self, entity: str, rule: RowRule) -> None:
-        """Ask `rule` before every later create and update of the object's records."""
+        """Check every later create and update of the object's records with `rule`."""
         self._row_rules[entity] = rule
 
     def add_conversion_hook(self, hook: ConversionHook) -> None:
@@ -120,7 +119,7 @@ class RecordService:
         self._conversion_hooks.append(hook)
 
     def on_conversion(self, unit: UnitOfWork, note: ConversionNote) -> None:
-        """Tell the hooks of a converted field."""
+        """Call the hooks with a converted field."""
         for hook in self._conversion_hooks:
             hook(unit, note)
 
@@ -133,7 +132,7 @@ class RecordService:
         has_notifications: bool = True,
         exclusive: bool = False,
     ) -> Awaitable[T]:
-        """Run `work` in one transaction; its result is to be had once it is durable."""
+        """Run `work` in one transaction; resolves once it is durable."""
         return self._writer.submit(
             lambda tx: self._run(tx, work, user_id, origin, has_notifications), exclusive=exclusive
         )
@@ -145,7 +144,7 @@ class RecordService:
         return await self._writer.submit(work, exclusive=exclusive)
 
     async def read(self, work: Callable[[Reader], T], *, is_short: bool = False) -> T:
-        """Run `work` in one read transaction, off the loop. Brief work shares one with other such work."""
+        """Run `work` in one read transaction, off the loop. Short reads share one."""
         return await (self._short_reads.read(work) if is_short else self._store.read(work))
 
     def _run(

@@ -1,9 +1,8 @@
-"""The records that a unit of work has written, each as it was before and as it is now, in the order of the
-first write.
+"""The records that a unit of work has written, each before and after, in the order of the first write.
 
-A large unit does not fit in memory. Past some thousands of records all of them are set aside in a temporary
-table, and are read from there again a page at a time, or one by one when they are written once more. Of a
-record that is set aside only what differs from its stored row is kept: the row itself is where it always was.
+A large unit does not fit in memory. Beyond some thousands of records all of them are spilled to a temporary
+table, and are read back a page at a time, or one by one when they are written again. Of a spilled record only
+the difference from its stored row is kept: the row itself is in its own table.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from tidewire.storage.store import Transaction
 
 Row = Mapping[str, Value]
 Written = tuple[str, Row | None, Row | None]
-"""An entity and one of its records, as it was when all was settled and as it is now."""
+"""An entity and one of its records, as it was at the last flush and as it is now."""
 
 PAGE = 500
-"""How many records are looked at together: ids in one statement."""
-_MAX_HELD = 2000
+"""How many records are processed together: the number of ids in one statement."""
+_MAX_HELD = 2000  # records in memory; most units never spill
 _TABLE = (
     "CREATE TEMP TABLE IF NOT EXISTS touched_records (number INTEGER NOT NULL PRIMARY KEY, record_id TEXT NOT NULL,"
     " entity TEXT NOT NULL, has_change INTEGER NOT NULL, is_flushed INTEGER NOT NULL, form BLOB NOT NULL)"
@@ -38,7 +37,7 @@ _COLUMNS = "number, record_id, entity, is_flushed, form"
 
 @dataclass(slots=True)
 class Touched:
-    """One record. `number` is its place in the order of the first writes."""
+    """One written record. `number` is its place in the order of first writes."""
 
     obj: ObjectType
     number: int
@@ -49,7 +48,8 @@ class Touched:
 
     @property
     def change_type(self) -> ChangeType | None:
-        """What somebody outside saw happen, or None if nothing."""
+        """Return the change that others see after the commit, or None if they see none."""
+        # A record in the recycle bin counts as absent on either side.
         was_there = self.before is not None and not self.before.get("IsDeleted")
         if self.after is None:
             return ChangeType.DELETE if was_there else None
@@ -59,23 +59,23 @@ class Touched:
 
 
 class TouchedRecords:
-    """The records of one unit of work. `close` when it is told.
+    """The written records of one unit of work; close it after its changes were read.
 
-    Whenever all are set aside, `forget` is called, so that nobody else holds them either.
+    Calls `forget` whenever all records were spilled, so that nobody else keeps them in memory either.
     """
 
     def __init__(self, tx: Transaction, forget: Callable[[], None]) -> None:
         self._tx = tx
         self._forget = forget
         self._held: dict[str, Touched] = {}
-        self._unflushed: dict[str, Row | None] = {}  # of those held: how they were when all was settled
+        self._unflushed: dict[str, Row | None] = {}  # of those in memory: the row at the last flush
         self._unflushed_entities: set[str] = set()
         self._entities: set[str] = set()
         self._objects: dict[str, ObjectType] = {}
         self._partial: dict[str, PartialRows] = {}
         self._absent: frozenset[str] = frozenset()
         self._next_number = 1
-        self._spilled = 0  # how many records are in the table
+        self._spilled = 0  # how many records are in the temporary table
         self._has_unflushed_spilled = False
 
     def __bool__(self) -> bool:
@@ -84,29 +84,33 @@ class TouchedRecords:
     def track(
         self, obj: ObjectType, record_id: str, before: Row | None, after: dict[str, Value] | None
     ) -> None:
-        """Note what a write has made of a record, or of one that was not there."""
+        """Record a write: the row before it, None for a new record, and after it, None for a deleted one."""
         found = self.try_get(record_id)
         if found is None:
+            # All at once, not the oldest one: spilling record by record would cost a statement for each write.
             if len(self._held) >= _MAX_HELD:
                 self._spill()
             self._held[record_id] = Touched(obj, self._next_number, before, after)
             self._next_number += 1
         else:
-            found.after = after
+            found.after = after  # `before` stays: one change spans all writes of the unit
         self._unflushed.setdefault(record_id, before)
         self._unflushed_entities.add(obj.name)
         self._entities.add(obj.name)
 
     def try_get(self, record_id: str) -> Touched | None:
-        """What is known of a record that was written, to be read and changed at once; None if it was not."""
+        """Return a written record, or None. Use it at once: the next call may spill it, and later edits are
+        lost.
+        """
         found = self._held.get(record_id)
+        # `_absent` are ids that the last fetch did not find: new records cost no second statement.
         if found is None and self._spilled and record_id not in self._absent:
             self.fetch([record_id])
             found = self._held.get(record_id)
         return found
 
     def fetch(self, record_ids: list[str]) -> None:
-        """Have in memory, or know to be new, the few records that are going to be written next."""
+        """Load the few records that are written next, or remember that they are new."""
         if not self._spilled:
             return
         if len(self._held) >= _MAX_HELD:
@@ -114,6 +118,7 @@ class TouchedRecords:
         marks = ", ".join("?" * len(record_ids))
         where = f" WHERE record_id IN ({marks})"
         rows = self._tx.execute(f"SELECT {_COLUMNS} FROM touched_records{where}", record_ids)  # noqa: S608  # constant
+        # A record is either in memory or in the table, never in both: else an old copy could win when pages are read.
         if rows:
             self._tx.execute(f"DELETE FROM touched_records{where}", record_ids)  # noqa: S608
             self._spilled -= len(rows)
@@ -124,25 +129,27 @@ class TouchedRecords:
         self._absent = frozenset(record_ids).difference(self._held)
 
     def changes(self) -> Sequence[Change]:
-        """What the work adds up to, in the order in which records were first touched."""
+        """Return the changes of the unit, in the order in which records were first written."""
         if self._spilled:
             return ManyChanges(self)
         return list(_numbered(sorted(self._held.items(), key=lambda each: each[1].number)))
 
     def iter_changes(self, entities: Collection[str] | None = None) -> Iterator[Change]:
-        """The same, one page in memory at a time; with `entities`, only those of their records."""
+        """Yield the same changes with one page in memory at a time; with `entities`, only those of their
+        records.
+        """
         if entities is None:
             yield from _numbered((record_id, touched) for record_id, touched, _, _ in self._iter())
         elif not self._entities.isdisjoint(entities):
             yield from (change for change in self.iter_changes() if change.entity in entities)
 
     def count_changes(self) -> int:
-        """How many changes there are."""
+        """Return the number of changes."""
         ((told,),) = self._tx.execute("SELECT COUNT(*) FROM touched_records WHERE has_change = 1")
         return int(told) + sum(t.change_type is not None for t in self._held.values())
 
     def iter_unflushed(self, entities: Collection[str]) -> Iterator[Written]:
-        """The records of these entities that were written and are not settled yet."""
+        """Yield the records of these entities that were written since the last flush."""
         if self._unflushed_entities.isdisjoint(entities):
             return
         for _, touched, is_flushed, since in self._iter(entities):
@@ -150,13 +157,14 @@ class TouchedRecords:
                 yield touched.obj.name, since, touched.after
 
     def has_only_new(self, others: Collection[str]) -> bool:
-        """Whether all that is not settled yet are new records, none of them of these `others`."""
+        """Return whether every unflushed record is new and none is in `others`."""
+        # Spilled records would have to be read to know; a unit that spills is flushed in full.
         if self._has_unflushed_spilled or not self._unflushed_entities.isdisjoint(others):
             return False
         return all(before is None for before in self._unflushed.values())
 
     def mark_flushed(self) -> None:
-        """Note that what follows for other records from all that was written has been stored too."""
+        """Mark everything written so far as flushed: its effects on other records are stored."""
         self._unflushed.clear()
         self._unflushed_entities.clear()
         if self._has_unflushed_spilled:
@@ -164,7 +172,7 @@ class TouchedRecords:
             self._has_unflushed_spilled = False
 
     def complete_rows(self, record_ids: list[str]) -> None:
-        """Read in full, while it can be, what is held as partial rows of records that are about to be purged."""
+        """Complete the partial rows of records that are about to be purged, while they can still be read."""
         self.fetch(record_ids)
         for record_id in record_ids:
             touched, unflushed = self._held.get(record_id), self._unflushed.get(record_id)
@@ -174,7 +182,7 @@ class TouchedRecords:
                 self._unflushed[record_id] = dict(unflushed)
 
     def close(self) -> None:
-        """Forget all of it."""
+        """Release memory and the temporary table."""
         self._held.clear()
         self._unflushed.clear()
         if self._spilled:
@@ -184,7 +192,8 @@ class TouchedRecords:
     def _iter(
         self, entities: Collection[str] | None = None
     ) -> Iterator[tuple[str, Touched, bool, Row | None]]:
-        """All that were written up to now, a page at a time; what is written meanwhile does not matter."""
+        """Yield everything written up to now, a page at a time; records written meanwhile are left out."""
+        # The numbers are fixed at the start: whoever walks may write, which appends records behind this end.
         end = self._next_number
         if not self._spilled:
             yield from self._iter_held(0, end, entities)
@@ -200,6 +209,7 @@ class TouchedRecords:
             f"SELECT {_COLUMNS} FROM touched_records WHERE number >= ? AND number < ?{wanted}",  # noqa: S608
             [start, end, *(entities or ())],
         )
+        # A record of any page may have been loaded back, so each page is a merge of table and memory.
         found = [*self._decoded(rows), *self._iter_held(start, end, entities)]
         return sorted(found, key=lambda each: each[1].number)
 
@@ -218,8 +228,8 @@ class TouchedRecords:
         if not self._objects:
             self._tx.execute(_TABLE)
             self._tx.execute(_INDEX)
-        waiting = iter(self._held.items())
-        while page := list(islice(waiting, PAGE)):
+        held = iter(self._held.items())
+        while page := list(islice(held, PAGE)):
             stored = self._stored(page)
             self._tx.execute_many(
                 "INSERT INTO touched_records (number, record_id, entity, has_change, is_flushed, form)"
@@ -228,13 +238,13 @@ class TouchedRecords:
             )
         self._spilled += len(self._held)
         self._has_unflushed_spilled |= bool(self._unflushed)
-        self._absent = self._absent.difference(self._held)
+        self._absent = self._absent.difference(self._held)  # they are in the table now
         self._held.clear()
         self._unflushed.clear()
         self._forget()
 
     def _stored(self, page: Iterable[tuple[str, Touched]]) -> dict[str, dict[str, Value]]:
-        """The rows of those records of which more than a partial row is known."""
+        """Read the stored rows of those records that are not kept as partial rows."""
         by_object: dict[str, list[str]] = {}
         for record_id, touched in page:
             self._objects[touched.obj.name] = touched.obj
@@ -252,6 +262,7 @@ class TouchedRecords:
     def _is_partial(self, touched: Touched) -> bool:
         if touched.after is not None or not isinstance(touched.before, PartialRow):
             return False
+        # Decoding needs the same columns in the same order; a type that changed in this unit may have others.
         partial = self._partial.setdefault(touched.obj.name, touched.before.rows)
         return partial.places == touched.before.rows.places
 
@@ -261,6 +272,7 @@ class TouchedRecords:
         before = touched.before
         is_flushed = record_id not in self._unflushed
         since = before if is_flushed else self._unflushed[record_id]
+        # A list stands for a partial row, an object for a difference, null for a new record.
         if isinstance(before, PartialRow) and self._is_partial(touched):
             kept: object = list(before.values_held)
         else:
@@ -295,6 +307,7 @@ class TouchedRecords:
                 before = PartialRow(self._partial[entity], tuple(kept))
             else:
                 before = None if kept is None else {**row, **kept}
+            # The stored row is the row after the last write: every write is stored before it is tracked.
             after = dict(row) if is_there else None
             touched = Touched(
                 self._objects[entity], number, before, after, suppress_notifications, never_merge
@@ -304,7 +317,7 @@ class TouchedRecords:
 
 
 class ManyChanges(Sequence[Change]):
-    """The changes of a unit of work that does not fit in memory, read anew whenever they are walked through."""
+    """The changes of a unit of work that was spilled, read again each time they are iterated."""
 
     def __init__(self, touched: TouchedRecords) -> None:
         self._touched = touched
@@ -330,12 +343,12 @@ class ManyChanges(Sequence[Change]):
         raise IndexError(place)
 
     def of(self, entities: Collection[str]) -> Iterator[Change]:
-        """Those of these entities' records."""
+        """Yield the changes of these entities' records."""
         return self._touched.iter_changes(entities)
 
 
 def changes_of(changes: Sequence[Change], *entities: str) -> Iterator[Change]:
-    """The changes of these entities' records, at no cost if there is none among many others."""
+    """Return the changes of these entities' records, without reading spilled ones if there are none."""
     # Every transaction asks this several times, and `isinstance` is Python code for a child of an abstract class.
     if type(changes) is ManyChanges:
         return changes.of(entities)
@@ -347,7 +360,7 @@ def _numbered(touched: Iterable[tuple[str, Touched]]) -> Iterator[Change]:
     for record_id, each in touched:
         change_type = each.change_type
         if change_type is None:
-            continue  # created and deleted in one breath: nobody outside ever saw it
+            continue  # created and deleted in one transaction: nobody else ever saw it
         sequence += 1
         yield Change(
             each.obj.name,
@@ -370,7 +383,7 @@ def _changed_fields(touched: Touched) -> tuple[str, ...]:
 
 
 def _difference(row: Row, stored: Mapping[str, Value] | None) -> dict[str, Value]:
-    """What of a row differs from the one that is stored; all of it if none is."""
+    """Return the values that differ from the stored row; all of them if there is none."""
     return dict(row) if stored is None else {n: v for n, v in row.items() if v != stored.get(n, _UNKNOWN)}
 
 

@@ -1,9 +1,10 @@
-"""A unit of work: all DML of one request, in one transaction, and the changes it adds up to.
+"""A unit of work: all DML of one request, in one transaction, and the changes that result.
 
-Per record, the first operation and the final data count as one change: who looks before and after the
-transaction sees a record appear, differ, vanish or return. Rows are written as the statements come, so that
-later statements of the same request see them; the changes are told at the end. Every statement checks all it
-has to check before it writes its first row, so one that fails leaves nothing behind.
+For each record, the first operation and the final data count as one change: others, who see only the states
+before and after the transaction, see a record appear, differ, vanish or return. Rows are written as the
+statements come, so that later statements of the same request see them; the changes are reported at the end.
+Every statement checks everything before it writes its first row, so one that fails leaves nothing behind.
+What single objects additionally require is in `RecordRules`, called at the points that `object_rules` names.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ judge.
 
 
 class UnitOfWork:
-    """One request's DML. `now_ms` is cut to whole seconds for the audit fields."""
+    """The DML of one request. `now_ms` is cut to whole seconds for the audit fields."""
 
     def __init__(
         self,
@@ -78,24 +79,25 @@ class UnitOfWork:
         self._touched = TouchedRecords(tx, self._keys.forget)
         self._is_seen: IsSeen | None = None
         self.untracked_changes: list[UntrackedChange] = []
-        self.database_key = ""  # set for work below the API: what the database calls the transaction
+        self.database_key = ""  # of changes made below the API: the database's name of the transaction
 
     def create(self, obj: ObjectType, values: Mapping[str, object]) -> str:
-        """Store a new record from JSON-decoded values; returns its id."""
+        """Store a new record from JSON-decoded values; return its id."""
         if not ID_NAMES.isdisjoint(values):
             raise FieldUnknown(
                 "The Id field should not be specified in the sobject data.", field="Id", entity=obj.name
             )
-        given = self._parse(obj, values, is_create=True)
-        row = defaults(obj) | given
+        submitted = self._parse(obj, values, is_create=True)
+        row = defaults(obj) | submitted
         rules = self.rules.rules_of(obj)
         if rules.complete is not None:
-            rules.complete(self.tx, self.catalog, obj, given, row)
+            rules.complete(self.tx, self.catalog, obj, submitted, row)
         missing = [name for name in required_names(obj) if row[name] is None]
         if missing:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(missing)}]", fields=missing)
+        # The id comes before the checks, which compare it: a record may refer to itself.
         record_id = row["Id"] = take_record_id(self.tx, obj.key_prefix)
-        self._keys.check(obj, given, record_id)
+        self._keys.check(obj, submitted, record_id)
         self._check(obj, row, None)
         plan = None if rules.plan_create is None else rules.plan_create(self.tx, self.catalog, obj, row)
         if plan is not None:
@@ -112,11 +114,11 @@ class UnitOfWork:
         values: Mapping[str, object],
         check: Callable[[str | None], None] = lambda record_id: None,
     ) -> tuple[str, bool]:
-        """Update the one record whose external id is `value`, or create it; returns its id and whether it is
-        new.
+        """Update the record whose external id is `value`, or create it; return its id and whether it is new.
 
-        The field may also be Id: without a value that creates, with one it updates. `check` hears the id of
-        the record, None for a new one, before anything is written, and may raise. Raises ExternalIdAmbiguous.
+        The field may also be Id: without a value that creates, with one it updates. `check` is called with
+        the id of the record, None for a new one, before anything is written, and may raise. Raises
+        ExternalIdAmbiguous.
         """
         field = obj.try_field(field_name)
         if field is None or field.name not in obj.keys:
@@ -161,22 +163,27 @@ class UnitOfWork:
         if rules.check_editable is not None:
             rules.check_editable(before)
         fresh = self._parse(obj, values, is_create=False)
+        # Only what is set to null: a record from before a field was required can still be edited.
         nulled = [n for n, v in fresh.items() if v is None and obj.by_name[n.lower()].required]
         if nulled:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(nulled)}]", fields=nulled)
         ignored = frozenset() if rules.ignored_fields is None else rules.ignored_fields(before)
         changed = {n: v for n, v in fresh.items() if v != before.get(n) and n not in ignored}
+        # Unchanged values are not checked again: a lookup may by now point at a deleted record.
         self._keys.check(obj, changed, str(before["Id"]))
         self._check(obj, before | changed, before)
         plan = None
         if rules.plan_update is not None:
             plan = rules.plan_update(self.tx, self.catalog, obj, before, changed, self.now_ms)
+        # Also if nothing changed: a save counts as one, with new audit fields.
         self.store(obj, before, changed if plan is None else changed | plan.values)
         if plan is not None:
             self._carry_out(plan)
 
     def delete(self, obj: ObjectType, record_id: str) -> None:
-        """Put a living record into the recycle bin, with what goes along. Raises DeleteRestricted."""
+        """Move a living record into the recycle bin, with what the delete takes along. Raises
+        DeleteRestricted.
+        """
         before = self.read(obj, record_id)
         rules = self.rules.rules_of(obj)
         if rules.check_delete is not None:
@@ -185,6 +192,8 @@ class UnitOfWork:
             plan = plan_delete(self.tx, self.catalog, obj, before)
             self.recycle(rules.extend_delete(self.tx, self.catalog, plan))
             return
+        # Most deletes are small. A plan that grows too large is dropped and made again in the database: finding out
+        # costs at most _MAX_PLANNED rows.
         few = try_plan_delete(self.tx, self.catalog, obj, before, _MAX_PLANNED)
         if few is not None:
             self.recycle(few)
@@ -192,7 +201,7 @@ class UnitOfWork:
             self._recycle_many(obj, record_id)
 
     def undelete(self, obj: ObjectType, record_id: str) -> None:
-        """Bring a record back from the recycle bin, with all that its delete took along.
+        """Restore a record from the recycle bin, with everything that its delete took along.
 
         Raises RecordNotFound, UndeleteRefused or, if a unique value was taken meanwhile, DuplicateValue.
         """
@@ -210,14 +219,15 @@ class UnitOfWork:
             for edit in page:
                 self.store(edit.obj, edit.row, edit.values)
                 has_relations |= self.rules.rules_of(edit.obj).plan_relations is not None
+        # After all are back: a lookup must not point at a record that is still deleted.
         for edit in plan.iter_relinked():
             self.store(edit.obj, edit.row, edit.values)
         for page in plan.iter_rows() if has_relations else ():
             self._update_related(page)
-        remove_steps(self.tx, record_id)
+        remove_steps(self.tx, record_id)  # last, because the pages above are read from them
 
     def purge(self, obj: ObjectType, record_id: str) -> None:
-        """Remove a record in the recycle bin for good, with what was deleted because of it."""
+        """Remove a record from the recycle bin for good, with what was deleted because of it."""
         row = try_read_row(self.tx, obj, record_id)
         if row is None:
             raise RecordNotFound("The requested resource does not exist", record_id=record_id)
@@ -227,7 +237,7 @@ class UnitOfWork:
             raise UndeleteRefused("Entity is not in the recycle bin", record_id=record_id)
 
     def read(self, obj: ObjectType, record_id: str) -> dict[str, Value]:
-        """A living record. Raises RecordNotFound or RecordDeleted."""
+        """Return a living record. Raises RecordNotFound or RecordDeleted."""
         return read_living(self.tx, obj, record_id)
 
     def store(
@@ -238,7 +248,7 @@ class UnitOfWork:
         *,
         is_edit: bool = True,
     ) -> None:
-        """Store values that are known to fit, and what follows from them. `before` is the row as it stands.
+        """Store checked values, and the fields that follow from them. `before` is the stored row.
 
         Without `is_edit` the record does not count as modified: only its SystemModstamp moves.
         """
@@ -250,6 +260,7 @@ class UnitOfWork:
         after: dict[str, Value] = before | dict(values) | self._stamps(obj, is_edit=is_edit)
         if not after.get("IsDeleted"):
             self._complete(obj, after, before)
+        # Only what differs is written; the index entries of equal values stay as they are.
         changed = {n: v for n, v in after.items() if v != before.get(n)}
         record_id = str(before["Id"])
         if changed:
@@ -259,14 +270,15 @@ class UnitOfWork:
     def _store_deleted(
         self, obj: ObjectType, before: Mapping[str, Value], values: Mapping[str, Value]
     ) -> None:
-        """Store what puts a record into the recycle bin. Nothing follows from its other fields any more."""
+        """Mark a record as deleted; its derived fields stay as they are."""
+        # `before` may be a partial row: nothing here may read its other fields, which would cost a statement each.
         fresh = {**values, **self._stamps(obj, is_edit=True)}
         record_id = str(before["Id"])
         self._rewrite(obj, record_id, {n: v for n, v in fresh.items() if v != before.get(n)})
         self._track(obj, record_id, before, None)
 
     def store_derived(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> None:
-        """Store computed values, such as roll-ups, of a living record; nothing happens if they are as before."""
+        """Store computed values, such as roll-ups, of a living record; a no-op if nothing differs."""
         before = try_read_row(self.tx, obj, record_id)
         if before is None or before.get("IsDeleted"):
             return
@@ -274,13 +286,14 @@ class UnitOfWork:
             self.store(obj, before, values, is_edit=False)
 
     def store_copies(self, obj: ObjectType, row: Mapping[str, Value], values: Mapping[str, Value]) -> None:
-        """Store values that a record takes over from others. That is no change of the record."""
+        """Store values that are copied from other records, which is not a change of the record."""
         touched = self._rewrite(obj, str(row["Id"]), values)
         if touched is not None and touched.after is not None:
+            # If the record changed anyway, its change shows the newest values.
             touched.after = touched.after | dict(values)
 
     def recycle(self, plan: DeletePlan) -> None:
-        """Carry out a delete and keep its steps in the recycle bin."""
+        """Carry out a delete and store its steps in the recycle bin."""
         for edit in (*plan.gone, *plan.cleared):
             self.store(edit.obj, edit.row, edit.values)
         for edit in (*plan.gone[1:], *plan.cleared):
@@ -289,18 +302,18 @@ class UnitOfWork:
         append_steps(self.tx, plan.gone[0].record_id, plan.steps(), self.now_ms)
 
     def _recycle_many(self, obj: ObjectType, record_id: str) -> None:
-        """The same for a delete that memory should not hold: a page of records at a time."""
+        """Delete a record with more others than fit in memory, a page at a time."""
         delete = LargeDelete(self.tx, self.catalog, obj, record_id)
         delete.plan()
         for each, rows in delete.iter_gone():
             ids = list(rows)
-            self._touched.fetch(ids)
+            self._touched.fetch(ids)  # before the rows change: what was spilled is a difference from them
             update_rows(self.tx, each, ids, {"IsDeleted": True, **self._stamps(each, is_edit=True)})
             for gone_id, before in rows.items():
                 self._track(each, gone_id, before, None)
                 if gone_id != record_id:
                     self.never_merge(gone_id)
-        delete.append_steps(self.now_ms)
+        delete.append_steps(self.now_ms)  # first: iter_cleared reads these steps
         for edit in delete.iter_cleared():
             self.store(edit.obj, edit.row, edit.values)
             self.never_merge(edit.record_id)
@@ -309,47 +322,44 @@ class UnitOfWork:
         delete.close()
 
     def suppress_notifications(self, record_id: str) -> None:
-        """Let push topics stay silent about a record that was written: nobody asked for its change itself."""
+        """Suppress push-topic notifications for a written record, whose change is only a consequence."""
         touched = self._touched.try_get(record_id)
         if touched is not None:
             touched.suppress_notifications = True
 
     def never_merge(self, record_id: str) -> None:
-        """Let a record that was written have a change event of its own, however many others changed alike."""
+        """Give a written record a change event of its own, however many others changed alike."""
         touched = self._touched.try_get(record_id)
         if touched is not None:
             touched.never_merge = True
 
     def watch_references(self, watch: ReferenceWatch | None, is_seen: IsSeen | None = None) -> None:
-        """Tell `watch`, if there is one, of every lookup that a create or update sets from now on; it may
-        raise.
+        """Call `watch` with every lookup that a create or update sets from now on; it may raise.
 
-        Lookups given by a key of their target find only records that `is_seen` says yes to.
+        A lookup that is set by a key of its target finds only records for which `is_seen` is true.
         """
         self._keys.watch = watch
         self._is_seen = is_seen
 
     def changes(self) -> Sequence[Change]:
-        """What the work adds up to, in the order in which records were first touched."""
+        """Return the changes of the unit, in the order in which records were first written."""
         return self._touched.changes()
 
     def touched(self, entities: Collection[str]) -> Iterator[Written]:
-        """The records of these entities that were written and are not settled yet: the entity, the row as it
-        was when all was settled, and now.
-        """
+        """Yield the unflushed records of these entities: entity, row at the last flush, and row now."""
         return self._touched.iter_unflushed(entities)
 
     def has_only_new(self, others: Collection[str]) -> bool:
-        """Whether all that is not settled yet are new records, none of them of these `others`."""
+        """Return whether every unflushed record is new and none is in `others`."""
         return self._touched.has_only_new(others)
 
     def mark_flushed(self) -> None:
-        """Note that what follows for other records from all that was written has been stored too."""
+        """Mark everything written so far as flushed: its effects on other records are stored."""
         self._touched.mark_flushed()
 
     def close(self) -> None:
-        """Let go of what the work has held. Its changes can no longer be read."""
-        # Whoever watches holds the unit in turn: let go, or all that it holds waits for the garbage collector.
+        """Release what the unit holds. Its changes can no longer be read."""
+        # The watcher refers to the unit in turn: the cycle would keep all rows until the garbage collector runs.
         self.watch_references(None)
         self._touched.close()
 
@@ -360,6 +370,7 @@ class UnitOfWork:
             self._row_rules[obj.name](self.tx, self.catalog, row, before)
 
     def _carry_out(self, plan: WritePlan) -> None:
+        """Write a plan. Its order is that of the changes, and so that of the events."""
         for edit in (*plan.gone, *plan.cleared, *plan.cascaded):
             self.store(edit.obj, edit.row, edit.values)
             self.never_merge(edit.record_id)
@@ -406,8 +417,8 @@ class UnitOfWork:
         self._track(obj, record_id, None, row)
 
     def _rewrite(self, obj: ObjectType, record_id: str, values: Mapping[str, Value]) -> Touched | None:
-        """Store values in a row as it stands; returns what is known of the record if it was written before."""
-        # First: how a record was that is set aside is known only by how it differs from its stored row.
+        """Update a stored row; return what is tracked of the record if it was written before."""
+        # Loaded before the row changes: of a spilled record only the difference from its stored row is known.
         touched = self._touched.try_get(record_id)
         update_row(self.tx, obj, record_id, values)
         return touched
@@ -434,4 +445,4 @@ class UnitOfWork:
 
 
 _MAX_SHOWN_HOLDERS = 10
-_MAX_PLANNED = 2000  # records that a delete may concern to be planned in memory
+_MAX_PLANNED = 2000  # records that a delete planned in memory may concern

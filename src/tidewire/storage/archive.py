@@ -1,9 +1,9 @@
 """A backup file: one tar with a manifest, the database's copy and perhaps certificates.
 
-Format. The first member, `manifest.json`, holds the manifest and the SHA-256 of its text; the manifest holds the
-size and SHA-256 of every other member. `org.db` is a SQLite database that needs no write-ahead log, `org.sql` what
-pg_dump wrote; `tls/*.pem` are optional. Members with other names are refused, so a file can put nothing outside
-the directory it is unpacked into.
+Format. The first member, `manifest.json`, holds the manifest and the SHA-256 of its text; the manifest holds
+the size and SHA-256 of every other member. `org.db` is a SQLite database that needs no write-ahead log,
+`org.sql` what pg_dump wrote; `tls/*.pem` are optional. Members with other names are refused, so a file can
+put nothing outside the directory it is unpacked into.
 
 A file of the final name is either empty (the backup was cut short) or whole and on the disk.
 """

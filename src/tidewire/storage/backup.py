@@ -1,8 +1,8 @@
 """What a SQLite store can do for a backup: be copied while it is written, and be put back.
 
-A copy is one read transaction through SQLite's own backup call. In WAL mode that holds no writer up; the log only
-cannot be shortened until the copy is done. A restored file gets its name last, after everything that had to be
-changed in it is on the disk, so a restore that is cut short leaves no org behind.
+A copy is one read transaction through SQLite's own backup call. In WAL mode that holds no writer up; the log
+only cannot be shortened until the copy is done. A restored file gets its name last, after everything that had
+to be changed in it is on the disk, so a restore that is cut short leaves no org behind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The portable SQL of the storage contract, as PostgreSQL wants it. Pure: no connection is touched here.
 
-Stages write one text for both stores: `?` for a value, and SQLite's words for the types. Here the words become
-the types of the same width, text compares bytewise as in SQLite whatever the database's own collation is, and
-placeholders are numbered. Quoted text is left alone.
+Stages write one text for both stores: `?` for a value, and SQLite's words for the types. Here the words
+become the types of the same width, text compares bytewise as in SQLite whatever the database's own collation
+is, and placeholders are numbered. Quoted text is left alone.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def render_postgres(sql: str) -> str:
 
 @lru_cache(maxsize=4096)
 def try_render_copy(sql: str) -> str | None:
-    """The COPY that stores rows as this INSERT of nothing but placeholders does; None for any other statement."""
+    """The COPY that stores rows as this INSERT of nothing but placeholders does; None for any other
+    statement.
+    """
     match = _PLAIN_INSERT.fullmatch(sql)
     return None if match is None else f"COPY {match[1]} FROM STDIN"

@@ -1,8 +1,8 @@
 """What a PostgreSQL store can do for a backup: its schema through pg_dump, and back through psql.
 
-The dump sees the same commit as the manifest: it runs on a snapshot that our own transaction exports. Writes go on
-meanwhile, but whatever drops or alters a table (retention, a definition) waits for the dump. Loading is one
-transaction, with the statements that a restored org needs at its end, so it is there whole or not at all.
+The dump sees the same commit as the manifest: it runs on a snapshot that our own transaction exports. Writes
+go on meanwhile, but whatever drops or alters a table (retention, a definition) waits for the dump. Loading is
+one transaction, with the statements that a restored org needs at its end, so it is there whole or not at all.
 Passwords travel in the environment of the programs and not on their command line.
 """
 

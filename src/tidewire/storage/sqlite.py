@@ -1,9 +1,8 @@
 """SQLite as a store: WAL, synchronous=FULL, one writer, readers on threads of their own.
 
 Every commit costs one fsync of the write-ahead log. Checkpoints run on a second connection and thread,
-because inside a commit they
-would cost tens of milliseconds at the 99th percentile. A lock file beside the database keeps a second process
-out.
+because inside a commit they would cost tens of milliseconds at the 99th percentile. A lock file beside the
+database keeps a second process out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The storage contract: what the stages may ask of a database, whichever it is.
+"""The storage contract: what every database must offer.
 
-SQL text uses `?` placeholders, the type words INTEGER, REAL, TEXT and BLOB, and otherwise the subset that SQLite
-and PostgreSQL share. One process writes an org, through one connection; any number of readers see whole commits
-only. Implementations: `sqlite.py` and `postgres.py`.
+SQL text uses `?` placeholders, the type words INTEGER, REAL, TEXT and BLOB, and otherwise the subset that
+SQLite and PostgreSQL share. One process writes an org, through one connection; any number of readers see
+whole commits only. Implementations: `sqlite.py` and `postgres.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidewire.events import Event, Value
 T = TypeVar("T")
 Row = tuple[Any, ...]
 SqlValue = Value | bytes
-_MAX_BUFFERED_INSERTS = 2000  # more at once would only take memory
+_MAX_BUFFERED_INSERTS = 2000  # larger batches are not faster and only take memory
 
 
 class Reader(Protocol):
@@ -43,28 +43,28 @@ class Connection(Reader, Protocol):
         """Undo the transaction, if there still is one."""
 
     def is_in_transaction(self) -> bool:
-        """Whether a transaction is open. A database may have rolled it back by itself after an error."""
+        """Return whether a transaction is open; a database may roll it back by itself after an error."""
 
     def is_open(self) -> bool:
-        """Whether the database can still be reached through this connection, as far as its last use told."""
+        """Return whether the connection worked when it was last used."""
 
     def close(self) -> None:
-        """Let go of the database; never raises."""
+        """Close the connection; never raises."""
 
 
 class Store(Protocol):
     """One org's database.
 
-    `driver_errors` are what its driver raises. After `idle_check_s` without work the writer looks whether its
-    connection still stands; None means that it cannot break.
+    `driver_errors` are the exceptions of its driver. After `idle_check_s` without work the writer checks its
+    connection; None means that the connection cannot break.
     """
 
     driver_errors: tuple[type[Exception], ...]
     idle_check_s: float | None
 
     def connect_writer(self) -> Connection:
-        """Open the one writing connection, migrated to the newest layout. Called again only after the last one
-        was closed or lost; raises StoreLocked if another process has written in between.
+        """Open the one writing connection, migrated to the newest layout. Called again only after the last
+        one was closed or lost; raises StoreLocked if another process has written in between.
         """
 
     async def read(self, work: Callable[[Reader], T]) -> T:
@@ -83,8 +83,9 @@ class Store(Protocol):
 class Progress:
     """The org's counters, one row in the database, written in every commit.
 
-    `group_number` tells after a failed COMMIT whether it happened. `next_position` is the next replay id.
-    `numbers` are the next ones of the table of that name, as far as the running group has taken any.
+    `group_number` shows after a failed COMMIT whether it happened. `next_position` is the next replay id.
+    `numbers` are the next record and auto numbers that the running group has taken, by name; the others are
+    only in the database.
     """
 
     group_number: int
@@ -95,7 +96,7 @@ class Progress:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Progress:
-        """A value that later work cannot change."""
+        """Return an independent copy."""
         return Progress(
             self.group_number,
             self.next_position,
@@ -107,7 +108,7 @@ class Progress:
 
 
 class BufferedInserts:
-    """New rows that have not reached the database yet, by their INSERT."""
+    """New rows that have not reached the database yet, by their INSERT statement."""
 
     __slots__ = ("_by_statement", "_count")
 
@@ -119,39 +120,41 @@ class BufferedInserts:
         return self._count
 
     def append(self, sql: str, params: Sequence[SqlValue]) -> None:
-        """One more row."""
+        """Add a row."""
         self._by_statement.setdefault(sql, []).append(params)
         self._count += 1
 
     def append_many(self, sql: str, rows: Sequence[Sequence[SqlValue]]) -> None:
-        """More rows of one INSERT."""
+        """Add rows of one INSERT."""
         self._by_statement.setdefault(sql, []).extend(rows)
         self._count += len(rows)
 
     def extend(self, others: BufferedInserts) -> None:
-        """The rows of somebody else, behind those that are here."""
+        """Add the rows of another buffer behind the present ones."""
         for sql, rows in others._by_statement.items():
             self._by_statement.setdefault(sql, []).extend(rows)
         self._count += others._count
 
     def insert(self, connection: Connection) -> None:
-        """Put all of them into the database."""
+        """Insert all rows and empty the buffer."""
+        # Emptied first: if an insert fails, the group is rolled back and runs again, and must not insert them twice.
         waiting, self._by_statement, self._count = self._by_statement, {}, 0
         for sql, rows in waiting.items():
             connection.execute_many(sql, rows)
 
 
 class Transaction:
-    """One member of a group commit: what can be undone without undoing the others.
+    """One member of a group commit, which can be undone without undoing the others.
 
     Work reads and writes through `execute`, takes numbers from `progress`, and leaves in-memory effects to
-    `after_commit` callbacks, which run on the writer thread once the commit is durable and before anyone is
-    told. New rows may be handed to `buffer_insert`: they reach the database many at a time, and before any other
-    statement does, so that no statement can tell. Rows of `earlier` members of the group may still wait as well.
+    `after_commit` callbacks, which run on the writer thread once the commit is durable and before it is
+    reported. New rows go to `buffer_insert`: they reach the database many at a time, and before any other
+    statement, so that every statement sees them. Rows of `earlier` members of the group may still be buffered
+    as well.
 
-    A member that has only read, and left rows to be inserted later, is undone by forgetting them. Its first other
-    statement is preceded by a SAVEPOINT: from then on it `is_guarded`. A statement that fails before leaves the
-    group in doubt, and `has_broken_group` set.
+    A member that has only read and buffered rows is undone by dropping them. Its first other statement is
+    preceded by a SAVEPOINT: from then on it `is_guarded`. If a statement fails before that, it is unknown
+    whose rows caused it, and `has_broken_group` is set.
     """
 
     __slots__ = (
@@ -185,13 +188,13 @@ class Transaction:
 
     @property
     def stored(self) -> Reader:
-        """What the transaction sees, but for the rows that it has waiting itself."""
+        """Return a reader that does not see the rows that this transaction itself has buffered."""
         return _PastOwnRows(self)
 
     def execute(self, sql: str, params: Sequence[SqlValue] = ()) -> list[Row]:
         """Run one statement and return all its rows."""
         try:
-            self._reach(is_read=sql.startswith("SELECT"))
+            self._prepare(is_read=sql.startswith("SELECT"))
             return self.connection.execute(sql, params)
         except Exception:
             self._note_failure()
@@ -200,14 +203,15 @@ class Transaction:
     def execute_many(self, sql: str, rows: Iterable[Sequence[SqlValue]]) -> None:
         """Run one statement for each row."""
         try:
-            self._reach(is_read=False)
+            self._prepare(is_read=False)
             self.connection.execute_many(sql, rows)
         except Exception:
             self._note_failure()
             raise
 
     def execute_skipping_buffer(self, sql: str, params: Sequence[SqlValue] = ()) -> list[Row]:
-        """Run a SELECT that need not see the rows which this transaction itself has waiting."""
+        """Run a SELECT that need not see the rows that this transaction itself has buffered."""
+        # A batch of creates checks its lookups this way: flushing before each check would insert row by row again.
         try:
             if self._earlier:
                 self._earlier.insert(self.connection)
@@ -217,29 +221,30 @@ class Transaction:
             raise
 
     def buffer_insert(self, sql: str, params: Sequence[SqlValue]) -> None:
-        """Run an INSERT before the next other statement, or at the end."""
+        """Buffer a row of an INSERT, which runs before the next other statement or at the end."""
         self._rows.append(sql, params)
         if len(self._rows) >= _MAX_BUFFERED_INSERTS:
-            self._insert_waiting()
+            self._flush()
 
     def buffer_inserts(self, sql: str, rows: Sequence[Sequence[SqlValue]]) -> None:
-        """The same for many rows of one INSERT."""
+        """Buffer rows of an INSERT, as `buffer_insert` does."""
         self._rows.append_many(sql, rows)
         if len(self._rows) >= _MAX_BUFFERED_INSERTS:
-            self._insert_waiting()
+            self._flush()
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Run `callback` if, and only after, this transaction is durable. It must not fail."""
         self.callbacks.append(callback)
 
     def after_undo(self, callback: Callable[[], None]) -> None:
-        """Run `callback`, on the writer thread, whenever what this transaction did is undone. It must not fail."""
+        """Run `callback`, on the writer thread, whenever this transaction is undone. It must not fail."""
         self.undo_callbacks.append(callback)
 
-    # called by the writer
+    # Called by the writer:
 
     def guard(self) -> None:
-        """Make sure that whatever this transaction does from now on can be undone alone."""
+        """Make sure that everything from now on can be undone alone."""
+        # The rows of earlier members come before the savepoint: a rollback to it must not take them along.
         if self._earlier:
             self._earlier.insert(self.connection)
         if not self.is_guarded:
@@ -247,8 +252,8 @@ class Transaction:
             self.is_guarded = True
 
     def finish(self) -> None:
-        """Carry out what was left for the end, inside the savepoint, or leave it to the group if there is none."""
-        if self.is_guarded:
+        """Insert the buffered rows inside the savepoint, or leave them to the group if there is none."""
+        if self.is_guarded:  # before RELEASE, or a bad row would be blamed on the whole group
             self._rows.insert(self.connection)
             return
         self._earlier.extend(self._rows)
@@ -259,19 +264,22 @@ class Transaction:
                 self._note_failure()
                 raise
 
-    def _insert_waiting(self) -> None:
+    def _flush(self) -> None:
         try:
-            self._reach(is_read=False)
+            self._prepare(is_read=False)
         except Exception:
             self._note_failure()
             raise
 
     def _note_failure(self) -> None:
+        # Inside a savepoint the failure is this member's own; outside, rows of earlier members may have caused it.
         if not self.is_guarded:
             self.has_broken_group = True
 
-    def _reach(self, *, is_read: bool) -> None:
-        """Bring the database to where the next statement must find it."""
+    def _prepare(self, *, is_read: bool) -> None:
+        """Insert what the next statement must find in the database, with a savepoint before the first write."""
+        # Own rows are inserted after the savepoint, so that they are undone with it. A mere read needs none: most
+        # members of a group of creates never have a savepoint, which is what makes them cheap.
         if not is_read or self._rows:
             self.guard()
             self._rows.insert(self.connection)
@@ -295,7 +303,7 @@ PROGRESS_COLUMNS = "group_number, next_position, commit_number, access_generatio
 
 
 def read_progress(reader: Reader) -> Progress:
-    """The counters as of this reader's commit."""
+    """Return the counters as of this reader's commit."""
     ((group, position, commit, access, catalog),) = reader.execute(f"SELECT {PROGRESS_COLUMNS} FROM progress")  # noqa: S608  # constant
     return Progress(group, position, commit, access, catalog)
 

@@ -1,30 +1,26 @@
-"""The one writer of an org, and its group commit.
+"""The single writer of an org, with group commit.
 
-Theory of operation. Callers hand in *work*: a function of a Transaction. The writer thread drains whatever
-has queued, runs one piece after the other, commits them all with one fsync, and only then lets anyone know. Failure
+Callers submit *work*: a function of a Transaction. The writer thread drains its queue into a group, runs one
+piece of work after the other, commits all of them with one fsync, and only then reports success. Failure
 rules:
 
-- Work that raises is undone and fails alone: rolled back to its savepoint if it has written anything, forgotten if
-  it has only left rows to be inserted. Its numbers are given back.
-- A statement that fails outside of any savepoint, or an insert of the rows that the members have left, does not tell
-  whose fault it is. Nothing was acknowledged: the whole group is rolled back and runs again, each piece in a
-  savepoint from its start to its end.
-- Some database errors (a full disk, an interrupt) roll back the whole transaction. Then nothing was
-  acknowledged: the piece that
-  hit it fails, the others run again in a new group.
-- A failed COMMIT leaves the outcome open. The connection is thrown away, and the group number that a fresh
-  connection reads tells whether the
-  commit happened. If durability itself is in doubt (a failed fsync), nothing is retried: the callers get
-  OutcomeUnknown and the writer stops for good.
-- A connection that is lost at any other moment took nothing acknowledged with it: a new one goes on, if it finds
-  the counters just as the old one left them. If another process has taken the org over, the writer stops for good.
+- Work that raises is undone and fails alone: rolled back to its savepoint if it has written anything, or its buffered
+  inserts are dropped if it has not. The numbers that it took are given back.
+- If a statement fails outside of any savepoint, or the insert of buffered rows fails, it is unknown which member caused
+  it. Nothing was acknowledged yet: the whole group is rolled back and runs again, each piece in a savepoint of its own.
+- Some database errors (a full disk, an interrupt) roll back the whole transaction. Nothing was acknowledged either: the
+  piece that hit the error fails, the others run again in a new group.
+- A failed COMMIT leaves the outcome open. The connection is discarded, and the group number that a new connection reads
+  shows whether the commit happened. If durability itself is in doubt (a failed fsync), nothing is retried: the callers
+  get OutcomeUnknown and the writer stops for good.
+- A connection lost at any other time loses nothing acknowledged: a new one takes over if it finds the counters as the
+  old one left them. If another process has taken over the org, the writer stops for good.
 
 In-memory state changes only in `after_commit` callbacks. Work marked `exclusive` (metadata, access, anything
-large) is a group by itself, so that
-what runs after it sees its effects.
+large) is a group by itself, so that the work after it sees its effects.
 
-Threads: `submit` may be called from any thread that runs a loop, `stop` from any; everything else happens on
-the writer thread.
+Threads: `submit` may be called from any thread that runs a loop, `stop` from any thread; everything else runs
+on the writer thread.
 """
 
 from __future__ import annotations
@@ -73,7 +69,7 @@ class _Member(Generic[T]):
 
 
 CommitListener = Callable[[list[Transaction], Progress], None]
-"""Told of each durable group, on the writer thread, before its members are acknowledged."""
+"""Called with each durable group, on the writer thread, before its members are acknowledged."""
 
 
 class GroupWriter:
@@ -85,21 +81,24 @@ class GroupWriter:
         self._queue: queue.SimpleQueue[list[_Member[Any]] | None] = queue.SimpleQueue()
         self._connection: Connection = store.connect_writer()
         self._progress = read_progress(self._connection)
-        self._taken: deque[_Member[Any]] = deque()  # from the queue, for this group or a later one
-        self._is_ending = False  # nothing that counts is left in the queue
+        self._taken: deque[_Member[Any]] = deque()  # taken from the queue, for this group or a later one
+        self._is_ending = False  # the end marker was taken: only refused work can follow
         self._handed_in: dict[asyncio.AbstractEventLoop, list[_Member[Any]]] = {}
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._is_closed = False
-        self._lock = threading.Lock()  # of what is handed in, which nobody takes once the writer is closed
+        # Guards _handed_in and _is_closed together. Without it `stop` could queue the end marker between a submit's
+        # check and its entry, and that work would wait forever.
+        self._lock = threading.Lock()
         self._failure_watchers: list[Callable[[], object]] = []
         self.failure: PlatformError | None = None
         self._submitted = 0
-        self._settled = 0
+        self._acknowledged = 0
 
     @property
     def queued_count(self) -> int:
-        """How many pieces of work have been submitted and are not settled yet; of a moment ago."""
-        return max(0, self._submitted - self._settled)
+        """Return how many submitted pieces of work have no result yet."""
+        # Two threads count without a lock, so the difference may be off for an instant.
+        return max(0, self._submitted - self._acknowledged)
 
     @property
     def progress(self) -> Progress:
@@ -107,17 +106,19 @@ class GroupWriter:
         return self._progress
 
     def watch_failure(self, stopped: Callable[[], object]) -> None:
-        """Call `stopped`, on the writer thread, if the writer ever has to stop for good."""
+        """Call `stopped`, on the writer thread, if the writer stops for good."""
         self._failure_watchers.append(stopped)
 
     def start(self) -> None:
-        """Begin to take work."""
+        """Start the writer thread."""
         self._thread.start()
 
     def stop(self) -> None:
         """Finish what is queued, then stop. Later submissions are refused."""
         with self._lock:
             self._is_closed = True
+            # Their loops may never run again, so what they have not handed over yet is queued here, before the end
+            # marker.
             for members in self._handed_in.values():
                 self._queue.put(members)
             self._handed_in.clear()
@@ -126,9 +127,7 @@ class GroupWriter:
         self._connection.close()
 
     def submit(self, work: Callable[[Transaction], T], *, exclusive: bool = False) -> asyncio.Future[T]:
-        """Queue work; the future resolves on the calling loop once it is durable, or with the error that
-        undid it.
-        """
+        """Queue work; the future resolves on the calling loop once the work is durable, or with its error."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         member = _Member(work, exclusive, loop, future, timer_s(), current_trace())
@@ -139,9 +138,9 @@ class GroupWriter:
             self._submitted += 1
             waiting = self._handed_in.get(loop)
             if waiting is None:
-                # What one turn of the loop hands in goes over at its end, in one piece: the writer's thread
-                # would otherwise begin with the first of it and contend with the loop for the interpreter
-                # over the rest.
+                # Work submitted in one iteration of the loop is queued at its end, in one piece. Otherwise the
+                # writer thread would start with the first of it and compete with the loop for the interpreter
+                # while the rest is submitted, and the group would be smaller.
                 self._handed_in[loop] = [member]
                 loop.call_soon(self._hand_over, loop)
             else:
@@ -151,17 +150,19 @@ class GroupWriter:
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._lock:
             members = self._handed_in.pop(loop, None)
-            if members is not None:  # or `stop` has handed them over
+            if members is not None:  # else `stop` has queued them
                 self._queue.put(members)
 
     def _run(self) -> None:
         stopping = False
         while not stopping:
             group, stopping = self._next_group()
+            # What has to run again does so before anything newer: work is committed in the order of submission.
             while group and self.failure is None:
                 group = self._commit_group(group)
             if group:
                 self._refuse(group)
+        # Past the end marker there is only work that was submitted before a failure was seen.
         while True:
             try:
                 left = self._queue.get_nowait()
@@ -171,7 +172,9 @@ class GroupWriter:
                 self._refuse(left)
 
     def _next_group(self) -> tuple[list[_Member[Any]], bool]:
-        """Wait for work, then take what is there: up to the limit, and a exclusive piece alone."""
+        """Wait for work, then take all that is queued, up to the limit; an exclusive piece is a group by
+        itself.
+        """
         taken = self._taken
         if not taken:
             self._take(self._wait_first())
@@ -180,6 +183,7 @@ class GroupWriter:
                 self._take(self._queue.get_nowait())
             except queue.Empty:
                 break
+        # Exclusive work ends the group before it and is alone in its own; the order of submission stays.
         group: list[_Member[Any]] = []
         while taken and len(group) < GROUP_LIMIT and not (group and taken[0].is_exclusive):
             group.append(taken.popleft())
@@ -194,7 +198,7 @@ class GroupWriter:
             self._taken.extend(members)
 
     def _wait_first(self) -> list[_Member[Any]] | None:
-        """The next pieces of work. While there are none, a lost connection is noticed all the same."""
+        """Wait for the next pieces of work; meanwhile check the connection from time to time."""
         while True:
             try:
                 return self._queue.get(timeout=self._store.idle_check_s)
@@ -203,6 +207,7 @@ class GroupWriter:
                     self._check_connection()
 
     def _check_connection(self) -> None:
+        # An idle server must notice that it lost its lock on the database, and must not wait for the next write.
         try:
             self._connection.execute("SELECT 1")
         except self._store.driver_errors as error:
@@ -210,7 +215,8 @@ class GroupWriter:
             self._reopen(self._progress)
 
     def _commit_group(self, group: list[_Member[Any]]) -> list[_Member[Any]]:
-        """Run and commit a group; returns the members that must run again."""
+        """Run and commit a group; return the members that must run again."""
+        # A copy: `self._progress` must stay that of the last durable commit until this one is durable.
         progress = self._progress.copy()
         connection = self._connection
         begun_s = timer_s()
@@ -219,54 +225,65 @@ class GroupWriter:
         try:
             connection.begin()
         except self._store.driver_errors as error:
-            if connection.is_open():
+            if (
+                connection.is_open()
+            ):  # the database refuses, such as a full disk; retrying at once would not help
                 self._fail(group, error)
                 return []
             log.warning("storage.connection_lost", exc_info=error)
             self._reopen(self._progress)
             return group
         done: list[_Member[Any]] = []
-        rows = BufferedInserts()
+        rows = (
+            BufferedInserts()
+        )  # of all members so far: one executemany per statement instead of one per row
         for index, member in enumerate(group):
             transaction = member.transaction = Transaction(connection, progress, rows)
             is_whole = self._run_member(member, transaction, progress)
+            # A guarded member has a savepoint from its start, so its failures are its own. Any other may have failed
+            # because of the buffered rows of an earlier one.
             if transaction.has_broken_group and not member.is_guarded:
                 return self._guard(group)
             if is_whole:
                 if member.error is None:
                     done.append(member)
                 continue
-            # The database has rolled everything back. Nothing was acknowledged, so the innocent run again.
-            self._settle([m for m in group[: index + 1] if m.error is not None])
+            # The database has rolled back everything. Nothing was acknowledged, so the others run again; those that
+            # had failed by themselves keep their errors.
+            self._acknowledge([m for m in group[: index + 1] if m.error is not None])
             counters["storage.groups_rerun"] += 1
             return [m for m in group[:index] if m.error is None] + group[index + 1 :]
         failed = [m for m in group if m.error is not None]
-        if not done:
+        if not done:  # no fsync for nothing
             self._roll_back()
-            self._settle(failed)
+            self._acknowledge(failed)
             return []
         try:
             rows.insert(connection)
-        except Exception as error:  # whatever a value of one member made the driver say
+        except (
+            Exception
+        ) as error:  # drivers raise more than their own errors for values that they cannot bind
             log.warning("storage.statement_failed", exc_info=error)
             return self._guard(group)
+        # Written in the same commit: after a failed COMMIT it shows whether the commit happened.
         progress.group_number += 1
         try:
             write_progress(connection, progress)
             crash_point("writer.before_commit")
             connection.commit()
         except self._store.driver_errors as error:
-            self._settle(failed)
+            self._acknowledge(failed)
             self._after_failed_commit(done, progress, error)
             return []
         crash_point("writer.after_commit")
         TIMINGS["storage.group_committed"].observe(timer_s() - begun_s)
+        # First in-memory state, then the acknowledgement: who has an answer must find what it reports.
         self._announce(done, progress)
-        self._settle(failed + done)
+        self._acknowledge(failed + done)
         return []
 
     def _guard(self, group: list[_Member[Any]]) -> list[_Member[Any]]:
-        """Undo a group of which nobody knows what broke it; returns it, to be run again piece by piece."""
+        """Roll back a group with an unknown culprit; return it, to run again with a savepoint for each piece."""
         self._roll_back()
         counters["storage.groups_rerun"] += 1
         for member in group:
@@ -274,10 +291,10 @@ class GroupWriter:
         return group
 
     def _run_member(self, member: _Member[Any], transaction: Transaction, progress: Progress) -> bool:
-        """Run one piece. False means that the whole transaction is gone."""
+        """Run one piece. Return False if the database has rolled back the whole transaction."""
         connection = self._connection
         member.result, member.error = None, None
-        before = progress.copy()
+        before = progress.copy()  # positions and numbers of work that fails are given out again
         try:
             if member.is_guarded:
                 transaction.guard()
@@ -287,6 +304,7 @@ class GroupWriter:
                 if transaction.is_guarded:
                     connection.execute("RELEASE member")
                 return True
+            # The database may end a transaction by itself; the work cannot know.
             member.error = InternalError("the transaction ended early")
         except PlatformError as error:
             member.error = error
@@ -294,7 +312,7 @@ class GroupWriter:
             log.warning("storage.statement_failed", exc_info=error)
             kind, message, _ = self._store.explain_failure(error)
             member.error = kind(message)
-        except Exception as error:  # the writer must outlive any bug in the work it is given
+        except Exception as error:  # the writer must survive any bug in the work
             log.exception("storage.work_failed")
             member.error = InternalError("internal error")
             member.error.__cause__ = error
@@ -309,6 +327,7 @@ class GroupWriter:
             log.warning("storage.savepoint_lost", exc_info=error)
             self._roll_back()
             return False
+        # In place, because the transactions of the group share this object.
         for name in Progress.__slots__:
             setattr(progress, name, getattr(before, name))
         return True
@@ -325,7 +344,7 @@ class GroupWriter:
                     member.trace, "commit", INTERNAL, member.queued_s, {"tidewire.events": events}
                 )
                 member.transaction.trace = "" if span is None else str(span)
-        # Last: who finds the new counters here finds the new state too.
+        # After the callbacks: who reads the new counters must find the new state too.
         self._progress = progress.copy()
         self._progress.numbers.clear()
         counters["storage.groups_committed"] += 1
@@ -337,19 +356,22 @@ class GroupWriter:
         log.error("storage.commit_failed", exc_info=error)
         kind, message, is_durability_in_doubt = self._store.explain_failure(error)
         if is_durability_in_doubt:
+            # After a failed fsync the kernel may drop the dirty pages and report success for the next one, so neither
+            # a retry nor a read would prove anything. Only a restart reads what is on disk.
             self._connection.close()
             self._stop_for_good(OutcomeUnknown(message))
         else:
+            # COMMIT failed, but may have happened. The new connection finds the counters from before or from after it.
             found = self._reopen(self._progress, progress)
             if found is not None and found.group_number == progress.group_number:
                 self._announce(done, progress)
-                self._settle(done)
+                self._acknowledge(done)
                 return
         for member in done:
             member.error = kind(message) if self.failure is None else OutcomeUnknown(self.failure.message)
             if self.failure is None:
                 _undo(member)
-        self._settle(done)
+        self._acknowledge(done)
 
     def _reopen(self, *expected: Progress) -> Progress | None:
         """Replace a broken connection; returns the counters that the new one finds.
@@ -383,7 +405,7 @@ class GroupWriter:
         try:
             self._connection.rollback()
         except self._store.driver_errors as error:
-            # The next BEGIN meets the same trouble, and says so to whom it concerns.
+            # The next BEGIN fails in the same way, and its callers get the error.
             log.warning("storage.rollback_failed", exc_info=error)
 
     def _fail(self, group: list[_Member[Any]], error: Exception) -> None:
@@ -391,28 +413,28 @@ class GroupWriter:
         kind, message, _ = self._store.explain_failure(error)
         for member in group:
             member.error = kind(message)
-        self._settle(group)
+        self._acknowledge(group)
 
     def _refuse(self, group: list[_Member[Any]]) -> None:
         for member in group:
             member.error = StoreClosed("the server is not taking writes now; try again later")
-        self._settle(group)
+        self._acknowledge(group)
 
-    def _settle(self, members: list[_Member[Any]]) -> None:
-        self._settled += len(members)
+    def _acknowledge(self, members: list[_Member[Any]]) -> None:
+        self._acknowledged += len(members)
         by_loop: dict[asyncio.AbstractEventLoop, list[_Member[Any]]] = {}
         for member in members:
             by_loop.setdefault(member.loop, []).append(member)
-        for loop, settled in by_loop.items():
+        for loop, of_loop in by_loop.items():
             try:
-                loop.call_soon_threadsafe(_resolve, settled)
+                loop.call_soon_threadsafe(_resolve, of_loop)
             except RuntimeError:
-                # The loop is closed: nobody waits there any more, and the commit stands all the same.
+                # The loop is closed: nobody waits for the result any more, and the commit stands.
                 continue
 
 
 def _undo(member: _Member[Any]) -> None:
-    """Tell whom it concerns that a piece of work came to nothing."""
+    """Call the undo callbacks of a failed piece of work."""
     if member.transaction is not None:
         for callback in member.transaction.undo_callbacks:
             callback()
