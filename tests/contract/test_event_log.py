@@ -105,7 +105,7 @@ async def test_positions_rise_from_the_first_and_name_the_transactions_last(log:
     assert [e.transaction_last for e in one + two] == [FIRST + 1, FIRST + 1, FIRST + 2]
 
 
-async def test_events_of_a_large_transaction_end_together_and_are_told_by_their_places(log: OpenLog) -> None:
+async def test_large_transaction_is_omitted_from_the_batch_and_ends_together(log: OpenLog) -> None:
     drafts = [draft("A"), *(draft("B") for _ in range(4998)), draft("P", Family.PUSH_TOPIC)]
     last = FIRST + 4999
 
@@ -124,7 +124,7 @@ async def test_events_of_a_large_transaction_end_together_and_are_told_by_their_
     assert (await log.after(Family.CHANGE, ["A"], FIRST - 1))[0] == [before[0], changes[0]]
 
 
-async def test_events_of_a_small_transaction_are_told_with_it(log: OpenLog) -> None:
+async def test_small_transaction_is_in_the_batch(log: OpenLog) -> None:
     def work(tx: Transaction) -> tuple[list[Event], dict[str, int]]:
         log.log.append_paged(tx, iter([draft("A"), draft("B")]), 0)
         log.log.append_paged(tx, iter(()), 0)
@@ -142,7 +142,7 @@ async def test_what_is_read_equals_what_was_appended(log: OpenLog) -> None:
     assert through == FIRST + 2
 
 
-async def test_events_appended_as_alike_are_those_that_drafts_of_them_would_be(log: OpenLog) -> None:
+async def test_append_uniform_stores_the_same_as_append(log: OpenLog) -> None:
     bodies = [("u1", b"\x00\xff"), ("u2", b""), ("u1", b"x" * 3000)]
 
     def work(tx: Transaction) -> tuple[int, list[Event]]:
@@ -224,7 +224,7 @@ async def test_trim_leaves_other_families_alone(log: OpenLog) -> None:
     assert (await log.after(Family.PUSH_TOPIC, ["P"], FIRST - 1))[0] == stored[1:]
 
 
-async def test_trim_drops_the_newest_hour_too_and_appending_goes_on(log: OpenLog) -> None:
+async def test_trim_drops_the_newest_hour_too_and_appends_continue(log: OpenLog) -> None:
     old = await log.append([draft("A")], now_ms=5 * HOUR_MS)
     other = await log.append([draft("P", Family.PUSH_TOPIC)], now_ms=5 * HOUR_MS)
     assert await log.trim(Family.CHANGE, 100 * HOUR_MS) == 1
@@ -246,7 +246,7 @@ async def test_trim_and_append_in_one_group_do_not_meet_in_a_dropped_table(log: 
     assert (await log.after(Family.CHANGE, ["A"], old[0].position))[0] == new + newer
 
 
-async def test_read_after_a_dropped_event_is_refused_rather_than_begun_elsewhere(log: OpenLog) -> None:
+async def test_read_after_a_trimmed_event_is_rejected(log: OpenLog) -> None:
     stored = []
     for hour in (1, 2, 3):
         stored += await log.append([draft("A")], now_ms=hour * HOUR_MS)
@@ -272,7 +272,7 @@ async def test_time_finds_the_first_event_that_is_not_older(log: OpenLog) -> Non
         assert await since(time_ms) == [event for event in stored if event.created_ms >= time_ms]
 
 
-async def test_counts_are_of_what_is_kept(log: OpenLog) -> None:
+async def test_sizes_count_events_that_are_not_trimmed(log: OpenLog) -> None:
     await log.append([draft("A"), draft("A"), draft("P", Family.PUSH_TOPIC)], now_ms=HOUR_MS)
     await log.append([draft("A"), draft("B")], now_ms=2 * HOUR_MS)
 
@@ -292,7 +292,7 @@ async def test_schema_is_found_by_its_topic_only(log: OpenLog) -> None:
     assert await log.read(lambda r: log.log.try_read_topic_schema(r, "s1", "B")) is None
 
 
-async def test_search_over_many_rare_topics_ends_early_and_goes_on_from_there(log: OpenLog) -> None:
+async def test_search_over_many_rare_topics_ends_early_and_continues(log: OpenLog) -> None:
     rare = [f"R{n}" for n in range(10)]
     await log.append([draft(topic) for topic in rare])
     await log.append([draft("common") for _ in range(25_000)])
@@ -355,7 +355,7 @@ async def test_schema_is_kept_under_its_id(log: OpenLog) -> None:
         await log.read(lambda r: log.log.read_schema(r, "id2"))
 
 
-async def test_read_of_an_hour_that_is_dropped_meanwhile_is_whole_or_refused(log: OpenLog) -> None:
+async def test_read_during_a_trim_is_complete_or_rejected(log: OpenLog) -> None:
     stored = []
     for hour in (1, 2):
         stored += await log.append([draft("A")], now_ms=hour * HOUR_MS)

@@ -46,7 +46,7 @@ async def test_positions_are_those_of_the_events_that_a_page_has(log: OpenLog, o
     assert await positions(log, ["Z"], FIRST - 1) == Positions((), through)
 
 
-async def test_positions_after_a_dropped_event_are_refused(log: OpenLog) -> None:
+async def test_positions_after_a_trimmed_event_are_rejected(log: OpenLog) -> None:
     await log.append([draft("A")])
     await log.append([draft("A")], now_ms=5 * HOUR_MS)
     await log.trim(Family.CHANGE, 2 * HOUR_MS)
@@ -54,7 +54,7 @@ async def test_positions_after_a_dropped_event_are_refused(log: OpenLog) -> None
         await positions(log, ["A"], FIRST - 1)
 
 
-async def test_log_tells_its_incarnations(log: OpenLog) -> None:
+async def test_log_lists_its_incarnations(log: OpenLog) -> None:
     await log.append([draft("A")])
     assert await log.read(log.log.read_incarnations) == (Incarnation(FIRST, None),)
 

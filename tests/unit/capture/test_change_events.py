@@ -127,7 +127,7 @@ def test_object_that_is_not_selected_makes_no_event_but_counts() -> None:
     assert SCHEMAS[draft.topic].decode(draft.payload)["ChangeEventHeader"]["sequenceNumber"] == 2
 
 
-def test_stored_name_of_a_person_is_told_by_its_parts_only() -> None:
+def test_name_of_a_person_is_sent_by_its_parts_only() -> None:
     before = row("Contact", FirstName="Ada", LastName="Byron", Name="Ada Byron")
     after = before | {"LastName": "Lovelace", "Name": "Ada Lovelace"}
     schema, event = decode_only(updated(before, after, "Contact"))

@@ -88,7 +88,7 @@ async def test_update_and_delete_carry_enriched_fields_and_create_does_not_need_
     assert header_of(deleted)["changedFields"] == []
 
 
-async def test_replay_gives_the_latest_value_but_for_what_the_event_changed(org: TestOrg, hub: Hub) -> None:
+async def test_replay_adds_latest_values_except_for_changed_fields(org: TestOrg, hub: Hub) -> None:
     await select(org, "AccountChangeEvent", "Industry", "Phone")
     account = await org.make_account("Acme", Industry="Biotechnology", Phone="1")
     await org.gate.update(org.call, "Account", account, {"Phone": "2"})
@@ -158,7 +158,7 @@ async def test_name_of_a_person_is_added_by_its_parts_and_of_a_business_as_text(
     ]
 
 
-async def test_enriched_field_is_hidden_from_who_may_not_see_it(org: TestOrg, hub: Hub) -> None:
+async def test_enriched_field_is_hidden_from_users_who_may_not_see_it(org: TestOrg, hub: Hub) -> None:
     await select(org, "AccountChangeEvent", "Industry", "Phone")
     account = await org.make_account(Industry="Energy", Phone="1")
     rights = {"permissions": ["ApiEnabled"], "objects": {"Account": ["read", "view_all"]}}
@@ -217,7 +217,7 @@ async def test_avro_form_carries_enriched_fields_too(org: TestOrg, hub: Hub) -> 
         ("NOT Industry = 'Energy'", []),
     ],
 )
-async def test_filter_lets_pass_what_it_is_true_of(
+async def test_filter_passes_matching_events(
     org: TestOrg, hub: Hub, expression: str, told: list[str]
 ) -> None:
     await select(org, "AccountChangeEvent", filter_text=expression)
@@ -243,7 +243,7 @@ async def test_filtered_field_is_added_to_events(org: TestOrg, hub: Hub) -> None
     assert body_of(data)["BillingAddress"] == {"City": "Kiel", "Street": "Kai"}
 
 
-async def test_field_lost_by_all_records_is_told_whatever_the_filter(org: TestOrg, hub: Hub) -> None:
+async def test_field_lost_by_all_records_passes_every_filter(org: TestOrg, hub: Hub) -> None:
     await org.apply(objects={"Account": {"fields": {"Day__c": {"type": "Date"}}}})
     await select(org, "AccountChangeEvent", filter_text="Industry = 'Energy'")
     await org.make_account(Industry="Energy", Day__c="2020-01-01")
@@ -253,9 +253,7 @@ async def test_field_lost_by_all_records_is_told_whatever_the_filter(org: TestOr
     assert header_of(data)["recordIds"] == ["001*"]
 
 
-async def test_filter_holds_for_who_may_not_see_its_field_and_shows_them_no_value(
-    org: TestOrg, hub: Hub
-) -> None:
+async def test_filter_on_a_hidden_field_works_and_does_not_reveal_it(org: TestOrg, hub: Hub) -> None:
     await select(org, "AccountChangeEvent", filter_text="Industry = 'Energy'")
     rights = {"permissions": ["ApiEnabled"], "objects": {"Account": ["read", "view_all"]}}
     fields = {"Account": {"Fax": "read", "Industry": "none"}}
@@ -323,7 +321,7 @@ async def test_merged_event_with_a_large_text_is_delivered_as_it_is_stored(
     assert ["Industry" in body_of(d) for d in seen] == [False] * is_wanted + [True]
 
 
-async def test_page_that_grows_large_ends_early_and_goes_on_where_it_ended(org: TestOrg, hub: Hub) -> None:
+async def test_large_page_ends_early_and_the_next_continues(org: TestOrg, hub: Hub) -> None:
     wide = {f"Wide{n}__c": {"type": "Text", "length": 255} for n in range(9)}
     await org.apply(objects={"Account": {"fields": wide}})
     await select(org, "AccountChangeEvent", *wide)
@@ -368,7 +366,7 @@ async def test_page_that_grows_large_ends_early_and_goes_on_where_it_ended(org: 
         "Industry = '" + "x" * 5000 + "'",
     ],
 )
-async def test_wrong_filter_is_refused(org: TestOrg, expression: str) -> None:
+async def test_invalid_filter_is_rejected(org: TestOrg, expression: str) -> None:
     with pytest.raises(DefinitionInvalid, match="The filter expression has syntax errors"):
         await select(org, "AccountChangeEvent", filter_text=expression)
     assert org.gate.catalog.selection.channels == ()

@@ -106,14 +106,14 @@ def test_deletes_of_one_entity_are_merged_up_to_a_bound() -> None:
     ]
 
 
-def test_records_that_followed_others_share_events_only_in_a_crowd() -> None:
+def test_cascaded_changes_merge_only_in_large_transactions() -> None:
     few = [deleted(n)._replace(never_merge=True) for n in range(1, 11)]
     many = [deleted(n)._replace(never_merge=True) for n in range(1, 2002)]
     assert len(events_of(few)) == 10
     assert [line[2] for line in summary(many)] == [2001]
 
 
-def test_event_above_a_megabyte_becomes_a_gap_that_others_of_its_kind_join() -> None:
+def test_event_above_a_megabyte_becomes_a_gap_of_its_kind() -> None:
     large = "x" * 600_000
     changes = [
         created(1, Name="A", Description=large, Site=large),
@@ -129,7 +129,7 @@ def test_event_above_a_megabyte_becomes_a_gap_that_others_of_its_kind_join() -> 
     assert whole["ChangeEventHeader"]["recordIds"] == [record_id(2)]
 
 
-def test_event_that_cannot_be_made_becomes_a_gap_and_leaves_the_others_alone() -> None:
+def test_event_that_cannot_be_encoded_becomes_a_gap() -> None:
     lines = summary([updated(1, NumberOfEmployees=1 << 40), updated(2, Phone="1")])
     assert lines == [("Account", "GAP_UPDATE", 1, 1), ("Account", "UPDATE", 1, 2)]
 
@@ -176,7 +176,7 @@ def test_update_counts_by_its_fields_and_stamps_do_not() -> None:
     assert [line[1] for line in summary(three, max_changes=5)] == ["UPDATE", "GAP_OVERFLOW"]
 
 
-def test_flag_of_a_user_is_told_with_all_that_are_set_beside_it() -> None:
+def test_changed_flag_of_a_user_is_sent_with_all_set_flags() -> None:
     values: dict[str, Value] = {
         "UserPreferencesReminderSoundOff": True,
         "UserPreferencesHideSfxWelcomeMat": True,

@@ -53,7 +53,7 @@ def channels() -> GenericChannels:
     return made
 
 
-def test_channel_whose_name_stays_is_found_at_every_moment(channels: GenericChannels) -> None:
+def test_channel_that_keeps_its_name_is_always_found(channels: GenericChannels) -> None:
     seen = follow_by_line(
         channels,
         [change(FIRST, "/u/one")],
@@ -62,7 +62,7 @@ def test_channel_whose_name_stays_is_found_at_every_moment(channels: GenericChan
     assert seen == {("/u/one", FIRST, True)}
 
 
-def test_channels_that_swap_names_have_one_at_every_moment(channels: GenericChannels) -> None:
+def test_channels_that_swap_names_are_always_found(channels: GenericChannels) -> None:
     seen = follow_by_line(
         channels,
         [change(FIRST, "/u/two"), change(SECOND, "/u/one")],

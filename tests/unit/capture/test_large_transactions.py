@@ -93,7 +93,7 @@ class NumberForm:
         return str(event.position).encode()
 
 
-async def test_live_subscriber_gets_a_large_transaction_from_the_log_and_then_goes_on(org: TestOrg) -> None:
+async def test_live_subscriber_reads_a_large_transaction_from_the_log(org: TestOrg) -> None:
     account = await make_owner(org, FEW)
     await org.gate.delete(org.call, "Account", account)
     hub = Hub(org.link)

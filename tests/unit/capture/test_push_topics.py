@@ -66,7 +66,7 @@ def is_told(push_topic: PushTopic, before: dict[str, Value], after: dict[str, Va
     return told(push_topic, change(ChangeType.UPDATE, before, after)) is not None
 
 
-def test_create_that_matches_is_told_with_the_selected_fields() -> None:
+def test_matching_create_is_notified_with_the_selected_fields() -> None:
     push_topic = topic("SELECT Id, Name, Phone, CreatedDate FROM Account WHERE Name LIKE 'a%'")
     row = account(Name="Acme", CreatedDate=1_700_000_000_000, Fax="9")
     assert told(push_topic, change(ChangeType.CREATE, None, row)) == {
@@ -98,13 +98,13 @@ def test_notify_for_fields_decides_which_changes_count(
 
 
 @pytest.mark.parametrize("notify_for", ["All", "Referenced", "Select", "Where"])
-def test_update_to_a_record_that_does_not_match_is_not_told(notify_for: str) -> None:
+def test_update_of_a_record_that_does_not_match_is_not_notified(notify_for: str) -> None:
     push_topic = topic("SELECT Id, Name FROM Account WHERE Phone = '1'", notify_for)
     before = account(Name="A", Phone="1")
     assert not is_told(push_topic, before, before | {"Name": "B", "Phone": "2"})
 
 
-def test_update_that_begins_to_match_is_told() -> None:
+def test_update_that_begins_to_match_is_notified() -> None:
     push_topic = topic("SELECT Id, Name FROM Account WHERE Phone = '1'", "Where")
     assert is_told(push_topic, account(Phone="2"), account(Phone="1"))
 
@@ -114,7 +114,7 @@ def test_all_ignores_a_save_that_changed_nothing() -> None:
     assert not is_told(topic("SELECT Id FROM Account", "All"), before, before | {"LastModifiedDate": 2})
 
 
-def test_delete_is_judged_by_what_was_and_tells_the_id_only() -> None:
+def test_delete_is_matched_by_its_last_values_and_sends_the_id_only() -> None:
     push_topic = topic("SELECT Id, Name FROM Account WHERE Phone = '1'")
     body = told(push_topic, change(ChangeType.DELETE, account(Name="A", Phone="1"), None))
     assert body is not None
@@ -134,7 +134,7 @@ def test_operation_flags_switch_each_kind_off(kind: ChangeType) -> None:
     assert told(topic("SELECT Id, Name FROM Account", "Referenced", **{flag: False}), one) is None
 
 
-def test_inactive_topic_tells_nothing() -> None:
+def test_inactive_topic_sends_nothing() -> None:
     push_topic = topic("SELECT Id, Name FROM Account", IsActive=False)
     assert told(push_topic, change(ChangeType.CREATE, None, account(Name="A"))) is None
 
@@ -169,7 +169,7 @@ def test_inactive_topic_tells_nothing() -> None:
         ("SELECT Id, Name FROM Quote", "'Quote' is not supported"),
     ],
 )
-def test_unsupported_query_is_refused_with_its_reason(query: str, message: str) -> None:
+def test_unsupported_query_is_rejected_with_its_reason(query: str, message: str) -> None:
     with pytest.raises(PushTopicInvalid, match=message):
         topic(query)
 
@@ -197,7 +197,7 @@ def test_query_that_is_not_soql_gets_the_soql_error(query: str, error: type[Exce
         ("SELECT Id, WhoCount, WhatCount FROM Task", "Referenced"),
     ],
 )
-def test_notify_for_fields_without_a_field_to_watch_is_refused(query: str, notify_for: str) -> None:
+def test_notify_for_fields_without_a_field_to_watch_is_rejected(query: str, notify_for: str) -> None:
     with pytest.raises(PushTopicInvalid):
         topic(query, notify_for)
 
@@ -224,7 +224,7 @@ def test_api_version_must_not_be_beyond_the_newest() -> None:
         ("(CreatedDate = TODAY OR Name = 'B') AND Phone = null", {0}),
     ],
 )
-def test_relative_date_counts_from_the_moment_of_the_change(where: str, days: set[int]) -> None:
+def test_relative_date_counts_from_the_time_of_the_change(where: str, days: set[int]) -> None:
     push_topic = topic(f"SELECT Id, Name FROM Account WHERE {where}")
     index = PushTopicIndex([push_topic])
     for now_ms in (CONTEXT.commit_ms, CONTEXT.commit_ms + 40 * DAY_MS, CONTEXT.commit_ms):
@@ -300,7 +300,7 @@ def test_formula_is_never_filtered_and_before_25_not_even_selected() -> None:
         compile_push_topic(row | {"ApiVersion": 25.0}, catalog)
 
 
-def test_quiet_change_is_not_told() -> None:
+def test_change_with_suppressed_notifications_is_not_notified() -> None:
     one = change(ChangeType.CREATE, None, account(Name="A"))._replace(suppress_notifications=True)
     assert told(topic("SELECT Id, Name FROM Account"), one) is None
 

@@ -50,7 +50,7 @@ async def test_wrong_topic_among_others_is_its_own_result(org: TestOrg) -> None:
     assert list(org.core.capture.push_topics.by_name) == ["Good"]
 
 
-async def test_topic_is_told_of_records_of_its_own_transaction(org: TestOrg) -> None:
+async def test_topic_gets_changes_of_its_own_transaction(org: TestOrg) -> None:
     seen = watch(org)
     writes = [Write("PushTopic", None, {"Name": "T", **ACCOUNTS}), Write("Account", None, {"Name": "A"})]
     _, account = await org.gate.write_together(org.call, writes, all_or_none=True)
@@ -87,7 +87,7 @@ async def test_relative_dates_go_by_the_time_zone_of_the_org(org: TestOrg) -> No
     assert await told(org, seen) == [first, second]
 
 
-async def test_org_goes_on_with_its_calendar_after_a_restart(org: TestOrg) -> None:
+async def test_org_keeps_its_calendar_after_a_restart(org: TestOrg) -> None:
     await org.apply(settings={"time_zone": "Asia/Tokyo"})
     stage = CaptureStage(org.core.log, org.core.records.types)
     await org.core.store.read(stage.load)
@@ -154,7 +154,7 @@ async def test_inactive_topics_do_not_count_towards_the_limit(org: TestOrg) -> N
     await org.gate.create(org.call, "PushTopic", {"Name": "C", **ACCOUNTS})
 
 
-async def test_who_may_create_push_topics_sets_and_sees_every_field(org: TestOrg) -> None:
+async def test_user_who_may_create_push_topics_sets_and_sees_every_field(org: TestOrg) -> None:
     await org.apply(
         permission_sets={
             "Streamers": {
@@ -179,7 +179,7 @@ async def test_who_may_create_push_topics_sets_and_sees_every_field(org: TestOrg
         await org.gate.create(Call(org.reader, "com/test"), "PushTopic", {"Name": "R", **ACCOUNTS})
 
 
-async def test_tasks_that_a_conversion_or_merge_moves_are_not_told(org: TestOrg) -> None:
+async def test_tasks_moved_by_a_conversion_or_merge_are_not_notified(org: TestOrg) -> None:
     query = "SELECT Id, WhoId, WhatId, Subject FROM Task"
     await org.gate.create(org.call, "PushTopic", {"Name": "T", "Query": query, "ApiVersion": 59})
     lead = await org.gate.create(org.call, "Lead", {"LastName": "L", "Company": "C"})
@@ -196,7 +196,7 @@ async def test_tasks_that_a_conversion_or_merge_moves_are_not_told(org: TestOrg)
     assert await told(org, seen) == [of_lead, of_loser, of_lead]
 
 
-async def test_hard_delete_tells_of_children_by_what_they_were(org: TestOrg) -> None:
+async def test_hard_delete_notifies_children_by_their_last_values(org: TestOrg) -> None:
     account = await org.make_account("Parent")
     values = {"AccountId": account, "LastName": "Child", "Phone": "1"}
     child = await org.gate.create(org.call, "Contact", values)

@@ -39,7 +39,7 @@ def rebuild(old: str, difference: str) -> str:
 
 
 @pytest.mark.parametrize("line_break", ["\n", "\r\n"])
-def test_changed_line_is_told_without_context_and_with_its_count(line_break: str) -> None:
+def test_changed_line_is_sent_without_context_and_with_its_count(line_break: str) -> None:
     old = line_break.join(LINES)
     new = old.replace("number 4 ", "number four ")
     difference = try_difference(old, new)

@@ -100,7 +100,7 @@ def is_concerned(topic: PushTopic, change: Change) -> bool:
 
 
 @given(topics(), st.lists(changes(), max_size=6))
-def test_index_finds_what_asking_every_topic_finds(known: list[PushTopic], seen: list[Change]) -> None:
+def test_index_finds_the_same_topics_as_testing_each(known: list[PushTopic], seen: list[Change]) -> None:
     index = PushTopicIndex(known)
     for change in seen:
         expected = [topic.record_id for topic in known if is_concerned(topic, change)]

@@ -89,7 +89,7 @@ NOTIFY_ROWS = [
 
 
 @pytest.mark.parametrize("notify_for, select, where, told", NOTIFY_ROWS)
-def test_change_of_a_field_is_told_as_the_table_says(
+def test_change_of_a_field_is_notified_as_the_table_says(
     notify_for: str, select: str, where: str, told: str
 ) -> None:
     query = f"SELECT {select} FROM InvoiceStatement__c{' WHERE ' * bool(where)}{where}"
@@ -101,7 +101,7 @@ def test_change_of_a_field_is_told_as_the_table_says(
 
 
 @pytest.mark.parametrize("notify_for, select, where, told", [row for row in NOTIFY_ROWS if row[2]])
-def test_change_to_a_record_that_does_not_match_is_never_told(
+def test_change_of_a_record_that_does_not_match_is_never_notified(
     notify_for: str, select: str, where: str, told: str
 ) -> None:
     query = f"SELECT {select} FROM InvoiceStatement__c WHERE {where}"

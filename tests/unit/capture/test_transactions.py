@@ -57,7 +57,7 @@ async def make_family(org: TestOrg) -> tuple[str, list[str], str]:
     return account, contacts, await org.gate.create(org.call, "Opportunity", values)
 
 
-async def test_cascade_and_its_undelete_tell_of_every_record_in_one_transaction(org: TestOrg) -> None:
+async def test_cascade_and_undelete_have_an_event_for_every_record(org: TestOrg) -> None:
     account, contacts, opportunity = await make_family(org)
     listener = await listen(org)
     await org.gate.delete(org.call, "Account", account)
@@ -74,7 +74,7 @@ async def test_cascade_and_its_undelete_tell_of_every_record_in_one_transaction(
     assert all(p["Name"] for p in payloads)
 
 
-async def test_merge_tells_of_every_record_it_touched_by_an_event_of_its_own(org: TestOrg) -> None:
+async def test_merge_has_an_event_for_every_record_it_touched(org: TestOrg) -> None:
     master = await org.make_account("M")
     loser, contacts, opportunity = await make_family(org)
     listener = await listen(org)
@@ -119,7 +119,7 @@ async def test_renamed_picklist_value_is_one_merged_update(org: TestOrg) -> None
     assert event["Kind__c"] == "new"
 
 
-async def test_renamed_value_of_a_persons_contact_is_told_by_contacts_only(org: TestOrg) -> None:
+async def test_renamed_value_of_a_persons_contact_has_contact_events_only(org: TestOrg) -> None:
     await org.apply(settings={"person_accounts": True})
     kind = {"type": "Picklist", "values": ["old", "other"]}
     await org.apply(objects={"Contact": {"fields": {"Kind__c": kind}}})
@@ -133,7 +133,7 @@ async def test_renamed_value_of_a_persons_contact_is_told_by_contacts_only(org: 
     assert rows[0]["Kind__pc"] == "new"
 
 
-async def test_account_that_becomes_a_person_is_told_by_its_record_type_alone(org: TestOrg) -> None:
+async def test_account_that_becomes_a_person_sends_its_record_type_only(org: TestOrg) -> None:
     await org.apply(settings={"person_accounts": True})
     person = await org.gate.create(org.call, "Account", {"FirstName": "Jo", "LastName": "Doe"})
     kinds = (await org.gate.query(org.admin, f"SELECT RecordTypeId FROM Account WHERE Id = '{person}'")).rows
@@ -164,7 +164,7 @@ async def test_account_that_becomes_a_person_is_told_by_its_record_type_alone(or
         ({"type": "Number", "precision": 8, "scale": 0}, {"type": "Text", "length": 20}, None),
     ],
 )
-async def test_converted_field_is_told_as_the_table_says(
+async def test_converted_field_has_the_events_of_the_table(
     org: TestOrg, before: dict[str, object], after: dict[str, object], told: str | None
 ) -> None:
     examples = {"Date": "2020-01-01", "Checkbox": True, "Number": 5}
@@ -196,7 +196,7 @@ async def test_converted_field_is_told_as_the_table_says(
         ({"type": "Picklist", "values": ["a"]}, {"type": "Text", "length": 20}, None),
     ],
 )
-async def test_converted_field_of_contacts_is_told_of_person_accounts_too(
+async def test_converted_contact_field_has_person_account_events_too(
     org: TestOrg, before: dict[str, object], after: dict[str, object], told: str | None
 ) -> None:
     await org.apply(settings={"person_accounts": True})
@@ -224,7 +224,7 @@ async def test_converted_field_of_contacts_is_told_of_person_accounts_too(
 
 
 @pytest.mark.parametrize("field", ["BillingState", "BillingCountry", "ShippingStateCode"])
-async def test_setting_up_states_and_countries_is_refused_and_tells_nothing(org: TestOrg, field: str) -> None:
+async def test_setting_up_states_and_countries_is_rejected_without_events(org: TestOrg, field: str) -> None:
     await org.make_account("A", BillingState="IL", BillingCountry="USA")
     listener = await listen(org)
     values = {"type": "Picklist", "values": ["Illinois"]}
@@ -233,7 +233,7 @@ async def test_setting_up_states_and_countries_is_refused_and_tells_nothing(org:
     assert await listener.told() == []
 
 
-async def test_job_in_the_database_is_told_by_gap_events_with_its_own_key(org: TestOrg) -> None:
+async def test_database_job_has_gap_events_with_its_own_key(org: TestOrg) -> None:
     ids = [await org.make_account(f"A{n}") for n in range(3)]
     listener = await listen(org)
     values: dict[str, object] = {"Rating": "Hot"}
@@ -254,7 +254,7 @@ async def test_job_in_the_database_is_told_by_gap_events_with_its_own_key(org: T
 
 
 @pytest.mark.parametrize("operation", [ChangeType.DELETE, ChangeType.UNDELETE])
-async def test_job_does_not_delete_what_no_one_can(org: TestOrg, operation: ChangeType) -> None:
+async def test_database_job_does_not_delete_undeletable_records(org: TestOrg, operation: ChangeType) -> None:
     with pytest.raises(DefinitionInvalid):
         await run_job(org.gate, org.call, Job(operation, "User", [org.reader.user_id]))
     await run_job(org.gate, org.call, Job(ChangeType.UPDATE, "User", [org.reader.user_id], {"Title": "T"}))
@@ -262,7 +262,7 @@ async def test_job_does_not_delete_what_no_one_can(org: TestOrg, operation: Chan
     assert [row["Title"] for row in (await org.gate.query(org.admin, soql)).rows] == ["T"]
 
 
-async def test_job_that_fails_changes_and_tells_nothing(org: TestOrg) -> None:
+async def test_failed_database_job_changes_nothing_and_has_no_events(org: TestOrg) -> None:
     account = await org.make_account("A")
     listener = await listen(org)
     job = Job(ChangeType.UPDATE, "Account", [account, EMPTY_ID], {"Rating": "Hot"})

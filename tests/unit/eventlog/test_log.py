@@ -18,7 +18,7 @@ NOW_MS = 1_800_000_000_000
     until_restored_ms=st.integers(0, 100_000),
     per_ms=st.integers(0, STRIDE // 1000 - 1),
 )
-def test_first_position_after_a_restore_is_above_both_lives(
+def test_first_position_after_a_restore_is_above_both_incarnations(
     started_ms: int, until_taken_ms: int, until_restored_ms: int, per_ms: int
 ) -> None:
     taken_ms = started_ms + until_taken_ms

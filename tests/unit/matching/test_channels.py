@@ -87,7 +87,7 @@ def test_filter_is_part_of_the_view() -> None:
         "/u/anything",
     ],
 )
-def test_unknown_channel_is_named_in_the_refusal(channel: str) -> None:
+def test_unknown_channel_is_named_in_the_error(channel: str) -> None:
     with pytest.raises(ChannelUnknown) as caught:
         view(channel, ADMIN)
     assert caught.value.message == f"The channel you requested to subscribe to does not exist {{{channel}}}"
@@ -99,7 +99,7 @@ def test_impossible_name_is_invalid(channel: str) -> None:
         view(channel, ADMIN)
 
 
-def test_all_changes_show_what_their_reader_may_view_all_of() -> None:
+def test_all_changes_show_objects_that_the_reader_may_view_all_of() -> None:
     assert view("/data/ChangeEvents", VIEWER).topics == {"AccountChangeEvent", "ContactChangeEvent"}
     assert view("/data/ChangeEvents", reader()).topics == {"AccountChangeEvent"}
     assert view("/data/ChangeEvents", NOBODY).topics == frozenset()
@@ -162,7 +162,7 @@ def test_member_of_a_custom_channel_opens_its_own_channel_and_no_other() -> None
     assert view_channel("/data/AccountChangeEvent", CHANNELS, TOPICS, ADMIN).enriched == ()
 
 
-def test_custom_channel_is_open_to_all_and_shows_what_each_may_see() -> None:
+def test_custom_channel_shows_each_user_the_members_they_may_see() -> None:
     assert view_channel("/data/Sales__chn", CHANNELS, TOPICS, reader()).topics == {"AccountChangeEvent"}
     assert view_channel("/data/Sales__chn", CHANNELS, TOPICS, NOBODY).topics == frozenset()
     assert view_channel("/event/Orders__chn", CHANNELS, TOPICS, NOBODY).topics == frozenset()
@@ -201,7 +201,7 @@ def test_push_topic_needs_its_object_and_its_where_fields() -> None:
     assert (topic, "Phone" in hidden, "Fax" in hidden) == (TOPIC, True, False)
 
 
-def test_push_topic_hides_also_what_its_query_no_longer_selects() -> None:
+def test_push_topic_hides_fields_that_its_query_no_longer_selects() -> None:
     ((_, hidden),) = view("/topic/Accounts", reader("Fax", "Phone")).hidden
     assert "Website" in hidden
     assert view("/topic/Accounts", ADMIN).hidden == ()

@@ -81,7 +81,7 @@ def refusal(expression: str, grants: Grants = ADMIN) -> PlatformError:
         ("Industry='a=b'", False),
     ],
 )
-def test_notification_is_told_if_any_condition_holds(expression: str, is_told: bool) -> None:
+def test_notification_passes_if_any_condition_holds(expression: str, is_told: bool) -> None:
     assert passes(expression) is is_told
 
 
@@ -91,14 +91,14 @@ def test_channel_without_filter_lets_every_record_of_its_object_through() -> Non
     assert not NotificationFilter("003").passes({"sobject": RECORD})
 
 
-def test_deleted_record_is_held_against_what_it_was() -> None:
+def test_deleted_record_is_filtered_by_its_last_values() -> None:
     terms = parse_filter("/topic/Accounts?Industry='Energy'", TOPIC, ADMIN)
     deleted = {"sobject": {"Id": ACCOUNT}, "record": RECORD}
     assert NotificationFilter("001", terms).passes(deleted)
     assert not NotificationFilter("001", terms).passes({**deleted, "record": {**RECORD, "Industry": "Media"}})
 
 
-def test_notification_from_before_the_field_was_selected_is_not_told() -> None:
+def test_notification_from_before_the_field_was_selected_does_not_pass() -> None:
     assert not passes("Phone=null", {"Id": ACCOUNT, "Name": "Old"})
 
 
@@ -116,7 +116,7 @@ def test_notification_from_before_the_field_was_selected_is_not_told() -> None:
         ("Owner.Name='x'", "Owner.Name"),
     ],
 )
-def test_field_outside_the_query_is_refused_in_the_guides_words(expression: str, fields: str) -> None:
+def test_field_outside_the_query_is_rejected_in_the_guides_words(expression: str, fields: str) -> None:
     error = refusal(expression)
     assert error.message == f"Query fields {{{fields}}} do not exist on the topic entity"
 
@@ -133,7 +133,7 @@ def test_malformed_expression_names_no_channel(expression: str) -> None:
     )
 
 
-def test_expression_of_too_many_conditions_is_refused() -> None:
+def test_filter_of_too_many_conditions_is_rejected() -> None:
     assert passes("&".join(["Industry='Energy'"] * MAX_CONDITIONS))
     assert isinstance(refusal("&".join(["Industry='Energy'"] * (MAX_CONDITIONS + 1))), ChannelInvalid)
     assert isinstance(refusal(f"Industry='{'x' * MAX_LENGTH}'"), ChannelInvalid)
@@ -148,7 +148,7 @@ def test_expression_of_too_many_conditions_is_refused() -> None:
         ("CreatedDate=yesterday", "Query field {CreatedDate} cannot have the value {yesterday}"),
     ],
 )
-def test_value_that_the_field_cannot_have_is_refused(expression: str, message: str) -> None:
+def test_filter_value_that_the_field_cannot_have_is_rejected(expression: str, message: str) -> None:
     assert refusal(expression).message == message
 
 

@@ -129,7 +129,7 @@ async def push(org: TestOrg, who: Principal, channel_id: str, *events: PushEvent
 @pytest.mark.parametrize(
     "name", ["u/x", "/u/", "/u", "/U/x", "/topic/x", "/u/a b", "/u/a-b", "/u/a//b", "/u/a/", "/u/ä", "/u/*"]
 )
-async def test_channel_with_a_name_that_breaks_the_rules_is_refused(org: TestOrg, name: str) -> None:
+async def test_invalid_channel_name_is_rejected(org: TestOrg, name: str) -> None:
     with pytest.raises(FieldsInconsistent):
         await make_channel(org, name)
 
@@ -146,7 +146,7 @@ async def test_channels_whose_names_differ_by_case_cannot_both_be_made(org: Test
         await make_channel(org, "/u/orders")
 
 
-async def test_channel_made_by_hand_is_not_dynamic(org: TestOrg) -> None:
+async def test_channel_created_as_a_record_is_not_dynamic(org: TestOrg) -> None:
     await make_channel(org)
     found = await org.gate.query(org.admin, "SELECT Name, IsDynamic FROM StreamingChannel")
     assert [(row["Name"], row["IsDynamic"]) for row in found.rows] == [(CHANNEL, False)]
@@ -159,7 +159,7 @@ async def test_subscriber_makes_a_missing_channel_and_owns_it(org: TestOrg, hub:
     assert (row["Name"], row["IsDynamic"], row["OwnerId"]) == ("/u/Fresh", True, people.maker.user_id)
 
 
-async def test_subscribers_who_come_together_make_one_channel(org: TestOrg, hub: Hub, people: People) -> None:
+async def test_concurrent_subscribers_create_one_channel(org: TestOrg, hub: Hub, people: People) -> None:
     await asyncio.gather(*(listen(hub, people.maker, channel="/u/Rush") for _ in range(20)))
     assert (await org.gate.query(org.admin, "SELECT COUNT() FROM StreamingChannel")).count == 1
 
@@ -172,7 +172,7 @@ async def test_missing_channel_is_unknown_where_the_org_makes_none(org: TestOrg,
 
 
 @pytest.mark.parametrize("channel", ["/u/Fresh", "/u/bad-name", "/u/*", "/u/x?payload=1"])
-async def test_channel_that_a_reader_would_have_to_make_is_refused(
+async def test_missing_channel_is_forbidden_to_users_who_may_not_create_it(
     org: TestOrg, hub: Hub, people: People, channel: str
 ) -> None:
     with pytest.raises(ChannelForbidden) as caught:
@@ -181,7 +181,7 @@ async def test_channel_that_a_reader_would_have_to_make_is_refused(
     assert (await org.gate.query(org.admin, "SELECT COUNT() FROM StreamingChannel")).count == 0
 
 
-async def test_subscription_in_another_case_is_refused(org: TestOrg, hub: Hub) -> None:
+async def test_subscription_in_another_case_is_rejected(org: TestOrg, hub: Hub) -> None:
     await make_channel(org, "/u/Orders")
     with pytest.raises(ChannelUnknown) as caught:
         await listen(hub, org.admin, channel="/u/orders")
@@ -201,7 +201,7 @@ async def test_channel_below_29_is_unknown(org: TestOrg, hub: Hub) -> None:
         await listen(hub, org.admin, version=28.0)
 
 
-async def test_one_channel_too_many_is_refused_by_hand_and_on_subscribe(tmp_path: Path) -> None:
+async def test_channel_beyond_the_limit_is_rejected(tmp_path: Path) -> None:
     clock = ManualClock()
     core = await open_core(Settings(data=str(tmp_path), dev=True, edition="developer"), clock)
     try:
@@ -223,7 +223,7 @@ async def test_one_channel_too_many_is_refused_by_hand_and_on_subscribe(tmp_path
         await core.close()
 
 
-async def test_broadcast_reaches_everybody_who_listens(org: TestOrg, hub: Hub, people: People) -> None:
+async def test_broadcast_reaches_all_subscribers(org: TestOrg, hub: Hub, people: People) -> None:
     channel_id = await make_channel(org)
     listeners = [await listen(hub, who) for who in (people.maker, people.listener)]
     assert await push(org, org.admin, channel_id, PushEvent("hello")) == [PushResult(-1, {})]
@@ -313,7 +313,7 @@ async def test_reader_of_channels_cannot_send(org: TestOrg, people: People) -> N
         await push(org, people.listener, channel_id, PushEvent("mine"))
 
 
-async def test_private_channel_is_heard_and_used_by_its_owner_and_those_it_is_shared_with(
+async def test_private_channel_is_open_to_its_owner_and_shares(
     org: TestOrg, hub: Hub, people: People
 ) -> None:
     await org.apply(objects={"StreamingChannel": {"sharing": "private"}})
@@ -330,7 +330,7 @@ async def test_private_channel_is_heard_and_used_by_its_owner_and_those_it_is_sh
     assert await listener.payloads(1) == ["shared"]
 
 
-async def test_public_read_only_channel_takes_events_from_who_is_given_more(
+async def test_public_read_only_channel_takes_events_from_users_with_a_share(
     org: TestOrg, people: People
 ) -> None:
     await org.apply(objects={"StreamingChannel": {"sharing": "read"}})
@@ -342,7 +342,7 @@ async def test_public_read_only_channel_takes_events_from_who_is_given_more(
     assert await push(org, people.maker, channel_id, PushEvent("yes")) == [PushResult(0, {})]
 
 
-async def test_share_that_is_taken_away_ends_what_its_user_hears(org: TestOrg, people: People) -> None:
+async def test_revoked_share_ends_delivery(org: TestOrg, people: People) -> None:
     await org.apply(objects={"StreamingChannel": {"sharing": "private"}})
     channel_id = await make_channel(org, who=people.maker)
     share = {"ParentId": channel_id, "UserOrGroupId": people.listener.user_id, "AccessLevel": "Read"}

@@ -131,7 +131,7 @@ async def test_calls_cross_and_so_do_their_errors(both: Both, link: RemoteLink) 
         await link.open_channel(principal, "/topic/Nowhere", 62.0)
 
 
-async def test_streaming_clients_of_an_edge_are_the_orgs(both: Both, link: RemoteLink) -> None:
+async def test_streaming_clients_of_an_edge_count_for_the_org(both: Both, link: RemoteLink) -> None:
     client = DurableClient("1c", "005", 62.0, True, "b", -1, (("/topic/A", 7), ("/u/B", 9)))
     await link.admit_client("1c", True, "")
     await link.admit_subscription("1c", "/u/B", Family.GENERIC, True)
@@ -160,14 +160,14 @@ async def test_clients_of_an_edge_that_is_gone_do_not_count(both: Both, link: Re
     assert org.core.allocations.used_clients(is_durable=True) == 1
 
 
-async def test_edge_that_says_anything_is_not_silent(both: Both) -> None:
+async def test_any_message_of_an_edge_resets_its_silences(both: Both) -> None:
     both.session.silences = 3
     both.core.send(kinds.ALIVE)
     await settle(both)
     assert both.session.silences == 0
 
 
-async def test_edge_that_was_cut_off_may_release_after_all_others(both: Both) -> None:
+async def test_edge_that_was_cut_off_may_release_last(both: Both) -> None:
     (org,) = both.orgs.open_orgs
     feeds = Feeds()
     ours, unread = socket.socketpair()
@@ -278,7 +278,7 @@ async def test_managed_subscription_is_free_after_a_cancelled_opening(both: Both
     assert not org.core.managed.is_read("Mine")
 
 
-async def test_call_that_is_given_up_is_given_up_in_the_core_too(both: Both, link: RemoteLink) -> None:
+async def test_cancelled_call_is_cancelled_in_the_core_too(both: Both, link: RemoteLink) -> None:
     asking = asyncio.create_task(link.read_log_head())
     await asyncio.sleep(0)
     asking.cancel()

@@ -44,7 +44,7 @@ def _leaves(kind: type[PlatformError]) -> list[type[PlatformError]]:
     return [kind] if not children else [leaf for child in children for leaf in _leaves(child)]
 
 
-def test_batch_comes_out_as_it_went_in() -> None:
+def test_batch_round_trips() -> None:
     batch = CommittedBatch((EVENT, EVENT._replace(position=8)), 9, 4, ("ended",), (("A", 8),))
     assert unpack_batch(load(dump((pack_batch(batch),)))[0]) == batch
 
@@ -60,7 +60,7 @@ def test_batch_comes_out_as_it_went_in() -> None:
         ("publish", PublishOutcomes(("a", "b"), 7, ((1, Rejection("code", "text")),), "sid")),
     ],
 )
-def test_result_comes_out_as_it_went_in(name: str, result: Any) -> None:
+def test_result_round_trips(name: str, result: Any) -> None:
     codec = CALLS[name].result
     sent = load(dump((result if codec.pack is None else codec.pack(result),)))[0]
     assert (sent if codec.unpack is None else codec.unpack(sent)) == result
@@ -75,7 +75,7 @@ def test_result_comes_out_as_it_went_in(name: str, result: Any) -> None:
         ("touch_sessions", (frozenset({"one", "two"}),)),
     ],
 )
-def test_arguments_come_out_as_they_went_in(name: str, arguments: tuple[Any, ...]) -> None:
+def test_arguments_round_trip(name: str, arguments: tuple[Any, ...]) -> None:
     form = CALLS[name]
     sent = load(dump((form.pack_arguments(arguments),)))[0]
     assert tuple(form.unpack_arguments(sent)) == arguments
@@ -92,7 +92,7 @@ def test_every_call_of_the_link_has_a_form_a_stub_and_an_implementation() -> Non
 
 
 @pytest.mark.parametrize("kind", _leaves(errors.PlatformError), ids=lambda kind: kind.__name__)
-def test_error_comes_out_as_the_same_leaf(kind: type[PlatformError]) -> None:
+def test_error_round_trips_to_the_same_class(kind: type[PlatformError]) -> None:
     came = unpack_error(load(dump(pack_error(kind("text", fields=["A"], at=3))))[:3])
     assert (type(came), came.message, came.details) == (kind, "text", {"fields": ["A"], "at": 3})
 

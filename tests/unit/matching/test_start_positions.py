@@ -65,7 +65,7 @@ async def test_range_of_the_log_begins_with_its_member_too(org: TestOrg) -> None
     assert (len(on_all.events), on_channel.events) == (2, on_all.events[1:])
 
 
-async def test_open_subscription_is_not_sent_what_preceded_a_new_member(org: TestOrg, hub: Hub) -> None:
+async def test_open_subscription_gets_no_events_from_before_a_new_member(org: TestOrg, hub: Hub) -> None:
     await select(org, "Sales__chn", "LeadChangeEvent")
     start = hub.head
     await org.make_account("first")
@@ -74,7 +74,7 @@ async def test_open_subscription_is_not_sent_what_preceded_a_new_member(org: Tes
     assert ids_of(await read(org, hub, SALES, after(start))) == [second]
 
 
-async def test_member_that_comes_back_shows_what_it_showed_before(org: TestOrg, hub: Hub) -> None:
+async def test_member_that_is_added_again_shows_its_old_events(org: TestOrg, hub: Hub) -> None:
     await select(org, "Sales__chn", "AccountChangeEvent")
     first = await org.make_account("first")
     await org.apply(remove={"channel_members": ["Sales_chn_AccountChangeEvent"]})
@@ -83,7 +83,7 @@ async def test_member_that_comes_back_shows_what_it_showed_before(org: TestOrg, 
     assert ids_of(await read(org, hub, SALES)) == [first]
 
 
-async def test_channel_made_again_begins_anew(org: TestOrg, hub: Hub) -> None:
+async def test_recreated_channel_starts_empty(org: TestOrg, hub: Hub) -> None:
     await select(org, "Sales__chn", "AccountChangeEvent")
     await org.make_account("first")
     await org.apply(remove={"channels": ["Sales__chn"]})
@@ -92,7 +92,7 @@ async def test_channel_made_again_begins_anew(org: TestOrg, hub: Hub) -> None:
     assert ids_of(await read(org, hub, SALES)) == [second]
 
 
-async def test_entity_that_only_a_removed_channel_had_begins_anew_on_another(org: TestOrg, hub: Hub) -> None:
+async def test_entity_of_a_removed_channel_starts_empty_on_another(org: TestOrg, hub: Hub) -> None:
     await select(org, "Old__chn", "LeadChangeEvent")
     await org.gate.create(org.call, "Lead", {"LastName": "first", "Company": "C"})
     await org.apply(remove={"channels": ["Old__chn"]})
@@ -136,7 +136,7 @@ async def test_platform_event_of_a_removed_ones_name_shows_none_of_its_events(or
     assert [p["City__c"] for p in await read(org, hub, "/event/Placed__e", start)] == ["Ulm"]
 
 
-async def test_beginnings_outlive_a_restart(tmp_path: Path) -> None:
+async def test_start_positions_survive_a_restart(tmp_path: Path) -> None:
     async with open_org(tmp_path / "org") as org:
         await org.make_account("first")
         await select(org, "Sales__chn", "AccountChangeEvent")
@@ -148,7 +148,7 @@ async def test_beginnings_outlive_a_restart(tmp_path: Path) -> None:
         await hub.close()
 
 
-def test_selection_stored_without_beginnings_shows_everything() -> None:
+def test_selection_stored_without_start_positions_shows_everything() -> None:
     stored = '{"channels": [], "members": [{"full_name": "A", "channel": "ChangeEvents",'
     stored += ' "event": "AccountChangeEvent", "enriched": [], "filter_text": ""}]}'
     selection = parse_selection(stored)
@@ -157,7 +157,7 @@ def test_selection_stored_without_beginnings_shows_everything() -> None:
     assert parse_selection(render_selection(again)) == again
 
 
-def test_names_of_events_that_are_gone_are_kept_up_to_a_bound() -> None:
+def test_start_positions_of_deleted_events_are_bounded() -> None:
     selection = Selection()
     for number in range(1100):
         selection = selection.with_ended_events([f"E{number}__e"], number)
