@@ -96,7 +96,7 @@ def test_stream_of_another_servers_log_is_refused_by_its_incarnation(
                 run_query(stream, tmp_path / "cp")
             error = parse_failure("q", str(failure.value))
             assert isinstance(error, ReplayIdInvalid)
-            assert "another org, or its data was made anew" in error.message
+            assert "another org, or its data was recreated" in error.message
 
 
 def test_replay_from_the_archive_and_the_bus_equals_the_bus(

@@ -1,4 +1,4 @@
-"""`tidewire pipeline ...`: the lake, from the command line."""
+"""`tidewire pipeline run` and `status`: run the pipeline of a lake, and show its status."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from tidewire.pipeline.source.bus import BusSettings
 
 _GRACE_S = 10.0
-"""What a stop may take. The batch at work is waited for, and a start that cannot be interrupted is not."""
+"""How long a stop may take. The current batch is waited for; a start that cannot be interrupted is not."""
 
 
 @click.group()
 def pipeline() -> None:
-    """Keep a lake of every change: archive, history and replicas, on Spark."""
+    """Keep every change in a lake: archive, history and replicas, with Spark."""
 
 
 for _command in (*pipeline_work.COMMANDS, forward):
@@ -45,43 +45,47 @@ for _command in (*pipeline_work.COMMANDS, forward):
 @pipeline.command()
 @lake_option
 @spark_options("local[2]")
-@click.option("--once", is_flag=True, help="take what is there now, then end")
+@click.option("--once", is_flag=True, help="process what is available now, then exit")
 @click.option(
     "--snapshot/--no-snapshot",
     "has_snapshot",
     default=True,
     show_default=True,
-    help="begin a new lake with a copy of all records",
+    help="start a new lake with a snapshot of all records",
 )
-@click.option("--metrics", default="", metavar="HOST:PORT", help="answer GET /metrics for Prometheus there")
+@click.option(
+    "--metrics", default="", metavar="HOST:PORT", help="serve GET /metrics for Prometheus at this address"
+)
 @click.option(
     "--trigger-ms",
     default=200,
     show_default=True,
     type=click.IntRange(0, 3_600_000),
-    help="how often to look for events",
+    help="how often to poll for events",
 )
 @click.option(
     "--max-rows",
     default=20_000,
     show_default=True,
     type=click.IntRange(1, 10_000_000),
-    help="events a batch, more or less",
+    help="approximate number of events per batch",
 )
 @click.option(
     "--keep-bronze-days",
     type=float,
     callback=lambda _ctx, _param, value: check_amount(value),
-    help="drop archived events of this age; default: never",
+    help="drop archived events older than this; default: never",
 )
 @click.option(
     "--keep-history-days",
     type=float,
     callback=lambda _ctx, _param, value: check_amount(value),
-    help="drop changes of this age that bases hold; default: never",
+    help="drop changes older than this that are folded into bases; default: never",
 )
 @readable_option
-@click.option("--heal-from", default="", help="another lake to take expired events from")
+@click.option(
+    "--heal-from", default="", help="another lake from which to copy events that the server has dropped"
+)
 @json_option
 @server_options
 def run(
@@ -100,7 +104,7 @@ def run(
     as_json: bool,
     bus: BusSettings,
 ) -> None:
-    """Archive and apply until told to stop, and keep the lake in order.
+    """Run the pipeline until it is stopped: archive, apply, and maintain the lake.
 
     Example: tidewire pipeline run --once --lake ./data/lake
     """
@@ -137,8 +141,9 @@ def run(
 
 
 def _end_in_time(lake: Lake, stop: threading.Event, ended: threading.Event) -> None:
-    """End the process a while after it was told to stop, whatever it does then: what was not committed comes again
-    with the next run.
+    """End the process some time after a stop was requested, whatever it is doing.
+
+    What was not committed is repeated by the next run.
     """
     stop.wait()
     if ended.wait(_GRACE_S):
@@ -155,7 +160,7 @@ def _end_in_time(lake: Lake, stop: threading.Event, ended: threading.Event) -> N
 @lake_option
 @json_option
 def status(lake_path: str, as_json: bool) -> None:
-    """Show how far the lake has come. Works while the pipeline runs, and when it does not."""
+    """Show the status of the lake, whether the pipeline is running or not."""
     lake = find_lake(lake_path)
     from tidewire.pipeline.status.lake_status import read_status
 
@@ -164,38 +169,38 @@ def status(lake_path: str, as_json: bool) -> None:
 
 
 def _describe(status: dict[str, Any]) -> str:
-    """A status for people."""
+    """Return a status as text for people."""
     unread = status["unread"]
     lines = [
-        f"health            {status['health']}" + (f" ({status['problem']})" if status["problem"] else ""),
-        f"archived          {status['archived']:,} events, through {status['archived_through']}"
+        f"health              {status['health']}" + (f" ({status['problem']})" if status["problem"] else ""),
+        f"archived            {status['archived']:,} events, through {status['archived_through']}"
         + ("" if unread is None else f", {unread:,} positions behind the server"),
-        f"applied           through {status['applied_through']}",
-        f"lag               {status['waiting']:,} events, {status['lag_ms'] / 1000:.1f} s",
-        f"open transaction  {status['open_transaction_ms'] / 1000:.1f} s",
-        f"dirty records     {status['dirty']:,}",
-        f"resyncing         {', '.join(status['resyncing']) or 'none'}",
+        f"applied             through {status['applied_through']}",
+        f"lag                 {status['waiting']:,} events, {status['lag_ms'] / 1000:.1f} s",
+        f"open transaction    {status['open_transaction_ms'] / 1000:.1f} s",
+        f"dirty records       {status['dirty']:,}",
+        f"resyncing           {', '.join(status['resyncing']) or 'none'}",
     ]
     if status["failed"]:
         lines.append(
-            f"cannot be read    {', '.join(status['failed'])}; see the log, then: tidewire pipeline snapshot"
+            f"unreadable objects  {', '.join(status['failed'])}; see the log, then run: tidewire pipeline snapshot"
         )
     if status["given_up"]:
         lines.append(
-            f"given up          {status['given_up']:,} records; see the log, then: tidewire pipeline reconcile"
+            f"unreadable records  {status['given_up']:,}; see the log, then run: tidewire pipeline reconcile"
         )
     for reason, count in sorted(status["dead_letters"].items()):
-        lines.append(f"dead letters      {count:,} {reason}; to try them again: tidewire pipeline retry")
+        lines.append(f"dead letters        {count:,} {reason}; to retry, run: tidewire pipeline retry")
     others = {
         name: version for name, version in status["table_versions"].items() if not name.startswith("replica/")
     }
     if others:
         versions = ", ".join(f"{name} {version}" for name, version in others.items())
-        lines.append(f"table versions    {versions}")
+        lines.append(f"table versions      {versions}")
     for row in status["replicas"]:
         version = status["table_versions"].get(f"replica/{row['entity']}", "-")
         lines.append(
-            f"replica           {row['entity']}: {row['live']:,} live, {row['deleted']:,} deleted, "
+            f"replica             {row['entity']}: {row['live']:,} live, {row['deleted']:,} deleted, "
             f"{row['stale']:,} stale, {row['pending']:,} changes since version {version}"
         )
     return "\n".join(lines)

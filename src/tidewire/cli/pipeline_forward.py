@@ -1,4 +1,4 @@
-"""`tidewire pipeline forward`: the changes in a lake, handed on through a writer of Spark's."""
+"""`tidewire pipeline forward`: write the changes in a lake to a sink of Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         key, is_set, value = pair.partition("=")
         if not is_set or not key:
-            raise click.BadParameter(f"{pair!r} is no option of a sink: give NAME=VALUE")
+            raise click.BadParameter(f"{pair!r} is not a sink option: use NAME=VALUE")
         options[key] = value
     return options
 
@@ -38,18 +38,18 @@ def _parse_options(pairs: tuple[str, ...]) -> dict[str, str]:
     multiple=True,
     metavar="NAME=VALUE",
     callback=lambda _ctx, _param, value: _parse_options(value),
-    help="an option of the format; {entity} and {number} are filled in; can be given again",
+    help="an option of the format; {entity} and {number} are replaced; repeatable",
 )
-@click.option("--name", default="", help="whose progress it is; the format's name if left out")
+@click.option("--name", default="", help="name under which progress is stored; default: the format")
 @click.option(
     "--mode",
     type=click.Choice(["append", "overwrite"]),
     default="append",
     show_default=True,
-    help="of writing",
+    help="write mode",
 )
 @spark_options("local[1]")
-@click.option("--once", is_flag=True, help="forward what is there now, then end")
+@click.option("--once", is_flag=True, help="forward what is available now, then exit")
 @json_option
 def forward(
     lake_path: str,
@@ -62,8 +62,9 @@ def forward(
     once: bool,
     as_json: bool,
 ) -> None:
-    """Hand the changes in a lake on to whatever Spark can write to: in the order of the log, whole transactions at
-    a time. What Spark has no writer for comes as jars that --conf names.
+    """Forward the changes in a lake to any sink that Spark can write, in log order and whole transactions.
+
+    Add jars for further formats with --conf spark.jars=...
 
     Example: tidewire pipeline forward --once --to json --option path=./changes --lake ./data/lake
     """
@@ -78,10 +79,10 @@ def forward(
     session = start_session(master, settings)
     try:
         while not stop.is_set():
-            turn = forward_batch(session, lake, sink)
-            if turn is None and (once or stop.wait(_EVERY_S)):
+            batch = forward_batch(session, lake, sink)
+            if batch is None and (once or stop.wait(_EVERY_S)):
                 break
         done = load_progress(lake, sink.name).done
-        show(asdict(done), as_json=as_json, text=f"forwarded up to {done.through} in {done.number} turns")
+        show(asdict(done), as_json=as_json, text=f"forwarded up to {done.through} in {done.number} batches")
     finally:
         session.stop()

@@ -1,6 +1,6 @@
-"""What the commands of `tidewire pipeline` share: their options, the lake they work on, and how they are stopped.
+"""Shared by the commands of `tidewire pipeline`: options, opening the lake, and stopping.
 
-Spark, Arrow and Delta are an extra, so each command imports what it needs when it is called.
+Spark, Arrow and Delta are an optional extra, so each command imports what it needs when it is called.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidewire.pipeline.source.records_reader import RecordsReader
 
 RETRY_S = 20.0
-"""How long one question to the server is tried again before the status says so."""
+"""How long one request to the server is retried before the status reports it."""
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|(spark|k8s|yarn)(://\S+)?")
 _MISSING_EXTRA = "pip install 'tidewire[spark]'"
 
@@ -48,40 +48,40 @@ readable_option = click.option(
     default=168.0,
     show_default=True,
     callback=lambda _ctx, _param, value: check_amount(value),
-    help="how long past moments can be read",
+    help="how long past snapshot points stay readable",
 )
 
 
 def check_amount(value: float | None) -> float | None:
-    """A number of hours or days. Raises click.BadParameter."""
+    """Check a number of hours or days. Raises click.BadParameter."""
     if value is not None and not (math.isfinite(value) and value >= 0):
-        raise click.BadParameter(f"{value} is not a number of hours or days: 0 or more is needed")
+        raise click.BadParameter(f"{value} is not valid: give a number of hours or days, 0 or more")
     return value
 
 
 def _check_master(text: str) -> str:
-    """Where Spark runs. Raises click.BadParameter."""
+    """Check a Spark master. Raises click.BadParameter."""
     if _MASTER.fullmatch(text) is None or text in ("spark", "k8s"):
         raise click.BadParameter(
-            f"{text!r} is no Spark master: give local[N] or local[*] for threads of this process, spark://HOST:PORT "
+            f"{text!r} is not a Spark master: use local[N] or local[*] for threads of this process, spark://HOST:PORT "
             "for a standalone cluster, or k8s://https://HOST:PORT for Kubernetes"
         )
     return text
 
 
 def _parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
-    """Settings of Spark as KEY=VALUE. Raises click.BadParameter."""
+    """Parse Spark settings given as KEY=VALUE. Raises click.BadParameter."""
     settings: dict[str, str] = {}
     for pair in pairs:
         key, is_set, value = pair.partition("=")
         if not is_set or not key.startswith("spark."):
-            raise click.BadParameter(f"{pair!r} is no setting of Spark: give spark.NAME=VALUE")
+            raise click.BadParameter(f"{pair!r} is not a Spark setting: use spark.NAME=VALUE")
         settings[key] = value
     return settings
 
 
 def spark_options(default_master: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The options `--master` and `--conf` of a command that starts Spark."""
+    """Return a decorator with the options `--master` and `--conf` of a command that starts Spark."""
     master = click.option(
         "--master",
         default=default_master,
@@ -95,13 +95,13 @@ def spark_options(default_master: str) -> Callable[[Callable[..., None]], Callab
         multiple=True,
         metavar="KEY=VALUE",
         callback=lambda _ctx, _param, value: _parse_settings(value),
-        help="a setting of Spark, such as spark.jars; can be given again",
+        help="a Spark setting, such as spark.jars; repeatable",
     )
     return lambda command: master(conf(command))
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds where events and records come from, handed over as one `bus` argument."""
+    """Add the options for the server and the login, passed on as one `bus` argument."""
 
     @wraps(command)
     def with_bus(
@@ -111,20 +111,22 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapped: Callable[..., Any] = connection_options(with_bus)
     for option in (
-        click.option("--tls", is_flag=True, help="TLS with the usual public certificates"),
+        click.option("--tls", is_flag=True, help="use TLS with the public certificate authorities"),
         click.option(
             "--tls-ca",
             default=None,
             type=click.Path(exists=True, dir_okay=False),
-            help="certificate to trust; the connection is then TLS",
+            help="certificate to trust; implies TLS",
         ),
-        click.option("--topic", default="/data/ChangeEvents", show_default=True, help="the channel to keep"),
+        click.option(
+            "--topic", default="/data/ChangeEvents", show_default=True, help="the channel to archive"
+        ),
         click.option(
             "--endpoint",
             envvar="TIDEWIRE_ENDPOINT",
             default="",
             metavar="HOST:PORT",
-            help="the Pub/Sub API; the server's host and port 7011, or 7443 with TLS, if left out",
+            help="address of the Pub/Sub API; default: the server's host with port 7011, or 7443 with TLS",
         ),
     ):
         wrapped = option(wrapped)
@@ -132,8 +134,9 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_bus(connection: Connection, endpoint: str, topic: str, tls_ca: str, *, has_tls: bool) -> BusSettings:
-    """Where events and records come from. A session without a password serves until it ends; its org is asked for
-    if it is not known. Raises ConfigInvalid, SessionInvalid.
+    """Return where events and records come from. Raises ConfigInvalid, SessionInvalid.
+
+    A session without a password is used until it ends; its org is requested if unknown.
     """
     with needing_extra():
         from tidewire.pipeline.source.bus import BusSettings
@@ -168,7 +171,7 @@ def make_bus(connection: Connection, endpoint: str, topic: str, tls_ca: str, *, 
 
 @contextmanager
 def needing_extra() -> Iterator[None]:
-    """Say what to install if Spark, Arrow or Delta is missing. Raises ConfigInvalid."""
+    """Raise ConfigInvalid with what to install if Spark, Arrow or Delta is missing."""
     try:
         yield
     except ImportError as error:
@@ -178,19 +181,20 @@ def needing_extra() -> Iterator[None]:
 
 
 def find_lake(path: str) -> Lake:
-    """A lake that is there. Raises ConfigInvalid."""
+    """Return an existing lake. Raises ConfigInvalid."""
     with needing_extra():
         from tidewire.pipeline.lake.tables import Lake
     if not os.path.isdir(path):
         raise ConfigInvalid(
-            f"there is no lake in {path}; `tidewire pipeline run` or `snapshot` makes one", setting="lake"
+            f"there is no lake in {path}; create one with `tidewire pipeline run` or `snapshot`",
+            setting="lake",
         )
     return Lake(path)
 
 
 @contextmanager
 def holding(path: str, *, is_new: bool = False) -> Iterator[tuple[Lake, int]]:
-    """Hold a lake's lease; yields the lake and the epoch. No Spark is started. Raises ConfigInvalid, StoreLocked."""
+    """Hold a lake's lease; yield the lake and the epoch. Starts no Spark. Raises ConfigInvalid, StoreLocked."""
     configure_logging("WARNING")
     with needing_extra():
         from tidewire.pipeline.lake.lease import hold_lease
@@ -204,8 +208,9 @@ def holding(path: str, *, is_new: bool = False) -> Iterator[tuple[Lake, int]]:
 def reading(
     path: str, bus: BusSettings, *, is_new: bool = False
 ) -> Iterator[tuple[Lake, int, RecordsReader]]:
-    """Hold a lake's lease and read records of the server that the lake is of. Raises ConfigInvalid, StoreLocked,
-    ReplayIdInvalid.
+    """Hold a lake's lease and yield a reader of its server's records.
+
+    Raises ConfigInvalid, StoreLocked, ReplayIdInvalid.
     """
     with holding(path, is_new=is_new) as (lake, epoch):
         from tidewire.pipeline.source.bus import Bus
@@ -225,14 +230,17 @@ def reading(
 
 
 def make_progress() -> Progress:
-    """A bar on standard error."""
+    """Return a progress bar on standard error."""
     from tidewire.cli.pipeline_progress import Progress
 
     return Progress(sys.stderr, SystemClock())
 
 
 def stop_on_signals() -> threading.Event:
-    """Set by the first SIGTERM or SIGINT. A second one ends the process where it stands, which a lake survives."""
+    """Return an event that the first SIGTERM or SIGINT sets.
+
+    A second signal ends the process at once, which a lake survives.
+    """
     stop = threading.Event()
 
     def handle(number: int, _frame: object) -> None:

@@ -1,4 +1,4 @@
-"""How long work shows itself: a bar that moves on a terminal, and no more than its headlines anywhere else."""
+"""Progress display: a bar on a terminal, only headlines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BAR_S = 0.1
 
 
 class Progress:
-    """One piece of long work at a time. Not for several threads."""
+    """Shows one task at a time. Not thread-safe."""
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream = stream
@@ -22,13 +22,13 @@ class Progress:
         self._has_bar = False
 
     def say(self, line: str) -> None:
-        """Say what comes next."""
+        """Print a headline."""
         self.done()
         self._stream.write(f"{line}\n")
         self._stream.flush()
 
     def show(self, label: str, done: int, total: int | None) -> None:
-        """Show how far it has come; `total` is None if nobody knows."""
+        """Update the bar; `total` is None if unknown."""
         if not self._is_terminal:
             return
         now_s = self._clock.monotonic_s()
@@ -41,7 +41,7 @@ class Progress:
         self._has_bar = True
 
     def done(self) -> None:
-        """Leave the bar as it is and go to the next line."""
+        """End the bar's line."""
         if self._has_bar:
             self._stream.write("\n")
             self._has_bar = False
@@ -49,7 +49,7 @@ class Progress:
 
 
 def render(label: str, done: int, total: int | None) -> str:
-    """One line about a piece of work."""
+    """Return the progress of a task as one line."""
     if not total:
         return f"{label}: {done:,}"
     part = min(1.0, done / total)

@@ -1,4 +1,4 @@
-"""`tidewire pipeline snapshot`, `reconcile`, `audit` and the other work on a lake that needs no Spark."""
+"""`tidewire pipeline snapshot`, `reconcile`, `audit` and other commands on a lake that need no Spark."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 @json_option
 @server_options
 def snapshot(lake_path: str, entities: tuple[str, ...], as_json: bool, bus: BusSettings) -> None:
-    """Copy all records, or those of some objects, into the lake. What is missing in it is filled in, what is
-    wrong put right, and an interrupted copy goes on where it was; `run` then applies what has changed since.
+    """Copy all records, or those of some objects, into the lake.
+
+    Missing records are added, wrong ones corrected, and an interrupted copy continues where it stopped. `run` then
+    applies the changes since.
 
     Example: tidewire pipeline snapshot Account Contact
     """
@@ -67,8 +69,9 @@ def snapshot(lake_path: str, entities: tuple[str, ...], as_json: bool, bus: BusS
 @json_option
 @server_options
 def reconcile(lake_path: str, as_json: bool, bus: BusSettings) -> None:
-    """Read again the records that gap events and the like have made uncertain. A running pipeline does this
-    by itself, except for those that the server has refused to give: these are asked for once more.
+    """Read records again whose events were incomplete (gap events, for example).
+
+    A running pipeline does this by itself, except for records that the server has refused: this command retries them.
     """
     with reading(lake_path, bus) as (lake, epoch, reader):
         from tidewire.pipeline.lake.control import open_dirty
@@ -87,19 +90,19 @@ def reconcile(lake_path: str, as_json: bool, bus: BusSettings) -> None:
             done += reconciler.retry_failed(refused)
         progress.done()
         left = sum(len(records) for records in open_dirty(lake).values())
-        given_up = sum(len(records) for records in failed_records(lake).values())
-        text = f"{done} records read, {left} left, {given_up} refused by the server"
-        show({"read": done, "left": left, "given_up": given_up}, as_json=as_json, text=text)
+        unreadable = sum(len(records) for records in failed_records(lake).values())
+        text = f"{done} records read, {left} left, {unreadable} refused by the server"
+        show({"read": done, "left": left, "given_up": unreadable}, as_json=as_json, text=text)
 
 
 @click.command()
 @lake_option
 @click.argument("entities", nargs=-1)
-@click.option("--heal/--no-heal", default=True, show_default=True, help="read again what differs")
+@click.option("--heal/--no-heal", default=True, show_default=True, help="correct records that differ")
 @json_option
 @server_options
 def audit(lake_path: str, entities: tuple[str, ...], heal: bool, as_json: bool, bus: BusSettings) -> None:
-    """Compare replicas with the server by counts and content, and put right what differs."""
+    """Compare replicas with the server by counts and content, and correct differences."""
     with reading(lake_path, bus) as (lake, epoch, reader):
         from tidewire.pipeline.lake import manifest
         from tidewire.pipeline.upkeep.audit import audit as audit_entity
@@ -123,7 +126,7 @@ def audit(lake_path: str, entities: tuple[str, ...], heal: bool, as_json: bool, 
 @json_option
 @server_options
 def usage(lake_path: str, as_json: bool, bus: BusSettings) -> None:
-    """Take over the server's hourly counts of published and delivered events."""
+    """Store the server's hourly counts of published and delivered events in the lake."""
     with reading(lake_path, bus) as (lake, epoch, reader):
         from tidewire.pipeline.status import usage as usages
 
@@ -136,8 +139,9 @@ def usage(lake_path: str, as_json: bool, bus: BusSettings) -> None:
 @readable_option
 @json_option
 def compact(lake_path: str, readable_hours: float, as_json: bool) -> None:
-    """Fold all replicas now, join small files, and delete what nothing needs. A running pipeline does this by
-    itself, little by little.
+    """Fold all replicas, merge small files, and delete unneeded files.
+
+    A running pipeline does this by itself, in small steps.
     """
     with holding(lake_path) as (lake, epoch):
         from tidewire.pipeline.lake import manifest
@@ -160,10 +164,10 @@ def compact(lake_path: str, readable_hours: float, as_json: bool) -> None:
         for number, name in enumerate(compactor.names()):
             if stop.is_set():
                 return
-            progress.show(f"joining {name}", len(entities) + number, total)
+            progress.show(f"merging {name}", len(entities) + number, total)
             report = compactor.join(name, at_least=2)
             joined += report.joined if report is not None else 0
-        progress.show("deleting what nothing needs", total - 1, total)
+        progress.show("deleting unneeded files", total - 1, total)
         compactor.forget_done()
         compactor.drop_old()
         deleted = sum(report.deleted for report in compactor.delete_unnamed())
@@ -172,7 +176,7 @@ def compact(lake_path: str, readable_hours: float, as_json: bool) -> None:
         show(
             result,
             as_json=as_json,
-            text=f"{folded} replicas folded, {joined} files joined, {deleted} deleted",
+            text=f"{folded} replicas folded, {joined} files merged, {deleted} deleted",
         )
 
 
@@ -180,10 +184,10 @@ def compact(lake_path: str, readable_hours: float, as_json: bool) -> None:
 @lake_option
 @click.argument("entity")
 @click.argument("record_id")
-@click.option("--yes", is_flag=True, help="do not ask")
+@click.option("--yes", is_flag=True, help="do not ask for confirmation")
 @json_option
 def purge(lake_path: str, entity: str, record_id: str, yes: bool, as_json: bool) -> None:
-    """Remove one record from archive, history, reads and replica, for good."""
+    """Remove one record from archive, history, reads and replica, permanently."""
     if not yes:
         click.confirm(f"Remove every trace of {entity} {record_id} from {lake_path}?", abort=True)
     with holding(lake_path) as (lake, epoch):
@@ -198,12 +202,12 @@ def purge(lake_path: str, entity: str, record_id: str, yes: bool, as_json: bool)
 @click.argument("replay_ids", nargs=-1, type=int)
 @json_option
 def retry(lake_path: str, replay_ids: tuple[int, ...], as_json: bool) -> None:
-    """Try dead letters again: all of them, or those of the given events."""
+    """Retry dead letters: all of them, or those of the given events."""
     with holding(lake_path) as (lake, epoch):
         from tidewire.pipeline.apply import dead_letters
 
         report = dead_letters.retry(lake, epoch, SystemClock(), replay_ids=replay_ids or None)
-        text = f"{report.applied} applied, {report.dirty} to be read again, {report.failed} still dead"
+        text = f"{report.applied} applied, {report.dirty} to read again, {report.failed} still dead"
         show(asdict(report), as_json=as_json, text=text)
 
 
@@ -213,8 +217,9 @@ def retry(lake_path: str, replay_ids: tuple[int, ...], as_json: bool) -> None:
 @click.argument("record_id")
 @json_option
 def history(lake_path: str, entity: str, record_id: str, as_json: bool) -> None:
-    """Show every change of one record: when, what, by whom, and what it made of the record. Works while the
-    pipeline runs.
+    """Show every change of one record: time, user, changed fields, and the record after it.
+
+    Works while the pipeline runs.
 
     Example: tidewire pipeline history Account 001000000000001AAA
     """

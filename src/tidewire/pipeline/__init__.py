@@ -1,20 +1,23 @@
-"""The lake: every change kept, and one replica per object, written and read by Spark.
+"""The pipeline: keep every change in a lake, with one replica per object, written and read by Spark.
 
-Reads from: the public Pub/Sub API of a server, through `tidewire.client`. Feeds: plain Delta tables under
-one directory (tables.py). Guarantee: every event of the channel is in every table exactly once whatever dies
-when, readers of the manifest see whole transactions over all objects, and what cannot be applied is in
-dead_letter with its reason or read again through the records API. Never does: import server code, or touch
-the server's own store.
+Reads from: the public Pub/Sub and REST APIs of a server, through `tidewire.client`. Feeds: plain Delta tables under
+one directory (lake/tables.py). Guarantee: every event of the channel is in every table exactly once, whichever
+process dies at whatever time; readers of the manifest see whole transactions across all objects; an event that
+cannot be applied is in dead_letter with its reason, or its record is read again through the records API. Never does:
+import server code, or touch the server's own store.
 
-The flow, one module a step:
+The steps, one package each; a package imports only those above it:
 
-    bus -> source -> archive -> bronze -> bronze_source -> decode -> history_files -> apply -> manifest
-                                            (transactions cut it)    (planning: dirty, resync, dead letters)
-    records API -> records_reading -> reads              history + reads + base -> fold -> replicas
-                                                                                    fold -> maintain -> base
+    lake      the tables, the commit rule, the manifest, the lease
+    source    bus or log export -> event_source -> archive -> bronze; records through REST
+    replicas  base + history + reads -> fold -> replicas and record history for readers
+    apply     bronze_source (whole transactions) -> decode -> history_files -> batch -> manifest
+    upkeep    fenced reads of records, resync, audit; history folded into bases; compaction, purge
+    status    what the tables say, health while running, metrics, usage
+    driver    the Spark driver: queries, supervision, the worker thread
 
-`replica`, `history` and `create_views` are what a Spark job calls; without Spark there are
-`replicas.read_replica` and `record_history.read_history`.
+`replica`, `history` and `create_views` are for Spark jobs; without Spark use `read_replica` and `read_history` of
+`tidewire.pipeline.replicas`.
 """
 
 from __future__ import annotations
@@ -45,12 +48,13 @@ def replica(
     lake: str | None = None,
     with_deleted: bool = False,
 ) -> DataFrame:
-    """The records of an object as one DataFrame: as of the newest applied batch; or, with `as_of`, of the newest
-    one at or before a replay id, or applied at or before a time; or as of a row of the manifest, by its number.
+    """Return the records of an object as a DataFrame, at the newest snapshot point or a given one.
 
-    Replicas read with one `as_of` or `manifest` belong together: no transaction shows in one and not in the
-    other. The lake is the one that the setting `spark.tidewire.lake` names, or `data/lake`. Raises ObjectUnknown
-    if the lake holds nothing of the object there, ReplayIdExpired if it no longer does.
+    `as_of` is a replay id (the newest batch at or before it) or a time (the newest batch applied at or before
+    it); `manifest` is the number of a row of the manifest. Replicas read with one `as_of` or `manifest` are
+    consistent: no transaction shows in one and not in the other. The lake is that of the setting
+    `spark.tidewire.lake`, by default `data/lake`. Raises ObjectUnknown if the lake holds nothing of the
+    object there, ReplayIdExpired if it no longer does.
     """
     from tidewire.pipeline.replicas.replica import replica as read
 
@@ -67,9 +71,11 @@ def history(
     lake: str | None = None,
     skip_origins: Iterable[str] = (),
 ) -> DataFrame:
-    """Every change of an object's records: who, when, in which transaction, the record before and after it,
-    and from when to when that was its state. Changes whose origin is, or names as its client, one of
-    `skip_origins` (names, or one text with commas between them) are left out. Raises as `replica` does.
+    """Return every change of an object's records, with the record before and after it.
+
+    Each row has the user, time and transaction, and the time range of the new state. Changes whose origin is,
+    or names as its client, one of `skip_origins` (names, or one comma-separated text) are omitted. Raises as
+    `replica` does.
     """
     from tidewire.pipeline.replicas.record_history import history as read
 
@@ -84,8 +90,9 @@ def create_views(
     manifest: int | None = None,
     lake: str | None = None,
 ) -> list[str]:
-    """A temporary view `<Entity>` and one `<Entity>_history` for each object, all at one moment; returns
-    their names. Calling it again moves them on.
+    """Create temporary views `<Entity>` and `<Entity>_history` of each object; return their names.
+
+    All are at one snapshot point. Call again to update them.
     """
     from tidewire.pipeline.replicas.replica import create_views as create
 

@@ -1,14 +1,15 @@
-"""Forwarding: the changes in a lake, handed on through any sink that Spark has a writer for.
+"""Forwarding: write the changes in a lake to any sink for which Spark has a writer.
 
-A sink is the name of a Spark format and its options. Kafka, Delta and Iceberg come as jars that the operator
-supplies (`spark.jars`, `spark.jars.packages`); parquet, JSON and the rest are built in. A turn forwards what
-history holds after the position forwarded last, up to the newest row of the manifest: whole transactions, in
-the order of the log. It takes part in nothing that the pipeline does, so it may run beside it or not at all.
+A sink is the name of a Spark format and its options. Kafka, Delta and Iceberg need jars from the operator
+(`spark.jars`, `spark.jars.packages`); parquet, JSON and others are built in. A batch forwards what history
+holds after the last forwarded position, up to the newest row of the manifest: whole transactions, in log
+order. It is independent of the pipeline and may run beside it.
 
-Turns are counted. What a turn covers is noted in `<lake>/forward/<name>.json` before it is written and struck
-off after, so one that is interrupted comes again under its number with the same rows. A sink that can tell a
-repeated number then has every change once: options may say `{number}`, as in a path that is overwritten or in
-Delta's `txnVersion`. Kafka has no such word; there a repeated change is told by its replay id and sequence.
+Batches are numbered. The span of a batch is stored in `<lake>/forward/<name>.json` before it is written and
+marked as done after, so an interrupted batch is repeated under its number with the same rows. A sink that
+recognizes a repeated number then has every change once: options may contain `{number}`, as in a path that is
+overwritten or in Delta's `txnVersion`. Kafka has no such option; there replay id and sequence identify a
+repeated change.
 """
 
 from __future__ import annotations
@@ -41,9 +42,12 @@ _PLACES = ("{number}", "{entity}")
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where changes go. `name` is whose progress it is; `format`, `options` and `mode` are for Spark's writer.
+    """Where changes go.
 
-    In options `{number}` stands for the turn and `{entity}` for an object, each of which is then written by itself.
+    `name` identifies its progress; `format`, `options` and `mode` are for Spark's writer.
+
+    In options `{number}` is replaced by the batch's number and `{entity}` by an object, each of which is then
+    written separately.
     """
 
     name: str
@@ -52,7 +56,7 @@ class Sink:
     mode: str = "append"
 
     def options_for(self, number: int, entity: str) -> dict[str, str]:
-        """The options of one write."""
+        """Return the options of one write."""
         values = {"{number}": str(number), "{entity}": entity}
         filled = dict(self.options)
         for place in _PLACES:
@@ -61,13 +65,13 @@ class Sink:
 
     @property
     def is_by_entity(self) -> bool:
-        """Whether each object is written by itself."""
+        """Return whether each object is written separately."""
         return any("{entity}" in text for text in self.options.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardBatch:
-    """What one turn forwards: the changes after one position, up to another."""
+    """What one batch forwards: the changes after one position, up to another."""
 
     number: int
     after: int
@@ -76,53 +80,57 @@ class ForwardBatch:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The last turn that is done, and the one that was begun after it, if any."""
+    """The last batch that is done, and the one begun after it, if any."""
 
     done: ForwardBatch
     begun: ForwardBatch | None = None
 
 
 def forward(spark: SparkSession, lake: Lake, sink: Sink) -> ForwardBatch | None:
-    """Forward what is new; the turn, or None if there was nothing. Blocks.
+    """Forward what is new and return the batch; None if there was nothing. Blocks.
 
-    Raises StoreLocked if somebody else forwards under this name, ConfigInvalid if Spark has no such sink or it
-    refuses the options, StoreClosed if writing fails.
+    Raises StoreLocked if another process forwards under this name, ConfigInvalid if Spark has no such sink or
+    it rejects the options, StoreClosed if writing fails.
     """
     if not is_api_name(sink.name):
-        raise ConfigInvalid(f"{sink.name!r} is no name of a sink: letters, digits and _ only", setting="name")
+        raise ConfigInvalid(
+            f"{sink.name!r} is not a valid sink name: use letters, digits and _ only", setting="name"
+        )
     with hold_name(lake, sink.name):
         progress = load_progress(lake, sink.name)
-        turn = progress.begun or _next_turn(lake, progress.done)
-        if turn is None:
+        batch = progress.begun or _next_batch(lake, progress.done)
+        if batch is None:
             return None
-        _keep_progress(lake, sink.name, Progress(progress.done, turn))
+        _keep_progress(lake, sink.name, Progress(progress.done, batch))
         crash_point("pipeline.forward.before_write")
-        _write(spark, lake, sink, turn)
+        _write(spark, lake, sink, batch)
         crash_point("pipeline.forward.after_write")
-        _keep_progress(lake, sink.name, Progress(turn))
-        return turn
+        _keep_progress(lake, sink.name, Progress(batch))
+        return batch
 
 
 def load_progress(lake: Lake, name: str) -> Progress:
-    """How far a sink has come. Raises LogCorrupt if its file cannot be read."""
+    """Return the progress of a sink. Raises LogCorrupt if its file cannot be read."""
     path = os.path.join(lake.path, FOLDER, f"{name}.json")
     try:
         with open(path, encoding="utf-8") as file:
-            told = json.load(file)
-        return Progress(_parse_turn(told["done"]), _parse_turn(told["begun"]) if told["begun"] else None)
+            stored = json.load(file)
+        return Progress(
+            _parse_batch(stored["done"]), _parse_batch(stored["begun"]) if stored["begun"] else None
+        )
     except FileNotFoundError:
         return Progress(ForwardBatch(0, NO_POSITION, NO_POSITION))
     except (ValueError, KeyError, TypeError) as error:
-        raise LogCorrupt(f"{path} cannot be read; take it away to forward everything again") from error
+        raise LogCorrupt(f"{path} cannot be read; delete it to forward everything again") from error
 
 
-def _parse_turn(told: Mapping[str, Any]) -> ForwardBatch:
-    return ForwardBatch(int(told["number"]), int(told["after"]), int(told["through"]))
+def _parse_batch(stored: Mapping[str, Any]) -> ForwardBatch:
+    return ForwardBatch(int(stored["number"]), int(stored["after"]), int(stored["through"]))
 
 
 def _keep_progress(lake: Lake, name: str, progress: Progress) -> None:
-    def render(turn: ForwardBatch | None) -> dict[str, int] | None:
-        return None if turn is None else asdict(turn)
+    def render(batch: ForwardBatch | None) -> dict[str, int] | None:
+        return None if batch is None else asdict(batch)
 
     path = os.path.join(lake.path, FOLDER, f"{name}.json")
     with open(f"{path}.new", "w", encoding="utf-8") as file:
@@ -133,53 +141,53 @@ def _keep_progress(lake: Lake, name: str, progress: Progress) -> None:
 
 @contextmanager
 def hold_name(lake: Lake, name: str) -> Iterator[None]:
-    """Be the only one who forwards under a name; the lock dies with its process."""
+    """Hold the lock of a sink's name; it dies with its process. Raises StoreLocked."""
     os.makedirs(os.path.join(lake.path, FOLDER), exist_ok=True)
     descriptor = os.open(os.path.join(lake.path, FOLDER, f"{name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise StoreLocked(f"somebody else forwards {lake.path} under the name {name}") from error
+        raise StoreLocked(f"another process is forwarding {lake.path} under the name {name}") from error
     finally:
         os.close(descriptor)
 
 
-def _next_turn(lake: Lake, done: ForwardBatch) -> ForwardBatch | None:
+def _next_batch(lake: Lake, done: ForwardBatch) -> ForwardBatch | None:
     row = newest(lake)
     if row is None or row.position <= done.through:
         return None
     return ForwardBatch(done.number + 1, done.through, row.position)
 
 
-def _write(spark: SparkSession, lake: Lake, sink: Sink, turn: ForwardBatch) -> None:
+def _write(spark: SparkSession, lake: Lake, sink: Sink, batch: ForwardBatch) -> None:
     by_entity = {
         entity: rows
         for entity in lake.names("history")
-        if (rows := _changes(spark, lake, entity, turn)) is not None
+        if (rows := _changes(spark, lake, entity, batch)) is not None
     }
     if not by_entity:
         return
     if sink.is_by_entity:
         for entity, rows in by_entity.items():
-            _write_rows(rows, sink, turn.number, entity.partition("/")[2])
+            _write_rows(rows, sink, batch.number, entity.partition("/")[2])
     else:
         joined = reduce(lambda left, right: left.unionByName(right), by_entity.values())
-        _write_rows(joined, sink, turn.number, "")
+        _write_rows(joined, sink, batch.number, "")
 
 
-def _changes(spark: SparkSession, lake: Lake, name: str, turn: ForwardBatch) -> DataFrame | None:
+def _changes(spark: SparkSession, lake: Lake, name: str, batch: ForwardBatch) -> DataFrame | None:
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 
     table = try_open_table(lake, name)
-    files = [] if table is None else list_files(table, Span(turn.after, turn.through))
+    files = [] if table is None else list_files(table, Span(batch.after, batch.through))
     if not files:
         return None
     rows = spark.read.schema(from_arrow_schema(HISTORY)).parquet(
         *(os.path.join(lake.table(name), path) for path in files)
     )
-    wanted = (f.col("replay_id") > turn.after) & (f.col("replay_id") <= turn.through)
+    wanted = (f.col("replay_id") > batch.after) & (f.col("replay_id") <= batch.through)
     return rows.where(wanted).select(f.lit(name.partition("/")[2]).alias("entity"), "*")
 
 
@@ -205,7 +213,7 @@ def _write_rows(rows: DataFrame, sink: Sink, number: int, entity: str) -> None:
 
 
 def _as_messages(rows: DataFrame) -> DataFrame:
-    """The two columns that Kafka has: the record's id, and the change as JSON."""
+    """Return the two columns of Kafka: the record's id, and the change as JSON."""
     from pyspark.sql import functions as f
 
     columns = [
@@ -216,7 +224,7 @@ def _as_messages(rows: DataFrame) -> DataFrame:
 
 
 def _reason(error: Exception) -> str:
-    """The line that says why: what the bridge to Java says first is only where."""
+    """Return the line of a Spark error that has the reason; the first ones only say where."""
     lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
-    told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return told[0] if told else type(error).__name__
+    stored = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return stored[0] if stored else type(error).__name__

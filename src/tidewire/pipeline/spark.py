@@ -1,6 +1,4 @@
-"""A Spark session for the pipeline, set up so that Python workers can import this package and logs stay
-quiet.
-"""
+"""A Spark session for the pipeline, whose Python workers can import this package and whose logs are quiet."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ CHECKPOINT_MANAGER = (
 
 
 def check_java() -> None:
-    """Raises ConfigInvalid, saying what to do, unless a Java that Spark can use is there."""
+    """Raise ConfigInvalid, with instructions, unless a Java that Spark supports is installed."""
     home = os.environ.get("JAVA_HOME", "")
     java = shutil.which(os.path.join(home, "bin", "java") if home else "java")
     if java is None:
@@ -38,8 +36,8 @@ def check_java() -> None:
             "runtime (on Debian: openjdk-17-jre-headless) or point JAVA_HOME at one.",
             setting="JAVA_HOME",
         )
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = told.partition('"')[2].partition('"')[0].partition(".")[0].partition("-")[0]
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = output.partition('"')[2].partition('"')[0].partition(".")[0].partition("-")[0]
     if version.isdigit() and int(version) < OLDEST_JAVA:
         raise ConfigInvalid(
             f"the pipeline needs Java {OLDEST_JAVA} or newer; {java} is version {version}",
@@ -48,15 +46,16 @@ def check_java() -> None:
 
 
 def _worker_python(packages: str) -> str:
-    """What Spark starts as Python: our script, if the PySpark in use is among this Python's own packages."""
+    """Return what Spark starts as Python: our script, if PySpark is installed among this Python's packages."""
     script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "worker-python")
     is_installed = packages in {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     return script if is_installed and os.access(script, os.X_OK) else sys.executable
 
 
 def start_session(master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The process's Spark session, started with our settings and then the given ones if there is none. Takes some
-    seconds the first time.
+    """Return the process's Spark session, starting it with our settings and the given ones if there is none.
+
+    Takes some seconds the first time.
     """
     check_java()
     import pyspark
@@ -107,7 +106,11 @@ def start_session(master: str = "local[2]", settings: Mapping[str, str] | None =
 def open_session(
     master: str, settings: Mapping[str, str], spark: SparkSession | None, stop: threading.Event
 ) -> Iterator[SparkSession | None]:
-    """The caller's session, or one of our own that ends with us; None if `stop` came first."""
+    """Yield the caller's session, or a new one that is stopped at the end; None if `stop` came first.
+
+    Starting Spark takes many seconds on a busy machine, and nothing interrupts it. So it runs on a thread
+    that is abandoned on `stop`. On the main thread Spark would also take over the interrupt signal.
+    """
     if spark is not None:
         yield spark
         return
@@ -121,7 +124,7 @@ def open_session(
 
 
 class _SessionStart:
-    """A session while it is being started."""
+    """A session that is being started on a thread."""
 
     def __init__(self, master: str, settings: Mapping[str, str]) -> None:
         self._master = master
@@ -134,7 +137,7 @@ class _SessionStart:
         threading.Thread(target=self._run, name="pipeline-session", daemon=True).start()
 
     def wait(self, stop: threading.Event) -> SparkSession | None:
-        """The session; None if `stop` is set first. Raises what the start has failed with."""
+        """Return the session; None if `stop` is set first. Raises the error of the start."""
         while not self._is_ready.wait(_POLL_S):
             with self._lock:
                 if stop.is_set() and not self._is_ready.is_set():

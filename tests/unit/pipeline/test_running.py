@@ -115,7 +115,7 @@ def test_teller_writes_what_the_health_says(filled: Lake) -> None:
     assert told["problem"] == "archive: disk_full: there is no room"
     assert told["unread"] == 10**6 - told["archived_through"]
     health.works("archive")
-    assert health.tell(health.word, StatusReader(filled, ManualClock()).read()).health == "ok"
+    assert health.describe(health.word, StatusReader(filled, ManualClock()).read()).health == "ok"
 
 
 def test_tables_that_were_read_before_the_start_was_over_are_not_told_as_well(filled: Lake) -> None:
@@ -202,7 +202,7 @@ def test_job_that_fails_is_put_off_and_does_not_hold_up_others(lake: Lake) -> No
     worker.run(stop)
     assert calls.count("work") >= 30
     assert 3 <= calls.count("fail") <= 7
-    told = health.tell(health.word, PipelineStatus())
+    told = health.describe(health.word, PipelineStatus())
     assert told.health == "retrying"
     assert told.problem.startswith("fail: disk_full: ")
 
@@ -225,7 +225,7 @@ def test_job_that_fails_with_an_error_of_a_library_does_not_end_the_worker(
 
     worker._jobs = [Job("fail", 0, fail), Job("end", 0, end)]  # noqa: SLF001
     worker.run(stop)
-    told = health.tell(health.word, PipelineStatus())
+    told = health.describe(health.word, PipelineStatus())
     assert (told.health, told.problem) == ("retrying", "fail: internal: fail failed: odd file")
 
 

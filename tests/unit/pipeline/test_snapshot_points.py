@@ -169,6 +169,6 @@ def test_moment_that_retention_has_taken_away_is_told(lake: Lake, history: Histo
     write_bronze(lake, more.events, more.position)
     apply_all(lake)
     Compactor(lake, 1, clock, CompactionRules(readable_s=86_400)).drop_old()
-    with pytest.raises(ReplayIdExpired, match="no longer keeps moments as old as that"):
+    with pytest.raises(ReplayIdExpired, match="no longer keeps snapshot points that old"):
         read_replica(lake, "Contact", as_of=first.position)
     assert read_replica(lake, "Contact").num_rows == 4

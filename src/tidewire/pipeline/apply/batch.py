@@ -94,7 +94,7 @@ class Applier:
         try:
             return self._commit(receipts)
         except BaseException:
-            # Histories that have the batch by now bring no rows of it when it comes again.
+            # Histories that were committed contribute no rows when the batch is repeated, so reload the ids.
             self._known = KnownIds(self._lake)
             raise
 
@@ -159,9 +159,9 @@ class Applier:
             before = state.schemas if state is not None else ()
             found = plan_schemas(entity, before, used, receipts.notes, texts)
             if state is None and has_snapshot(self._lake):
-                # Selected, or renamed, after the snapshot: its older records are in no event.
+                # Selected or renamed after the snapshot: its older records are in no event.
                 found = Resync(entity, "new", max(used.values()))
-            # Of several reasons the latest one says how new the read must be.
+            # Of several reasons, the latest decides how new the read must be.
             if found is not None and (entity not in resyncs or found.since > resyncs[entity].since):
                 resyncs[entity] = found
         being_read = {*open_resyncs(self._lake), *resyncs}

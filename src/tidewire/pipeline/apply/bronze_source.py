@@ -112,13 +112,13 @@ def _planned_events(rows: pa.Table) -> list[PlannedEvent]:
     columns = (
         rows[name].to_pylist() for name in ("replay_id", "transaction_last", "transaction_key", "change_type")
     )
-    marks = [
+    events = [
         PlannedEvent(
             replay_id, last, key, (change_type or "").startswith("GAP_"), change_type == "GAP_OVERFLOW"
         )
         for replay_id, last, key, change_type in zip(*columns, strict=True)
     ]
-    return sorted(marks, key=lambda mark: mark.replay_id)
+    return sorted(events, key=lambda event: event.replay_id)
 
 
 def plan_partitions(bronze: OpenTable, span: Span) -> list[FilePartition]:
@@ -188,7 +188,7 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = bronze.committed if self._target is None else min(bronze.committed, self._target)
         max_rows = None if isinstance(limit, ReadAllAvailable) else self._max_rows
         end = self._plan(bronze, after, known, max_rows)
-        # Spark compares offsets as texts: one that has not moved must not change its form either.
+        # Spark compares offsets as text: an unmoved one must be returned unchanged, byte for byte.
         return start if end <= after else render_offset(end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[HistoryPartition]:
@@ -226,9 +226,9 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._target is not None:
             return True
-        told = read_live_report(self._lake, self._clock.now_ms())
+        report = read_live_report(self._lake, self._clock.now_ms())
         now_s = self._clock.monotonic_s()
-        if told is None or told.get("unread") != 0:
+        if report is None or report.get("unread") != 0:
             self._quiet_since = None
         elif self._quiet_since is None or self._quiet_since[0] != known:
             self._quiet_since = (known, now_s)

@@ -126,7 +126,7 @@ def retry(lake: Lake, epoch: int, clock: Clock, *, replay_ids: Iterable[int] | N
         decoder.add(batch)
     decoded = decoder.decoded
     still_dead = {note.replay_id for note in decoded.notes if note.reason in UNDECODED}
-    # The archive may have dropped them by now.
+    # Retention may have dropped them from the archive.
     still_dead.update(set(positions).difference(events["replay_id"].to_pylist()))
     applied = [letter for letter in letters if letter.replay_id not in still_dead]
     with manifest.lock:
@@ -225,7 +225,7 @@ def _plan_reads(
                 resyncs.append(Resync(entity, "schema", replay_id))
             else:
                 dirty.append(Dirty(entity, record_id, replay_id, "late"))
-    # Of several events about one record, or one object, the newest says how new the read must be.
+    # Of several events about one record or object, the newest decides how new the read must be.
     dirty.sort(key=lambda each: each.replay_id)
     resyncs.sort(key=lambda each: each.since)
     newest = {(each.entity, each.record_id): each for each in dirty}

@@ -149,7 +149,7 @@ class ChangeSchema:
             changed, nulled, differing = (self.columns_of(decode_bitmap(self.event, part)) for part in key)
             changed += [name for name in nulled if name not in changed]
             found = FieldBits(tuple(changed), frozenset(differing))
-            # Updates of one kind of record are mostly of the same few fields; more than this is an attack.
+            # Updates of one object mostly set the same few fields; more combinations than this are an attack.
             if len(self._bits) < _MAX_PLANS:
                 self._bits[key] = found
         return found

@@ -27,7 +27,7 @@ from tidewire.pipeline.lake.watermarks import split_watermarks
 WATERMARK_AFTER = "mark_after"
 """The column of the bronze source in which a watermark holds the start of its span."""
 _FLUSH_ROWS = 50_000
-# Columns of few values; for the others a dictionary is only work.
+# Columns with few distinct values; for others a dictionary only costs time.
 _DICTIONARY = ["change_type", "user_id", "origin", "schema_id", "problem", "transaction_key", "changed"]
 
 
@@ -101,7 +101,7 @@ def plan_task(lake: Lake) -> HistoryTask:
     row = manifest.newest(lake)
     entities = row.entities if row is not None else {}
     latest = {entity: state.schemas[-1] for entity, state in entities.items() if state.schemas}
-    # Whoever archives keeps a schema before the first event that needs it.
+    # The archive commits a schema before the first event that needs it.
     schemas = load_shared_table(lake, "schemas")
     return HistoryTask(lake, floors, latest, schemas.delta.version() if schemas is not None else -1)
 

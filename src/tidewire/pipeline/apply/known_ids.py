@@ -118,7 +118,7 @@ class KnownIds:
             for rows in iter_rows(view.base, [RECORD_ID, DELETED]):
                 live.update(rows.filter(pc.invert(rows[DELETED]))[RECORD_ID].to_pylist())
         steps = self._history_after(entity, after)
-        # A read goes after the events at its position.
+        # A read follows the events at its position.
         steps += [(place, 1, 0, record_id, kind) for place, record_id, kind in self._reads(entity)]
         for _, _, _, record_id, change_type in sorted(steps):
             if change_type in FULL_ROWS:

@@ -71,7 +71,7 @@ class PlainReader:
         Raises MISFITS and PayloadInvalid.
         """
         raw, bits = self._bits
-        # One array of bitmaps is never the beginning of another.
+        # No array of bitmaps is a prefix of another.
         if not payload.startswith(raw, p):
             raw, bits = self._bits = self._read_bits(payload, p)
         values: dict[str, Native] = {}
@@ -133,7 +133,7 @@ def _read_fields(payload: bytes, p: int, fields: _Fields, values: dict[str, Nati
         if not payload[p]:
             end = _NULLS(payload, p).end()  # type: ignore[union-attr] # it matches nothing, too
             place += end - p
-            # Zeros behind the last part of a compound field belong to the fields after it.
+            # Zeros after the last component of a compound field belong to the fields after it.
             p = end if place <= count else end - place + count
             continue
         column, read, parts, is_text = fields[place]
@@ -203,7 +203,7 @@ class PlainEvents:
         positions = batch.column("replay_id").to_numpy()
         steps = np.diff(positions, prepend=self._last)
         all_ids = pc.list_flatten(ids)
-        # A wildcard event asks which schema its object had before: then everything goes in order.
+        # A wildcard event depends on the previous schema of its object: then decode everything in order.
         if (steps < 0).any() or pc.any(pc.ends_with(all_ids, "*")).as_py():
             return none
         first = pc.list_element(pc.if_else(pc.equal(pc.list_value_length(ids), 1), ids, _NO_ID), 0)
@@ -223,7 +223,7 @@ class PlainEvents:
         found = ~none
         for test in tests:
             found &= pc.fill_null(test, False).to_numpy(zero_copy_only=False)
-        # Events that share a position are looked at together; the last one's neighbour is still to come.
+        # Events that share a position are decoded together; the last one's neighbour may be in the next batch.
         shares = steps == 0
         found &= ~shares & ~np.append(shares[1:], True)
         return found

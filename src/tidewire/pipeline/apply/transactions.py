@@ -88,7 +88,7 @@ def _transaction_ends(events: Sequence[PlannedEvent], known: int, is_quiet: bool
         if not event.is_gap and event.transaction_key is not None:
             last_of_key[event.transaction_key] = event.replay_id
             newest_key = event.transaction_key
-    # Of the newest event only the server's word about a later position can say that nothing follows.
+    # For the newest event, only a later position reported by the server shows that nothing follows.
     has_moved_on = is_quiet or known > events[-1].replay_id
     ends: list[int | None] = []
     for event in events:

@@ -1,7 +1,7 @@
-"""What Spark keeps of a query, which a lake can do without: its tables say how far it has come.
+"""Spark's checkpoints, which a lake can do without: its tables hold the position of each query.
 
-A checkpoint of another moment than the tables, because one of the two was copied back, or one with damaged files,
-is dropped; the query then begins where its table ends.
+A checkpoint that is damaged, or newer than the tables because one of the two was restored, is dropped; the
+query then starts where its table ends.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ _HEAD = "v1\n"
 
 
 def check_checkpoint(lake: Lake, query: str, committed: int | None) -> None:
-    """Drop a query's checkpoint unless it can be read and ends at or before the position that its table holds
-    everything up to.
-    """
+    """Drop a query's checkpoint unless it is readable and ends at or before its table's position."""
     directory = lake.checkpoint(query)
     if not os.path.isdir(directory):
         return
@@ -36,13 +34,13 @@ def check_checkpoint(lake: Lake, query: str, committed: int | None) -> None:
 
 
 def drop_checkpoint(lake: Lake, query: str, reason: str) -> None:
-    """Forget what Spark knows of a query. It must not be running."""
+    """Delete a query's checkpoint. The query must not be running."""
     _log.warning("pipeline.checkpoint_dropped", extra={"query": query, "reason": reason[:500]})
     shutil.rmtree(lake.checkpoint(query), ignore_errors=True)
 
 
 def _read_position(directory: str) -> int | None:
-    """The end of the last batch that Spark has noted as done; None if there is none."""
+    """Return the end of the last batch that Spark has recorded as done; None if there is none."""
     with open(os.path.join(directory, "metadata"), encoding="utf-8") as file:
         json.load(file)
     done = _newest(os.path.join(directory, "commits"))
@@ -50,7 +48,7 @@ def _read_position(directory: str) -> int | None:
     if planned is not None:
         _read_log(os.path.join(directory, "offsets", str(planned)))
     elif os.path.isdir(os.path.join(directory, "offsets")) and os.listdir(os.path.join(directory, "offsets")):
-        raise ValueError("a disk that was full has left parts of its first batch")
+        raise ValueError("a full disk has left its first batch incomplete")
     if done is None:
         return None
     _read_log(os.path.join(directory, "commits", str(done)))
@@ -70,5 +68,5 @@ def _read_log(path: str) -> list[str]:
     with open(path, encoding="utf-8") as file:
         text = file.read()
     if not text.startswith(_HEAD) or len(text) == len(_HEAD):
-        raise ValueError(f"{path} is cut off")
+        raise ValueError(f"{path} is truncated")
     return text.splitlines()

@@ -1,4 +1,4 @@
-"""The two streaming queries: starting them, stopping them between batches, and what their failures mean."""
+"""The two streaming queries: how they are started, stopped between batches, and what their failures mean."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _DAMAGED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PipelineConfig:
-    """What to read, where to keep it, and how.
+    """What to read, where to store it, and how.
 
     With `available_now` the pipeline takes what the bus holds, applies it, reads what must be read, folds and
-    ends; otherwise it runs until told to stop. `starting` is where a new lake begins: 0 for the oldest event
-    the server keeps, or a replay id to start after. With `snapshot` a new lake begins with a copy of the
-    records instead. Records can be read only where `bus` names a login. `metrics` is where to listen for
-    Prometheus, HOST:PORT; `spark_settings` are added to our own; `heal_from` a lake with an older archive.
+    ends; otherwise it runs until it is stopped. `starting` is where a new lake begins: 0 for the oldest event
+    that the server keeps, or a replay id to start after. With `snapshot` a new lake begins with a copy of the
+    records instead. Records can be read only if `bus` has a login. `metrics` is the Prometheus listener's
+    HOST:PORT; `spark_settings` are added to our own; `heal_from` is a lake with an older archive.
     """
 
     lake: Lake
@@ -61,13 +61,14 @@ class PipelineConfig:
 
     @property
     def has_records(self) -> bool:
-        """Whether records can be read: a token alone does not say where from."""
+        """Return whether records can be read: a token alone does not say from where."""
         return bool(self.bus.login_url)
 
 
 class Gate:
-    """Lets a stop wait for the batch at work. Stopping a query inside its batch function ends in noise and
-    unclear errors.
+    """Makes a stop wait for the current batch.
+
+    Stopping a query inside its batch function ends in noise and unclear errors.
     """
 
     def __init__(self) -> None:
@@ -77,9 +78,7 @@ class Gate:
         self._is_idle.set()
 
     def guard(self, function: BatchFunction) -> BatchFunction:
-        """The same function, refusing to start once the gate is closed: the batch stays undone and comes
-        again.
-        """
+        """Wrap a batch function to fail once the gate is closed: the batch is not done and will be repeated."""
 
         def guarded(batch: DataFrame, batch_id: int) -> None:
             with self._lock:
@@ -98,7 +97,7 @@ class Gate:
         with self._lock:
             self._is_closed = True
         self._is_idle.wait()
-        # Not under the lock: Spark waits here for its stream thread, which may be on its way to the guard.
+        # Without the lock: Spark waits here for its stream thread, which may be about to enter the guard.
         query.stop()
 
 
@@ -106,7 +105,7 @@ def start_archive(session: SparkSession, config: PipelineConfig, function: Batch
     """Start the query from the bus to bronze."""
     bronze = try_open_table(config.lake, "bronze")
     check_checkpoint(config.lake, ARCHIVE, bronze.committed if bronze is not None else None)
-    # Only for a new or deleted checkpoint: go on where bronze ends.
+    # Only for a new or deleted checkpoint: continue where bronze ends.
     starting = config.starting if bronze is None or bronze.committed is None else bronze.committed
     options = render_options(config.bus) | {
         "starting": "earliest" if starting == START else str(starting),
@@ -137,7 +136,7 @@ def start_apply(session: SparkSession, config: PipelineConfig, function: BatchFu
 def _start(
     session: SparkSession, config: PipelineConfig, name: str, rows: DataFrame, function: BatchFunction
 ) -> StreamingQuery:
-    # A pool of its own, so that a large apply batch does not hold up the archive.
+    # A separate scheduler pool, so that a large apply batch does not delay the archive.
     session.sparkContext.setLocalProperty("spark.scheduler.pool", name)
     writer = (
         rows.writeStream.queryName(f"{config.lake.pipeline}-{name}")
@@ -150,9 +149,7 @@ def _start(
 
 
 def drain(query: StreamingQuery, stop: threading.Event, show: Callable[[], None] | None = None) -> None:
-    """Wait until a query has taken what there is, or `stop`; `show` is called again and again meanwhile. Raises
-    what it failed with.
-    """
+    """Wait until a bounded query ends, or `stop`; `show` is called repeatedly. Raises the query's error."""
     while query.isActive and not stop.is_set():
         if show is not None:
             show()
@@ -165,13 +162,13 @@ def drain(query: StreamingQuery, stop: threading.Event, show: Callable[[], None]
 
 
 def try_failure(query: StreamingQuery) -> PlatformError | None:
-    """Why an ended query has ended, or None if it did not fail."""
+    """Return why a query ended; None if it did not fail."""
     error = query.exception()
     return None if error is None else parse_failure(str(query.name), str(error))
 
 
 def try_head(query: StreamingQuery) -> int | None:
-    """Where the server's log stood when a query last looked; None if it has not told."""
+    """Return the end of the server's log when a query last asked; None if unknown."""
     try:
         progress = query.lastProgress
         sources = progress["sources"] if progress is not None else []
@@ -182,8 +179,10 @@ def try_head(query: StreamingQuery) -> int | None:
 
 
 def parse_failure(name: str, text: str) -> PlatformError:
-    """The error behind a failed query: ours if the stack that Spark passes on ends in one, DiskFull if there
-    is no room, LogCorrupt if a file of the lake cannot be read, otherwise InternalError.
+    """Return the error behind a failed query.
+
+    One of ours if the stack that Spark passes on ends in one, DiskFull if the disk is full, LogCorrupt if a
+    file of the lake cannot be read, otherwise InternalError.
     """
     leaves = {leaf.__name__: leaf for leaf in leaf_errors()}
     ours = [found for found in _OWN_ERROR.finditer(text) if found["leaf"] in leaves]
@@ -194,8 +193,8 @@ def parse_failure(name: str, text: str) -> PlatformError:
     damage = _DAMAGED.search(text)
     if damage:
         return LogCorrupt(
-            f"the query {name} failed: a file of the lake is damaged or gone ({damage[0][:300]}); put back a copy of "
-            "it, or start a new lake",
+            f"the query {name} failed: a file of the lake is damaged or missing ({damage[0][:300]}); restore it "
+            "from a backup, or start a new lake",
             query=name,
         )
     first_line = next((line for line in text.splitlines() if line.strip()), "no reason given")

@@ -1,9 +1,9 @@
-"""Running the pipeline: one lease, one Spark session, the archive and apply queries, one worker.
+"""Run the pipeline: one lease, one Spark session, the archive and apply queries, one worker.
 
-A query that fails in a way that time can mend (a dead source, a full disk, a lost executor) is started again,
-soon at first, then less and less often; meanwhile the status says why. A run that ends by itself tries a few
-times. One whose position has expired at the server is healed first (gap_recovery.py). Anything else ends the pipeline
-with its error.
+A query that fails with a retryable error (an unreachable server, a full disk, a lost executor) is restarted
+with backoff; meanwhile the status has the reason. A run that ends by itself retries a few times. If the
+position has expired at the server, the gap is recovered first (gap_recovery.py). Any other error ends the
+pipeline.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ _log = logging.getLogger(__name__)
 _LONGEST_S = 60.0
 _MAX_ROUNDS = 50
 _MAX_TRIES = 4
-"""How often a run that ends by itself tries what time may mend."""
+"""How often a run that ends by itself tries after retryable errors."""
 _MAX_STARTS = 12
-"""How often it tries what Spark fails with: on a busy machine its workers are often too late for it."""
+"""How often it tries after Spark's own failures: on a busy machine its workers often start too late."""
 _PATIENCE_S = 10.0
 
 Report = Callable[[str], None]
-"""Told in a line what a run that ends by itself is doing."""
+"""Called with a line about what a run that ends by itself is doing."""
 Show = Callable[[str, int, int | None], None]
-"""Told how far that has come: what, how many, and of how many if it is known."""
+"""Called with progress: what, how many, and of how many if known."""
 
 
 def run_pipeline(
@@ -87,19 +87,19 @@ def run_pipeline(
 ) -> PipelineStatus:
     """Run until `stop` is set, or until everything available is applied. Blocks; returns the final status.
 
-    Raises StoreLocked if another driver runs on the lake, ConfigInvalid if Java is missing, and what a query
-    failed with if trying again cannot help. Stopping and dying are alike to the next run: it goes on where
-    the tables stand.
+    Raises StoreLocked if another driver runs on the lake, ConfigInvalid if Java is missing, and any error of
+    a query that no retry can fix. Stopping and dying are the same to the next run: it continues where the
+    tables end.
     """
     clock = clock or SystemClock()
     health = Health()
     with hold_lease(config.lake.path) as epoch:
         run = _Run(config, epoch, clock, health, stop, report or _quiet, show or _quiet)
-        teller = run.teller
-        teller.start()
+        reporter = run.reporter
+        reporter.start()
         try:
             with (
-                serve_metrics(config.metrics, lambda: teller.last),
+                serve_metrics(config.metrics, lambda: reporter.last),
                 open_session(config.master, config.spark_settings, spark, stop) as session,
             ):
                 if session is not None:
@@ -114,12 +114,12 @@ def run_pipeline(
         else:
             health.has_stopped()
         finally:
-            status = teller.stop()
+            status = reporter.stop()
     return status
 
 
 def _describe_crash(error: Exception) -> InternalError:
-    """An error that is none of ours: a JVM that is gone, above all, whatever its bridge raises then."""
+    """Return the error for an unexpected exception, above all of a JVM that has died."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, ConnectionError | EOFError) or type(error).__name__.startswith("Py4J"):
         return InternalError(
@@ -129,11 +129,11 @@ def _describe_crash(error: Exception) -> InternalError:
 
 
 def _quiet(*_: object) -> None:
-    """Nobody is there to be told."""
+    """No-op: the default for `report` and `show`."""
 
 
 class _Run:
-    """One run of the pipeline, from lease to lease."""
+    """One run of the pipeline, while the lease is held."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _Run:
         report: Report,
         show: Show,
     ) -> None:
-        self.teller = StatusReporter(config.lake, clock, health, self.head, epoch)
+        self.reporter = StatusReporter(config.lake, clock, health, self.head, epoch)
         self._config = config
         self._epoch = epoch
         self._clock = clock
@@ -156,7 +156,7 @@ class _Run:
         self._archive: SupervisedQuery | None = None
 
     def head(self) -> int | None:
-        """Where the server's log stands, as far as the archive query has seen."""
+        """Return the end of the server's log, as far as the archive query knows."""
         query = self._archive.query if self._archive is not None else None
         return try_head(query) if query is not None else None
 
@@ -184,8 +184,8 @@ class _Run:
             snapshot.start(config.lake, self._epoch, reader, self._clock)
 
     def _attempt(self, part: str, work: Callable[[], None]) -> None:
-        """Do something at once, again while time may mend what it fails with: without end if the pipeline is to
-        run on, otherwise a few times.
+        """Call a function, retrying after retryable errors: forever in a continuous run, otherwise a few
+        times.
         """
         is_short = self._config.available_now
         backoff = Backoff(self._clock, longest_s=_PATIENCE_S if is_short else _LONGEST_S)
@@ -199,7 +199,7 @@ class _Run:
             except PlatformError as error:
                 tries = backoff.failed(part)
                 most = _MAX_STARTS if isinstance(error, InternalError) else _MAX_TRIES
-                if not self._can_mend(error) or (is_short and tries >= most):
+                if not self._is_retryable(error) or (is_short and tries >= most):
                     raise
                 if tries > 1 and isinstance(error, InternalError):
                     drop_checkpoint(self._config.lake, part, "the query keeps failing")
@@ -209,8 +209,8 @@ class _Run:
                 self._health.works(part)
                 return
 
-    def _can_mend(self, error: PlatformError) -> bool:
-        """Whether time may mend it. A session that has ended cannot be renewed without a password."""
+    def _is_retryable(self, error: PlatformError) -> bool:
+        """Return whether an error is retryable. An expired session cannot be renewed without a password."""
         return is_retryable(error) and not (isinstance(error, SessionError) and not self._config.bus.username)
 
     def _run_once(
@@ -244,18 +244,18 @@ class _Run:
         except ReplayIdExpired as error:
             self._health.fails(ARCHIVE, error)
             self._report("the server has dropped events that come next; making up for them")
-            self._heal(bus)
+            self._recover(bus)
             drain(start_archive(session, self._config, archive), self._stop, self._show_archived)
 
     def _show_archived(self) -> None:
-        self._show("archived events", self.teller.last.archived, None)
+        self._show("archived events", self.reporter.last.archived, None)
 
     def _show_applied(self) -> None:
-        status = self.teller.last
+        status = self.reporter.last
         self._show("applied events", status.archived - status.waiting, status.archived)
 
     def _read_records(self, worker: Worker) -> bool:
-        """Read what must be read; returns whether anything was that apply has to pass."""
+        """Read what must be read; return whether apply must advance."""
         has_read = False
         worker.refresh()
         while not self._stop.is_set() and (worker.reconcile() or worker.resync(self._show)):
@@ -274,25 +274,25 @@ class _Run:
     ) -> None:
         config = self._config
 
-        def heal() -> None:
-            self._heal(bus)
+        def recover() -> None:
+            self._recover(bus)
 
         def start(gate: Gate) -> StreamingQuery:
             check_origin(config.lake, bus)
             return start_archive(session, config, gate.guard(archive))
 
         queries = [
-            SupervisedQuery(config.lake, ARCHIVE, start, self._clock, self._can_mend, heal),
+            SupervisedQuery(config.lake, ARCHIVE, start, self._clock, self._is_retryable, recover),
             SupervisedQuery(
                 config.lake,
                 APPLY,
                 lambda gate: start_apply(session, config, gate.guard(apply)),
                 self._clock,
-                self._can_mend,
+                self._is_retryable,
             ),
         ]
         self._archive = queries[0]
-        # Not the event of a signal: that begins a time within which the process ends as one that was told to.
+        # Not the event of a signal: setting that would start the grace period of a requested stop.
         halt = threading.Event()
         thread = threading.Thread(target=worker.run, args=(halt,), name="pipeline-worker")
         self._health.is_running()
@@ -310,28 +310,31 @@ class _Run:
                 thread.join()
 
     def _check(self, queries: Sequence[SupervisedQuery]) -> None:
-        """Look after each query. Starting one takes seconds, so a stop may come in between."""
+        """Check each query. Starting one takes seconds, so a stop may come in between."""
         for each in queries:
             if self._stop.is_set():
                 return
             each.check(self._health)
 
-    def _heal(self, bus: Bus) -> None:
-        """Go on although the server no longer has what comes next. Raises ReplayIdExpired if there is no way."""
+    def _recover(self, bus: Bus) -> None:
+        """Continue although the server has dropped the next events.
+
+        Raises ReplayIdExpired if that is impossible.
+        """
         config = self._config
-        # The worker reads records on its own thread meanwhile, and a reader serves one thread.
+        # A separate reader: the worker uses its own on another thread, and a reader is for one thread.
         with _reader(config) as reader:
             if reader is None:
                 raise ReplayIdExpired(
                     "the server no longer has the events that come next, and without a login records cannot be "
                     "read instead"
                 )
-            healed = gap_recovery.recover_expired(
+            recovery = gap_recovery.recover_expired(
                 config.lake, self._epoch, reader, bus, self._clock, config.heal_from
             )
-        # The stream's own idea of where it was is what has expired; bronze says where to go on.
+        # The stream's own position has expired; bronze holds the one to continue from.
         shutil.rmtree(config.lake.checkpoint(ARCHIVE), ignore_errors=True)
-        _log.warning("pipeline.healed", extra={"action": healed.action, "position": healed.position})
+        _log.warning("pipeline.healed", extra={"action": recovery.action, "position": recovery.position})
 
 
 def _is_new(config: PipelineConfig) -> bool:
@@ -340,7 +343,7 @@ def _is_new(config: PipelineConfig) -> bool:
 
 
 def _is_behind(lake: Lake) -> bool:
-    """Whether bronze reaches further than the manifest."""
+    """Return whether bronze reaches further than the manifest."""
     bronze, applied = try_open_table(lake, "bronze"), try_open_table(lake, manifest.TABLE)
     if bronze is None or bronze.committed is None:
         return False

@@ -1,4 +1,4 @@
-"""Looking after a streaming query: it is started again when it fails with what time may mend."""
+"""Supervise a streaming query: restart it after retryable errors."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _LONGEST_S = 60.0
 _WELL_S = 10.0
-"""A query that has run for so long is well again."""
+"""A query that has run for this long counts as recovered."""
 _LEASE_LOST = "no longer holds the lease"
 
 
 class SupervisedQuery:
-    """A query that is started again when it fails."""
+    """A query that is restarted when it fails."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class SupervisedQuery:
         start: Callable[[Gate], StreamingQuery],
         clock: Clock,
         is_retryable: Callable[[PlatformError], bool],
-        heal: Callable[[], None] | None = None,
+        recover: Callable[[], None] | None = None,
     ) -> None:
         self.query: StreamingQuery | None = None
         self._lake = lake
@@ -47,14 +47,14 @@ class SupervisedQuery:
         self._start = start
         self._clock = clock
         self._can_mend = is_retryable
-        self._heal = heal
+        self._recover = recover
         self._gate = Gate()
         self._backoff = Backoff(clock, longest_s=_LONGEST_S)
         self._started_s = 0.0
-        self._must_heal = False
+        self._must_recover = False
 
     def check(self, health: Health) -> None:
-        """Start the query if it is due; see whether it still runs. Raises what nothing can mend."""
+        """Start the query if it is due, and check whether it runs. Raises errors that no retry can fix."""
         if self.query is None:
             if self._backoff.is_due(self._name):
                 self._try_start(health)
@@ -75,9 +75,9 @@ class SupervisedQuery:
 
     def _try_start(self, health: Health) -> None:
         try:
-            if self._must_heal and self._heal is not None:
-                self._heal()
-                self._must_heal = False
+            if self._must_recover and self._recover is not None:
+                self._recover()
+                self._must_recover = False
             self._gate = Gate()
             self._started_s = self._clock.monotonic_s()
             self.query = self._start(self._gate)
@@ -85,8 +85,8 @@ class SupervisedQuery:
             self._fail(error, health)
 
     def _fail(self, error: PlatformError, health: Health) -> None:
-        if isinstance(error, ReplayIdExpired) and self._heal is not None and not self._must_heal:
-            self._must_heal = True
+        if isinstance(error, ReplayIdExpired) and self._recover is not None and not self._must_recover:
+            self._must_recover = True
         elif not self._can_mend(error):
             raise error
         health.fails(self._name, error)
@@ -95,7 +95,7 @@ class SupervisedQuery:
 
 
 def is_retryable(error: PlatformError) -> bool:
-    """Whether time may mend what a query failed with."""
+    """Return whether a query's failure may go away by itself."""
     if isinstance(error, WriteConflict):
         return _LEASE_LOST not in error.message
     if isinstance(error, LoginFailed):

@@ -1,6 +1,7 @@
-"""The pipeline's own housekeeping, one job at a time on one thread: records read again, objects read as a
-whole, bases folded, files joined, usage rolled up. A job that fails is put off, less and less often tried,
-and does not hold up the others.
+"""The pipeline's upkeep: one job at a time on one thread.
+
+Jobs read dirty records, resync objects, fold bases, merge files and roll up usage. A job that fails backs off
+and does not block the others.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LONGEST_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do again and again: at most each `every_s` seconds. `run` says whether there is more."""
+    """Something to do repeatedly, at most every `every_s` seconds. `run` returns whether there is more."""
 
     name: str
     every_s: float
@@ -78,7 +79,7 @@ class Worker:
         ]
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set. Failures are told to the health, and nothing is raised."""
+        """Work until `stop` is set. Failures are recorded in the health; nothing is raised."""
         self._attempt(Job("manifest", 0.0, self.refresh))
         while not stop.is_set():
             has_more = False
@@ -90,7 +91,7 @@ class Worker:
                 stop.wait(_IDLE_S)
 
     def refresh(self) -> bool:
-        """Let the manifest say what the control tables say, if a crash came between them."""
+        """Update the manifest from the control tables after a crash between them."""
         manifest.refresh(self._lake, self._epoch, self._clock.now_ms())
         return False
 
@@ -99,7 +100,7 @@ class Worker:
         return self._reconciler is not None and self._reconciler.once(RECORDS_AT_ONCE) > 0
 
     def resync(self, show: Callable[[str, int, int | None], None] | None = None) -> bool:
-        """Go on reading objects as a whole; `show` is told how far each has come."""
+        """Continue open resyncs; `show` is called with the progress of each."""
         if self._resyncer is None:
             return False
         found = self._resyncer.advance(PAGES_AT_ONCE)
@@ -113,7 +114,7 @@ class Worker:
         return self._maintainer.step() is not None
 
     def fold_all(self, show: Callable[[str, int, int | None], None] | None = None) -> int:
-        """Bring every base up to the manifest; returns how many moved. `show` is told how far that has come."""
+        """Fold every object up to the manifest and return how many moved; `show` is called with the progress."""
         row = manifest.newest(self._lake)
         entities = sorted(row.entities) if row is not None else []
         moved = 0
@@ -124,31 +125,31 @@ class Worker:
         return moved
 
     def join(self) -> bool:
-        """Join small files where there are many."""
+        """Merge small files where there are many."""
         for name in self._compactor.names():
             self._compactor.join(name)
         return False
 
     def join_all(self) -> int:
-        """Join the small files of every table; returns how many there were."""
+        """Merge the small files of every table and return their number."""
         reports = [self._compactor.join(name, at_least=2) for name in self._compactor.names()]
         return sum(report.joined for report in reports if report is not None)
 
     def clean(self) -> bool:
-        """Drop what is past its time."""
+        """Drop what is past its retention."""
         self._compactor.forget_done()
         self._compactor.drop_old()
         self._compactor.delete_unnamed()
         return False
 
     def roll_up(self) -> bool:
-        """Take over the server's usage counts."""
+        """Store the server's usage counts."""
         if self._reader is not None:
             usage.roll_up(self._lake, self._epoch, self._reader, self._clock)
         return False
 
     def _attempt(self, job: Job) -> bool:
-        """Run a job if it is due; returns whether it has more to do."""
+        """Run a job if it is due; return whether it has more to do."""
         now_s = self._clock.monotonic_s()
         if now_s < self._due_s.get(job.name, 0.0) or not self._backoff.is_due(job.name):
             return False
@@ -166,7 +167,7 @@ class Worker:
 
 
 def as_platform_error(part: str, error: Exception) -> PlatformError:
-    """An error of a library or of the system, as one of ours."""
+    """Return an error of a library or of the system as one of ours."""
     if isinstance(error, PlatformError):
         return error
     text = str(error)

@@ -80,7 +80,7 @@ OWN_COLUMNS: tuple[tuple[str, pa.DataType], ...] = (
 _OWN_NAMES = frozenset(name for name, _ in OWN_COLUMNS) | {BUCKET}
 _OLD = "__old_"
 _OLD_ID_LENGTH = 8
-# From year 1 to the end of year 9999: what every reader of a timestamp can show.
+# From year 1 to the end of year 9999, which every reader of timestamps supports.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 _EXACT = frozenset(
     {
@@ -89,7 +89,7 @@ _EXACT = frozenset(
         (Kind.DOUBLE, Kind.TEXT),
     }
 )
-# A checkbox or a date loses its values whatever it is converted to, though they could be told.
+# The server drops the values of a checkbox or date on any conversion, even where they have equivalents.
 _PARTIAL = frozenset(
     {
         (Kind.TRUTH, Kind.TEXT),
@@ -279,7 +279,7 @@ def _to_text(value: Native) -> str | None:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    # As a person writes it, and as the server keeps a number that becomes text: without an exponent.
+    # Without an exponent, as the server stores a number that becomes text.
     return str(int(value)) if float(value).is_integer() else format(Decimal(repr(value)), "f")
 
 

@@ -36,7 +36,7 @@ def hold_lease(lake_path: str) -> Iterator[int]:
     path = os.path.join(lake_path, FILE)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        # Whoever asks for the status looks whether the lock is free, and so has it for a moment.
+        # Reading the status tests the lock, and so holds it briefly: retry.
         for attempt in range(_TRIES):
             if _try_lock(descriptor, fcntl.LOCK_EX):
                 break
@@ -76,7 +76,7 @@ def check_lease(lake_path: str, epoch: int) -> None:
         )
     if held is not None and not os.path.samestat(held, found):
         raise WriteConflict(
-            f"another driver has taken over {lake_path} with a lease of its own; this one, of epoch {epoch}, no longer "
+            f"another driver has taken over {lake_path} with its own lease; this one, of epoch {epoch}, no longer "
             "holds the lease and writes nothing",
             lake=lake_path,
         )

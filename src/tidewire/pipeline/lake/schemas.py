@@ -24,7 +24,7 @@ def load_schemas(lake: Lake, at_least: int = -1) -> dict[str, str]:
     """
     table = load_shared_table(lake, "schemas")
     if at_least > (table.delta.version() if table is not None else -1):
-        raise StoreClosed(f"version {at_least} of the table schemas does not show here yet")
+        raise StoreClosed(f"version {at_least} of the table schemas is not visible here yet; retry")
     if table is None:
         return {}
     known = _schemas.get(lake.path)
@@ -75,7 +75,7 @@ def append_schemas(lake: Lake, schemas: Mapping[str, tuple[str, int]], epoch: in
         }
         for schema_id, (text, replay_id) in sorted(schemas.items())
     ]
-    # Whoever reads records keeps schemas too, and the archive waits for nobody's lock.
+    # Reads of records append schemas too, and the archive takes no lock: on a conflict it retries.
     for attempt in range(_ATTEMPTS):
         try:
             table = open_table(lake, "schemas", SCHEMAS)

@@ -255,8 +255,8 @@ def try_open_table(lake: Lake, name: str, version: int | None = None) -> OpenTab
         return None
     except DeltaError as error:
         raise LogCorrupt(
-            f"the log of table {name} in {lake.path} cannot be read ({str(error).splitlines()[0][:200]}); put back "
-            "a copy of its directory, or start a new lake"
+            f"the log of table {name} in {lake.path} cannot be read ({str(error).splitlines()[0][:200]}); restore "
+            "its directory from a backup, or start a new lake"
         ) from error
     app_id, epoch_id = lake.app_id(name), lake.app_id("epoch")
     committed, epoch = delta.transaction_version(app_id), delta.transaction_version(epoch_id)
@@ -386,7 +386,7 @@ def append_files(
 def conflict(table: OpenTable) -> WriteConflict:
     """Return the error for a table that has changed since it was opened."""
     return WriteConflict(
-        f"another writer has changed {table.name}; this batch was not written and will be tried again",
+        f"another writer has changed {table.name}; this batch was not written and will be retried",
         table=table.name,
     )
 

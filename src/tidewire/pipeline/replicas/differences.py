@@ -31,7 +31,7 @@ def try_patch(old: str | None, difference: str) -> str | None:
     patched = _apply_hunks(_BREAK.split(old), lines[2:])
     if patched is None:
         return None
-    # With breaks of several kinds the first one is as good a guess as any; the hash has the last word.
+    # With mixed line breaks, guess the first one; the hash decides.
     new = (breaks[0] if breaks else "\n").join(patched)
     return new if _digest(new) == digest else None
 
@@ -46,7 +46,7 @@ def _apply_hunks(old: list[str], lines: list[str]) -> list[str] | None:
         i += 1
         taken = int(hunk[2] or 1)
         given = int(hunk[4] or 1)
-        # A hunk that takes no line names the one before it.
+        # A hunk without old lines names the line before it.
         start = int(hunk[1]) if taken == 0 else int(hunk[1]) - 1
         if start < place or start + taken > len(old):
             return None

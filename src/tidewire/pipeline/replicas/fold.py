@@ -266,7 +266,7 @@ class Folder:
             state.record_id,
             step.replay_id,
             "difference",
-            f"the text difference of {name} does not lead from the text the replica has to the one it names",
+            f"the text difference of {name} does not apply to the replica's text",
         )
 
     def _set_converted(
@@ -292,7 +292,7 @@ class Folder:
             state.lost.pop(name, None)
             return
         state.values.pop(name, None)
-        detail = f"the value of {name} has no equal as {new.value}"
+        detail = f"the value of {name} has no equivalent as {new.value}"
         state.lost[name] = Lost(state.record_id, replay_id, "value_lost", detail)
 
 

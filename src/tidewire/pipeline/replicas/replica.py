@@ -92,7 +92,7 @@ def _read_rows(spark: SparkSession, view: ReplicaView) -> DataFrame:
     if changes is None:
         return _project(base, view.kinds, []) if base is not None else spark.createDataFrame([], wanted)
     object_wide = read_object_wide(changes)
-    # Counted once for both sides: the tables may have grown by the next count.
+    # Counted once for both sides of the join: the tables may grow between two counts.
     groups = count_groups(view)
     own = changes.where(f"NOT {IS_OBJECT_WIDE}").withColumn(GROUP, group_key("record_id", groups))
     fold = _folder(view, object_wide)
@@ -153,13 +153,13 @@ def _project(
 
 def _folder(view: ReplicaView, object_wide: pa.Table) -> Callable[[pa.Table | None, pa.Table], pa.Table]:
     """Return the function for `applyInArrow` that folds the records of one group, on an executor."""
-    # Not the view itself: an open table does not go to executors.
+    # Not the view itself: an open table cannot be pickled for executors.
     kinds, through, retyped = view.kinds, view.position, view.retyped
     base_schema = replica_schema({} if view.base is None else kinds_of(arrow_schema(view.base)))
 
     def fold(base: pa.Table | None, changes: pa.Table) -> pa.Table:
         own = changes.select(READS.names).cast(READS)
-        # Spark hands times over in the time zone of whoever's session it is.
+        # Spark passes times in the session's time zone.
         present = None if base is None else base.drop_columns([GROUP]).cast(base_schema)
         return fold_records(present, pa.concat_tables([own, object_wide]), kinds, through, retyped).rows
 

@@ -117,14 +117,14 @@ def open_view(lake: Lake, entity: str, as_of: SnapshotPoint | None = None) -> Re
 def find_snapshot_point(lake: Lake, as_of: SnapshotPoint | None = None) -> ManifestRow:
     """Return the row of the manifest for a snapshot point. Raises as `open_view` does."""
     row = newest(lake, as_of)
-    # Rows without a position are from before the first copy: nothing of any replay id is in them.
+    # Rows without a position precede the first snapshot: they hold nothing of any replay id.
     if row is None or (row.position == NO_POSITION and isinstance(as_of, int)):
         first = try_first_number(lake)
         if first is None:
             raise ObjectUnknown(f"nothing has been applied to the lake {lake.path} yet")
         if first > 1:
-            raise ReplayIdExpired(f"the lake {lake.path} no longer keeps moments as old as that")
-        raise ObjectUnknown(f"that is before the lake {lake.path} begins: its manifest has no row so early")
+            raise ReplayIdExpired(f"the lake {lake.path} no longer keeps snapshot points that old")
+        raise ObjectUnknown(f"the lake {lake.path} begins later: its manifest has no row that early")
     if isinstance(as_of, AtNumber) and row.number != as_of.number:
         raise ConfigInvalid(
             f"the manifest has no row {as_of.number}; the newest is {row.number}", setting="manifest"
@@ -136,7 +136,7 @@ def _open_base(lake: Lake, name: str, version: int) -> OpenTable:
     try:
         base = try_open_table(lake, name, version)
     except LogCorrupt:
-        # Its commits may have been cleaned away; a log that cannot be read at all raises here.
+        # Its commits may have been removed by retention; a log that is corrupt as a whole raises here.
         try_open_table(lake, name)
         base = None
     if base is None or not all(os.path.exists(path) for path in base.delta.file_uris()):

@@ -50,7 +50,7 @@ def archive_batch(lake: Lake, epoch: int, clock: Clock) -> Callable[[DataFrame, 
             return
         check_continues(receipts.span, bronze.committed, "bronze")
         if receipts.files and receipts.files[0].first <= bronze.floor:
-            raise WriteConflict("bronze has moved on while this batch was planned; it will be tried again")
+            raise WriteConflict("bronze has changed since this batch was planned; the batch will be retried")
         append_schemas(lake, merge_schemas(receipts), epoch)
         crash_point("pipeline.archive.after_write")
         now_ms = clock.now_ms()

@@ -70,7 +70,7 @@ class LogPlan:
         if named is None:
             raise ReplayIdInvalid(
                 f"replay id {offset.position} belongs to incarnation {offset.incarnation} of a log, and this server "
-                f"has {', '.join(known)}: it is another org, or its data was made anew",
+                f"has {', '.join(known)}: it is another org, or its data was recreated",
                 replay_id=offset.position,
             )
         if not named.has(offset.position):
@@ -143,7 +143,7 @@ class LogExport:
             except (pa.ArrowInvalid, EOFError) as error:
                 raise ServerUnreachable(f"the export broke off: {error}") from error
             if reached <= after:
-                raise ServerUnreachable(f"the export does not go on after {after}")
+                raise ServerUnreachable(f"the export sends nothing after {after}")
 
     def _path(self, resource: str, asked: Mapping[str, int]) -> str:
         return f"{LOG}{resource}?{urlencode({'topic': self._bus.settings.topic, **asked})}"

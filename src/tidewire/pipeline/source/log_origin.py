@@ -124,7 +124,7 @@ def _check_position(lake_path: str, incarnation: str, archived: int, state: LogP
     if incarnation and incarnation not in known:
         raise ReplayIdInvalid(
             f"the lake is a copy of incarnation {incarnation} of a log, and this server has {', '.join(known)}: its "
-            f"data was made anew. {_AGAIN}",
+            f"data was recreated. {_AGAIN}",
             replay_id=archived,
             lake=lake_path,
         )
@@ -133,7 +133,7 @@ def _check_position(lake_path: str, incarnation: str, archived: int, state: LogP
     found = state.incarnation_of(archived)
     if not found or archived > state.head:
         raise ReplayIdInvalid(
-            f"the lake holds events up to {archived}, which this server's log has never given out: it is another log, "
+            f"the lake holds events up to {archived}, which this server's log has never assigned: it is another log, "
             f"or was restored from a backup without the last events. {_AGAIN}",
             replay_id=archived,
             lake=lake_path,

@@ -40,5 +40,5 @@ def parse_offset(offset: Mapping[str, Any]) -> Offset:
         )
     replay, incarnation = str(offset.get("replay", "")), offset.get("incarnation", "")
     if not replay.isascii() or not replay.isdecimal() or not isinstance(incarnation, str):
-        raise ConfigInvalid(f"the checkpoint holds an offset that is none: {offset}", setting="checkpoint")
+        raise ConfigInvalid(f"the checkpoint holds an invalid offset: {offset}", setting="checkpoint")
     return Offset(int(replay), incarnation)

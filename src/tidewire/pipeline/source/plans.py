@@ -113,7 +113,7 @@ def check_org(offset: Offset, bus: Bus) -> None:
     if named is not None and present and named[0][:15] != present[:15]:
         raise ReplayIdInvalid(
             f"replay id {offset.position} belongs to org {named[0]}, and the login leads to org {present}: "
-            "a checkpoint goes on in the org that it began with",
+            "a checkpoint can only be used with the org that it began with",
             replay_id=offset.position,
         )
 
@@ -302,7 +302,7 @@ class ExportPlanner:
         while reached < span.through:
             plan = self._export.plan(reached, through=span.through, limit=limit, rows=unit)
             if plan.through <= reached or not plan.parts:
-                raise ServerUnreachable(f"the log does not reach {span.through} any more")
+                raise ServerUnreachable(f"the log no longer reaches {span.through}")
             parts += plan.parts
             reached = plan.through
         rows = partition_rows(sum(count for _, count in parts), rows_per_partition)

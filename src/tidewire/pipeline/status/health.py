@@ -1,6 +1,4 @@
-"""How a running pipeline does: what works, what is being tried again, and the teller that says so each
-second.
-"""
+"""The health of a running pipeline: what works, what is being retried, and a thread that reports it."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ _MOST_HEADS = 600
 
 
 class Health:
-    """What each part of a pipeline is up against. Threads may share it."""
+    """The current problem of each part of a pipeline. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,17 +41,17 @@ class Health:
         self.word = STARTING
 
     def is_running(self) -> None:
-        """Everything has been started."""
+        """Record that everything has started."""
         self.word = OK
 
     def has_stopped(self, error: PlatformError | None = None) -> None:
-        """The pipeline ends, as it was told to or because of an error."""
+        """Record that the pipeline ends, on request or because of an error."""
         self.word = STOPPED if error is None else FAILED
         with self._lock:
             self._problems = {} if error is None else {"pipeline": f"{error.code}: {error.message}"}
 
     def fails(self, part: str, error: PlatformError) -> None:
-        """A part has failed and will be tried again."""
+        """Record that a part has failed and will be retried."""
         counters["pipeline.parts_failed"] += 1
         _log.warning(
             "pipeline.part_failed", extra={"part": part, "code": error.code, "reason": error.message}
@@ -62,12 +60,12 @@ class Health:
             self._problems[part] = f"{error.code}: {error.message}"
 
     def works(self, part: str) -> None:
-        """A part works, again or still."""
+        """Record that a part works."""
         with self._lock:
             self._problems.pop(part, None)
 
-    def tell(self, word: str, status: PipelineStatus) -> PipelineStatus:
-        """A status with what there is to say about it, given the word from before it was read."""
+    def describe(self, word: str, status: PipelineStatus) -> PipelineStatus:
+        """Return a status with health and problem; `word` is the health from before the status was read."""
         with self._lock:
             problems = dict(self._problems)
         if status.problem:
@@ -81,7 +79,7 @@ class Health:
 
 
 class StatusReporter:
-    """A thread that writes the status into the lake each second, and keeps the last one for metrics."""
+    """A thread that writes the status to the lake each second, and keeps the last one for metrics."""
 
     def __init__(
         self, lake: Lake, clock: Clock, health: Health, head: Callable[[], int | None], epoch: int = 0
@@ -98,30 +96,30 @@ class StatusReporter:
         self.last = PipelineStatus(health=STARTING)
 
     def start(self) -> None:
-        """Begin to tell."""
+        """Start reporting."""
         self._thread.start()
 
     def stop(self) -> PipelineStatus:
-        """Tell a last time; returns that."""
+        """Write the last report and return it."""
         self._ended.set()
         self._thread.join()
-        self._tell()
+        self._report()
         return self.last
 
     def _run(self) -> None:
         while True:
-            self._tell()
+            self._report()
             if self._ended.wait(REPORT_S):
                 return
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         word = self._health.word
         try:
             status = self._measure(self._reader.read())
         except UNREADABLE as error:
-            # A table being made, or one that is damaged: the positions told last still stand.
+            # A table that is being created, or is damaged: the last reported positions still hold.
             status = replace(self.last, problem=describe_damage(error), at_ms=self._clock.now_ms())
-        self.last = self._health.tell(word, replace(status, epoch=self._epoch))
+        self.last = self._health.describe(word, replace(status, epoch=self._epoch))
         try:
             write_status(self._lake, self.last)
         except OSError as error:
@@ -129,7 +127,7 @@ class StatusReporter:
             _log.info("pipeline.status_failed", extra={"reason": str(error)[:500]})
 
     def _measure(self, status: PipelineStatus) -> PipelineStatus:
-        """A status that counts what the archive lacks: how much, and since when the server has had it."""
+        """Add how far the archive is behind the server, in positions and time."""
         head = self._head()
         if head is None:
             return status

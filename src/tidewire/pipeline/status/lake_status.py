@@ -1,5 +1,7 @@
-"""How a pipeline stands. Positions and counts are read from the tables alone, so they can be told also when
-the pipeline is dead; a running one adds what only it knows and writes all of it to `<lake>/status.json`.
+"""The status of a pipeline.
+
+Positions and counts come from the tables alone, so they are available when the pipeline is dead. A running
+pipeline adds what only it knows and writes the status to `<lake>/status.json`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from tidewire.pipeline.replicas.view import open_view
 STARTING, OK, BEHIND, RETRYING, FAILED, STOPPED = "starting", "ok", "behind", "retrying", "failed", "stopped"
 BEHIND_MS = 30_000
 UNREADABLE = (PlatformError, DeltaError, pa.ArrowException, OSError)
-"""What reading a damaged lake ends with."""
+"""The errors of reading a damaged lake."""
 _WAITING = pa.schema(
     [
         ("replay_id", pa.int64()),
@@ -41,14 +43,13 @@ _WAITING = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """Positions and counts of a lake, and how its pipeline does.
+    """Positions and counts of a lake, and the health of its pipeline.
 
-    `waiting` counts archived events that are not applied yet, `lag_ms` says for how long the oldest of them
-    has been committed, `open_transaction_ms` the same for events that wait for the rest of their transaction.
-    `given_up` counts records that the server refuses to give. `resyncing` are the objects that are being read
-    as a whole, `failed` those that cannot be. `unread` is how many positions the server is ahead of the archive,
-    None if that is not known. `problem` says what a pipeline that is not well is up against. `epoch` is that of
-    the driver that told it.
+    `waiting` counts archived events that are not applied yet; `lag_ms` is the age of the oldest of them, and
+    `open_transaction_ms` that of events that wait for the rest of their transaction. `given_up` counts
+    records that the server refuses to return. `resyncing` are the objects being read as a whole, `failed`
+    those that cannot be. `unread` is how many positions the server is ahead of the archive, None if unknown.
+    `problem` says what is wrong. `epoch` is that of the reporting driver.
     """
 
     archived_through: int = START
@@ -72,8 +73,9 @@ class PipelineStatus:
 
 
 def read_status(lake: Lake, clock: Clock | None = None) -> PipelineStatus:
-    """Read the state of a lake; an empty one has zeros. The words of a running pipeline are taken over, and the
-    last ones of one that has ended by itself.
+    """Read the status of a lake; an empty one has zeros.
+
+    Health and problem come from the last report of a pipeline that is running or has ended by itself.
     """
     clock = clock or SystemClock()
     now_ms = clock.now_ms()
@@ -102,7 +104,7 @@ def read_status(lake: Lake, clock: Clock | None = None) -> PipelineStatus:
 
 
 def describe_damage(error: Exception) -> str:
-    """Why a lake cannot be read, in one line."""
+    """Return in one line why a lake cannot be read."""
     if isinstance(error, PlatformError):
         return f"{error.code}: {error.message}"
     text = str(error).strip() or type(error).__name__
@@ -110,11 +112,11 @@ def describe_damage(error: Exception) -> str:
 
 
 def _describe_silence(lake: Lake, silent_ms: int) -> tuple[str, str]:
-    """What it means that a pipeline which has not ended by itself says nothing any more."""
+    """Return health and problem of a pipeline that stopped reporting without ending properly."""
     silent_s = silent_ms // 1000
     if is_held(lake.path):
-        return FAILED, f"the pipeline runs but has told nothing for {silent_s} s: end it and start another"
-    return STOPPED, f"the pipeline was killed {silent_s} s ago; start it again, it goes on where it was"
+        return FAILED, f"the pipeline runs but has not reported for {silent_s} s: end it and start it again"
+    return STOPPED, f"the pipeline was killed {silent_s} s ago; start it again to continue"
 
 
 def write_status(lake: Lake, status: PipelineStatus) -> None:
@@ -123,8 +125,9 @@ def write_status(lake: Lake, status: PipelineStatus) -> None:
 
 
 class StatusReader:
-    """Reads the state of one lake again and again. What costs more, the rows of replicas, is counted anew no
-    more often than a tenth of the time allows.
+    """Reads the status of one lake repeatedly.
+
+    Counting the rows of replicas is expensive, so it takes at most a tenth of the time.
     """
 
     def __init__(self, lake: Lake, clock: Clock) -> None:
@@ -135,11 +138,11 @@ class StatusReader:
         self._counted_number = -1
 
     def read(self) -> PipelineStatus:
-        """The state as the tables tell it."""
+        """Return the status according to the tables."""
         lake, now_ms = self._lake, self._clock.now_ms()
         bronze = load_shared_table(lake, "bronze")
         applied_table = load_shared_table(lake, manifest.TABLE)
-        # After it: a batch must not be told as applied without what it has left dirty.
+        # Read after the table: a batch must not be reported as applied without the records it made dirty.
         row = manifest.newest(lake)
         applied = _committed(applied_table)
         waiting = _read_waiting(lake, bronze, applied)
@@ -195,7 +198,7 @@ class StatusReader:
 
 
 def _with_dirty(counted: ReplicaStatus, entities: Mapping[str, manifest.EntityState]) -> ReplicaStatus:
-    """The counts of a replica; records that became dirty since it was counted are stale too."""
+    """Return the counts of a replica; records that became dirty since are stale too."""
     state = entities.get(counted.entity)
     return counted if state is None else replace(counted, stale=max(counted.stale, state.dirty))
 
@@ -223,8 +226,9 @@ def _read_waiting(lake: Lake, bronze: OpenTable | None, applied: int) -> pa.Tabl
 
 
 def _open_age(waiting: pa.Table, archived: int, now_ms: int) -> int:
-    """For how long the oldest event has waited whose transaction is not known to be complete: its last event
-    is not archived, or, where servers do not tell which that is, it may always be the newest transaction.
+    """Return the age of the oldest event whose transaction is not known to be complete.
+
+    Its last event is not archived or, on servers that do not name it, it belongs to the newest transaction.
     """
     if not waiting.num_rows:
         return 0

@@ -1,4 +1,4 @@
-"""The state of a pipeline in the text form that Prometheus reads, and a small HTTP listener for it."""
+"""The status of a pipeline in the Prometheus text format, and a small HTTP listener for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIMEOUT_S = 10.0
 
 
 def render_metrics(status: PipelineStatus, counts: Mapping[str, int]) -> str:
-    """Every number of a status, and the counters of the process that answers."""
+    """Return every number of a status, and the counters of this process."""
     lines: list[str] = []
     simple = {
         "archived_position": status.archived_through,
@@ -65,8 +65,9 @@ def _render(name: str, rows: Sequence[tuple[Mapping[str, str], float]], kind: st
 
 @contextmanager
 def serve_metrics(address: str, status: Callable[[], PipelineStatus]) -> Iterator[str]:
-    """Answer `GET /metrics` on HOST:PORT from a thread of its own; yields the address listened on. Raises
-    ConfigInvalid. An empty address listens nowhere.
+    """Serve `GET /metrics` on HOST:PORT from a thread and yield the address. Raises ConfigInvalid.
+
+    An empty address listens nowhere.
     """
     if not address:
         yield ""
@@ -96,7 +97,7 @@ def _handler(status: Callable[[], PipelineStatus]) -> type[BaseHTTPRequestHandle
         timeout = _TIMEOUT_S
 
         def do_GET(self) -> None:
-            """The metrics, whatever the query string."""
+            """Send the metrics, whatever the query string."""
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(404)
                 return
@@ -108,6 +109,6 @@ def _handler(status: Callable[[], PipelineStatus]) -> type[BaseHTTPRequestHandle
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: what is asked each few seconds is no news."""
+            """No-op: a scrape every few seconds is not worth a log line."""
 
     return Handler

@@ -1,9 +1,9 @@
-"""Usage: how many events were published and delivered, by hour and by day, kept as long as the lake is.
+"""Usage: events published and delivered, by hour and by day, kept as long as the lake.
 
-Our server tells each full hour of the last thirty days; other servers only what PlatformEventUsageMetric has,
-which is days. Both are taken over under the metric's names. A value that is known already is not written again,
-so a rollup may run at any time and any number of times; if one has changed, its newest row counts. What was not
-used at all has no row.
+Our server reports each full hour of the last thirty days; other servers only the days of
+PlatformEventUsageMetric. Both are stored under the metric's names. A known value is not written again, so a
+rollup may run at any time, any number of times; of a changed value the newest row counts. No usage means no
+row.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
 Values = dict[tuple[int, str], int]
-"""By the start of the hour or day, and the metric's name."""
+"""Values by the start of the hour or day, and the metric's name."""
 
 
 class Server(Protocol):
-    """Whom to ask; RecordsReader is the one."""
+    """The server to ask; RecordsReader implements it."""
 
     def try_ask(self, path: str) -> Any: ...
 
 
 def roll_up(lake: Lake, epoch: int, server: Server, clock: Clock) -> int:
-    """Take over what the server tells of full hours and days; returns how many values are new or changed. Raises
-    WriteConflict.
+    """Store the server's usage of full hours and days; return how many values are new or changed.
+
+    Raises WriteConflict.
     """
     hours = _parse_hours(server.try_ask(_STATUS), clock.now_ms())
     days = _parse_days(server.try_ask(_QUERY)) or _sum_days({**read_hourly(lake), **hours}, clock.now_ms())
@@ -60,12 +61,12 @@ def roll_up(lake: Lake, epoch: int, server: Server, clock: Clock) -> int:
 
 
 def read_hourly(lake: Lake) -> Values:
-    """The value of each hour."""
+    """Return the value of each hour."""
     return _read(lake, HOURLY_TABLE, "hour_ms")
 
 
 def read_daily(lake: Lake) -> Values:
-    """The value of each day."""
+    """Return the value of each day."""
     return _read(lake, DAILY_TABLE, "day_ms")
 
 
@@ -78,10 +79,16 @@ def _read(lake: Lake, name: str, key: str) -> Values:
 
 
 def _append(
-    lake: Lake, epoch: int, clock: Clock, name: str, schema: pa.Schema, told: Values, known: Mapping[Any, int]
+    lake: Lake,
+    epoch: int,
+    clock: Clock,
+    name: str,
+    schema: pa.Schema,
+    reported: Values,
+    known: Mapping[Any, int],
 ) -> int:
     at_ms = clock.now_ms()
-    fresh = sorted((key, value) for key, value in told.items() if known.get(key, 0) != value)
+    fresh = sorted((key, value) for key, value in reported.items() if known.get(key, 0) != value)
     if not fresh:
         return 0
     rows = [
@@ -95,10 +102,10 @@ def _append(
 
 
 def _parse_hours(answer: Any, now_ms: int) -> Values:
-    """The full hours of our server's status."""
+    """Return the full hours of our server's status."""
     hours: Values = {}
-    told = answer.get("usage", ()) if isinstance(answer, dict) else ()
-    for each in told if isinstance(told, list) else ():
+    reported = answer.get("usage", ()) if isinstance(answer, dict) else ()
+    for each in reported if isinstance(reported, list) else ():
         try:
             start_ms, name, value = int(each["hour_ms"]), str(each["name"]), int(each["value"])
         except (KeyError, TypeError, ValueError):
@@ -109,7 +116,7 @@ def _parse_hours(answer: Any, now_ms: int) -> Values:
 
 
 def _parse_days(answer: Any) -> Values:
-    """The full days of PlatformEventUsageMetric; its window of the last 24 hours is left out."""
+    """Return the full days of PlatformEventUsageMetric, without its window of the last 24 hours."""
     days: Values = {}
     for record in answer.get("records", ()) if isinstance(answer, dict) else ():
         try:
@@ -127,7 +134,7 @@ def _parse_time(text: str) -> int:
 
 
 def _sum_days(hours: Values, now_ms: int) -> Values:
-    """Days that are over, from their hours. The first one that is known may have begun before."""
+    """Sum full days from their hours. The first known day may be incomplete and is skipped."""
     days: Counter[tuple[int, str]] = Counter()
     first_ms = min((start_ms for start_ms, _ in hours), default=0)
     for (start_ms, name), value in hours.items():

@@ -1,12 +1,12 @@
-"""Audit: whether a replica is what the server has, by counts and content hashes, at a fence.
+"""Audit: compare a replica with the server by counts and content hashes, at a fence.
 
-Some changes make no events, and no pipeline is above suspicion. An audit reads an object in pages, waits until
-apply has passed the fence of each, and folds the same ids of the lake at that very position. Records are counted
-and hashed into buckets on both sides; where a bucket differs, its records are compared one by one. Records that
-differ, and only these, are committed as they were read.
+Some changes cause no events, and pipelines have bugs. An audit reads an object in pages, waits until apply
+has passed the fence of each, and folds the same ids of the lake at that position. Records are counted and
+hashed into buckets on both sides; where a bucket differs, its records are compared one by one. Only records
+that differ are committed, as they were read.
 
-Records with events between the fence and where the page is settled (servers that do not tell one position) are
-left out: which of the two states was read is unknown.
+Records with events between the fence and `settled` (on servers that do not report one position) are skipped:
+it is unknown which of the two states was read.
 """
 
 from __future__ import annotations
@@ -63,21 +63,23 @@ _OWN = frozenset(name for name, _ in OWN_COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Records of one bucket: how many, and a hash over all of them in any order."""
+    """The records of one bucket: their number, and a hash over all of them that ignores order."""
 
     count: int = 0
     content: int = 0
 
     def plus(self, digest: int) -> Tally:
-        """With one record more."""
+        """Return the tally with one more record."""
         return Tally(self.count + 1, (self.content + digest) % 2**64)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What an audit found. `buckets` are those that differ, as (server, lake); `missing` are records that the lake
-    lacks, `extra` those that only it has, `different` those with other values. `unsettled` were not compared.
-    `healed` of them are now as the server has them; the others will be read again.
+    """The result of an audit.
+
+    `buckets` are those that differ, as (server, lake); `missing` are records that the lake lacks, `extra`
+    those that only it has, `different` those with other values. `unsettled` records were not compared.
+    `healed` records now match the server; the others will be read again.
     """
 
     entity: str
@@ -93,7 +95,7 @@ class AuditReport:
 
     @property
     def drifted(self) -> int:
-        """How many records differ."""
+        """Return how many records differ."""
         return len(self.missing) + len(self.extra) + len(self.different)
 
 
@@ -108,10 +110,10 @@ def audit(
     wait_s: float = WAIT_S,
     stop: threading.Event | None = None,
 ) -> AuditReport:
-    """Compare one object with the server. The lease must be held to heal. Blocks, and waits up to `wait_s` for
-    apply to come after each part that was read.
+    """Compare one object with the server, and correct it with `heal`, for which the lease must be held.
 
-    Raises ObjectUnknown, StoreClosed if apply does not come, WriteConflict.
+    Blocks, and waits up to `wait_s` for apply to reach each page. Raises ObjectUnknown, StoreClosed if apply
+    does not reach it, WriteConflict.
     """
     return _Audit(lake, epoch, reader, clock, entity, heal, wait_s, stop or threading.Event()).run()
 
@@ -169,7 +171,7 @@ class _Audit:
         base, changes = None, READS.empty_table()
         kinds, retyped = self._description.kinds, None
         if view is not None:
-            # With the base from before the pages were read: maintenance may have gone past their fences.
+            # With the base from before the pages were read: maintenance may have passed their fences since.
             view = replace(
                 before or without_base(view), position=view.position, kinds=view.kinds, retyped=view.retyped
             )
@@ -188,7 +190,9 @@ class _Audit:
             self._compare_page(page, rows.filter(pc.invert(rows[DELETED])), unsettled)
 
     def _wait_for(self, position: int) -> ReplicaView | None:
-        """The lake's view once apply has passed a position; None if the lake has nothing of the object."""
+        """Return the lake's view once apply has passed a position; None if the lake has nothing of the
+        object.
+        """
         deadline_s = self._clock.monotonic_s() + self._wait_s
         while True:
             row = manifest.newest(self._lake)
@@ -197,7 +201,7 @@ class _Audit:
             if self._clock.monotonic_s() >= deadline_s or self._stop.wait(POLL_S):
                 applied = row.position if row is not None else "nothing"
                 raise StoreClosed(
-                    f"the records were read at position {position}, and apply has not come further than "
+                    f"the records were read at position {position}, and apply has only reached "
                     f"{applied}: let the pipeline run, then audit again"
                 )
 
@@ -225,7 +229,7 @@ class _Audit:
         )
 
     def _write(self, page: FencedPage, drifted: set[str]) -> int:
-        """Commit those records of a page that differ; returns how many are healed with that."""
+        """Commit the records of a page that differ and return how many match now."""
         rows = [row for row in page.rows if row[RECORD_ID] in drifted]
         gone = sorted(drifted - {str(row[RECORD_ID]) for row in rows})
         part = replace(page, rows=rows, missing=gone)
@@ -239,7 +243,7 @@ class _Audit:
 
 
 def _fold_page(page: FencedPage, schema_id: str, kinds: Mapping[str, Kind]) -> pa.Table:
-    """What a page alone would make of the replica."""
+    """Fold a page alone to rows of the replica."""
     return fold_records(None, render_reads([page], schema_id, 0), kinds, page.settled).rows
 
 
@@ -251,7 +255,7 @@ def _try_view(lake: Lake, entity: str) -> ReplicaView | None:
 
 
 def _base_within(view: ReplicaView, lo: str, hi: str) -> pa.Table | None:
-    """Rows of the base with lo < id <= hi, taken file by file: all of it may be large."""
+    """Return rows of the base with lo < id <= hi, read file by file: the base may be large."""
     if view.base is None:
         return None
     schema = replica_schema(kinds_of(arrow_schema(view.base)))
@@ -260,20 +264,20 @@ def _base_within(view: ReplicaView, lo: str, hi: str) -> pa.Table | None:
 
 
 def _within(rows: pa.Table, lo: str, hi: str, column: str = RECORD_ID) -> pa.Table:
-    """The rows of records with lo < id <= hi."""
+    """Return the rows of records with lo < id <= hi."""
     is_in = pc.greater(rows[column], lo)
     return rows.filter(pc.and_(is_in, pc.less_equal(rows[column], hi)) if hi else is_in)
 
 
 def _changes_within(changes: pa.Table, lo: str, hi: str) -> pa.Table:
-    """The changes of records with lo < id <= hi, and those of every record."""
+    """Return the changes of records with lo < id <= hi, and those about all records."""
     is_wildcard_id = is_object_wide(changes)
     own = _within(changes.filter(pc.invert(is_wildcard_id)), lo, hi, "record_id")
     return pa.concat_tables([own, changes.filter(is_wildcard_id)])
 
 
 def _digest(rows: pa.Table, names: Sequence[str], left_out: set[str]) -> dict[str, int]:
-    """By record: a hash of these columns, the ones that are not null."""
+    """Return a hash of the non-null values of these columns, by record."""
     present = [name for name in sorted(names) if name in rows.schema.names]
     columns = [rows[name].to_pylist() for name in present]
     digests: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""When to try again what has failed: soon at first, then less and less often."""
+"""Retry with exponential backoff, counted by key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidewire.errors import (
 FIRST_S = 1.0
 LONGEST_S = 300.0
 MAX_ATTEMPTS = 3
-"""After so many attempts that a server has refused, nobody asks again by itself."""
+"""After this many rejected attempts a request is not retried automatically."""
 
 _LASTING = (
     AccessDenied,
@@ -36,7 +36,7 @@ _LASTING = (
 
 
 def is_lasting(error: PlatformError) -> bool:
-    """Whether asking the same again will be refused the same way: the server was there and said no."""
+    """Return whether a retry would be rejected in the same way: the server was reachable and said no."""
     return isinstance(error, _LASTING)
 
 
@@ -47,7 +47,7 @@ class _Failures:
 
 
 class Backoff:
-    """Failures by whatever they are counted by, for one thread."""
+    """Counts failures by key, for one thread."""
 
     def __init__(self, clock: Clock, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> None:
         self._clock = clock
@@ -56,12 +56,12 @@ class Backoff:
         self._failures: dict[Hashable, _Failures] = {}
 
     def is_due(self, key: Hashable) -> bool:
-        """Whether it may be tried now."""
+        """Return whether the next attempt is due."""
         known = self._failures.get(key)
         return known is None or self._clock.monotonic_s() >= known.due_s
 
     def failed(self, key: Hashable) -> int:
-        """Count a failure and put the next attempt off; returns how many there were."""
+        """Count a failure, delay the next attempt, and return the number of failures."""
         known = self._failures.setdefault(key, _Failures(0, 0.0))
         delay_s = min(self._first_s * 2**known.count, self._longest_s)
         known.count += 1
@@ -69,5 +69,5 @@ class Backoff:
         return known.count
 
     def succeeded(self, key: Hashable) -> None:
-        """Forget what has failed before."""
+        """Reset the failures of a key."""
         self._failures.pop(key, None)

@@ -1,8 +1,7 @@
-"""Writing the files of a base, one bucket at a time: rows of the old base and the changes since, folded.
+"""Write the files of a base, one bucket at a time: the old base and the changes since, folded.
 
-A bucket is folded by an executor or, if the object is small, by the driver; both run the same function. A
-file that no commit names is invisible, so a task may die or run twice: exactly the receipts that reach the
-driver count.
+An executor folds a bucket or, if the object is small, the driver; both run the same function. A file that no
+commit names is invisible, so a task may die or run twice.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from tidewire.pipeline.replicas.fold import Lost, fold_records, visible_at
 from tidewire.pipeline.replicas.view import is_object_wide
 
 ROW_GROUP = 50_000
-"""Rows of a Parquet row group: what a reader that looks for one id has to unpack."""
+"""Rows of a Parquet row group: what a lookup of one id has to decompress."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketTask:
     """What is needed to fold one bucket of an object up to `through`.
 
-    `base_paths` may hold records of other buckets, which are left out; `base_kinds` are the columns that the
-    old base has, `kinds` those of the new one.
+    `base_paths` may hold records of other buckets, which are skipped; `base_kinds` are the columns of the old
+    base, `kinds` those of the new one.
     """
 
     directory: str
@@ -48,8 +47,9 @@ class BucketTask:
 
 @dataclass(frozen=True, slots=True)
 class BucketFile:
-    """The file of a bucket, relative to the table's directory (None if the bucket has no rows), and what
-    its rows lack.
+    """The file of a bucket, relative to the table's directory, and what its rows lack.
+
+    `path` is None if the bucket has no rows.
     """
 
     bucket: int
@@ -79,7 +79,7 @@ def write_bucket(task: BucketTask) -> BucketFile:
 
 
 def add_bucket(file: BucketFile, now_ms: int) -> AddAction | None:
-    """The Delta action that brings a bucket's file into its table; None if there is no file."""
+    """Return the Delta action that adds a bucket's file; None if there is no file."""
     if file.path is None:
         return None
     return AddAction(file.path, file.size_bytes, {BUCKET: str(file.bucket)}, now_ms, True, file.statistics)

@@ -1,8 +1,8 @@
-"""Which ids of an object a resync has read: chunks, gaps between them, and records that no chunk returned.
+"""The ids of an object that a resync has read: chunks, gaps between them, and records in no chunk.
 
-Pure. A chunk is a range of ids, above `lo` and up to `hi` (open where empty), that was read at a fence. A resync
-needs every id covered by chunks at or above the position that it was asked for at; chunks that are older count
-for nothing. So whatever kills it, it goes on with the first gap.
+Pure. A chunk is a range of ids, above `lo` and up to `hi` (open where empty), that was read at a fence. A
+resync needs every id covered by chunks at or above the position of its request; older chunks do not count. So
+a killed resync continues at the first gap.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Chunk:
-    """Ids above `lo`, up to `hi`, as of `fence`."""
+    """Ids above `lo`, up to `hi`, read at `fence`."""
 
     lo: str
     hi: str
@@ -24,14 +24,14 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Ids above `lo`, up to `hi`, that nobody has read."""
+    """Ids above `lo`, up to `hi`, that were not read."""
 
     lo: str
     hi: str
 
 
 def find_gap(chunks: Iterable[Chunk]) -> Gap | None:
-    """The lowest ids that no chunk covers, or None if there are none."""
+    """Return the lowest ids that no chunk covers; None if all are covered."""
     reached = ""
     for chunk in sorted(chunks):
         if chunk.lo > reached:
@@ -43,8 +43,10 @@ def find_gap(chunks: Iterable[Chunk]) -> Gap | None:
 
 
 def find_unreturned(chunks: Iterable[Chunk], records: Iterable[tuple[str, int]]) -> list[str]:
-    """Those of the records (id, and the position of the newest that is known of it) that should have been in
-    a chunk and were not: nothing is known of them from its fence on.
+    """Return the records that a chunk should have contained but did not.
+
+    `records` are ids with the newest known position of each; a record is returned if nothing is known of it
+    after the chunk's fence.
     """
     fences, bounds = _cover(chunks)
     return [
@@ -53,7 +55,7 @@ def find_unreturned(chunks: Iterable[Chunk], records: Iterable[tuple[str, int]])
 
 
 def _cover(chunks: Iterable[Chunk]) -> tuple[Sequence[int], Sequence[str]]:
-    """For each range between two bounds, the newest fence of the chunks that cover it."""
+    """Yield, for each range between two bounds, the newest fence of the chunks that cover it."""
     ordered = list(chunks)
     # An id equal to a bound belongs to the chunk that ends there: the next range begins just above it.
     starts = {f"{chunk.lo}\0" if chunk.lo else "" for chunk in ordered}

@@ -1,13 +1,12 @@
-"""Keeping tables readable in few steps: small files joined, Delta logs checkpointed, old files and old rows
-taken away.
+"""Compaction: merge small files, checkpoint Delta logs, and remove old files and rows.
 
-Joining changes no row, so it needs no turn among writers: its commit carries no epoch and no position, and
-neither refuses nor is refused by an append. A joined file is as old as the newest of those it replaces, which
-is what retention goes by.
+Merging files changes no row, so it needs no lock: its commit carries no epoch and no position, and does not
+conflict with appends. A merged file gets the age of the newest file that it replaces, which retention goes
+by.
 
-The manifest's rows are the moments that can be read. Those older than `readable_s` are dropped, but for the
-last of them, then files that no row left needs are deleted; a reader that opened a table before has as long
-to finish.
+The manifest's rows are the readable snapshot points. Those older than `readable_s` are dropped, except the
+last one; then files that no remaining row needs are deleted. A reader that opened a table earlier has that
+long to finish.
 """
 
 from __future__ import annotations
@@ -39,21 +38,23 @@ _log = logging.getLogger(__name__)
 
 _HOUR_S = 3_600.0
 _MANIFEST_SCALE = 128
-"""So much smaller are joined files of the manifest: whoever wants one row reads a whole file."""
+"""Merged files of the manifest are this much smaller: reading one row reads a whole file."""
 _ORDER = {"manifest": "number"}
-"""By which column files of a table follow each other; others have a replay id or no order."""
+"""The column that orders the files of a table; other tables have a replay id or no order."""
 _BASE_CAUSES = pa.array(["maintain", "purge"])
-"""Of rows of the manifest that name another base than the row before."""
+"""Causes of manifest rows that name another base than the row before."""
 _LOG_KEPT = "delta.logRetentionDuration"
 _LOG_KEPT_S = 30 * 24 * _HOUR_S
-"""How long Delta keeps what tells of older versions, unless a table says otherwise."""
+"""How long Delta keeps the log of older versions, unless a table says otherwise."""
 _MOMENTS = pa.schema([MANIFEST.field(name) for name in ("number", "cause", "entities", "table_versions")])
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """When files are joined: once a table has `small_files` of less than `small_bytes`. How long moments stay
-    readable, and after how many days archived events and history are dropped (None: never).
+    """When files are merged and how long data is kept.
+
+    Files are merged once a table has `small_files` of less than `small_bytes`. Snapshot points stay readable
+    for `readable_s`; archived events and history are dropped after some days (None: never).
     """
 
     small_files: int = 50
@@ -93,14 +94,14 @@ class Compactor:
         self._rules = rules or CompactionRules()
 
     def names(self) -> list[str]:
-        """Every table that files can be joined in; a base is rewritten by maintenance alone."""
+        """Return every table whose files can be merged; only maintenance rewrites bases."""
         found = ["bronze", "schemas", manifest.TABLE, "dead_letter"]
         for group in ("history", "reads", "control", "usage"):
             found += self._lake.names(group)
         return [name for name in found if try_open_table(self._lake, name) is not None]
 
     def join(self, name: str, *, at_least: int | None = None) -> CompactionReport | None:
-        """Join the small files of a table if there are enough of them. Raises WriteConflict."""
+        """Merge the small files of a table if there are enough of them. Raises WriteConflict."""
         table = try_open_table(self._lake, name)
         if table is None:
             return None
@@ -125,7 +126,7 @@ class Compactor:
         return CompactionReport(name, joined=joined)
 
     def drop_old(self) -> list[CompactionReport]:
-        """Drop what is past its time: moments of the manifest, archived events, history. Raises WriteConflict."""
+        """Drop snapshot points, archived events and history past their retention. Raises WriteConflict."""
         now_ms = self._clock.now_ms()
         reports = [self._drop_old_points(now_ms - int(self._rules.readable_s * 1000))]
         wanted = self._oldest_bases()
@@ -143,7 +144,7 @@ class Compactor:
         return [report for report in reports if report is not None]
 
     def delete_unnamed(self) -> list[CompactionReport]:
-        """Delete files that no readable moment needs, and those that no commit ever named."""
+        """Delete files that no readable snapshot point needs, and those that no commit names."""
         hours = max(1, int(self._rules.readable_s // _HOUR_S) + 1)
         self._keep_logs(hours)
         kept = self._named_versions()
@@ -164,7 +165,7 @@ class Compactor:
         return reports
 
     def _keep_logs(self, hours: int) -> None:
-        """See that Delta does not forget versions of bases that moments name."""
+        """Make Delta keep the versions of bases that snapshot points name."""
         wanted = f"interval {hours // 24 + 1} days"
         for name in self._lake.names("replica") if hours * _HOUR_S > _LOG_KEPT_S else ():
             table = try_open_table(self._lake, name)
@@ -172,9 +173,7 @@ class Compactor:
                 table.delta.alter.set_table_properties({_LOG_KEPT: wanted})
 
     def forget_done(self) -> CompactionReport | None:
-        """Drop the rows of records that were dirty and have been read, once an hour has passed. Those that could
-        not be read stay.
-        """
+        """Drop the rows of dirty records that were read over an hour ago. Failed ones stay."""
         with manifest.lock:
             table = try_open_table(self._lake, DIRTY_TABLE)
             if table is None:
@@ -195,7 +194,7 @@ class Compactor:
         return CompactionReport(DIRTY_TABLE, dropped=keep.count(False))
 
     def _group(self, files: list[_File], present: list[_File], limit: int) -> Iterator[list[_File]]:
-        """Runs of neighbouring small files, each about as large as a joined file may be."""
+        """Yield runs of adjacent small files, each about as large as a merged file may be."""
         small = {file.path for file in files}
         group: list[_File] = []
         size = 0
@@ -218,7 +217,7 @@ class Compactor:
         self._rewrite(table, files, rows.sort_by(order) if order in schema.names else rows)
 
     def _rewrite(self, table: OpenTable, files: list[_File], rows: pa.Table) -> None:
-        """Put rows in place of files, in one commit. Raises WriteConflict."""
+        """Replace files by rows in one commit. Raises WriteConflict."""
         adds: list[AddAction] = []
         if rows.num_rows:
             name = new_file_name()
@@ -243,8 +242,9 @@ class Compactor:
             raise conflict(table) from error
 
     def _drop_old_points(self, before_ms: int) -> CompactionReport | None:
-        """Drop the files of the manifest with nothing but rows from before a time, except the newest such
-        file: its last row is how the lake was at that time.
+        """Drop manifest files with only rows from before a time.
+
+        Keeps the newest such file: its last row is the state of the lake at that time.
         """
         table = try_open_table(self._lake, manifest.TABLE)
         actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
@@ -273,11 +273,13 @@ class Compactor:
         return CompactionReport(name, dropped=len(old))
 
     def _oldest_bases(self) -> dict[str, int]:
-        """The lowest base position of each object that a readable moment names: history above it is needed. An
-        object that the oldest moment does not have had no base at first.
+        """Return the lowest base position of each object in a readable snapshot point: history above it is
+        needed.
+
+        An object that the oldest snapshot point lacks had no base at first.
         """
         found: dict[str, int] = {}
-        for i, row in enumerate(self._moments()):
+        for i, row in enumerate(self._base_rows()):
             for entity, state in json.loads(str(row["entities"])).items():
                 position = state["base_position"]
                 found[entity] = min(found.get(entity, manifest.NO_POSITION if i else position), position)
@@ -285,14 +287,14 @@ class Compactor:
 
     def _named_versions(self) -> dict[str, set[int]]:
         found: dict[str, set[int]] = {}
-        for row in self._moments():
+        for row in self._base_rows():
             for name, version in json.loads(str(row["table_versions"])).items():
                 if name.startswith("replica/"):
                     found.setdefault(name, set()).add(version)
         return found
 
-    def _moments(self) -> Iterator[Mapping[str, Any]]:
-        """The rows of the manifest that name a base for the first time, and the oldest row."""
+    def _base_rows(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the rows of the manifest that name a base for the first time, and the oldest row."""
         table = try_open_table(self._lake, manifest.TABLE)
         if table is None:
             return
@@ -307,7 +309,7 @@ class Compactor:
 
 
 def _list(table: OpenTable) -> list[_File]:
-    """The files of a table in the order of their rows, or of their making if rows have none."""
+    """Return the files of a table in the order of their rows, or of their creation if rows have no order."""
     actions = pa.table(table.delta.get_add_actions(flatten=True))
     if not actions.num_rows:
         return []

@@ -1,13 +1,13 @@
-"""Reads: records as the server had them at a known position, committed beside history.
+"""Fenced reads: records as the server had them at a known position, committed beside history.
 
-A page that was read is true at its fence: it holds every event up to there. So it takes its place in the order
-of its records' changes by that position, and no event needs to be held back or applied again for it. A server
-that does not tell a position is read between two that are known: what bronze held before counts as the fence,
-what it holds a while after as settled.
+A page that was read is true at its fence: it includes every event up to there. Folding orders it among the
+changes of its records by that position, so no event must be held back or applied again. A server that does
+not report a position is read between two known ones: the position of bronze before the read is the fence, its
+position a while after is `settled`.
 
-Rows are committed in this order: the schema that names their columns, the rows, the control rows that they
-settle, the manifest. A crash in between costs reading them again. They are refused if the object's base has
-passed the fence meanwhile, since a base holds the record as of a later position already.
+Rows are committed in this order: the schema of their columns, the rows, the control rows that they close, the
+manifest. A crash in between only costs reading again. Rows are rejected if the object's base has passed the
+fence, since the base already holds the record at a later position.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ from tidewire.telemetry import counters
 
 WRITER = "reads"
 SETTLE_S = 2.0
-"""How long after a read events may come that were in it, of servers that do not tell."""
+"""How long after a read its events may still arrive, on servers that report no position."""
 _CHANGED_AT = "LastModifiedDate"
 
 
 @dataclass(frozen=True, slots=True)
 class FencedPage:
-    """Records that were read together and their place in the log: every event up to `fence` is in them, none
-    after `settled`. Of a range, `through` is the id up to which it is covered.
+    """Records that were read together and their position in the log.
+
+    Every event up to `fence` is included and none after `settled`. For a range, `through` is the id up to
+    which it is covered.
     """
 
     rows: Sequence[dict[str, Native]]
@@ -64,12 +66,12 @@ class FencedPage:
     columns: tuple[str, ...] = ()
 
     def ids(self) -> list[str]:
-        """All records that it tells of."""
+        """Return the ids of all records in the page, missing ones included."""
         return [*(str(row[RECORD_ID]) for row in self.rows), *self.missing]
 
 
 class Records(Protocol):
-    """Where records are read from; RecordsReader is the one."""
+    """The source of records; RecordsReader implements it."""
 
     def describe(self, entity: str, *, renew: bool = False) -> EntityDescription: ...
 
@@ -83,7 +85,7 @@ class Records(Protocol):
 
 
 class FencedReader:
-    """Reads pages that have a fence, whatever the server. For one thread."""
+    """Reads pages with a fence from any server. For one thread."""
 
     def __init__(self, lake: Lake, reader: Records, settle_s: float = SETTLE_S) -> None:
         self._lake = lake
@@ -91,21 +93,21 @@ class FencedReader:
         self._settle_s = settle_s
 
     def describe(self, entity: str) -> EntityDescription:
-        """The object as it is now."""
+        """Return the current description of an object."""
         return self._reader.describe(entity, renew=True)
 
     def count(self, entity: str) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         return self._reader.count(entity)
 
     def read_ids(self, entity: str, ids: Sequence[str]) -> Iterator[FencedPage]:
-        """These records, in pages of one moment each."""
+        """Yield these records in pages, each read at one position."""
         for i in range(0, len(ids), IDS_AT_ONCE):
             before = self._archived()
             yield self._place(self._reader.read_ids(entity, ids[i : i + IDS_AT_ONCE]), before)
 
     def read_range(self, entity: str, lo: str, hi: str, limit: int) -> FencedPage:
-        """The first records with lo < Id <= hi, at most `limit`."""
+        """Read the first records with lo < Id <= hi, at most `limit`."""
         before = self._archived()
         return self._place(self._reader.read_range(entity, lo, hi, limit), before)
 
@@ -122,7 +124,7 @@ class FencedReader:
 
 
 def has_unapplied_reads(lake: Lake) -> bool:
-    """Whether some reads do not show yet, because apply has not passed them."""
+    """Return whether some reads are invisible because apply has not passed them."""
     row = manifest.newest(lake)
     applied = START if row is None else row.position
     tables = [try_open_table(lake, name) for name in lake.names("reads")]
@@ -138,8 +140,9 @@ def commit_reads(
     pages: Sequence[FencedPage],
     resync_rows: Sequence[dict[str, object]] = (),
 ) -> bool:
-    """Commit pages of one object, and the rows of `control/resync` that they settle. False, and nothing written,
-    if the object's base has passed one of the fences. Raises WriteConflict.
+    """Commit pages of one object, and the rows of `control/resync` that they close. Raises WriteConflict.
+
+    Returns False, and writes nothing, if the object's base has passed one of the fences.
     """
     entity = description.entity
     with manifest.lock:
@@ -176,7 +179,7 @@ def commit_reads(
 
 
 def render_reads(pages: Iterable[FencedPage], schema_id: str, now_ms: int) -> pa.Table:
-    """Pages as rows of `reads/<Entity>`."""
+    """Return pages as rows of `reads/<Entity>`."""
     rows: list[dict[str, object]] = []
     for page in pages:
         common = {
@@ -214,10 +217,10 @@ def _keep_schema(
     state: manifest.EntityState | None,
     is_ahead: bool,
 ) -> None:
-    """See that rows by this schema have their columns in the manifest before they are there.
+    """Add a read's schema to the manifest before its rows, so that they have their columns.
 
-    If apply has not come as far as the read, the schema may be newer than what apply has met, and its types must
-    not count yet: it stands apart until an event, or a later read, brings it up.
+    If apply has not reached the read, the schema may be newer than any that apply has used, and its types
+    must not take effect yet: it is listed as `ahead` until an event or a later read uses it.
     """
     texts = load_schemas(lake)
     if description.schema_id not in texts:
@@ -237,15 +240,16 @@ def _keep_schema(
 
 
 def _append_file(lake: Lake, table: OpenTable, rows: pa.Table, epoch: int, now_ms: int) -> None:
-    """Append rows as a file of our own making: what records say must not stand in the log's statistics."""
+    """Append rows as a file with our own statistics: values of records must not appear in the Delta log."""
     rows = rows.sort_by([("replay_id", "ascending"), ("record_id", "ascending")])
     action = write_sorted(lake.table(table.name), rows).add_action(now_ms)
     append_files(table, [action], READS, None, epoch, WRITER)
 
 
 def _settled_records(lake: Lake, entity: str, pages: Sequence[FencedPage]) -> list[Dirty]:
-    """The dirty records, and those given up before, that are in the pages. One that becomes dirty later by an
-    older event is read once more.
+    """Return the dirty and the unreadable records that are in the pages.
+
+    A record that becomes dirty later by an older event is read once more.
     """
     asked = {*open_dirty(lake).get(entity, ()), *failed_records(lake).get(entity, ())}
     return [

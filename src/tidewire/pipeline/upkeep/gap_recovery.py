@@ -1,12 +1,12 @@
-"""Recovery after an expired replay id: the server has dropped events that the archive still lacks.
+"""Gap recovery: continue after the server has dropped events that the archive lacks (an expired replay id).
 
-If another archive of the channel has them, they are taken over from there. Otherwise they are lost as events, and
-only what they did can be had: bronze goes on with the oldest event that the server keeps, and every object is read
-again, at fences behind the hole. Readers see such an object marked as resyncing until that is done. Bronze lists its
-holes, so that nobody takes it for whole there. Either way the archive query starts anew, where bronze then ends,
+If another archive of the channel has the events, they are copied from there. Otherwise they are lost, and
+only their effect can be read: bronze continues with the oldest event that the server keeps, and every object
+is read again at fences after the hole. Until then readers see such an object as resyncing. Bronze lists its
+holes, so that nobody takes it for complete there. Either way the archive query restarts where bronze ends,
 without its old checkpoint.
 
-A replay id of another log is not healed: positions of two logs cannot stand in one lake.
+A replay id of another log is not recovered: positions of two logs cannot share a lake.
 """
 
 from __future__ import annotations
@@ -56,13 +56,15 @@ CAUSE = "expired"
 WRITER = "healing"
 RESUMED, REFILLED, RESYNCED = "resumed", "refilled", "resynced"
 FIRST_EVENT_S = 30.0
-"""How long to wait for the oldest event of a server that tells its position by nothing else."""
+"""How long to wait for the oldest event of a server that reports no position otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class GapRecovery:
-    """What was done, and the position after which the archive goes on: `resumed` if nothing is missing,
-    `refilled` from another archive, `resynced` if every object is being read again.
+    """What was done, and the position after which the archive continues.
+
+    `resumed` if nothing is missing, `refilled` from another archive, `resynced` if every object is being read
+    again.
     """
 
     action: str
@@ -72,10 +74,10 @@ class GapRecovery:
 def recover_expired(
     lake: Lake, epoch: int, reader: Records, bus: Bus, clock: Clock, archive: Lake | None = None
 ) -> GapRecovery:
-    """Close the hole behind bronze; the archive query can then be started again. It must not be running, and the
-    lease must be held. Doing it again after a crash does what is left to do.
+    """Close the gap after bronze, so that the archive query can be started again.
 
-    Raises ReplayIdInvalid if the server's log is not the one that bronze was filled from.
+    The query must not be running, and the lease must be held. Repeating it after a crash does what is left to
+    do. Raises ReplayIdInvalid if the server's log is not the one that bronze was filled from.
     """
     action = RESUMED
     oldest = _find_oldest(bus, _archived(lake))
@@ -89,7 +91,7 @@ def recover_expired(
         _note_hole(lake, epoch, Span(_archived(lake), oldest))
         append_files(open_table(lake, "bronze", BRONZE), [], BRONZE, oldest, epoch)
     crash_point("pipeline.healing.before_checkpoint")
-    # It names the expired position. A new one begins where bronze ends.
+    # It holds the expired position. A new checkpoint begins where bronze ends.
     shutil.rmtree(lake.checkpoint(ARCHIVE_QUERY), ignore_errors=True)
     position = _archived(lake)
     counters[f"pipeline.healed_{action}"] += 1
@@ -103,7 +105,7 @@ def _archived(lake: Lake) -> int:
 
 
 def _find_oldest(bus: Bus, archived: int) -> int:
-    """The position before the oldest event that the server keeps."""
+    """Return the position before the oldest event that the server keeps."""
     url = find_export(bus)
     if url is None:
         return _find_first_event(bus) - 1
@@ -113,7 +115,7 @@ def _find_oldest(bus: Bus, archived: int) -> int:
         if archived > state.head:
             raise ReplayIdInvalid(
                 f"the lake holds events up to {archived} and the server's log ends at {state.head}: it is another "
-                "log, or a backup from before. Start a new lake with a snapshot.",
+                "log, or was restored from an older backup. Start a new lake with a snapshot.",
                 replay_id=archived,
             )
         return state.after
@@ -136,20 +138,20 @@ def _find_first_event(bus: Bus) -> int:
                 return fetched.events[0].replay_id
     finally:
         timer.cancel()
-    raise ReplayIdExpired("the server keeps no events, so it cannot be told where its log goes on")
+    raise ReplayIdExpired("the server keeps no events, so the position at which its log continues is unknown")
 
 
 def _resync(lake: Lake, epoch: int, reader: Records, clock: Clock) -> None:
     row = manifest.newest(lake)
     entities = sorted({*reader.entities(), *(row.entities if row is not None else ())})
     if entities:
-        # Asked for at the position that the log has now: reads from here on are behind the hole.
+        # Requested at the current end of the log: every read from here on is after the hole.
         position = read_position(reader, entities[0])
         request_resyncs(lake, epoch, clock.now_ms(), [Resync(entity, CAUSE, position) for entity in entities])
 
 
 def _note_hole(lake: Lake, epoch: int, hole: Span) -> None:
-    """List a hole before bronze goes on behind it; whoever died in between listed the same one."""
+    """List a hole before bronze continues after it; repeating this after a crash lists the same one."""
     bronze = open_table(lake, "bronze", BRONZE)
     holes = [*(each for each in read_holes(bronze) if each.after != hole.after), hole]
     try:
@@ -163,7 +165,7 @@ def _note_hole(lake: Lake, epoch: int, hole: Span) -> None:
 
 
 def _refill(lake: Lake, epoch: int, other: Lake, source: Archive, clock: Clock) -> str:
-    """Take over what another archive has of the events that follow bronze, up to its next hole."""
+    """Copy the events after bronze from another archive, up to its next hole."""
     if not source.covers(_archived(lake)):
         return RESUMED
     through = source.end_after(_archived(lake))

@@ -1,13 +1,13 @@
-"""Maintenance of replicas: folds history and reads into the base of each object, bucket by bucket.
+"""Maintenance of replicas: fold history and reads into the base of each object, bucket by bucket.
 
-Nobody waits for it and nothing depends on when it runs: readers fold what the base does not have yet. It only
-keeps that little. One step folds one object, up to the manifest's position: tasks write the buckets that
-changes have touched, then the driver commits, in this order: records whose rows turn out to be incomplete
-(control), the new files in place of the old (one commit), the table's properties for other engines, and the
-manifest row that names the new base. A crash in between leaves files that nobody names, or a base that no
-manifest row names, which the next step makes anew from the one that is named.
+Correctness never depends on when this runs: readers fold what the base lacks, and maintenance only keeps that
+small. One step folds one object up to the manifest's position. Tasks write the buckets that changes touch;
+then the driver commits, in this order: records whose rows turn out to be incomplete (control), the new files
+in place of the old (one commit), the table's properties for other engines, and the manifest row that names
+the new base. A crash in between leaves files that no commit names, or a base that no manifest row names; the
+next step folds again from the base that is named.
 
-Reads are committed by the thread that also runs these steps, so none arrives while its object is folded.
+Reads are committed by the same thread that runs these steps, so none arrives while its object is folded.
 """
 
 from __future__ import annotations
@@ -58,14 +58,15 @@ _log = logging.getLogger(__name__)
 POSITION = "tidewire.position"
 WRITER = "maintain"
 LOST_FOR_GOOD = "value_lost"
-"""What a column's new type cannot hold is not read again record by record: its object is, as a whole."""
+"""Values that a column's new type cannot hold are not read again by record: the whole object is."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldRules:
-    """When to fold an object: once its pending rows are more than a share of its base and than `least_rows`,
-    or once the oldest of them has waited for `longest_s`. And how: in buckets of about `rows_per_bucket`,
-    with Spark from `spark_rows` on.
+    """When and how to fold an object.
+
+    It is folded once its pending rows exceed a share of its base and `least_rows`, or once the oldest of them
+    has waited for `longest_s`; in buckets of about `rows_per_bucket`, with Spark from `spark_rows` on.
     """
 
     share: float = 0.05
@@ -77,7 +78,7 @@ class FoldRules:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What an object's base lacks: rows, and since when the oldest of them is there."""
+    """What an object's base lacks: the number of rows, and the age of the oldest."""
 
     entity: str
     rows: int
@@ -97,7 +98,7 @@ class FoldReport:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How to fold an object: its view, a task per bucket to write, and whether they replace all there is."""
+    """How to fold an object: its view, a task per bucket, and whether they replace the whole base."""
 
     view: ReplicaView
     tasks: tuple[BucketTask, ...]
@@ -107,7 +108,7 @@ class _Plan:
 
 
 class Maintainer:
-    """Folds objects of a lake. One per lake and process; the lease sees to that."""
+    """Folds objects of a lake. One per lake and process, which the lease guarantees."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class Maintainer:
         return None
 
     def pending(self) -> list[Pending]:
-        """What each object's base lacks, as far as files tell: some of their rows may be in it."""
+        """Return what each object's base lacks by file statistics: some of the rows may already be in it."""
         row = manifest.newest(self._lake)
         found: list[Pending] = []
         for entity, state in row.entities.items() if row is not None else ():
@@ -148,7 +149,7 @@ class Maintainer:
         return found
 
     def fold(self, entity: str) -> FoldReport | None:
-        """Bring one object's base to the manifest's position; None if it is there. Raises WriteConflict."""
+        """Fold one object up to the manifest's position; None if it is there already. Raises WriteConflict."""
         try:
             view = open_view(self._lake, entity)
         except ObjectUnknown:
@@ -264,7 +265,7 @@ class Maintainer:
             raise conflict(table) from error
 
     def _describe(self, name: str, schema: pa.Schema, plan: _Plan) -> int:
-        """Tell other engines what the base holds; returns its version."""
+        """Set the base's properties for other engines and return its version."""
         table = open_table(self._lake, name, schema)
         table.delta.alter.set_table_properties(
             {BUCKETS: str(plan.buckets), POSITION: str(plan.view.position)},
@@ -275,7 +276,7 @@ class Maintainer:
 
 
 def _iter_above(table: OpenTable | None, position: int) -> Iterator[tuple[int, int]]:
-    """Rows and time of the files with rows above a position."""
+    """Yield the row count and time of the files with rows above a position."""
     actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
     if actions is None or not actions.num_rows:
         return
@@ -298,7 +299,7 @@ def _count_buckets(base: OpenTable | None) -> int:
 
 
 def _read_touched(view: ReplicaView) -> tuple[set[str], bool, int]:
-    """The records that changes of a view are about, whether some are about every record, and how many."""
+    """Return the records that a view's changes touch, whether some touch all records, and their number."""
     columns = pa.schema([READS.field(name) for name in ("record_id", "replay_id", "settled")])
     touched: set[str] = set()
     has_general, count = False, 0
@@ -321,7 +322,7 @@ def _of_bucket(paths: Iterable[str], bucket: int) -> list[str]:
 
 
 def _remove_buckets(table: OpenTable, buckets: set[int], now_ms: int) -> list[RemoveAction]:
-    """The actions that take the present files of some buckets out of their table."""
+    """Return the actions that remove the current files of some buckets."""
     actions = pa.table(table.delta.get_add_actions(flatten=True))
     if not actions.num_rows:
         return []
@@ -334,7 +335,7 @@ def _remove_buckets(table: OpenTable, buckets: set[int], now_ms: int) -> list[Re
 
 
 def _create(lake: Lake, name: str, schema: pa.Schema, buckets: int) -> None:
-    """Make a replica's table if there is none."""
+    """Create a replica's table if it does not exist."""
     if try_open_table(lake, name) is None:
         os.makedirs(lake.table(name), exist_ok=True)
         DeltaTable.create(

@@ -1,12 +1,12 @@
-"""Purging one record: nothing that it ever said stays in the lake.
+"""Purge one record: remove every trace of it from the lake.
 
-Every file with rows of it is written anew without them: events in the archive, history, reads, the base, dead
-letters, control rows. An event that speaks of several records keeps the others. Files of older versions, which a
-reader of the past still opens, are replaced in place. What the lake says of all other records stays the same, now
-and at every earlier position.
+Every file with rows of it is rewritten without them: events in the archive, history, reads, the base, dead
+letters, control rows. An event about several records keeps the others. Files of older versions, which readers
+of the past still open, are replaced in place. All other records stay the same, now and at every earlier
+position.
 
-The pipeline must not run meanwhile; the lease sees to that. A purge that died is simply done again. A record that
-the server still has comes back with its next event or read: delete it there first.
+The pipeline must not run meanwhile, which the lease guarantees. A purge that died is simply repeated. A
+record that the server still has returns with its next event or read: delete it there first.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _HEADER = "ChangeEventHeader"
 _MISFITS = (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError, MemoryError)
 
 Filter = Callable[[pa.Table], pa.Table]
-"""Takes the rows of a file and gives those that may stay, the same table if that is all of them."""
+"""Returns the rows of a file that may stay; the same table if that is all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeReport:
-    """How many rows each table has lost, and how many files of older versions were replaced."""
+    """How many rows each table lost, and how many files of older versions were replaced."""
 
     entity: str
     record_id: str
@@ -90,7 +90,7 @@ def purge(lake: Lake, epoch: int, entity: str, record_id: str, clock: Clock) -> 
             if lost:
                 rows[name] = lost
             version = table.delta.version()
-            # Also a version that a purge left behind which died before it could name it.
+            # Also a version that an earlier purge committed and died before naming.
             if (
                 named is not None
                 and named.table_versions.get(name, version) != version
@@ -101,7 +101,7 @@ def purge(lake: Lake, epoch: int, entity: str, record_id: str, clock: Clock) -> 
         if versions:
             manifest.append(lake, epoch, clock.now_ms(), cause=WRITER, versions=versions)
         crash_point("pipeline.purge.after_manifest")
-        # Only now: until here the newest row of the manifest may name the old base.
+        # Only now: before, the newest row of the manifest may name the old base.
         for name, keep in without.items():
             table = try_open_table(lake, name)
             old_files += _replace_old(lake, table, keep) if table is not None else 0
@@ -111,8 +111,9 @@ def purge(lake: Lake, epoch: int, entity: str, record_id: str, clock: Clock) -> 
 
 
 def _is_named(base: OpenTable, state: manifest.EntityState | None) -> bool:
-    """Whether a base is the one that the manifest names. Maintenance that died may have left a newer one, with
-    properties that are not its own yet; the next fold makes it anew.
+    """Return whether the manifest names this version of a base.
+
+    Maintenance that died may have left a newer one with incomplete properties; the next fold replaces it.
     """
     return state is not None and base.committed == state.base_position
 
@@ -140,10 +141,10 @@ def _event_filter(schemas: Mapping[str, str], record_id: str) -> Filter:
             return rows
         payloads = rows["payload"].to_pylist()
         stays = [True] * len(ids)
-        for i, told in enumerate(ids):
-            if not told or record_id not in told:
+        for i, named in enumerate(ids):
+            if not named or record_id not in named:
                 continue
-            left = [each for each in told if each != record_id]
+            left = [each for each in named if each != record_id]
             schema = schemas.get(rows["schema_id"][i].as_py(), "")
             payload = _try_without(payloads[i], schema, record_id) if left else None
             if payload is None:
@@ -159,7 +160,7 @@ def _event_filter(schemas: Mapping[str, str], record_id: str) -> Filter:
 
 
 def _find_unreadable(rows: pa.Table, record_id: bytes) -> list[int]:
-    """The events whose header cannot be read and whose bytes name the record: what they say of it must go too."""
+    """Return the events with an unreadable header whose bytes contain the record's id: they must go too."""
     if rows["header_error"].null_count == rows.num_rows:
         return []
     pairs = zip(rows["header_error"].to_pylist(), rows["payload"].to_pylist(), strict=True)
@@ -167,7 +168,7 @@ def _find_unreadable(rows: pa.Table, record_id: bytes) -> list[int]:
 
 
 def _try_without(payload: bytes, schema_json: str, record_id: str) -> bytes | None:
-    """The event without one of its records; None if it does not decode, and must go as a whole."""
+    """Return the event without one of its records; None if it does not decode and must go as a whole."""
     try:
         schema = fastavro.parse_schema(orjson.loads(schema_json))
         event: Any = fastavro.schemaless_reader(io.BytesIO(payload), schema, None)
@@ -180,7 +181,7 @@ def _try_without(payload: bytes, schema_json: str, record_id: str) -> bytes | No
 
 
 def _rewrite(lake: Lake, table: OpenTable, keep: Filter, epoch: int, now_ms: int) -> int:
-    """Put new files in place of those with rows that must go, in one commit; returns how many went."""
+    """Replace the files that contain the record's rows in one commit and return how many rows went."""
     actions: list[AddAction | RemoveAction] = []
     lost = 0
     for file in _iter_files(table):
@@ -202,7 +203,7 @@ def _rewrite(lake: Lake, table: OpenTable, keep: Filter, epoch: int, now_ms: int
 
 
 def _iter_files(table: OpenTable) -> Iterator[dict[str, Any]]:
-    """Path, size, partition and the columns with statistics of each file."""
+    """Yield path, size, partition and the columns with statistics of each file."""
     found = pa.table(table.delta.get_add_actions(flatten=True))
     measured = [name.removeprefix("min.") for name in found.schema.names if name.startswith("min.")]
     parts = [name for name in found.schema.names if name.startswith("partition.")]
@@ -216,7 +217,7 @@ def _iter_files(table: OpenTable) -> Iterator[dict[str, Any]]:
 
 
 def _statistics(file: Mapping[str, Any], rows: pa.Table) -> str:
-    """What the file that is replaced had statistics for, of plain numbers and ids."""
+    """Return statistics for the number and id columns for which the replaced file had them."""
     names = [
         name
         for name in file["measured"]
@@ -227,7 +228,7 @@ def _statistics(file: Mapping[str, Any], rows: pa.Table) -> str:
 
 
 def _replace_old(lake: Lake, table: OpenTable, keep: Filter) -> int:
-    """Replace files that only older versions name, in place; returns how many."""
+    """Replace files that only older versions name, in place, and return how many."""
     directory = lake.table(table.name)
     current = {os.path.join(directory, file["path"]) for file in _iter_files(table)}
     count = 0

@@ -1,9 +1,9 @@
-"""Reconciling: dirty records are read through the records API and committed at the fence of the read.
+"""Reconcile dirty records: read them through the records API and commit them at the fence of the read.
 
-A record that is not there any more is committed as missing, which deletes its row. If the server cannot be
-asked, everything waits, longer each time. If it refuses, the records that it refuses are singled out; after some
-attempts they are closed as failed, with the reason in the log, so that they neither hold up others nor are asked
-for without end.
+A record that no longer exists is committed as missing, which deletes its row. If the server is unreachable,
+everything waits and backs off. If it rejects a query, the records that it rejects are isolated; after some
+attempts they are closed as failed, with the reason in the log, so that they neither block others nor are
+requested forever.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 RECORDS_AT_ONCE = 2_000
 _MOST_REFUSED = 8
-"""So many records of a query are singled out; with more, the query as a whole counts as refused."""
+"""Up to this many records of a query are isolated; with more, the whole query counts as rejected."""
 
 
 class Reconciler:
@@ -42,15 +42,14 @@ class Reconciler:
         self._backoff = Backoff(clock)
 
     def once(self, limit: int = RECORDS_AT_ONCE) -> int:
-        """Read the next records that are open and due, the oldest first, at most `limit`; returns how many were
-        brought up to date. Raises WriteConflict.
+        """Read the next open and due records, oldest first, at most `limit`; return how many were updated.
+
+        Raises WriteConflict.
         """
         return self._drain(open_records(self._lake), limit)
 
     def retry_failed(self, limit: int = RECORDS_AT_ONCE) -> int:
-        """Read records that were closed as failed once more; returns how many were brought up to date. Raises
-        WriteConflict.
-        """
+        """Read records that were closed as failed again; return how many were updated. Raises WriteConflict."""
         return self._drain(failed_records(self._lake), limit)
 
     def _drain(self, asked: Mapping[str, Mapping[str, int]], limit: int) -> int:
@@ -84,7 +83,7 @@ class Reconciler:
         if refused:
             self._refuse(entity, refused, since)
         if not commit_reads(self._lake, self._epoch, self._clock.now_ms(), description, pages):
-            # The base has just passed these reads; the next ones will be newer.
+            # The base has just passed these reads; the next attempt will be newer.
             self._backoff.failed(entity)
             _log.warning("pipeline.reads_outrun", extra={"entity": entity})
             return 0
@@ -98,7 +97,7 @@ class Reconciler:
     def _read_some(
         self, entity: str, ids: Sequence[str], refused: dict[str, PlatformError]
     ) -> list[FencedPage]:
-        """Read records, leaving out those that the server refuses."""
+        """Read records, skipping those that the server rejects."""
         try:
             return list(self._reader.read_ids(entity, ids))
         except PlatformError as error:
@@ -112,14 +111,14 @@ class Reconciler:
         return first + self._read_some(entity, ids[middle:], refused)
 
     def _refuse(self, entity: str, refused: Mapping[str, PlatformError], since: Mapping[str, int]) -> None:
-        given_up = [
+        unreadable = [
             Dirty(entity, record_id, since[record_id], error.code)
             for record_id, error in refused.items()
             if self._backoff.failed((entity, record_id)) >= MAX_ATTEMPTS
         ]
         _note("pipeline.reconcile_refused", entity, len(refused), next(iter(refused.values())))
-        append_dirty(self._lake, self._epoch, self._clock.now_ms(), given_up, FAILED)
-        counters["pipeline.records_given_up"] += len(given_up)
+        append_dirty(self._lake, self._epoch, self._clock.now_ms(), unreadable, FAILED)
+        counters["pipeline.records_given_up"] += len(unreadable)
 
 
 def _note(event: str, entity: str, records: int, error: PlatformError) -> None:

@@ -1,13 +1,13 @@
-"""Resync: one object is read again as a whole, in chunks by id, while everything else keeps flowing.
+"""Resync: read one object again as a whole, in chunks by id, while events keep being applied.
 
-An overflow, a type change that loses values, an expired replay id or somebody's wish asks for it in
-`control/resync`. Each chunk is committed at its own fence, so its rows take their place among the events, and
-events keep being applied to chunks that are read and to those that are not. When all ids are covered and apply
-has passed the fences, whatever lives in the replica although its chunk did not return it is asked for by its id:
-gone for good, or merely created meanwhile. Only then the object is done.
+`control/resync` requests it after an overflow, a type change that loses values, an expired replay id, or
+manually. Each chunk is committed at its own fence, so its rows are ordered among the events, and events are
+applied to ids that were read and to those that were not. When all ids are covered and apply has passed the
+fences, records that are live in the replica but were in no chunk are requested by id: they are deleted, or
+were created meanwhile. Only then is the object done.
 
-Nothing is kept but the control table: a resync that was killed goes on with the first ids that no chunk covers.
-An overflow in the middle asks anew, and chunks that were read before it are read again.
+The only state is the control table: a killed resync continues at the first ids that no chunk covers. An
+overflow meanwhile requests anew, and chunks from before it are read again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SUSPECTS_AT_ONCE = 10_000
 READING, WAITING = "reading", "waiting"
 WRITER = "resync"
 _IN_BASE, _READ = 1 << 61, 1 << 62
-"""Where base and reads stand among what is known of a record at one position: after all events."""
+"""The order of base and reads among the known states of a record at one position: after all events."""
 _LAST_SEEN = pa.schema(
     [("record_id", pa.string()), ("place", pa.int64()), ("order", pa.int64()), ("gone", pa.bool_())]
 )
@@ -64,8 +64,10 @@ _LAST_SEEN = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ResyncProgress:
-    """How far one object's resync has come: `reading`, `waiting` for apply to pass what was read (or for its
-    next attempt), `done` or `failed`. `expected` is how many records there were at its start, if known.
+    """The progress of one object's resync.
+
+    `reading`, `waiting` for apply to pass what was read (or for the next attempt), `done` or `failed`.
+    `expected` is the number of records at its start, if known.
     """
 
     entity: str
@@ -78,17 +80,17 @@ class ResyncProgress:
 
 
 def pending(lake: Lake) -> dict[str, Resync]:
-    """The objects that must be read again."""
+    """Return the objects that must be read again."""
     return open_resyncs(lake)
 
 
 def failed(lake: Lake) -> dict[str, Resync]:
-    """The objects whose resync was given up since the server refused."""
+    """Return the objects whose resync failed because the server rejected it."""
     return failed_resyncs(lake)
 
 
 def read_chunks(lake: Lake, resync: Resync) -> list[Chunk]:
-    """The chunks that count for a request."""
+    """Return the chunks that count for a request."""
     table = try_open_table(lake, RESYNC_TABLE)
     if table is None:
         return []
@@ -103,7 +105,7 @@ def read_chunks(lake: Lake, resync: Resync) -> list[Chunk]:
 
 
 def request_resyncs(lake: Lake, epoch: int, now_ms: int, requests: Iterable[Resync]) -> None:
-    """Ask for objects to be read again. Raises WriteConflict."""
+    """Request that objects are read again. Raises WriteConflict."""
     _append(lake, epoch, now_ms, [replace(each, asked_ms=now_ms) for each in requests])
 
 
@@ -111,7 +113,7 @@ def _append(lake: Lake, epoch: int, now_ms: int, requests: Sequence[Resync], sta
     if not requests:
         return
     with manifest.lock:
-        # Later than all that was done before, or what is asked for would seem done.
+        # Later than all earlier completions, or the request would seem done.
         at_ms = max(now_ms, _newest_ms(lake, {each.entity for each in requests}) + 1)
         table = open_table(lake, RESYNC_TABLE, RESYNC)
         append_rows(table, render_resyncs(requests, at_ms, state), None, epoch, WRITER)
@@ -120,8 +122,9 @@ def _append(lake: Lake, epoch: int, now_ms: int, requests: Sequence[Resync], sta
 
 
 def _newest_ms(lake: Lake, entities: Collection[str]) -> int:
-    """The latest time that the control table names for some objects. The clock may have been set back since: what
-    follows bears no earlier time, so that times tell what came first.
+    """Return the latest time in the control table for some objects.
+
+    The clock may have been set back since; new rows get no earlier time, so that times show the order.
     """
     table = try_open_table(lake, RESYNC_TABLE)
     rows = read_control(table) if table is not None else RESYNC.empty_table()
@@ -131,8 +134,9 @@ def _newest_ms(lake: Lake, entities: Collection[str]) -> int:
 
 
 class Resyncer:
-    """Works on open resyncs, a few pages at a time. One per lake and process, for one thread; the lease must be
-    held.
+    """Works on open resyncs, a few pages at a time.
+
+    One per lake and process, for one thread; the lease must be held.
     """
 
     def __init__(
@@ -152,8 +156,9 @@ class Resyncer:
         self._expected: dict[str, int] = {}
 
     def advance(self, pages: int = PAGES_AT_ONCE) -> list[ResyncProgress]:
-        """Take one object a step further; returns how all open ones stand, and the one that is done or failed
-        by this step. Another step can be done at once if one of them is `reading`. Raises WriteConflict.
+        """Advance one object by a step; return the progress of all open ones, and of one that has just ended.
+
+        Call again at once if one of them is `reading`. Raises WriteConflict.
         """
         found: list[ResyncProgress] = []
         has_worked = False
@@ -173,7 +178,7 @@ class Resyncer:
         return find_gap(chunks) is not None or self._is_passed(chunks)
 
     def _is_passed(self, chunks: Sequence[Chunk]) -> bool:
-        """Whether apply has passed the fences."""
+        """Return whether apply has passed the fences."""
         row = manifest.newest(self._lake)
         return row is not None and row.position >= max(chunk.fence for chunk in chunks)
 
@@ -205,12 +210,12 @@ class Resyncer:
             lo = page.through
 
     def _finish(self, resync: Resync, chunks: Sequence[Chunk], description: EntityDescription) -> str:
-        """Settle what the chunks did not return, and close the request."""
+        """Read the records that the chunks did not return, and close the request."""
         suspects = find_unreturned(chunks, _living_records(self._lake, resync.entity))
         pages = list(self._reader.read_ids(resync.entity, suspects[:SUSPECTS_AT_ONCE]))
         if len(suspects) > SUSPECTS_AT_ONCE:
             return self._commit(description, pages, [])
-        # Whatever was asked for up to the oldest fence is answered.
+        # Requests up to the oldest fence are answered.
         since = min(chunk.fence for chunk in chunks)
         done = {
             "entity": resync.entity,
@@ -238,7 +243,7 @@ class Resyncer:
         pages: Sequence[FencedPage],
         rows: Sequence[dict[str, object]],
     ) -> str:
-        """Commit what was read; `waiting` if the base has passed it, and it must be read again."""
+        """Commit what was read; `waiting` if the base has passed it and it must be read again."""
         if commit_reads(self._lake, self._epoch, self._clock.now_ms(), description, pages, rows):
             self._backoff.succeeded(description.entity)
             return READING
@@ -284,7 +289,7 @@ class Resyncer:
 
 
 def _living_records(lake: Lake, entity: str) -> Iterator[tuple[str, int]]:
-    """The records that the lake takes for living, and the position of the newest that it knows of each."""
+    """Return the records that are live in the lake, with the newest known position of each."""
     try:
         view = open_view(lake, entity)
     except ObjectUnknown:
@@ -297,14 +302,14 @@ def _living_records(lake: Lake, entity: str) -> Iterator[tuple[str, int]]:
     is_last = pc.not_equal(ids.slice(0, len(ids) - 1), ids.slice(1)).to_pylist()
     newest = rows.filter([*is_last, True])
     living = newest.filter(pc.invert(newest["gone"]))
-    # An event at the very fence of a read does not say that the read has returned its record.
+    # An event at the fence of a read does not prove that the read returned its record.
     is_event = pc.less(living["order"], _IN_BASE).cast(pa.int64())
     positions = pc.subtract(living["place"], is_event)
     yield from zip(living["record_id"].to_pylist(), positions.to_pylist(), strict=True)
 
 
 def _iter_seen(view: ReplicaView) -> Iterator[pa.Table]:
-    """What base, history and reads know of records, in the columns of _LAST_SEEN."""
+    """Yield what base, history and reads know of records, in the columns of _LAST_SEEN."""
     if view.base is not None:
         for rows in iter_rows(view.base, [RECORD_ID, REPLAY_ID, DELETED]):
             columns: Mapping[str, pa.ChunkedArray] = {
@@ -317,7 +322,7 @@ def _iter_seen(view: ReplicaView) -> Iterator[pa.Table]:
     wanted = pa.schema(
         [READS.field(name) for name in ("record_id", "replay_id", "sequence", "change_type", "fence")]
     )
-    # Reads that apply has not reached count as well, or they would be made again.
+    # Reads beyond the applied position count too, or they would be repeated.
     view = replace(view, position=1 << 62)
     for path in (*view.history_files(), *view.reads_files()):
         rows = read_file(path, wanted)

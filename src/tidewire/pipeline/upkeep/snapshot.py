@@ -1,7 +1,7 @@
-"""Snapshot: a lake begins, or begins again, with every record as it is now, while writes go on.
+"""Snapshot: start a lake, or restart it, with every record as it is now, while writes continue.
 
-It is a resync of all objects. Of an empty lake the position of the log is taken first, and bronze and the
-manifest begin there: every event after it is archived and applied, and every chunk is read at or after it, so
+It is a resync of all objects. For an empty lake the position of the log is taken first, and bronze and the
+manifest begin there. Every event after it is archived and applied, and every chunk is read at or after it, so
 nothing falls between the two.
 """
 
@@ -28,11 +28,12 @@ CAUSE = "snapshot"
 def start(
     lake: Lake, epoch: int, reader: Records, clock: Clock, entities: Sequence[str] | None = None
 ) -> int:
-    """Ask for every record of these objects, or of all that the channel carries, to be read. Returns the position
-    that the log had; an empty lake begins there. The lease must be held. Resync does the reading, and goes on
-    with what an earlier snapshot of a lake that has begun has left open.
+    """Request that all records of these objects, or of all objects of the channel, are read; return the
+    position.
 
-    Raises ConfigInvalid if there are no objects, ObjectUnknown if one is none.
+    An empty lake begins at the log's current position. The lease must be held. The resync does the reading,
+    and continues what an earlier snapshot of a started lake has left open. Raises ConfigInvalid if there are
+    no objects, ObjectUnknown if one does not exist.
     """
     wanted = list(entities) if entities is not None else reader.entities()
     if not wanted:
@@ -43,7 +44,7 @@ def start(
         reader.describe(entity)
     position = read_position(reader, wanted[0])
     interrupted = _find_interrupted(lake)
-    # In this order, so that no crash leaves a lake that begins here and lacks the records from before.
+    # In this order, so that no crash leaves a lake that begins here without a request for older records.
     asked = [Resync(entity, CAUSE, position) for entity in wanted if entity not in interrupted]
     request_resyncs(lake, epoch, clock.now_ms(), asked)
     crash_point("pipeline.snapshot.after_asking")
@@ -52,7 +53,7 @@ def start(
 
 
 def _find_interrupted(lake: Lake) -> set[str]:
-    """The objects whose snapshot is open, none in a lake that has not begun: it begins at a later position."""
+    """Return the objects with an open snapshot; none in a lake that has not begun, which starts over."""
     bronze = try_open_table(lake, "bronze")
     if bronze is None or bronze.committed is None:
         return set()
@@ -60,13 +61,13 @@ def _find_interrupted(lake: Lake) -> set[str]:
 
 
 def read_position(reader: Records, entity: str) -> int:
-    """Where the log stands, as far as a read tells; the position before every event if the server does not."""
+    """Return the position of the log from a read; START if the server does not report it."""
     fence = reader.read_range(entity, "", "", 1).fence
     return START if fence is None else fence
 
 
 def begin(lake: Lake, epoch: int, position: int, clock: Clock) -> None:
-    """Let an empty lake begin at a position; another stays as it is. Raises WriteConflict."""
+    """Start an empty lake at a position; no-op for any other. Raises WriteConflict."""
     with manifest.lock:
         bronze = try_open_table(lake, "bronze")
         if bronze is None or bronze.committed is None:

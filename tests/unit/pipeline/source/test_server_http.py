@@ -66,5 +66,5 @@ def test_offset_is_checked_against_the_incarnations_of_the_log() -> None:
     assert found == ["a-10", "a-10", "", "a-100", "a-100"]
     with pytest.raises(ReplayIdInvalid, match="restored from a backup"):
         plan.check(Offset(25, "a-10"))
-    with pytest.raises(ReplayIdInvalid, match="another org, or its data was made anew"):
+    with pytest.raises(ReplayIdInvalid, match="another org, or its data was recreated"):
         plan.check(Offset(15, "b-10"))

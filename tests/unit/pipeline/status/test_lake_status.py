@@ -69,7 +69,7 @@ def test_silence_of_a_pipeline_that_was_killed_is_told_from_that_of_one_that_han
         hanging = read_later(lake, 60)
     assert not is_held(lake.path)
     assert hanging.health == "failed"
-    assert hanging.problem.startswith("the pipeline runs but has told nothing for 60 s")
+    assert hanging.problem.startswith("the pipeline runs but has not reported for 60 s")
 
 
 def test_driver_of_an_older_epoch_does_not_speak_over_a_newer_one(lake: Lake) -> None:
@@ -130,13 +130,13 @@ def test_lag_counts_what_the_archive_lacks_for_as_long_as_the_server_has_had_it(
     archived = read_status(filled).archived_through
     head = archived
     teller = StatusReporter(filled, clock, health, lambda: head)
-    teller._tell()  # noqa: SLF001
+    teller._report()  # noqa: SLF001
     assert (teller.last.unread, teller.last.lag_ms, teller.last.health) == (0, 0, "ok")
     head = archived + 5
-    teller._tell()  # noqa: SLF001
+    teller._report()  # noqa: SLF001
     clock.advance(45)
     head = archived + 9
-    teller._tell()  # noqa: SLF001
+    teller._report()  # noqa: SLF001
     assert (teller.last.unread, teller.last.lag_ms, teller.last.health) == (9, 45_000, "behind")
 
 
