@@ -30,7 +30,7 @@ from tidewire.pipeline.lake.files import list_files, list_sized_files, read_file
 from tidewire.pipeline.lake.receipts import RECEIPT_DDL
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.status_file import read_live_report
-from tidewire.pipeline.lake.tables import BRONZE, Lake, OpenTable, load_shared_table
+from tidewire.pipeline.lake.tables import BRONZE, Lake, OpenTable, committed_position, load_shared_table
 from tidewire.pipeline.lake.watermarks import render_watermark
 from tidewire.pipeline.source.bus import parse_number
 from tidewire.pipeline.source.offsets import parse_offset, render_offset
@@ -176,8 +176,7 @@ class BronzeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query. Called once at its start."""
-        bronze = load_shared_table(self._lake, "bronze")
-        self._target = START if bronze is None or bronze.committed is None else bronze.committed
+        self._target = committed_position(load_shared_table(self._lake, "bronze"))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch. Called at each trigger."""

@@ -172,6 +172,12 @@ def list_sized_files(table: OpenTable, span: Span) -> list[tuple[str, int]]:
     return [(path, rows) for _, path, rows in sorted(found)]
 
 
+def count_rows(table: OpenTable | None) -> int:
+    """Return the number of rows of a table, from its log."""
+    actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
+    return int(pc.sum(actions["num_records"]).as_py()) if actions is not None and actions.num_rows else 0
+
+
 def read_file(path: str, schema: pa.Schema) -> pa.Table:
     """Read columns of one Parquet file; columns that an older file lacks are null.
 

@@ -99,6 +99,7 @@ def newest(lake: Lake, as_of: SnapshotPoint | None = None) -> ManifestRow | None
         return None
     if as_of is not None:
         return _find(lake, table, as_of)
+    # Every batch, commit and reader asks: parse the newest row once per version of the table.
     known = _newest.get(lake.path)
     if known is None or known[0] is not table:
         known = _newest[lake.path] = (table, _find(lake, table, None))
@@ -120,6 +121,7 @@ def _find(lake: Lake, table: OpenTable, as_of: SnapshotPoint | None) -> Manifest
     actions = pa.table(table.delta.get_add_actions(flatten=True))
     if not actions.num_rows:
         return None
+    # By file statistics alone: the manifest has a row per batch, and reading all of it would grow with the lake.
     files = [
         (first, path)
         for first, low, path in zip(
@@ -132,7 +134,8 @@ def _find(lake: Lake, table: OpenTable, as_of: SnapshotPoint | None) -> Manifest
     ]
     if not files:
         return None
-    # Files do not overlap in their numbers, and positions rise with them.
+    # Files do not overlap in their numbers, and positions rise with them. So the last file that begins at or before
+    # the limit holds the wanted row.
     rows = read_file(f"{lake.table(TABLE)}/{max(files)[1]}", MANIFEST)
     if limit is not None:
         rows = rows.filter(pc.less_equal(rows[column], limit))
@@ -185,7 +188,8 @@ def append(
     `versions`.
     """
     with lock:
-        # Opened first: a row that comes in between makes the commit fail, and no number is given out twice.
+        # Opened before the newest row is read: a row that another writer adds in between makes this commit fail, so
+        # no number is used twice and nothing of that row is lost.
         table = open_table(lake, TABLE, MANIFEST)
         before = newest(lake) or ManifestRow(0, NO_POSITION, NO_POSITION, 0, epoch)
         row = ManifestRow(
@@ -200,6 +204,7 @@ def append(
             entities=_next_entities(lake, before.entities, schemas or {}, ahead or {}, bases or {}),
             cause=cause,
         )
+        # Only apply moves the table's position; all other causes count their commits under their own app id.
         rows = pa.Table.from_pylist([_render_row(row)], schema=MANIFEST)
         append_rows(table, rows, None if span is None else span.through, epoch, writer=cause)
         return row
@@ -229,12 +234,15 @@ def _next_entities(
     ahead: Mapping[str, str],
     bases: Mapping[str, int],
 ) -> dict[str, EntityState]:
+    # Counts and states always come from the control tables, never from the row before: those tables are committed
+    # first, so a crash before this row is repaired by the next one.
     dirty = {entity: len(records) for entity, records in open_dirty(lake).items()}
     resyncs, failed = open_resyncs(lake), failed_resyncs(lake)
     found: dict[str, EntityState] = {}
     for entity in sorted({*before, *schemas, *ahead, *bases, *dirty, *resyncs, *failed}):
         state = before.get(entity, EntityState())
         asked = resyncs.get(entity)
+        # An open request outranks an earlier failure: somebody asked again.
         word = FAILED if entity in failed else READY
         if asked is not None:
             word = SNAPSHOT if asked.cause == SNAPSHOT else RESYNC
@@ -255,6 +263,8 @@ def _next_schemas(lake: Lake, before: tuple[str, ...], used: Sequence[str]) -> t
     if ordered == before:
         return before
     texts = load_schemas(lake)
+    # The last one stays in any case: it is the schema that the object currently has. Dropping others keeps the row
+    # small, since an org may change an object's schema hundreds of times.
     kept = list(ordered)
     for schema_id in ordered[:-1]:
         others = [each for each in kept if each != schema_id]
@@ -264,6 +274,7 @@ def _next_schemas(lake: Lake, before: tuple[str, ...], used: Sequence[str]) -> t
 
 
 def _next_ahead(before: tuple[str, ...], new: str | None, used: Sequence[str]) -> tuple[str, ...]:
+    # A schema leaves `ahead` once apply, or a read at the applied position, uses it.
     found = dict.fromkeys((*before, new) if new is not None else before)
     return tuple(schema_id for schema_id in found if schema_id not in used)
 
@@ -282,6 +293,7 @@ def kinds_from(schemas: Sequence[str], texts: Mapping[str, str]) -> dict[str, Ki
 
 def kinds_of_state(state: EntityState, texts: Mapping[str, str]) -> dict[str, Kind]:
     """Return the columns of a replica at a row of the manifest."""
+    # `ahead` first, so that the applied schemas override its types: rows up to this position have theirs.
     return {**kinds_from(state.ahead, texts), **kinds_from(state.schemas, texts)}
 
 

@@ -1,19 +1,19 @@
 """The tables of a lake and the one rule by which anything is written to them.
 
-Layout under the lake's directory: `bronze`, `schemas`, `history/<Entity>`, `reads/<Entity>`,
-`replica/<Entity>`, `control/dirty`, `control/resync`, `dead_letter`, `usage/hourly`, `usage/daily`,
-`manifest`, and `_checkpoints/<query>`. All are plain Delta tables at reader version 1.
+Layout under the lake's directory: `bronze`, `schemas`, `history/<Entity>`, `reads/<Entity>`, `replica/<Entity>`,
+`control/dirty`, `control/resync`, `dead_letter`, `usage/hourly`, `usage/daily`, `manifest`, and
+`_checkpoints/<query>`. All are plain Delta tables at reader version 1.
 
-The rule: each commit carries (app id, version) where the app id is `<pipeline>/<table>`, stable for ever,
-and the version is the log position that the table then holds everything up to. A writer opens the table,
-reads that position, drops its rows at or below it, and commits on the very object it opened. A replayed
-batch therefore finds nothing to do, and of two writers that opened the same state the second one's commit
-is refused, because the first has moved the version it depends on. What has no position of its own (reads,
-control work, retries) counts its commits under an app id of its own, `<pipeline>/<table>/<writer>`.
+The commit rule: each commit carries (app id, version). The app id is `<pipeline>/<table>` and never changes; the
+version is the log position up to which the table then holds everything. A writer opens the table, reads that
+position, drops its rows at or below it, and commits on the very object it opened. So a repeated batch finds nothing
+to do; and of two writers that opened the same state the second one's commit is rejected, because the first has moved
+the version that it depends on. Writers without positions (reads, control work, retries) count their commits under
+their own app id, `<pipeline>/<table>/<writer>`.
 
-Each commit also carries (`<pipeline>/epoch`, epoch of the driver's lease). A table that names a higher
-epoch refuses: a driver that lost its lease without knowing writes nothing. Two threads of one driver that
-write the same table take turns (`manifest.lock`), or the slower one is refused.
+The fence: each commit also carries (`<pipeline>/epoch`, epoch of the driver's lease). A table with a higher epoch
+rejects it, so a driver that has lost its lease without noticing writes nothing. Threads of one driver that write the
+same table serialize with `manifest.lock`; without it the slower one is rejected.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from tidewire.errors import LogCorrupt, WriteConflict
+from tidewire.pipeline.lake.spans import START
 
 BRONZE = pa.schema(
     [
@@ -247,6 +248,7 @@ class OpenTable:
 
 def try_open_table(lake: Lake, name: str, version: int | None = None) -> OpenTable | None:
     """Open a table at its newest or a given version; None if it does not exist. Raises LogCorrupt."""
+    # Opening a table is expensive; that it does not exist is seen by its directory.
     if not os.path.isdir(os.path.join(lake.table(name), "_delta_log")):
         return None
     try:
@@ -258,6 +260,7 @@ def try_open_table(lake: Lake, name: str, version: int | None = None) -> OpenTab
             f"the log of table {name} in {lake.path} cannot be read ({str(error).splitlines()[0][:200]}); restore "
             "its directory from a backup, or start a new lake"
         ) from error
+    # Both come from the opened version, so that a commit on this object is checked against exactly what was read.
     app_id, epoch_id = lake.app_id(name), lake.app_id("epoch")
     committed, epoch = delta.transaction_version(app_id), delta.transaction_version(epoch_id)
     return OpenTable(name, app_id, delta, committed, epoch_id, epoch or 0)
@@ -277,15 +280,19 @@ def load_shared_table(lake: Lake, name: str) -> OpenTable | None:
     log = os.path.join(key[0], "_delta_log")
     known = _shared.get(key)
     if known is not None:
-        table, version, mark = known
+        table, version, identity = known
+        # Delta numbers commits without gaps: if the next file does not exist, nothing was committed since.
         is_newest = not os.path.exists(os.path.join(log, f"{version + 1:020}.json"))
-        if is_newest and mark and _commit_identity(log, version) == mark:
+        # A lake that was deleted and created again has a commit of the same number, but another file.
+        if is_newest and identity and _commit_identity(log, version) == identity:
             return table
+    # Opened without the lock: two threads may both open it, which only costs time.
     found = try_open_table(lake, name)
     with _shared_lock:
         _shared.pop(key, None)
         if found is not None:
             version = found.delta.version()
+            # Oldest first: a process that reads many lakes must not keep them all.
             while len(_shared) >= _MAX_SHARED:
                 _shared.pop(next(iter(_shared)))
             _shared[key] = (found, version, _commit_identity(log, version))
@@ -301,19 +308,16 @@ def _commit_identity(log: str, version: int) -> tuple[int, ...]:
     return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-def open_table(
-    lake: Lake, name: str, schema: pa.Schema, partition_by: Sequence[str] | None = None
-) -> OpenTable:
+def open_table(lake: Lake, name: str, schema: pa.Schema) -> OpenTable:
     """Open a table at its newest version, creating it if it does not exist."""
     found = try_open_table(lake, name)
     if found is None:
         os.makedirs(lake.table(name), exist_ok=True)
-        columns = list(partition_by) if partition_by else None
+        # "ignore": another writer may create it at the same time, and either table is as good.
         DeltaTable.create(
             lake.table(name),
             schema=schema,
             mode="ignore",
-            partition_by=columns,
             configuration={"delta.checkpointInterval": str(CHECKPOINT_COMMITS)},
         )
         found = try_open_table(lake, name)
@@ -330,6 +334,8 @@ def commit_properties(
     A `writer` without positions counts its commits instead. Raises WriteConflict if a newer driver has
     written the table.
     """
+    # The check is on the opened version. A newer driver that commits after it was opened moves the epoch's own
+    # transaction id, which makes Delta reject this commit.
     if table.epoch > epoch:
         raise WriteConflict(
             f"{table.name} was last written in epoch {table.epoch} by a newer driver; this one, of epoch "
@@ -337,6 +343,7 @@ def commit_properties(
             table=table.name,
         )
     if through is None:
+        # Not the table's own app id: that one holds a position, and a count would move it backwards.
         app_id = f"{table.app_id}/{writer}"
         through = (table.delta.transaction_version(app_id) or 0) + 1
     else:
@@ -379,7 +386,8 @@ def append_files(
         )
     except CommitFailedError as error:
         raise conflict(table) from error
-    # Unlike an append of rows, such a commit leaves the opened table at the version before it.
+    # Unlike an append of rows, such a commit leaves the opened table at the version before it. Callers put the
+    # table's version into the manifest, so it must be the new one.
     table.delta.update_incremental()
 
 
@@ -389,6 +397,11 @@ def conflict(table: OpenTable) -> WriteConflict:
         f"another writer has changed {table.name}; this batch was not written and will be retried",
         table=table.name,
     )
+
+
+def committed_position(table: OpenTable | None) -> int:
+    """Return the position up to which a table holds everything; START if it has no commits or does not exist."""
+    return START if table is None or table.committed is None else table.committed
 
 
 def arrow_schema(table: OpenTable) -> pa.Schema:

@@ -66,16 +66,12 @@ def count_replica(view: ReplicaView) -> ReplicaStatus:
 
 def _read_narrow(view: ReplicaView) -> pa.Table:
     parts = [READS.empty_table()]
-    for paths, first in (
-        (view.history_files(), view.base_position + 1),
-        (view.reads_files(), view.base_position),
-    ):
-        for path in paths:
-            rows = read_file(path, _NARROW)
-            rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
-            empty = pa.nulls(rows.num_rows, pa.string())
-            arrays = [rows[name] if name in _NARROW.names else empty for name in READS.names]
-            parts.append(pa.Table.from_arrays(arrays, schema=READS))
+    for path, first in view.change_files():
+        rows = read_file(path, _NARROW)
+        rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
+        empty = pa.nulls(rows.num_rows, pa.string())
+        arrays = [rows[name] if name in _NARROW.names else empty for name in READS.names]
+        parts.append(pa.Table.from_arrays(arrays, schema=READS))
     changes = pa.concat_tables(parts)
     return changes.filter(visible_at(changes, view.position))
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tidewire.errors import ConfigInvalid, LogCorrupt, ObjectUnknown, ReplayIdExpired
 from tidewire.ids import EMPTY_ID
 from tidewire.pipeline.lake.columns import RECORD_ID, Kind, bucket_of, kinds_of, replica_schema
-from tidewire.pipeline.lake.files import list_files, read_file, read_rows
+from tidewire.pipeline.lake.files import count_rows, list_files, read_file, read_rows
 from tidewire.pipeline.lake.manifest import (
     NO_POSITION,
     AtNumber,
@@ -70,6 +70,14 @@ class ReplicaView:
     def reads_files(self) -> list[str]:
         """Return the files of reads with rows at or above the base position."""
         return self._files("reads", Span(self.base_position - 1, self.position))
+
+    def change_files(self) -> list[tuple[str, int]]:
+        """Return the files of history and reads, each with the lowest replay id that the base lacks.
+
+        A read at the base position may have been committed after the base was folded, so it is folded (again).
+        """
+        history = [(path, self.base_position + 1) for path in self.history_files()]
+        return history + [(path, self.base_position) for path in self.reads_files()]
 
     def base_files(self, ids: Iterable[str] | None = None) -> list[str]:
         """Return the files of the base that may have these records, or all."""
@@ -173,8 +181,9 @@ def read_changes(view: ReplicaView, ids: set[str] | None = None) -> pa.Table:
     With `ids`, those of the given records and those about all records.
     """
     parts = [READS.empty_table()]
-    parts += [_above(read_file(path, READS), view.base_position + 1) for path in view.history_files()]
-    parts += [_above(read_file(path, READS), view.base_position) for path in view.reads_files()]
+    for path, first in view.change_files():
+        rows = read_file(path, READS)
+        parts.append(rows.filter(pc.greater_equal(rows["replay_id"], first)))
     if ids is not None:
         wanted = pa.array(sorted(ids), pa.string())
         parts = [
@@ -182,10 +191,6 @@ def read_changes(view: ReplicaView, ids: set[str] | None = None) -> pa.Table:
         ]
     rows = pa.concat_tables(parts)
     return rows.filter(visible_at(rows, view.position))
-
-
-def _above(rows: pa.Table, first: int) -> pa.Table:
-    return rows.filter(pc.greater_equal(rows["replay_id"], first))
 
 
 def is_object_wide(rows: pa.Table) -> pa.ChunkedArray:
@@ -234,12 +239,8 @@ def group_key(column: str, groups: int) -> Column:
 
 def count_groups(view: ReplicaView) -> int:
     """Return the number of groups to fold a view in, so that each fits an executor's memory easily."""
-    rows = 0
-    for name in ("history", "reads"):
-        table = load_shared_table(view.lake, f"{name}/{view.entity}")
-        if table is not None:
-            actions = pa.table(table.delta.get_add_actions(flatten=True))
-            rows += sum(actions["num_records"].to_pylist()) if actions.num_rows else 0
+    names = (f"{group}/{view.entity}" for group in ("history", "reads"))
+    rows = sum(count_rows(load_shared_table(view.lake, name)) for name in names)
     return max(2, rows // ROWS_PER_GROUP)
 
 

@@ -132,12 +132,15 @@ def divide_span(
     begin = 0
     while begin < len(positions):
         end = min(begin + rows, len(positions))
+        # Reading resumes strictly after a position, so events that share one cannot be split.
         while end < len(positions) and positions[end] == positions[end - 1]:
             end += 1
         last_row = positions[end - 1]
+        # The last partition takes the positions without events up to the end of the span: spans must join.
         through = span.through if end == len(positions) else last_row
         parts.append(SpanPartition(Span(after, through), last_row, session))
         after, begin = through, end
+    # A span without events still needs a partition, or its watermark would be missing.
     if not parts and span.through > span.after:
         parts.append(SpanPartition(span, None, session))
     return parts
@@ -173,6 +176,7 @@ class BusPlanner:
 
     def bound(self) -> None:
         self._is_bounded = True
+        # On a thread: on a quiet log the server may never report its end, and then silence ends the read.
         threading.Thread(target=self._watch_tip, name="tidewire-tip", daemon=True).start()
 
     def cut(self, after: int, max_rows: int | None) -> int:
@@ -187,9 +191,11 @@ class BusPlanner:
         return self._index.cut(self._index.after, None)
 
     def incarnation_of(self, position: int) -> str:
-        return self._bus.session().org_id  # the server reports no end
+        return self._bus.session().org_id  # such a server identifies its log by nothing else
 
     def divide(self, span: Span, rows_per_partition: int) -> list[Partition]:
+        # After a restart Spark repeats a batch whose span the new index has not read yet: wait, so that the batch gets
+        # the same rows as before.
         index = self._index_from(span.after)
         self._wait_for(index, span.through)
         positions: array[int] = index.positions_in(span.after, span.through)
@@ -205,6 +211,7 @@ class BusPlanner:
             self._index.close()
 
     def _index_from(self, after: int) -> PositionIndex:
+        # An index drops what was committed. A query that goes back further needs a new one.
         if self._index is None or not self._index.covers(after):
             if self._index is not None:
                 self._index.close()
@@ -214,6 +221,7 @@ class BusPlanner:
         return self._index
 
     def _bounded_cut(self, index: PositionIndex, after: int, max_rows: int | None) -> int:
+        # Decided once: a bounded query must end although new events keep arriving.
         if self._end is None:
             wanted = max_rows if max_rows is not None else 1 << 62
             if index.wait_for_rows(after, wanted, self._settle_s):
@@ -266,6 +274,7 @@ class ExportPlanner:
         if is_org_id(offset.incarnation):
             check_org(offset, self._bus)
             return
+        # Any plan lists the incarnations, so the newest one saves a request.
         state = self._newest or self._noted(self._export.plan(START, limit=0))
         state.check(offset)
 
@@ -275,6 +284,7 @@ class ExportPlanner:
     def cut(self, after: int, max_rows: int | None) -> int:
         if self._target is not None and after >= self._target:
             return after
+        # An empty answer is reused briefly: Spark would otherwise send a request every few milliseconds.
         question, now_s = (after, max_rows), self._clock.monotonic_s()
         if self._asked is not None and self._asked[0] == question and now_s < self._asked[1] + _ASK_EVERY_S:
             return after  # there was nothing new at the last check
@@ -297,10 +307,12 @@ class ExportPlanner:
         session = self._bus.session()
         parts: list[tuple[Span, int]] = []
         reached = span.after
+        # Small units first, merged below: the total is known only after the last plan.
         unit = rows_per_partition or _LEAST_ROWS
         limit = min(MAX_ROWS, unit * _MOST_PARTS)
         while reached < span.through:
             plan = self._export.plan(reached, through=span.through, limit=limit, rows=unit)
+            # The batch was planned up to an end that the log no longer has. Fewer rows must not pass as the batch.
             if plan.through <= reached or not plan.parts:
                 raise ServerUnreachable(f"the log no longer reaches {span.through}")
             parts += plan.parts
@@ -328,6 +340,7 @@ def _join(span: Span, parts: Sequence[tuple[Span, int]], rows: int) -> list[tupl
         if count >= rows:
             joined.append((Span(after, part.through), count))
             after, count = part.through, 0
+    # The rest joins the last partition unless it has rows of its own, so that all spans together cover the batch.
     if after < span.through:
         if count or not joined:
             joined.append((Span(after, span.through), count))

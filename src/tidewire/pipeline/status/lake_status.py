@@ -19,11 +19,11 @@ from tidewire.errors import ObjectUnknown, PlatformError
 from tidewire.pipeline.apply.dead_letters import open_letters
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.dirty import failed_records
-from tidewire.pipeline.lake.files import list_files, read_file
+from tidewire.pipeline.lake.files import count_rows, list_files, read_file
 from tidewire.pipeline.lake.lease import is_held
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.status_file import SILENT_MS, load_report, write_report
-from tidewire.pipeline.lake.tables import Lake, OpenTable, load_shared_table
+from tidewire.pipeline.lake.tables import Lake, OpenTable, committed_position, load_shared_table
 from tidewire.pipeline.replicas.replica_counts import ReplicaStatus, count_replica
 from tidewire.pipeline.replicas.view import open_view
 
@@ -144,7 +144,7 @@ class StatusReader:
         applied_table = load_shared_table(lake, manifest.TABLE)
         # Read after the table: a batch must not be reported as applied without the records it made dirty.
         row = manifest.newest(lake)
-        applied = _committed(applied_table)
+        applied = committed_position(applied_table)
         waiting = _read_waiting(lake, bronze, applied)
         oldest_ms: int | None = pc.min(waiting["commit_ms"]).as_py()
         entities = row.entities if row is not None else {}
@@ -157,12 +157,12 @@ class StatusReader:
         except UNREADABLE as error:
             damage = describe_damage(error)
         return PipelineStatus(
-            archived_through=_committed(bronze),
+            archived_through=committed_position(bronze),
             applied_through=applied,
-            archived=_count_rows(bronze),
+            archived=count_rows(bronze),
             waiting=waiting.num_rows,
             lag_ms=max(0, now_ms - oldest_ms) if oldest_ms is not None else 0,
-            open_transaction_ms=_open_age(waiting, _committed(bronze), now_ms),
+            open_transaction_ms=_open_age(waiting, committed_position(bronze), now_ms),
             dirty=sum(state.dirty for state in entities.values()),
             given_up=sum(len(found) for found in failed_records(lake).values()),
             resyncing=_in_state(entities, (manifest.SNAPSHOT, manifest.RESYNC)),
@@ -207,19 +207,10 @@ def _in_state(entities: Mapping[str, manifest.EntityState], states: tuple[str, .
     return tuple(sorted(entity for entity, each in entities.items() if each.state in states))
 
 
-def _committed(table: OpenTable | None) -> int:
-    return START if table is None or table.committed is None else table.committed
-
-
-def _count_rows(table: OpenTable | None) -> int:
-    actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
-    return int(pc.sum(actions["num_records"]).as_py()) if actions is not None and actions.num_rows else 0
-
-
 def _read_waiting(lake: Lake, bronze: OpenTable | None, applied: int) -> pa.Table:
     parts = [_WAITING.empty_table()]
     if bronze is not None:
-        for name in list_files(bronze, Span(applied, _committed(bronze))):
+        for name in list_files(bronze, Span(applied, committed_position(bronze))):
             rows = read_file(os.path.join(lake.table("bronze"), name), _WAITING)
             parts.append(rows.filter(pc.greater(rows["replay_id"], applied)))
     return pa.concat_tables(parts)

@@ -37,9 +37,7 @@ class BucketTask:
     buckets: int
     base_paths: tuple[str, ...]
     base_kinds: Mapping[str, Kind]
-    history_paths: tuple[str, ...]
-    reads_paths: tuple[str, ...]
-    base_position: int
+    change_files: tuple[tuple[str, int], ...]
     through: int
     kinds: Mapping[str, Kind]
     retyped: Mapping[str, Mapping[str, Kind]]
@@ -87,15 +85,11 @@ def add_bucket(file: BucketFile, now_ms: int) -> AddAction | None:
 
 def _read_changes(task: BucketTask) -> pa.Table:
     parts = [READS.empty_table()]
-    for paths, first in (
-        (task.history_paths, task.base_position + 1),
-        (task.reads_paths, task.base_position),
-    ):
-        for path in paths:
-            rows = read_file(path, READS)
-            rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
-            rows = rows.filter(visible_at(rows, task.through))
-            parts.append(rows.filter(pc.or_(_in_bucket(rows["record_id"], task), is_object_wide(rows))))
+    for path, first in task.change_files:
+        rows = read_file(path, READS)
+        rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
+        rows = rows.filter(visible_at(rows, task.through))
+        parts.append(rows.filter(pc.or_(_in_bucket(rows["record_id"], task), is_object_wide(rows))))
     return pa.concat_tables(parts)
 
 

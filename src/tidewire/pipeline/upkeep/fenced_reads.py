@@ -37,6 +37,7 @@ from tidewire.pipeline.lake.tables import (
     OpenTable,
     append_files,
     append_rows,
+    committed_position,
     open_table,
     try_open_table,
 )
@@ -119,8 +120,7 @@ class FencedReader:
         return FencedPage(page.rows, page.missing, fence, settled, page.through, page.columns)
 
     def _archived(self) -> int:
-        bronze = try_open_table(self._lake, "bronze")
-        return START if bronze is None or bronze.committed is None else bronze.committed
+        return committed_position(try_open_table(self._lake, "bronze"))
 
 
 def has_unapplied_reads(lake: Lake) -> bool:

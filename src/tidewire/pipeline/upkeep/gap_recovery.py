@@ -34,6 +34,7 @@ from tidewire.pipeline.lake.tables import (
     Lake,
     append_files,
     commit_properties,
+    committed_position,
     conflict,
     open_table,
     try_open_table,
@@ -100,8 +101,7 @@ def recover_expired(
 
 
 def _archived(lake: Lake) -> int:
-    bronze = try_open_table(lake, "bronze")
-    return START if bronze is None or bronze.committed is None else bronze.committed
+    return committed_position(try_open_table(lake, "bronze"))
 
 
 def _find_oldest(bus: Bus, archived: int) -> int:

@@ -29,7 +29,7 @@ from tidewire.faults import crash_point
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.columns import BUCKET, bucket_of, kinds_of, replica_schema
 from tidewire.pipeline.lake.control import DIRTY_TABLE, Dirty, render_dirty
-from tidewire.pipeline.lake.files import read_file
+from tidewire.pipeline.lake.files import count_rows, read_file
 from tidewire.pipeline.lake.tables import (
     DIRTY,
     READS,
@@ -145,7 +145,8 @@ class Maintainer:
                 for count, first_ms in _iter_above(table, state.base_position):
                     rows, since_ms = rows + count, min(since_ms, first_ms)
             if rows:
-                found.append(Pending(entity, rows, self._count_base(entity), since_ms))
+                base_rows = count_rows(try_open_table(self._lake, f"replica/{entity}"))
+                found.append(Pending(entity, rows, base_rows, since_ms))
         return found
 
     def fold(self, entity: str) -> FoldReport | None:
@@ -154,13 +155,17 @@ class Maintainer:
             view = open_view(self._lake, entity)
         except ObjectUnknown:
             return None
+        # A base must not end inside a read, with events of the read on both sides of its end.
         through = fold_limit(self._lake, entity, view.position)
+        # `table` can be ahead of the base that the manifest names, if a fold died before its manifest row. The next
+        # commit must not move the table's position backwards, so wait until the limit has caught up.
         table = try_open_table(self._lake, f"replica/{entity}")
         if through <= view.base_position or (table is not None and through < table.floor):
             return None
         plan = self._plan(replace(view, position=through), table)
         if not plan.tasks:
             return None
+        # Outside the lock: this takes long, and files without a commit are invisible.
         files = self._write(plan)
         crash_point("pipeline.maintain.after_files")
         self._commit(plan, files)
@@ -174,20 +179,20 @@ class Maintainer:
         is_much = pending.rows >= max(rules.least_rows, rules.share * pending.base_rows)
         return is_much or now_ms - pending.since_ms >= rules.longest_s * 1000
 
-    def _count_base(self, entity: str) -> int:
-        table = try_open_table(self._lake, f"replica/{entity}")
-        return 0 if table is None else _count_rows(table)
-
     def _plan(self, view: ReplicaView, newest: OpenTable | None) -> _Plan:
         present = kinds_of(arrow_schema(view.base)) if view.base is not None else {}
-        touched, is_general_change, pending = _read_touched(view)
-        wanted = max(1, (_count_rows(view.base) + pending) // self._rules.rows_per_bucket)
+        touched, has_object_wide, pending = _read_touched(view)
+        wanted = max(1, (count_rows(view.base) + pending) // self._rules.rows_per_bucket)
         buckets = _count_buckets(view.base)
+        # Single buckets can be replaced only in the version that the manifest names. If a dead fold has left a newer
+        # one, its other buckets are of another position: write all of them anew.
         is_current = view.base is not None and newest is not None and newest.floor == view.base_position
+        # Also with new columns or types, and once buckets have grown to twice their size.
         is_new = not is_current or present != dict(view.kinds) or wanted >= 2 * buckets
         if is_new:
             buckets = wanted
-        if is_new or is_general_change:
+        # A change about all records touches every bucket; otherwise only those of the touched records are read.
+        if is_new or has_object_wide:
             numbers: Iterable[int] = range(buckets)
         else:
             numbers = sorted({bucket_of(each, buckets) for each in touched})
@@ -200,21 +205,20 @@ class Maintainer:
                 buckets=buckets,
                 base_paths=tuple(base_files if is_new else _of_bucket(base_files, number)),
                 base_kinds=present,
-                history_paths=tuple(view.history_files()),
-                reads_paths=tuple(view.reads_files()),
-                base_position=view.base_position,
+                change_files=tuple(view.change_files()),
                 through=view.position,
                 kinds=dict(view.kinds),
                 retyped=view.retyped,
             )
             for number in numbers
         )
-        return _Plan(view, tasks, buckets, is_new, _count_rows(view.base) + pending)
+        return _Plan(view, tasks, buckets, is_new, count_rows(view.base) + pending)
 
     def _write(self, plan: _Plan) -> list[BucketFile]:
         if self._spark is None or plan.rows < self._rules.spark_rows or len(plan.tasks) < 2:
             return [write_bucket(task) for task in plan.tasks]
         context = self._spark.sparkContext
+        # A separate scheduler pool, so that a large fold does not delay the archive.
         context.setLocalProperty("spark.scheduler.pool", "maintain")
         return list(context.parallelize(plan.tasks, len(plan.tasks)).map(write_bucket).collect())
 
@@ -231,11 +235,14 @@ class Maintainer:
         ]
         versions: dict[str, int] = {}
         with manifest.lock:
+            # Before the manifest row, the records that the fold found incomplete: once a row names the new base, no
+            # later fold sees their changes and reports them again.
             if lost:
                 dirty = open_table(self._lake, DIRTY_TABLE, DIRTY)
                 append_rows(dirty, render_dirty(lost, now_ms), None, self._epoch, WRITER)
                 versions[DIRTY_TABLE] = dirty.delta.version()
             crash_point("pipeline.maintain.after_control")
+            # Then the base, files in place of files in one commit, so that other engines never see half of it.
             _create(self._lake, name, schema, plan.buckets)
             table = open_table(self._lake, name, schema)
             if plan.is_new:
@@ -244,8 +251,10 @@ class Maintainer:
                 removes = _remove_buckets(table, {file.bucket for file in files}, now_ms)
                 append_files(table, [*adds, *removes], schema, view.position, self._epoch)
             crash_point("pipeline.maintain.after_base")
+            # Properties are a second commit; the version named below includes it, so readers see both or neither.
             versions[name] = self._describe(name, schema, plan)
             crash_point("pipeline.maintain.before_manifest")
+            # Last the manifest row: only now do readers start from the new base.
             manifest.append(
                 self._lake,
                 self._epoch,
@@ -286,13 +295,6 @@ def _iter_above(table: OpenTable | None, position: int) -> Iterator[tuple[int, i
             yield count, at_ms
 
 
-def _count_rows(table: OpenTable | None) -> int:
-    actions = pa.table(table.delta.get_add_actions(flatten=True)) if table is not None else None
-    if actions is None or not actions.num_rows:
-        return 0
-    return int(pc.sum(actions["num_records"]).as_py())
-
-
 def _count_buckets(base: OpenTable | None) -> int:
     found = base.delta.metadata().configuration.get(BUCKETS) if base is not None else None
     return int(found or 1)
@@ -302,19 +304,15 @@ def _read_touched(view: ReplicaView) -> tuple[set[str], bool, int]:
     """Return the records that a view's changes touch, whether some touch all records, and their number."""
     columns = pa.schema([READS.field(name) for name in ("record_id", "replay_id", "settled")])
     touched: set[str] = set()
-    has_general, count = False, 0
-    for paths, first in (
-        (view.history_files(), view.base_position + 1),
-        (view.reads_files(), view.base_position),
-    ):
-        for path in paths:
-            rows = read_file(path, columns)
-            rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
-            rows = rows.filter(visible_at(rows, view.position))
-            count += rows.num_rows
-            has_general = has_general or bool(pc.any(is_object_wide(rows)).as_py())
-            touched.update(pc.unique(rows["record_id"]).to_pylist())
-    return touched, has_general, count
+    has_object_wide, count = False, 0
+    for path, first in view.change_files():
+        rows = read_file(path, columns)
+        rows = rows.filter(pc.greater_equal(rows["replay_id"], first))
+        rows = rows.filter(visible_at(rows, view.position))
+        count += rows.num_rows
+        has_object_wide = has_object_wide or bool(pc.any(is_object_wide(rows)).as_py())
+        touched.update(pc.unique(rows["record_id"]).to_pylist())
+    return touched, has_object_wide, count
 
 
 def _of_bucket(paths: Iterable[str], bucket: int) -> list[str]:
