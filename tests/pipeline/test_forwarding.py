@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import write_bronze
 from tests.unit.pipeline.oracle import Org
 from tidewire.errors import ConfigInvalid, LogCorrupt, StoreLocked
@@ -222,7 +222,7 @@ def test_command_killed_at_each_of_its_points_leaves_every_change_once_in_files(
     assert read_parquet(out) == growing.changes()
 
 
-def test_sink_that_spark_does_not_have_is_refused_with_what_helps(
+def test_sink_that_spark_does_not_have_is_rejected_with_what_helps(
     spark: SparkSession, growing: GrowingLake
 ) -> None:
     for unknown in ("kafka", "nonsense"):
@@ -233,7 +233,7 @@ def test_sink_that_spark_does_not_have_is_refused_with_what_helps(
     assert not os.path.exists(os.path.join(growing.lake.path, FOLDER, "..one.json"))
 
 
-def test_two_cannot_forward_under_one_name_and_a_damaged_note_is_told(
+def test_two_cannot_forward_under_one_name_and_a_damaged_note_is_reported(
     spark: SparkSession, growing: GrowingLake, tmp_path: Path
 ) -> None:
     sink = Sink("mine", "json", {"path": str(tmp_path / "out")})

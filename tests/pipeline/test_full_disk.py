@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.driving import Driver, is_well, told, wait_for
 from tests.pipeline.live_org import (
     OBJECTS,
     assert_lake_is_true,
@@ -18,6 +17,7 @@ from tests.pipeline.live_org import (
     select_objects,
     source_rows,
 )
+from tests.pipeline.pipeline_process import Driver, is_well, told, wait_for
 from tests.running import Rest
 from tidewire.pipeline.lake.tables import Lake
 from tidewire.pipeline.status.lake_status import read_status
@@ -52,7 +52,7 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
-def test_pipeline_on_a_full_disk_says_so_keeps_what_it_has_and_goes_on_with_room(
+def test_pipeline_on_a_full_disk_says_so_keeps_what_it_has_and_continues_with_room(
     source: LocalServer, small_disk: Path, tmp_path: Path
 ) -> None:
     lake = Lake(str(small_disk / "lake"))

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.driving import ROOT, Driver, is_well, told, wait_for
 from tests.pipeline.live_org import MAX_CHANGES, Load, assert_lake_is_true, make_one_of_each, select_objects
+from tests.pipeline.pipeline_process import ROOT, Driver, is_well, told, wait_for
 from tests.running import Rest
 from tidewire.pipeline.lake.tables import Lake
 from tidewire.pipeline.status.lake_status import read_status

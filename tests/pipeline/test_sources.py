@@ -62,7 +62,7 @@ def run_query(rows: DataFrame, checkpoint: Path) -> list[dict[str, Any]]:
     return seen
 
 
-def test_stream_by_export_and_by_subscription_gives_the_same_and_goes_on_after_a_stop(
+def test_stream_is_the_same_by_export_and_subscription_and_resumes_after_a_stop(
     spark: SparkSession, fresh_server: ServerProcess, tmp_path: Path
 ) -> None:
     rest = Rest(fresh_server.http, fresh_server.login())
@@ -79,7 +79,7 @@ def test_stream_by_export_and_by_subscription_gives_the_same_and_goes_on_after_a
     rest.close()
 
 
-def test_stream_of_another_servers_log_is_refused_by_its_incarnation(
+def test_stream_of_another_servers_log_is_rejected_by_its_incarnation(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     first_id = ("--first-replay-id", "100")

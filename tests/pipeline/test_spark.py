@@ -124,7 +124,7 @@ def test_pipeline_without_transaction_marks_applies_whole_transactions(
     assert read_status(lake).applied_through == history.position + 1
 
 
-def test_pipeline_with_deleted_checkpoints_goes_on_where_the_tables_end(
+def test_pipeline_with_deleted_checkpoints_continues_where_the_tables_end(
     spark: SparkSession, lake: Lake
 ) -> None:
     history = make_history(6)

@@ -26,7 +26,7 @@ def run_applying(lake: Lake, crash_at: str, max_rows: int, *, file_bytes: int | 
     limit = resource.RLIM_INFINITY if file_bytes is None else file_bytes
     program = (
         f"import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); "
-        "runpy.run_module('tests.pipeline.applying', run_name='__main__', alter_sys=True)"
+        "runpy.run_module('tests.pipeline.apply_lake', run_name='__main__', alter_sys=True)"
     )
     command = [sys.executable, "-c", program, lake.path, str(max_rows)]
     return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
@@ -65,7 +65,7 @@ def test_apply_killed_at_every_crash_point_leaves_exact_tables(tmp_path: Path) -
 
 
 @pytest.mark.timeout(180)
-def test_apply_whose_files_cannot_be_written_fails_and_goes_on_when_they_can(tmp_path: Path) -> None:
+def test_apply_whose_files_cannot_be_written_fails_and_continues_when_they_can(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
     history = History()
     for i in range(12):

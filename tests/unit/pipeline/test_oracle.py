@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import SCHEMAS, native_rows, write_bronze
 from tests.pipeline.verdict import manifest_positions
-from tests.unit.pipeline.basing import make_base
+from tests.unit.pipeline.fold_base import make_base
 from tests.unit.pipeline.oracle import ENTITIES, Org
 from tidewire.pipeline.apply.dead_letters import open_letters
 from tidewire.pipeline.lake import manifest

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.pipeline.verdict import manifest_positions
-from tests.unit.pipeline.basing import make_base
+from tests.unit.pipeline.fold_base import make_base
 from tests.unit.pipeline.oracle import ENTITIES, Org
 from tests.unit.pipeline.test_oracle import lake_rows, oracle_rows
 from tests.unit.pipeline.upkeep.test_resync import EPOCH, Mirror

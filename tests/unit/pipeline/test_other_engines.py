@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
+from tests.pipeline.control_work import main as read_until_nothing_is_open
 from tests.pipeline.histories import write_bronze
-from tests.pipeline.maintaining import maintain_all
-from tests.pipeline.reading import main as read_until_nothing_is_open
+from tests.pipeline.maintain_lake import maintain_all
 from tests.unit.pipeline.oracle import Org
 from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.tables import Lake

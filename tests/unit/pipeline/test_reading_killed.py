@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.reading import make_org
+from tests.pipeline.control_work import make_org
 from tests.unit.pipeline.oracle import ENTITIES
 from tests.unit.pipeline.test_oracle import lake_rows
 from tidewire.pipeline.lake import manifest
@@ -34,12 +34,12 @@ KILLS = (
 
 def run(lake: Lake, crash_at: str) -> int:
     environment = {**os.environ, "TIDEWIRE_CRASH_AT": crash_at, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
-    command = [sys.executable, "-m", "tests.pipeline.reading", lake.path, str(SEED)]
+    command = [sys.executable, "-m", "tests.pipeline.control_work", lake.path, str(SEED)]
     return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 
 @pytest.mark.timeout(400)
-def test_control_work_killed_at_every_crash_point_ends_with_the_lake_equal_to_the_org(tmp_path: Path) -> None:
+def test_control_work_killed_at_every_crash_point_ends_equal_to_the_org(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
     for crash_at in KILLS:
         assert run(lake, crash_at) == -signal.SIGKILL, crash_at

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 import pytest
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import History, write_bronze
-from tests.pipeline.maintaining import maintain_all
+from tests.pipeline.maintain_lake import maintain_all
 from tidewire.cli.pipeline_progress import Progress, render
 from tidewire.clock import ManualClock
 from tidewire.errors import (
@@ -154,7 +154,7 @@ def test_metrics_listener_answers_its_path_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "127.0.0.1:99999"])
-def test_metrics_address_that_makes_no_sense_is_refused(address: str) -> None:
+def test_metrics_address_that_is_invalid_is_rejected(address: str) -> None:
     with pytest.raises(ConfigInvalid, match="cannot listen"), serve_metrics(address, PipelineStatus):
         pass
 
@@ -242,7 +242,7 @@ class LateQuery:
         self.has_ended = not self._thread.is_alive()
 
 
-def test_batch_that_begins_while_its_query_is_stopped_is_refused_and_does_not_hold_up_the_stop() -> None:
+def test_batch_that_begins_during_a_stop_fails_and_does_not_delay_the_stop() -> None:
     gate = Gate()
     done: list[str] = []
 
@@ -280,7 +280,7 @@ def test_query_is_stopped_once_its_batch_has_ended() -> None:
     assert done == ["batch", "stop"]
 
 
-def test_pipeline_told_to_stop_while_a_query_starts_begins_no_other(
+def test_pipeline_asked_to_stop_while_a_query_starts_begins_no_other(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = threading.Event()
@@ -351,7 +351,7 @@ def run_once(lake: Lake, monkeypatch: pytest.MonkeyPatch, failures: list[str]) -
         return read_status(lake), len(starts)
 
 
-def test_pipeline_that_fails_for_good_is_not_taken_for_one_that_was_told_to_stop(
+def test_pipeline_that_fails_for_good_is_not_taken_for_one_that_was_asked_to_stop(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failure = "trace\ntidewire.errors.ReplayIdInvalid: of another log\n"
@@ -387,7 +387,7 @@ def test_run_that_ends_by_itself_gives_up_in_the_end_and_says_why(
     assert 1 < starts < 20
 
 
-def test_failures_are_told_apart_by_whether_time_can_mend_them() -> None:
+def test_failures_are_distinguished_by_whether_they_are_retryable() -> None:
     full = parse_failure("archive", "Caused by: java.io.IOException: No space left on device")
     assert isinstance(full, DiskFull)
     assert is_retryable(full)

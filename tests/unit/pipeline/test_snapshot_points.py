@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import History, write_bronze
-from tests.pipeline.maintaining import maintain_all
+from tests.pipeline.maintain_lake import maintain_all
 from tidewire.clock import ManualClock
 from tidewire.errors import ConfigInvalid, LogCorrupt, ObjectUnknown, ReplayIdExpired, WriteConflict
 from tidewire.pipeline.lake import manifest
@@ -87,7 +87,7 @@ def test_conversion_is_never_seen_half_done_at_any_row_of_the_manifest(lake: Lak
     assert {contacts for contacts, _, _ in seen} > {0, 4}
 
 
-def test_replay_id_time_and_number_name_the_same_moment(lake: Lake, history: History) -> None:
+def test_replay_id_time_and_number_name_the_same_snapshot_point(lake: Lake, history: History) -> None:
     row = manifest.newest(lake, history.position - 5)
     assert row is not None
     by_position = read_replica(lake, "Account", as_of=row.position)
@@ -105,35 +105,35 @@ def test_replay_id_time_and_number_name_the_same_moment(lake: Lake, history: His
     "entity, as_of, error, words",
     [
         ("Nothing__c", None, ObjectUnknown, "nothing of Nothing__c at replay id .*; it has Account, Contact"),
-        ("Account", 1, ObjectUnknown, "before the lake .* begins"),
-        ("Account", AtNumber(0), ObjectUnknown, "before the lake .* begins"),
-        ("Account", datetime(2001, 1, 1, tzinfo=UTC), ObjectUnknown, "before the lake .* begins"),
+        ("Account", 1, ObjectUnknown, "the lake .* begins later"),
+        ("Account", AtNumber(0), ObjectUnknown, "the lake .* begins later"),
+        ("Account", datetime(2001, 1, 1, tzinfo=UTC), ObjectUnknown, "the lake .* begins later"),
         ("Account", AtNumber(10_000), ConfigInvalid, "has no row 10000; the newest is"),
         ("Account", "yesterday", ConfigInvalid, "as_of must be a replay id or a datetime"),
         ("Account", True, ConfigInvalid, "as_of must be a replay id or a datetime"),
     ],
 )
-def test_moment_that_is_not_there_is_told(
+def test_missing_snapshot_point_is_reported(
     lake: Lake, history: History, entity: str, as_of: Any, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         read_replica(lake, entity, as_of=as_of)
 
 
-def test_replay_id_older_than_the_first_copy_of_a_lake_is_told(lake: Lake) -> None:
+def test_replay_id_older_than_the_snapshot_of_a_lake_is_reported(lake: Lake) -> None:
     entities = {"Account": ["AAAA"]}
     manifest.append(lake, 1, 0, cause="resync", schemas=entities)
     manifest.append(lake, 1, 0, cause="snapshot", span=Span(manifest.NO_POSITION, 100))
-    with pytest.raises(ObjectUnknown, match=r"before the lake .* begins"):
+    with pytest.raises(ObjectUnknown, match=r"the lake .* begins later"):
         read_replica(lake, "Account", as_of=99)
 
 
-def test_lake_without_any_moment_is_told(lake: Lake) -> None:
+def test_lake_without_snapshot_point_is_reported(lake: Lake) -> None:
     with pytest.raises(ObjectUnknown, match="nothing has been applied"):
         read_replica(lake, "Account")
 
 
-def test_moment_whose_base_delta_has_forgotten_is_told_and_a_log_that_is_broken_is_not_called_old(
+def test_snapshot_point_without_its_base_is_expired_and_a_broken_log_is_corrupt(
     lake: Lake, history: History
 ) -> None:
     maintain_all(lake)
@@ -158,7 +158,7 @@ def test_moment_whose_base_delta_has_forgotten_is_told_and_a_log_that_is_broken_
         read_replica(lake, "Contact")
 
 
-def test_moment_that_retention_has_taken_away_is_told(lake: Lake, history: History) -> None:
+def test_snapshot_point_that_retention_has_taken_away_is_reported(lake: Lake, history: History) -> None:
     first = manifest.newest(lake, AtNumber(1))
     assert first is not None
     clock = ManualClock()

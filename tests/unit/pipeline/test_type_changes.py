@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import PREFIXES, SCHEMAS, History, schema_of, write_bronze
-from tests.unit.pipeline.basing import make_base
+from tests.unit.pipeline.fold_base import make_base
 from tidewire.clock import ManualClock
 from tidewire.pipeline.apply.dead_letters import retry
 from tidewire.pipeline.lake.columns import old_column
@@ -118,7 +118,7 @@ def test_compatible_conversion_comes_without_an_event_and_keeps_every_value(
         ((checkbox("Mark__c", "Mark"), NUMBER), True, 1.0),
     ],
 )
-def test_incompatible_conversion_told_by_one_event_empties_the_column_and_keeps_the_old_one(
+def test_incompatible_conversion_by_one_event_empties_the_column_and_keeps_the_old(
     lake: Lake, layouts: tuple[Field, Field], old: Any, new: Any, has_base: bool
 ) -> None:
     versions(*([each] for each in layouts))
@@ -144,13 +144,13 @@ def test_field_that_becomes_a_checkbox_by_losing_its_values_is_not_checked(
     assert rows_of(lake, "Mark__c", old_column("Mark__c", SCHEMAS[CRATE][0].schema_id)) == found
 
 
-def test_incompatible_conversion_that_no_event_tells_has_the_object_read_again(lake: Lake) -> None:
+def test_incompatible_conversion_that_no_event_reports_causes_a_resync(lake: Lake) -> None:
     versions([checkbox("Mark__c", "Mark")], [TEXT])
     two_steps(lake, {"Mark__c": True}, {"Mark__c": "x"}, has_base=False)
     assert asked_for(lake) == {CRATE: "schema"}
 
 
-def test_schemas_that_lose_values_in_the_very_first_batch_have_the_object_read_again(lake: Lake) -> None:
+def test_schemas_that_lose_values_in_the_first_batch_cause_a_resync(lake: Lake) -> None:
     versions([TEXT], [NUMBER])
     history = History()
     history.create(CRATE, {"Mark__c": "many"}, version=0)
@@ -171,7 +171,7 @@ def wildcard_without_fields(lake: Lake, before: list[Field], after: list[Field],
     return record_id
 
 
-def test_event_about_all_that_names_no_field_is_told_apart_by_the_two_schemas(lake: Lake) -> None:
+def test_event_about_all_that_names_no_field_is_identified_by_the_two_schemas(lake: Lake) -> None:
     before = [checkbox("Mark__c", "Mark"), double("Label__c", "Label", 18, 2)]
     record_id = wildcard_without_fields(lake, before, [TEXT, LABEL], Mark__c=True, Label__c=4.0)
     assert rows_of(lake, "Mark__c", "Label__c", "_stale") == {record_id: (None, "4", False)}
@@ -181,16 +181,14 @@ def test_event_about_all_that_names_no_field_is_told_apart_by_the_two_schemas(la
 @pytest.mark.parametrize(
     "after", [[NUMBER, date("Label__c", "Label")], [TEXT, LABEL], [TEXT, text_area("Label__c", "Label")]]
 )
-def test_event_about_all_whose_field_cannot_be_told_has_the_object_read_again(
-    lake: Lake, after: list[Field]
-) -> None:
+def test_event_about_all_whose_field_is_unknown_causes_a_resync(lake: Lake, after: list[Field]) -> None:
     record_id = wildcard_without_fields(lake, [TEXT, LABEL], after, Mark__c="m", Label__c="l")
     assert rows_of(lake, "_stale") == {record_id: (True,)}
     assert asked_for(lake) == {CRATE: "schema"}
 
 
 @pytest.mark.parametrize("has_base", [True, False])
-def test_time_by_the_first_of_two_schemas_before_a_field_became_a_number_stays_in_the_old_column(
+def test_time_of_the_first_of_two_schemas_stays_in_the_old_column_after_retyping(
     lake: Lake, has_base: bool
 ) -> None:
     moment = datetime("Mark__c", "Mark")
@@ -235,7 +233,7 @@ def test_picklist_that_becomes_a_checkbox_is_a_gap_of_every_record(lake: Lake) -
     assert set(rows_of(lake, "_stale").values()) == {(True,)}
 
 
-def test_field_that_comes_is_null_in_rows_from_before_and_one_that_goes_keeps_its_column(lake: Lake) -> None:
+def test_new_field_is_null_in_older_rows_and_a_removed_one_keeps_its_column(lake: Lake) -> None:
     versions([TEXT], [TEXT, LABEL], [LABEL])
     history = History()
     ids = [history.create(CRATE, {"Mark__c": "m"}, version=0)]
@@ -268,19 +266,19 @@ def test_three_schemas_in_turn_in_one_batch_are_each_understood(lake: Lake) -> N
     assert asked_for(lake) == {}
 
 
-def test_field_that_was_renamed_has_the_object_read_again_since_no_event_tells_its_values(lake: Lake) -> None:
+def test_renamed_field_causes_a_resync_since_no_event_carries_its_values(lake: Lake) -> None:
     versions([TEXT], [LABEL])
     two_steps(lake, {"Mark__c": "m"}, {"Label__c": "l"}, has_base=True)
     assert asked_for(lake) == {CRATE: "schema"}
 
 
-def test_new_checkbox_has_the_object_read_again_since_every_record_has_a_value_in_it(lake: Lake) -> None:
+def test_new_checkbox_causes_a_resync_since_every_record_has_a_value(lake: Lake) -> None:
     versions([TEXT], [TEXT, checkbox("Done__c", "Done")])
     two_steps(lake, {"Mark__c": "m"}, {"Mark__c": "m", "Done__c": False}, has_base=False)
     assert asked_for(lake) == {CRATE: "schema"}
 
 
-def test_conversion_first_told_by_an_event_tried_again_has_the_object_read_again(
+def test_conversion_first_told_by_an_event_retried_causes_a_resync(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions([TEXT], [NUMBER])

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import PREFIXES, SCHEMAS, History, read_replicas, schema_of, write_bronze
 from tidewire.ids import EMPTY_ID
 from tidewire.pipeline.lake import manifest
@@ -254,7 +254,7 @@ def test_second_overflow_before_the_first_is_read_asks_for_reads_after_both(lake
     assert state(lake, "Account", "Name") == {account: ("after both", False)}
 
 
-def test_enriched_fields_are_kept_apart_and_events_that_share_a_replay_id_all_count(lake: Lake) -> None:
+def test_enriched_fields_stay_separate_and_events_sharing_a_replay_id_all_count(lake: Lake) -> None:
     history = History()
     ids = [history.create("Account", {"Name": "a", "Site": "true"}) for _ in range(3)]
     history.commit()
@@ -281,7 +281,7 @@ def test_object_first_met_after_the_snapshot_is_read_as_a_whole(lake: Lake) -> N
     assert {e: r.cause for e, r in open_resyncs(lake).items()} == {"Account": "snapshot", "Contact": "new"}
 
 
-def test_update_of_a_record_of_which_nothing_is_known_says_so_in_history_until_it_is_read(lake: Lake) -> None:
+def test_update_of_an_unknown_record_is_marked_in_history_until_it_is_read(lake: Lake) -> None:
     history = History()
     record_id = history.new_id("Account")
     for phone in ("1", "2"):

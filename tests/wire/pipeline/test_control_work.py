@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.pipeline.applying import apply_all
-from tests.pipeline.archiving import archive_all, settings_for
+from tests.pipeline.apply_lake import apply_all
+from tests.pipeline.archive_lake import archive_all, settings_for
 from tests.pipeline.histories import native_rows
 from tests.running import Rest
 from tidewire.cli.main import cli
@@ -116,7 +116,7 @@ def test_snapshot_of_an_empty_lake_taken_while_writes_go_on_equals_the_server(
     assert row.entities[CRATE].state == "ready"
 
 
-def test_snapshot_on_a_quiet_server_shows_without_any_event(
+def test_snapshot_on_a_quiet_server_shows_without_event(
     rest: Rest, reader: RecordsReader, settings: BusSettings, lake: Lake
 ) -> None:
     rest.create(CRATE, {"Name": "quiet"})
@@ -151,7 +151,7 @@ def skip_to(lake: Lake, position: int) -> None:
     apply_all(lake)
 
 
-def test_reconcile_reads_open_records_and_tells_those_that_are_gone(
+def test_reconcile_reads_open_records_and_reports_those_that_are_gone(
     rest: Rest, settings: BusSettings, reader: RecordsReader, lake: Lake
 ) -> None:
     kept, gone = (rest.create(CRATE, {"Name": f"r{i}", "Weight__c": 1}) for i in range(2))
@@ -193,7 +193,7 @@ def test_record_of_an_object_that_is_none_ends_as_failed(
     assert reconciler.retry_failed() == 0
 
 
-def test_command_asks_again_for_records_that_were_given_up(
+def test_command_asks_again_for_records_that_had_failed(
     rest: Rest, server: ServerProcess, settings: BusSettings, reader: RecordsReader, lake: Lake
 ) -> None:
     # It begins here: what other tests have left in the log may be dirty too.
@@ -208,7 +208,7 @@ def test_command_asks_again_for_records_that_were_given_up(
     assert json.loads(done.stdout) == {"read": 1, "left": 0, "given_up": 1}
 
 
-def test_audit_finds_what_the_log_did_not_tell_and_heals_it(
+def test_audit_finds_what_the_log_did_not_report_and_corrects_it(
     rest: Rest, settings: BusSettings, reader: RecordsReader, lake: Lake
 ) -> None:
     ids = [rest.create(CRATE, {"Name": f"a{i}", "Weight__c": i}) for i in range(5)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline import archiving
+from tests.pipeline import archive_lake
 from tests.running import Rest
 from tidewire.client.login import Credentials, login
 from tidewire.config import DEV_PASSWORD, DEV_USERNAME
@@ -37,7 +37,7 @@ PATIENT = ReadSettings(settle_s=60)
 
 
 def settings_for(server: ServerProcess, **more: Any) -> BusSettings:
-    return replace(archiving.settings_for(server, TOPIC), **{"export": "off", **more})
+    return replace(archive_lake.settings_for(server, TOPIC), **{"export": "off", **more})
 
 
 def read_batch(settings: BusSettings, read: ReadSettings = PATIENT) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ def test_batch_read_gives_every_event_of_the_channel(server: ServerProcess, rest
     assert by_bus == by_export
 
 
-def test_available_now_reads_in_batches_ends_and_goes_on_from_its_checkpoint(
+def test_available_now_reads_in_batches_ends_and_continues_from_its_checkpoint(
     server: ServerProcess, rest: Rest
 ) -> None:
     settings, read = settings_for(server), replace(PATIENT, max_rows=3, rows_per_partition=2)
@@ -101,7 +101,7 @@ def test_batch_that_a_restart_repeats_has_the_same_rows(server: ServerProcess, r
     assert again == rows
 
 
-def test_checkpoint_of_another_org_is_refused(server: ServerProcess) -> None:
+def test_checkpoint_of_another_org_is_rejected(server: ServerProcess) -> None:
     _, tip = read_available(settings_for(server), None)
     assert tip["incarnation"].startswith("00D")
     foreign = {**tip, "incarnation": "00D000000000001EAA"}
@@ -113,7 +113,7 @@ def test_checkpoint_of_another_org_is_refused(server: ServerProcess) -> None:
         read_available(settings_for(server), {**tip, "incarnation": "00D000000000001EAA-100"})
 
 
-def test_position_that_the_server_no_longer_has_is_told(server: ServerProcess) -> None:
+def test_position_that_the_server_no_longer_has_is_reported(server: ServerProcess) -> None:
     with pytest.raises(ReplayIdExpired, match="An archive may still have them"):
         read_available(settings_for(server), {"v": 2, "replay": "1", "incarnation": ""})
 
@@ -132,7 +132,7 @@ def test_session_instead_of_a_login_reads_the_same(server: ServerProcess, rest: 
     assert read_batch(settings) == read_batch(settings_for(server))
 
 
-def test_events_over_tls_are_the_same_and_a_strange_certificate_is_refused(
+def test_events_over_tls_are_the_same_and_a_strange_certificate_is_rejected(
     server: ServerProcess, rest: Rest
 ) -> None:
     rest.create("Account", {"Name": "by TLS"})

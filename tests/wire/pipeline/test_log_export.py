@@ -15,7 +15,7 @@ import pytest
 
 from tests.edges import edged
 from tests.orgs import READER
-from tests.pipeline.archiving import settings_for
+from tests.pipeline.archive_lake import settings_for
 from tests.pipeline.histories import History, write_bronze
 from tests.running import Rest
 from tidewire.clock import SystemClock
@@ -154,7 +154,7 @@ def test_export_over_connections_that_break_gives_each_event_once(
     assert cutter.connections > 4
 
 
-def test_position_that_is_too_old_or_was_never_given_out_is_told_as_such(
+def test_position_that_is_too_old_or_was_never_assigned_is_reported_as_such(
     export: LogExport, contacts: tuple[int, int]
 ) -> None:
     with pytest.raises(ReplayIdInvalid, match=f"after replay id {contacts[1] + 10**9}"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.pipeline.archiving import settings_for
+from tests.pipeline.archive_lake import settings_for
 from tests.running import Rest
 from tidewire.cli.main import cli
 from tidewire.clock import SystemClock
@@ -70,7 +70,7 @@ def test_first_run_notes_the_origin_and_the_next_one_agrees(
         ({"incarnation": "12345"}, ReplayIdInvalid, "a copy of incarnation 12345"),
     ],
 )
-def test_lake_of_another_origin_is_refused(
+def test_lake_of_another_origin_is_rejected(
     lake: Lake, bus: Bus, changed: dict[str, str], error: type[PlatformError], words: str
 ) -> None:
     check_origin(lake, bus)
@@ -81,10 +81,10 @@ def test_lake_of_another_origin_is_refused(
     assert (Path(lake.path) / FILE).read_text() == before
 
 
-def test_position_that_the_server_has_never_given_out_is_refused(lake: Lake, bus: Bus, rest: Rest) -> None:
+def test_position_that_the_server_has_never_assigned_is_rejected(lake: Lake, bus: Bus, rest: Rest) -> None:
     check_origin(lake, bus)
     begin_at(lake, rest.call("GET", "/services/tidewire/v1/status")["head"] + 10**9)
-    with pytest.raises(ReplayIdInvalid, match="has never given out"):
+    with pytest.raises(ReplayIdInvalid, match="has never assigned"):
         check_origin(lake, bus)
 
 
@@ -122,7 +122,7 @@ def test_command_with_nothing_but_a_token_copies_the_records(
     assert isinstance(wrong.exception, SessionInvalid)
 
 
-def test_command_on_a_lake_that_another_driver_holds_is_refused(lake: Lake, server: ServerProcess) -> None:
+def test_command_on_a_lake_that_another_driver_holds_is_rejected(lake: Lake, server: ServerProcess) -> None:
     with hold_lease(lake.path):
         done = CliRunner().invoke(cli, arguments(server, lake, "snapshot"))
     assert isinstance(done.exception, PlatformError)
@@ -143,7 +143,7 @@ def test_command_on_a_lake_that_another_driver_holds_is_refused(lake: Lake, serv
         (["run", "--tls-ca", "/nowhere/ca.pem"], "/nowhere/ca.pem"),
     ],
 )
-def test_bad_option_is_refused_with_what_is_wrong(words: list[str], told: str) -> None:
+def test_bad_option_is_rejected_with_what_is_wrong(words: list[str], told: str) -> None:
     done = CliRunner().invoke(cli, ["pipeline", *words])
     assert done.exit_code != 0
     assert told in done.output + (done.exception.message if isinstance(done.exception, PlatformError) else "")

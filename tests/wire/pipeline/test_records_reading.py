@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipeline.archiving import settings_for
+from tests.pipeline.archive_lake import settings_for
 from tests.running import Rest, call_metadata, read_topic
 from tidewire.errors import ObjectUnknown
 from tidewire.pipeline.lake.columns import component_column
@@ -160,12 +160,12 @@ def test_ranges_read_in_small_pages_make_up_all_records_once(
 
 
 @pytest.mark.parametrize("name", ["NoSuchThing", "Account WHERE Id != null", "", "Account'"])
-def test_object_that_is_none_is_refused(reader: RecordsReader, name: str) -> None:
+def test_object_that_does_not_exist_is_rejected(reader: RecordsReader, name: str) -> None:
     with pytest.raises(ObjectUnknown):
         reader.read_ids(name, ["001000000000001AAA"])
 
 
-def test_bound_that_is_no_id_is_refused(reader: RecordsReader) -> None:
+def test_bound_that_is_no_id_is_rejected(reader: RecordsReader) -> None:
     with pytest.raises(ObjectUnknown):
         reader.read_range("Account", "001' OR Name != '", "", 5)
 

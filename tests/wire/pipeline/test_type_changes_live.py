@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import requests
 
-from tests.pipeline.applying import apply_all
-from tests.pipeline.archiving import archive_all, settings_for
+from tests.pipeline.apply_lake import apply_all
+from tests.pipeline.archive_lake import archive_all, settings_for
 from tests.pipeline.histories import native_rows
 from tests.running import Rest
 from tidewire.clock import SystemClock

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.pipeline.applying import apply_all, apply_span
+from tests.pipeline.apply_lake import apply_all, apply_span
 from tests.pipeline.histories import SCHEMAS, History, histories, read_replicas, schema_of, write_bronze
 from tests.pipeline.verdict import (
     assert_history_complete,
@@ -22,7 +22,7 @@ from tests.pipeline.verdict import (
     history_keys,
     manifest_positions,
 )
-from tests.unit.pipeline.basing import make_base
+from tests.unit.pipeline.fold_base import make_base
 from tidewire.clock import ManualClock
 from tidewire.errors import LogCorrupt, ReplayIdExpired, WriteConflict
 from tidewire.ids import EMPTY_ID
@@ -159,7 +159,7 @@ def test_update_of_a_record_never_seen_is_to_be_read_and_makes_no_row(lake: Lake
     assert (state.entities["Account"].dirty, state.entities["Account"].state) == (1, "ready")
 
 
-def test_update_after_delete_and_in_the_batch_of_its_creation_are_told_apart(lake: Lake) -> None:
+def test_update_after_delete_and_in_the_batch_of_its_creation_are_distinguished(lake: Lake) -> None:
     history = History()
     gone = history.create("Account", {"Name": "a"})
     history.commit()
@@ -312,7 +312,7 @@ def test_driver_that_lost_its_lease_writes_nothing(lake: Lake) -> None:
     assert len(history_keys(lake)) == 2
 
 
-def test_batch_that_starts_beyond_the_manifest_is_refused(lake: Lake) -> None:
+def test_batch_that_starts_beyond_the_manifest_is_rejected(lake: Lake) -> None:
     history = History()
     for _ in range(3):
         history.create("Account", {"Name": "a"})
@@ -324,7 +324,7 @@ def test_batch_that_starts_beyond_the_manifest_is_refused(lake: Lake) -> None:
         apply_span(lake, Span(second, third))
 
 
-def test_type_change_that_loses_values_keeps_them_and_has_the_object_read_again(
+def test_type_change_that_loses_values_keeps_them_and_causes_a_resync(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_text = custom_object(
@@ -373,7 +373,7 @@ def test_lead_conversion_is_never_seen_half_done(lake: Lake) -> None:
     assert [position for position, _ in history.truths] == manifest_positions(lake)[-2:]
 
 
-def test_base_that_maintenance_took_away_is_told_and_not_read_around(lake: Lake) -> None:
+def test_base_that_maintenance_took_away_is_reported_and_not_read_around(lake: Lake) -> None:
     history = History()
     history.create("Account", {"Name": "a"})
     history.commit()

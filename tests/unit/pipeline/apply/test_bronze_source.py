@@ -70,7 +70,7 @@ def endless(tmp_path: Path) -> tuple[Lake, History]:
     return lake, history
 
 
-def test_last_transaction_of_a_server_that_does_not_tell_its_end_is_taken_once_the_archive_hears_no_more(
+def test_unmarked_last_transaction_is_applied_once_the_archive_is_quiet(
     endless: tuple[Lake, History],
 ) -> None:
     lake, history = endless
@@ -87,7 +87,7 @@ def test_last_transaction_of_a_server_that_does_not_tell_its_end_is_taken_once_t
 
 
 @pytest.mark.parametrize("unread", [None, 5])
-def test_last_transaction_waits_while_the_archive_does_not_hear_the_server_or_lacks_what_it_heard(
+def test_unmarked_last_transaction_waits_while_the_archive_is_offline_or_behind(
     endless: tuple[Lake, History], unread: int | None
 ) -> None:
     lake, history = endless

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import SCHEMAS, History, read_replicas, write_bronze
 from tests.pipeline.verdict import history_keys
-from tests.unit.pipeline.basing import make_base
+from tests.unit.pipeline.fold_base import make_base
 from tidewire.clock import ManualClock
 from tidewire.errors import PayloadInvalid
 from tidewire.ids import EMPTY_ID
@@ -52,7 +52,7 @@ def history(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> History:
     return history
 
 
-def test_event_tried_again_with_its_schema_is_applied_in_its_place(lake: Lake, history: History) -> None:
+def test_event_retried_with_its_schema_is_applied_in_its_place(lake: Lake, history: History) -> None:
     (letter,) = open_letters(lake)
     assert (letter.reason, letter.entity) == ("schema_unknown", "Invoice__c")
     assert read_replicas(lake) != history.truth
@@ -169,7 +169,7 @@ def apply_unread(lake: Lake, change_type: str, ids: list[str]) -> int:
     return history.position
 
 
-def test_gap_event_tried_again_makes_its_record_dirty(lake: Lake, unread: pytest.MonkeyPatch) -> None:
+def test_gap_event_retried_makes_its_record_dirty(lake: Lake, unread: pytest.MonkeyPatch) -> None:
     record_id = History().new_id("Account")
     position = apply_unread(lake, "GAP_UPDATE", [record_id])
     unread.undo()
@@ -180,7 +180,7 @@ def test_gap_event_tried_again_makes_its_record_dirty(lake: Lake, unread: pytest
     assert row.entities["Account"].dirty == 1
 
 
-def test_overflow_event_tried_again_has_its_object_read_again(lake: Lake, unread: pytest.MonkeyPatch) -> None:
+def test_overflow_event_retried_has_its_object_read_again(lake: Lake, unread: pytest.MonkeyPatch) -> None:
     position = apply_unread(lake, "GAP_OVERFLOW", [EMPTY_ID])
     unread.undo()
     clock = ManualClock()

@@ -166,7 +166,7 @@ def test_event_whose_schema_is_missing_keeps_what_its_header_said() -> None:
     assert [note.reason for note in decoder.decoded.notes] == ["schema_unknown"]
 
 
-def test_event_of_which_nothing_is_known_may_be_about_any_record_of_its_schemas_object() -> None:
+def test_undecodable_event_may_be_about_any_record_of_its_schemas_object() -> None:
     history = History()
     history.create("Account", {"Name": "a"})
     history.commit()

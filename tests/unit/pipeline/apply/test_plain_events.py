@@ -110,7 +110,7 @@ def test_creates_updates_and_deletes_of_one_record_are_plain() -> None:
     assert told(decoded) == told(one_by_one(batch, {}))
 
 
-def test_events_that_share_a_position_are_taken_once_per_record_also_across_batches() -> None:
+def test_events_that_share_a_position_are_applied_once_per_record_across_batches() -> None:
     history = History()
     first = history.create("Account", {"Name": "a"})
     history.create("Account", {"Name": "b"})

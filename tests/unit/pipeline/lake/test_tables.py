@@ -45,7 +45,7 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(str(tmp_path / "lake"))
 
 
-def test_second_writer_of_the_same_state_is_refused(lake: Lake) -> None:
+def test_second_writer_of_the_same_state_is_rejected(lake: Lake) -> None:
     first, second = open_table(lake, "t", SCHEMA_ROWS), open_table(lake, "t", SCHEMA_ROWS)
     append_rows(first, ROW, 10, epoch=1)
     with pytest.raises(WriteConflict):
@@ -96,14 +96,14 @@ def test_table_has_a_checkpoint_after_a_few_commits(lake: Lake) -> None:
     assert open_table(lake, "t", SCHEMA_ROWS).committed == CHECKPOINT_COMMITS
 
 
-def test_schemas_of_a_version_that_does_not_show_yet_are_refused(lake: Lake) -> None:
+def test_schemas_of_a_version_that_does_not_show_yet_are_rejected(lake: Lake) -> None:
     with pytest.raises(StoreClosed, match="version 1 "):
         load_schemas(lake, 1)
     append_rows(open_table(lake, "schemas", SCHEMA_ROWS), ROW, None, epoch=1, writer="archive")
     assert load_schemas(lake, 1) == load_schemas(lake) == {"a": "{}"}
 
 
-def test_lease_is_refused_while_held_and_its_epoch_rises(lake: Lake) -> None:
+def test_lease_is_rejected_while_held_and_its_epoch_rises(lake: Lake) -> None:
     with hold_lease(lake.path) as first, pytest.raises(StoreLocked), hold_lease(lake.path):
         pass
     with hold_lease(lake.path) as second:

@@ -72,7 +72,7 @@ def test_difference_on_the_text_it_leads_to_changes_nothing() -> None:
     "old",
     [None, "", "other", GUIDE_OLD.replace("\r\n", "\n"), GUIDE_OLD + "\r\n", " " + GUIDE_OLD],
 )
-def test_difference_on_another_text_is_refused(old: str | None) -> None:
+def test_difference_on_another_text_is_rejected(old: str | None) -> None:
     assert try_patch(old, GUIDE_DIFF) is None
 
 
@@ -88,7 +88,7 @@ def test_difference_on_another_text_is_refused(old: str | None) -> None:
         ["nonsense"],
     ],
 )
-def test_hunk_that_does_not_fit_is_refused(hunks: list[str]) -> None:
+def test_hunk_that_does_not_fit_is_rejected(hunks: list[str]) -> None:
     assert try_patch("a\nb\nc", difference("a\ny\nc", *hunks)) is None
 
 
@@ -108,7 +108,7 @@ def test_forms_of_hunks_that_tools_write_are_understood(new: str, hunks: list[st
 
 
 @pytest.mark.parametrize("text", ["", "--- ", "--- \n+++ ", "--- \n+++ 12", "x\n+++ " + "0" * 64])
-def test_text_that_is_no_difference_is_refused(text: str) -> None:
+def test_text_that_is_no_difference_is_rejected(text: str) -> None:
     assert try_patch("a", text) is None
 
 

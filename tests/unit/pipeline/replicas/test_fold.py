@@ -129,7 +129,7 @@ def test_read_shows_only_once_it_is_settled() -> None:
     assert fold(created, read, through=5)[0]["001"]["Name"] == "new"
 
 
-def test_update_of_an_unknown_record_makes_no_row_and_is_told() -> None:
+def test_update_of_an_unknown_record_makes_no_row_and_is_reported() -> None:
     rows, lost = fold(change("UPDATE", 5, Name="b"))
     assert rows == {}
     assert [(each.record_id, each.replay_id, each.reason) for each in lost] == [("001", 5, "unknown")]
@@ -139,7 +139,7 @@ def test_update_of_an_unknown_record_makes_no_row_and_is_told() -> None:
     )
 
 
-def test_update_of_a_deleted_record_is_told_and_leaves_it_deleted() -> None:
+def test_update_of_a_deleted_record_is_reported_and_leaves_it_deleted() -> None:
     rows, lost = fold(change("CREATE", 1, Name="a"), change("DELETE", 2), change("UPDATE", 3, Name="b"))
     assert rows == {"001": row("001", 2, deleted=True, stale=True, Name="a")}
     assert [each.reason for each in lost] == ["unknown"]
@@ -286,9 +286,7 @@ def test_conversion_that_keeps_values_needs_no_old_column(
         (Kind.TEXT, Kind.TRUTH),
     ],
 )
-def test_conversion_that_the_guide_calls_incompatible_keeps_the_values_in_an_old_column(
-    old: Kind, new: Kind
-) -> None:
+def test_incompatible_conversion_keeps_the_values_in_an_old_column(old: Kind, new: Kind) -> None:
     kinds = merge_kinds([("schema-1-rest", {"At": old}), ("schema-2-rest", {"At": new})])
     assert kinds == {"At": new, "At__old_schema-1": old}
     value = {Kind.TEXT: "x", Kind.TRUTH: True}.get(old, 86_400_000)

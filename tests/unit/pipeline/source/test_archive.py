@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import SCHEMAS, History, read_replicas
 from tests.pipeline.history_bus import TOKEN, HistoryBus
 from tidewire.clock import ManualClock
@@ -104,7 +104,7 @@ def test_events_whose_schema_the_server_refuses_are_kept_with_their_headers(
     assert rows["record_ids"].to_pylist() == [event.header["recordIds"] for event in history.events]
 
 
-def test_events_whose_schema_was_refused_make_their_records_dirty_and_are_applied_once_it_is_there(
+def test_events_without_schema_make_records_dirty_and_are_applied_once_it_exists(
     lake: Lake, history: History
 ) -> None:
     with HistoryBus(history.events, history.position) as server:

@@ -123,7 +123,7 @@ def test_position_before_the_archive_is_the_servers_to_refuse(
         planner.divide(Span(before, history.position), 10)
 
 
-def test_hole_of_the_archive_is_the_servers_to_refuse_and_what_lies_around_it_is_read(
+def test_hole_of_the_archive_is_requested_from_the_server_and_the_rest_is_read(
     tmp_path: Path, bus: Bus, history: History
 ) -> None:
     lake = Lake(str(tmp_path / "lake"))

@@ -64,7 +64,7 @@ def test_stream_over_dropped_connections_gives_each_event_once_in_order(
     assert server.subscriptions > 2
 
 
-def test_span_of_a_server_that_repeats_events_and_turns_them_round_has_each_once_in_order(
+def test_span_has_each_event_once_in_order_when_the_server_repeats_and_shuffles(
     server: HistoryBus, history: History
 ) -> None:
     server.is_sloppy, server.drop_every = True, 2
@@ -201,7 +201,7 @@ def test_bounded_read_of_a_server_that_never_answers_fails(one_page: HistoryBus)
         index.close()
 
 
-def test_bounded_read_at_the_end_of_a_silent_log_ends_once_the_server_has_answered_anything(
+def test_bounded_read_at_the_end_of_a_silent_log_ends_after_the_first_response(
     one_page: HistoryBus,
 ) -> None:
     one_page.may_answer.clear()
@@ -236,7 +236,7 @@ def test_bounded_read_over_a_broken_connection_does_not_take_the_break_for_the_e
         index.close()
 
 
-def test_planner_of_a_broken_connection_tells_no_newest_position_until_the_server_is_heard_again(
+def test_planner_returns_no_newest_position_while_the_connection_is_broken(
     server: HistoryBus, history: History
 ) -> None:
     server.drop_every, server.holds_after_drop = 1, True
@@ -252,7 +252,7 @@ def test_planner_of_a_broken_connection_tells_no_newest_position_until_the_serve
         planner.close()
 
 
-def test_index_that_is_full_hands_out_what_it_has_and_goes_on(server: HistoryBus, history: History) -> None:
+def test_index_that_is_full_hands_out_what_it_has_and_continues(server: HistoryBus, history: History) -> None:
     index = PositionIndex(Bus(settings_for(server), SystemClock()), 0, SystemClock(), max_ahead=50)
     try:
         seen: list[int] = []
@@ -311,13 +311,13 @@ def test_settings_survive_reader_options() -> None:
         ({"endpoint": "h:1", "topic": "/t", "token": "t", "org_id": "o", "tls": "yes"}, "tls"),
     ],
 )
-def test_options_that_make_no_sense_are_refused_by_name(options: dict[str, str], setting: str) -> None:
+def test_options_that_make_no_sense_are_rejected_by_name(options: dict[str, str], setting: str) -> None:
     with pytest.raises(ConfigInvalid) as raised:
         parse_settings(options)
     assert raised.value.details["setting"] == setting
 
 
-def test_option_that_no_source_has_is_refused_with_the_nearest_one() -> None:
+def test_option_that_no_source_has_is_rejected_with_the_nearest_one() -> None:
     known = SERVER_OPTIONS | {"max_rows"}
     check_names(["Endpoint", "max_rows", "path", "provider", "serialization.format"], known)
     with pytest.raises(ConfigInvalid, match="no option 'max_row'; did you mean 'max_rows'"):
@@ -347,7 +347,7 @@ def test_stream_whose_session_has_ended_signs_in_again(server: HistoryBus, histo
     assert len(logins.posted) == 1
 
 
-def test_stream_whose_new_session_is_refused_too_gives_up(server: HistoryBus) -> None:
+def test_stream_whose_new_session_is_rejected_too_gives_up(server: HistoryBus) -> None:
     with LoginServer() as logins:
         thread = threading.Thread(target=logins.serve_forever)
         thread.start()

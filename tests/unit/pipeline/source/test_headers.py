@@ -61,7 +61,7 @@ def test_header_of_any_shape_is_read_as_it_was_written(written: list[dict[str, A
 
 
 @given(HEADERS, st.data())
-def test_damaged_header_is_refused_or_read_as_the_schema_says(
+def test_damaged_header_is_rejected_or_read_as_the_schema_says(
     values: dict[str, Any], data: st.DataObject
 ) -> None:
     payload = bytearray(ACCOUNT.encode({"ChangeEventHeader": values, "Name": "x"}))

@@ -48,7 +48,7 @@ def test_ranges_of_records_that_were_counted_up_are_about_equal() -> None:
         {"entity": "A", "page_row": "1"},
     ],
 )
-def test_option_that_makes_no_sense_is_refused(options: dict[str, str]) -> None:
+def test_option_that_is_invalid_is_rejected(options: dict[str, str]) -> None:
     with pytest.raises(ConfigInvalid):
         parse_records_settings(options)
 

@@ -40,7 +40,7 @@ from tidewire.pipeline.source.server_http import check
         (418, [], RequestRefused),
     ],
 )
-def test_refusal_is_told_by_its_code_and_status(
+def test_refusal_is_mapped_by_its_code_and_status(
     status: int, body: object, expected: type[PlatformError]
 ) -> None:
     with pytest.raises(expected):

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import pytest
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import History, write_bronze
 from tidewire.clock import ManualClock
 from tidewire.errors import DiskFull, LogCorrupt, WriteConflict
@@ -97,7 +97,7 @@ def test_words_about_a_full_disk_need_no_room(lake: Lake, monkeypatch: pytest.Mo
     assert os.stat(Path(lake.path) / "status.json").st_blocks == held
 
 
-def test_damaged_log_of_a_table_is_told_by_status_and_by_a_running_pipeline(filled: Lake) -> None:
+def test_damaged_log_of_a_table_is_reported_by_status_and_by_a_running_pipeline(filled: Lake) -> None:
     newest = sorted(Path(filled.table("manifest"), "_delta_log").glob("*.json"))[-1]
     os.truncate(newest, newest.stat().st_size // 2)
     with pytest.raises(LogCorrupt, match="the log of table manifest"):
@@ -148,7 +148,7 @@ class _SlowCounting(ManualClock):
         return super().monotonic_s()
 
 
-def test_records_that_a_gap_made_dirty_are_stale_before_their_replica_is_counted_again(lake: Lake) -> None:
+def test_dirty_records_count_as_stale_before_their_replica_is_counted_again(lake: Lake) -> None:
     history = History()
     record_id = history.create("Account", {"Name": "a"})
     history.commit()
@@ -183,7 +183,7 @@ def test_lost_lease_is_taken_up_above_the_epoch_of_a_driver_that_committed_nothi
         assert epoch == 7
 
 
-def test_driver_that_finds_another_lease_of_its_own_epoch_is_told_so(lake: Lake) -> None:
+def test_driver_that_finds_another_lease_of_its_own_epoch_is_rejected(lake: Lake) -> None:
     with hold_lease(lake.path) as epoch:
         lease = Path(lake.path) / "_lease"
         text = lease.read_text()
@@ -194,7 +194,7 @@ def test_driver_that_finds_another_lease_of_its_own_epoch_is_told_so(lake: Lake)
         assert not is_retryable(caught.value)
 
 
-def test_driver_whose_lease_was_taken_over_is_told_so(lake: Lake) -> None:
+def test_driver_whose_lease_was_taken_over_is_rejected(lake: Lake) -> None:
     with hold_lease(lake.path) as first:
         check_lease(lake.path, first)
         os.remove(Path(lake.path) / "_lease")

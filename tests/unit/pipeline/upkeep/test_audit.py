@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.pipeline.basing import make_base
+from tests.unit.pipeline.fold_base import make_base
 from tests.unit.pipeline.oracle import Org
 from tests.unit.pipeline.upkeep.test_resync import Mirror
 from tidewire.errors import StoreClosed
@@ -45,7 +45,7 @@ def test_replica_that_is_right_has_no_drift_and_equal_tallies(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("has_base", [True, False])
-def test_records_that_differ_are_told_and_only_they_are_healed(tmp_path: Path, has_base: bool) -> None:
+def test_records_that_differ_are_reported_and_only_they_are_corrected(tmp_path: Path, has_base: bool) -> None:
     mirror = follow(tmp_path, 22, 8)
     if has_base:
         make_base(mirror.lake, "Account", EPOCH)
@@ -92,5 +92,5 @@ def test_object_that_the_lake_knows_nothing_of_is_missing_altogether(tmp_path: P
 def test_audit_does_not_compare_what_apply_has_not_reached(tmp_path: Path) -> None:
     mirror = follow(tmp_path, 24, 3)
     mirror.org.transact()
-    with pytest.raises(StoreClosed, match="apply has not come"):
+    with pytest.raises(StoreClosed, match="apply has only reached"):
         run_audit(mirror)

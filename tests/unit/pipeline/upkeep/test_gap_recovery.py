@@ -62,7 +62,7 @@ def test_events_that_nobody_has_are_made_up_for_by_reading_every_object(tmp_path
     assert mirror.living() == mirror.truth()
 
 
-def test_healing_again_after_a_crash_only_goes_on(tmp_path: Path) -> None:
+def test_recovery_again_after_a_crash_only_continues(tmp_path: Path) -> None:
     mirror, first_kept = mirror_with_a_hole(tmp_path)
     heal(mirror, first_kept)
     assert heal(mirror, first_kept) == GapRecovery("resumed", first_kept - 1)
@@ -119,7 +119,7 @@ def test_archive_with_a_hole_of_its_own_is_taken_over_up_to_there_and_no_further
     assert mirror.living() == mirror.truth()
 
 
-def test_lake_that_lacks_nothing_just_goes_on(tmp_path: Path) -> None:
+def test_lake_that_lacks_nothing_just_continues(tmp_path: Path) -> None:
     mirror = Mirror(Org(12), tmp_path)
     mirror.org.transact()
     mirror.archive()

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import History, read_replicas, write_bronze
-from tests.pipeline.maintaining import BUCKET_ROWS, maintain_all
+from tests.pipeline.maintain_lake import BUCKET_ROWS, maintain_all
 from tests.pipeline.verdict import (
     assert_bronze_exact,
     assert_history_complete,
@@ -79,7 +79,7 @@ def test_base_read_by_another_engine_agrees_with_the_manifest(filled: tuple[Lake
     assert own.num_rows == 12
 
 
-def test_every_moment_reads_the_same_after_folding_and_joining(filled: tuple[Lake, History]) -> None:
+def test_every_snapshot_point_reads_the_same_after_folding_and_merging(filled: tuple[Lake, History]) -> None:
     lake, history = filled
     files = len(files_of(lake, "history/Account"))
     assert maintain_all(lake) == 2
@@ -105,7 +105,7 @@ def test_maintenance_killed_at_every_crash_point_leaves_true_replicas(
         "pipeline.compact.after_files:2",
     ):
         environment = {**os.environ, "TIDEWIRE_CRASH_AT": point, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
-        command = [sys.executable, "-m", "tests.pipeline.maintaining", lake.path]
+        command = [sys.executable, "-m", "tests.pipeline.maintain_lake", lake.path]
         died = subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
         assert died == -signal.SIGKILL, point
         assert read_replicas(lake) == history.truth
@@ -182,7 +182,7 @@ def test_driver_of_an_older_epoch_folds_nothing(filled: tuple[Lake, History]) ->
     assert files_of(lake, "replica/Account") == files
 
 
-def test_joining_does_not_refuse_an_append_that_was_begun_before(filled: tuple[Lake, History]) -> None:
+def test_merging_does_not_refuse_an_append_that_was_begun_before(filled: tuple[Lake, History]) -> None:
     lake, history = filled
     write_bronze(lake, [], history.position + 1)
     write_bronze(lake, [], history.position + 2)
@@ -194,7 +194,7 @@ def test_joining_does_not_refuse_an_append_that_was_begun_before(filled: tuple[L
     assert_bronze_exact(lake, history)
 
 
-def test_old_moments_events_and_files_go_and_the_newest_stays_readable(
+def test_old_snapshot_points_events_and_files_are_dropped_and_the_newest_kept(
     filled: tuple[Lake, History],
 ) -> None:
     lake, history = filled
@@ -210,7 +210,7 @@ def test_old_moments_events_and_files_go_and_the_newest_stays_readable(
     compactor.delete_unnamed()
     assert read_replicas(lake) == history.truth
     assert files_of(lake, "history/Account") == []
-    with pytest.raises(ReplayIdExpired, match="no longer keeps moments"):
+    with pytest.raises(ReplayIdExpired, match="no longer keeps snapshot points"):
         read_replica(lake, "Account", as_of=first)
 
 
@@ -223,7 +223,7 @@ def test_history_that_no_base_holds_is_never_dropped(filled: tuple[Lake, History
     assert_history_complete(lake, history)
 
 
-def test_history_of_an_object_that_the_oldest_moment_lacks_stays_for_the_moments_before_its_base(
+def test_history_stays_for_snapshot_points_before_the_first_base_of_an_object(
     lake: Lake,
 ) -> None:
     history = History()
@@ -255,7 +255,7 @@ def test_statistics_of_a_joined_file_let_readers_skip_it(filled: tuple[Lake, His
     assert actions[0]["max.replay_id"] <= positions[-1]
 
 
-def test_versions_of_a_base_that_long_readable_moments_name_are_not_forgotten_by_delta(
+def test_delta_keeps_base_versions_that_readable_snapshot_points_name(
     filled: tuple[Lake, History],
 ) -> None:
     lake, history = filled

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import History, read_replicas, write_bronze
 from tests.pipeline.verdict import manifest_positions
-from tests.unit.pipeline.basing import make_base
+from tests.unit.pipeline.fold_base import make_base
 from tidewire.clock import ManualClock
 from tidewire.errors import IdMalformed, ObjectUnknown
 from tidewire.pipeline.lake.control import OPEN, Dirty
@@ -37,7 +37,7 @@ def files_with(lake: Lake, text: bytes) -> list[str]:
     return found
 
 
-def test_purged_record_is_in_no_file_and_all_others_are_as_before_at_every_position(tmp_path: Path) -> None:
+def test_purged_record_is_in_no_file_and_others_are_unchanged_at_every_position(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
     history = History()
     gone, kept, other = (history.create("Account", {"Name": f"n{i}"}) for i in range(3))
@@ -88,7 +88,7 @@ def test_events_left_after_a_purge_can_be_applied_to_a_new_lake(tmp_path: Path) 
     assert live["Account", kept]["Phone"] == "9"
 
 
-def test_event_whose_header_cannot_be_read_goes_with_the_record_that_its_bytes_name(tmp_path: Path) -> None:
+def test_event_with_unreadable_header_is_purged_with_the_record_in_its_bytes(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
     history = History()
     gone, kept = (history.create("Account", {"Name": f"n{i}"}) for i in range(2))
@@ -146,7 +146,7 @@ def test_purge_after_maintenance_died_on_new_buckets_leaves_the_base_that_is_nam
     assert found == history.truth.live
 
 
-def test_purge_of_what_is_no_record_is_refused(tmp_path: Path) -> None:
+def test_purge_of_what_is_no_record_is_rejected(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
     with pytest.raises(IdMalformed):
         purge(lake, EPOCH, "Account", "' OR 1=1", ManualClock())

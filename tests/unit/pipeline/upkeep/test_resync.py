@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import write_bronze
 from tests.pipeline.verdict import manifest_positions
-from tests.unit.pipeline.basing import make_base
+from tests.unit.pipeline.fold_base import make_base
 from tests.unit.pipeline.oracle import ENTITIES, Org
 from tests.unit.pipeline.org_reader import OrgReader
 from tests.unit.pipeline.test_oracle import lake_rows, oracle_rows
@@ -168,7 +168,7 @@ def test_snapshot_again_reads_everything_again_though_the_log_has_not_moved(scra
     assert mirror.living() == mirror.truth()
 
 
-def test_snapshot_whose_clock_is_set_back_in_between_is_done_and_can_be_asked_for_again(
+def test_snapshot_completes_and_can_be_repeated_when_the_clock_is_set_back(
     scratch: Path,
 ) -> None:
     mirror = Mirror(Org(2), scratch)
@@ -198,7 +198,7 @@ def ask_without_contacts(scratch: Path, entities: Sequence[str]) -> Mirror:
     return mirror
 
 
-def test_object_read_after_it_was_given_up_is_ready_though_the_clock_was_set_back(scratch: Path) -> None:
+def test_object_read_after_it_had_failed_is_ready_though_the_clock_was_set_back(scratch: Path) -> None:
     mirror = ask_without_contacts(scratch, ["Contact"])
     while open_resyncs(mirror.lake):
         mirror.clock.advance(400)
@@ -220,7 +220,7 @@ def test_object_read_after_it_was_given_up_is_ready_though_the_clock_was_set_bac
     assert resync.failed(mirror.lake) == {}
 
 
-def test_snapshot_that_was_interrupted_goes_on_with_the_chunks_it_has(scratch: Path) -> None:
+def test_snapshot_that_was_interrupted_continues_with_the_chunks_it_has(scratch: Path) -> None:
     mirror = Mirror(Org(9), scratch)
     while len(mirror.org.live["Account"]) < 7:
         mirror.org.transact()
@@ -277,7 +277,7 @@ def refuse_one(record_id: str) -> Any:
     return refuse
 
 
-def test_record_that_is_refused_is_singled_out_and_given_up(scratch: Path) -> None:
+def test_record_that_is_rejected_is_isolated_and_closed_as_failed(scratch: Path) -> None:
     mirror = Mirror(Org(5), scratch)
     while len(mirror.org.live["Account"]) < 5:
         mirror.org.transact()
@@ -320,7 +320,7 @@ def test_server_that_cannot_be_asked_fails_no_record(scratch: Path) -> None:
     assert failed_records(mirror.lake) == {}
 
 
-def test_read_of_a_server_that_tells_no_position_lies_between_what_bronze_held(scratch: Path) -> None:
+def test_read_of_a_server_that_reports_no_position_lies_between_what_bronze_held(scratch: Path) -> None:
     mirror = Mirror(Org(7), scratch)
     while not mirror.org.live["Account"]:
         mirror.org.transact()

@@ -1,4 +1,4 @@
-"""GapRecovery and purging killed by SIGKILL at each of their crash points, then run to the end."""
+"""Gap recovery and purge killed by SIGKILL at each of their crash points, then run to the end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.applying import apply_all
-from tests.pipeline.healing import prepare
+from tests.pipeline.apply_lake import apply_all
+from tests.pipeline.control_work import make_org
 from tests.pipeline.histories import History, read_replicas, write_bronze
-from tests.pipeline.reading import make_org
+from tests.pipeline.recover_gap import prepare
 from tests.pipeline.verdict import manifest_positions
-from tests.unit.pipeline.basing import make_base
+from tests.unit.pipeline.fold_base import make_base
 from tests.unit.pipeline.oracle import ENTITIES
 from tests.unit.pipeline.test_oracle import lake_rows
 from tests.unit.pipeline.upkeep.test_purge import files_with
@@ -53,7 +53,7 @@ def archived(lake: Lake) -> list[int]:
     return sorted(ids)
 
 
-def test_healing_by_reading_killed_at_every_crash_point_ends_with_the_lake_equal_to_the_org(
+def test_recovery_by_resync_killed_at_every_crash_point_ends_equal_to_the_org(
     tmp_path: Path,
 ) -> None:
     lake = Lake(str(tmp_path / "lake"))
@@ -65,15 +65,15 @@ def test_healing_by_reading_killed_at_every_crash_point_ends_with_the_lake_equal
         "pipeline.healing.after_asking",
         "pipeline.healing.before_checkpoint",
     ):
-        assert run(crash_at, "healing", lake.path, str(SEED)) == -signal.SIGKILL, crash_at
+        assert run(crash_at, "recover_gap", lake.path, str(SEED)) == -signal.SIGKILL, crash_at
         assert checkpoint.exists()
-    assert run("", "healing", lake.path, str(SEED)) == 0
+    assert run("", "recover_gap", lake.path, str(SEED)) == 0
     assert not checkpoint.exists()
     assert_lake_equals_org(lake)
     assert len(set(archived(lake))) == len(archived(lake))
 
 
-def test_healing_from_another_archive_killed_between_its_files_takes_over_each_event_once(
+def test_recovery_from_another_archive_killed_between_files_copies_each_event_once(
     tmp_path: Path,
 ) -> None:
     lake, other = Lake(str(tmp_path / "lake")), Lake(str(tmp_path / "other"), "other")
@@ -89,8 +89,8 @@ def test_healing_from_another_archive_killed_between_its_files_takes_over_each_e
         "pipeline.healing.after_file:2",
         "pipeline.healing.before_checkpoint",
     ):
-        assert run(crash_at, "healing", lake.path, str(SEED), other.path) == -signal.SIGKILL, crash_at
-    assert run("", "healing", lake.path, str(SEED), other.path) == 0
+        assert run(crash_at, "recover_gap", lake.path, str(SEED), other.path) == -signal.SIGKILL, crash_at
+    assert run("", "recover_gap", lake.path, str(SEED), other.path) == 0
     assert archived(lake) == [event.replay_id for event in events]
     assert_lake_equals_org(lake)
 
@@ -109,8 +109,8 @@ def test_purge_killed_at_a_crash_point_and_done_again_leaves_no_trace(tmp_path: 
     apply_all(lake, 2)
     make_base(lake, "Account", 1)
     before = {position: read_replicas(lake, position) for position in manifest_positions(lake)}
-    assert run(crash_at, "purging", lake.path, "Account", gone) == -signal.SIGKILL
-    assert run("", "purging", lake.path, "Account", gone) == 0
+    assert run(crash_at, "purge_record", lake.path, "Account", gone) == -signal.SIGKILL
+    assert run("", "purge_record", lake.path, "Account", gone) == 0
     assert files_with(lake, gone.encode()) == []
     for position, truth in before.items():
         truth.live.pop(("Account", gone), None)

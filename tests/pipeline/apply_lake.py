@@ -1,4 +1,4 @@
-"""Apply without Spark: the same steps in one process. `python -m tests.pipeline.applying LAKE MAX_ROWS` runs them."""
+"""Apply without Spark: the same steps in one process. `python -m tests.pipeline.apply_lake LAKE MAX_ROWS` runs them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """A made-up org and the control work of its lake in one process, to be killed anywhere and run again.
 
-`python -m tests.pipeline.reading LAKE SEED` goes on where the lake stands, until nothing is open.
+`python -m tests.pipeline.control_work LAKE SEED` goes on where the lake stands, until nothing is open.
 """
 
 from __future__ import annotations
 
 import sys
 
-from tests.pipeline.applying import apply_all
+from tests.pipeline.apply_lake import apply_all
 from tests.pipeline.histories import write_bronze
 from tests.unit.pipeline.oracle import Org
 from tests.unit.pipeline.org_reader import OrgReader

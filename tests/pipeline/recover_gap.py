@@ -1,15 +1,15 @@
-"""GapRecovery of a lake whose next events have expired, in one process, to be killed anywhere and run again.
+"""Gap recovery of a lake whose next events have expired, in one process, to be killed anywhere and run again.
 
-`python -m tests.pipeline.healing LAKE SEED [OTHER]` heals from the lake OTHER if there is one, then drains all.
+`python -m tests.pipeline.recover_gap LAKE SEED [OTHER]` heals from the lake OTHER if there is one, then drains all.
 """
 
 from __future__ import annotations
 
 import sys
 
+from tests.pipeline.control_work import drain, make_org
 from tests.pipeline.histories import write_bronze
 from tests.pipeline.history_bus import TOKEN, HistoryBus
-from tests.pipeline.reading import drain, make_org
 from tests.unit.pipeline.oracle import Org
 from tests.unit.pipeline.org_reader import OrgReader
 from tidewire.clock import SystemClock

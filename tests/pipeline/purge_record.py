@@ -1,4 +1,4 @@
-"""`python -m tests.pipeline.purging LAKE OBJECT ID` purges a record, to be killed anywhere and run again."""
+"""`python -m tests.pipeline.purge_record LAKE OBJECT ID` purges a record, to be killed anywhere and run again."""
 
 from __future__ import annotations
 
