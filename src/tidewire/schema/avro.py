@@ -30,7 +30,7 @@ CHANGE_TYPES = (
 
 
 def change_event_schema(obj: ObjectType) -> dict[str, Any]:
-    """The schema of an object's change events: the header, then every field that change events carry."""
+    """Return the schema of an object's change events: the header, then every field that change events carry."""
     fields: list[dict[str, Any]] = [
         {"name": "ChangeEventHeader", "type": header_type(), "doc": "Data:ComplexValueType"}
     ]
@@ -52,8 +52,9 @@ def change_event_schema(obj: ObjectType) -> dict[str, Any]:
 
 
 def _in_wire_order(obj: ObjectType) -> list[Field]:
-    """The fields of an object's change events. In an org with person accounts, some that came to the object late stand
-    early, as clients of the original know them.
+    """Return the fields of an object's change events in the order that clients of the original know.
+
+    In orgs with person accounts, some fields that were added late come early.
     """
     ordered = [f for f in obj.fields if f.in_change_events and not f.compound]
     for name, before in early_fields(obj):
@@ -65,7 +66,7 @@ def _in_wire_order(obj: ObjectType) -> list[Field]:
 
 
 def platform_event_schema(event: EventType) -> dict[str, Any]:
-    """The schema of a platform event: when and by whom it was published, then its own fields."""
+    """Return the schema of a platform event: when and by whom it was published, then its own fields."""
     fields: list[dict[str, Any]] = [
         {"name": "CreatedDate", "type": "long", "doc": "CreatedDate:DateTime"},
         {"name": "CreatedById", "type": "string", "doc": "CreatedBy:EntityId"},
@@ -89,7 +90,7 @@ def _record(name: str, fields: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def header_type() -> dict[str, Any]:
-    """The type of every change event's first field."""
+    """Return the type of every change event's first field."""
     strings = {"type": "array", "items": "string"}
     change_type = {"type": "enum", "name": "ChangeType", "symbols": list(CHANGE_TYPES)}
     types: dict[str, Any] = {

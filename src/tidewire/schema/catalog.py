@@ -1,4 +1,4 @@
-"""The catalog: every type of an org at one moment. Immutable; a change makes a new one with a higher version."""
+"""The catalog: every type of an org. Immutable; a change makes a new one with a higher version."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _STANDARD_BY_NAME = {event.name.lower(): event for event in STANDARD_EVENTS}
 
 @dataclass(frozen=True)
 class Catalog:
-    """Types by name. `selection` says which events are on which channel; `removed_fields` are fields, by object,
-    that are gone but that events of the past still carry.
+    """Types by name. `selection` has the channels.
+
+    `removed_fields` are deleted fields, as (object, field), that older events still carry.
     """
 
     version: int
@@ -45,49 +46,49 @@ class Catalog:
         return self.selection.entities
 
     def try_object(self, name: str) -> ObjectType | None:
-        """The object of that name in any letter case, or None."""
+        """Return the object of that name in any letter case, or None."""
         return self._objects_by_name.get(name.lower())
 
     def object(self, name: str) -> ObjectType:
-        """The object of that name; raises ObjectUnknown."""
+        """Return the object of that name; raises ObjectUnknown."""
         found = self.try_object(name)
         if found is None:
             raise ObjectUnknown(f"sObject type '{name}' is not supported.", entity=name)
         return found
 
     def try_object_of_id(self, record_id: str) -> ObjectType | None:
-        """The object whose records have ids like this one."""
+        """Return the object whose records have ids like this one."""
         return self._objects_by_prefix.get(record_id[:3])
 
     def try_event(self, name: str) -> EventType | None:
-        """The platform event of that name in any letter case, or None."""
+        """Return the platform event of that name in any letter case, or None."""
         return self._events_by_name.get(name.lower())
 
     @property
     def all_events(self) -> tuple[EventType, ...]:
-        """The org's platform events, and those that the server itself raises."""
+        """The org's platform events, and those that the server publishes itself."""
         return (*self.events, *STANDARD_EVENTS)
 
     def try_any_event(self, name: str) -> EventType | None:
-        """The platform event of that name in any letter case, the server's own too, or None."""
+        """Return the platform event of that name in any letter case, including the server's own, or None."""
         return self.try_event(name) or _STANDARD_BY_NAME.get(name.lower())
 
     def with_objects(self, objects: Iterable[ObjectType]) -> Catalog:
-        """A new version in which these objects are added or replaced."""
+        """Return a new version in which these objects are added or replaced."""
         merged = {o.name: o for o in self.objects} | {o.name: o for o in objects}
         return replace(self, version=self.version + 1, objects=with_shares(merged.values()))
 
     def with_events(self, events: Iterable[EventType]) -> Catalog:
-        """A new version in which these platform events are added or replaced."""
+        """Return a new version in which these platform events are added or replaced."""
         merged = {e.name: e for e in self.events} | {e.name: e for e in events}
         return replace(self, version=self.version + 1, events=tuple(merged.values()))
 
     def with_captured(self, captured: Iterable[str]) -> Catalog:
-        """A new version with exactly these objects on the standard channel."""
+        """Return a new version with exactly these objects on the standard channel."""
         return self.with_selection(self.selection.with_standard(captured))
 
     def with_selection(self, selection: Selection) -> Catalog:
-        """A new version with other channels; what they name of types that are not there is left out."""
+        """Return a new version with other channels; members of unknown types and fields are dropped."""
         members = []
         for member in selection.members:
             obj = self.try_object(member.entity) if member.entity else None
@@ -99,17 +100,17 @@ class Catalog:
         return replace(self, version=self.version + 1, selection=replace(selection, members=tuple(members)))
 
     def without(self, objects: Iterable[str]) -> Catalog:
-        """A new version without these objects, which are captured no more."""
+        """Return a new version without these objects and their channel members."""
         gone = frozenset(objects)
         kept = tuple(o for o in self.objects if o.name not in gone and o.shares not in gone)
         return replace(self, objects=kept).with_selection(self.selection)
 
     def without_events(self, events: Iterable[str]) -> Catalog:
-        """A new version without these platform events."""
+        """Return a new version without these platform events."""
         gone = frozenset(events)
         kept = tuple(e for e in self.events if e.name not in gone)
         return replace(self, events=kept).with_selection(self.selection)
 
     def removed_from(self, entity: str) -> frozenset[str]:
-        """The names of fields that an object once had: nobody may see their values any more."""
+        """Return the names of an object's deleted fields, whose values nobody may see."""
         return frozenset(name for owner, name in self.removed_fields if owner == entity)

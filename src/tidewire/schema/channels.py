@@ -1,8 +1,8 @@
-"""The channels of an org: which events each of them shows, and what is added to them. Pure.
+"""The channels of an org: which events each of them shows, and which fields enrich them. Pure.
 
-A member puts one kind of event on one channel. A change event that is on any channel is captured; the standard
-channel, `ChangeEvents`, shows only members of its own, like every other. What was captured for other channels before a
-channel had its member is not on that channel.
+A member puts one kind of event on one channel. A change event is captured if it is on any channel. The standard
+channel, `ChangeEvents`, shows only its own members, like every other. Events that were captured for other channels
+before a channel had its member are not on that channel.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ REPLAYS = (LATEST, EARLIEST)
 MAX_MANAGED = 200
 """Managed subscriptions of one org."""
 
-_MAX_ENDED = 1000  # of the events that are gone, the last; the log itself finds nothing of the others
+_MAX_ENDED = 1000  # start positions of deleted types to keep; events of older ones have left the log
 
 
 @dataclass(frozen=True, slots=True)
 class CustomChannel:
-    """A channel of the org's own. `kind` is `data` for change events, `event` for platform events."""
+    """A channel that the org defined. `kind` is `data` for change events, `event` for platform events."""
 
     name: str
     label: str
@@ -48,8 +48,8 @@ class CustomChannel:
 class ChannelMember:
     """One kind of event on one channel: `event` is a change event or a platform event, by its name.
 
-    `enriched` are fields of the record that its updates and deletes carry besides what changed; of the events only
-    those are shown that `filter_text` is true of, if there is one.
+    `enriched` are fields that events of updates and deletes carry besides the changed ones. With a `filter_text`, the
+    channel shows only events that meet it.
     """
 
     full_name: str
@@ -66,9 +66,10 @@ class ChannelMember:
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """From where on a channel shows a kind of event: strictly after a position. It stays when the member goes, so that
-    one that comes back shows what it showed before. One without a channel holds for all of them: an earlier type of
-    the same name had what lies before it.
+    """The position after which a channel shows a kind of event.
+
+    It survives the removal of the member, so that a member that is added again shows the same events. One without a
+    channel holds for all channels: events before it belong to a deleted type of the same name.
     """
 
     channel: str
@@ -78,10 +79,10 @@ class StartPosition:
 
 @dataclass(frozen=True, slots=True)
 class ManagedSubscription:
-    """One subscription whose position the server keeps.
+    """One subscription whose position the server stores.
 
-    `default_replay` is where it starts while no position was committed, `error_replay` where it starts after one that
-    could no longer be read.
+    It starts at `default_replay` until a position is committed, and at `error_replay` if the committed position has
+    expired.
     """
 
     name: str
@@ -118,23 +119,24 @@ class Selection:
         return {(b.channel, b.event): b.after for b in self.start_positions}
 
     def shown_after(self, channel: str, event: str) -> int:
-        """The position after which a channel shows events of a kind; 0 if it shows all that there are. Without a
-        channel, that of the event's own.
+        """Return the position after which a channel shows a kind of event; 0 for all events.
+
+        An empty channel asks for the event's own channel.
         """
         return max(self._after.get((channel, event), 0), self._after.get(("", event), 0))
 
     def with_start_positions(self, head: int) -> Selection:
-        """Give each member without a start position one: `head`, or 0 if its event was never captured."""
+        """Return a copy in which each member has a start position: `head`, or 0 if its event was never captured."""
         captured = {b.event for b in self.start_positions}
-        fresh = [
+        added = [
             StartPosition(m.channel, m.event, 0 if m.entity and m.event not in captured else head)
             for m in self.members
             if (m.channel, m.event) not in self._after
         ]
-        return replace(self, start_positions=(*self.start_positions, *fresh)) if fresh else self
+        return replace(self, start_positions=(*self.start_positions, *added)) if added else self
 
     def with_ended_events(self, events: Iterable[str], head: int) -> Selection:
-        """With these events gone: types that come to have their names begin after `head` everywhere."""
+        """Return a copy without these deleted types: later types of their names start after `head`."""
         gone = dict.fromkeys(events)
         kept = [b for b in self.start_positions if b.event not in gone]
         ended = [*(b for b in kept if not b.channel), *(StartPosition("", event, head) for event in gone)]
@@ -142,33 +144,33 @@ class Selection:
         return replace(self, start_positions=(*held, *ended[-_MAX_ENDED:]))
 
     def members_of(self, channel: str) -> tuple[ChannelMember, ...]:
-        """The members of a channel, by its exact name."""
+        """Return the members of a channel, by its exact name."""
         return self._members_by_channel.get(channel, ())
 
     def try_channel(self, name: str) -> CustomChannel | None:
-        """The custom channel of that name in any letter case, or None."""
+        """Return the custom channel of that name in any letter case, or None."""
         return next((c for c in self.channels if c.name.lower() == name.lower()), None)
 
     def try_member(self, full_name: str) -> ChannelMember | None:
-        """The member of that full name in any letter case, or None."""
+        """Return the member of that full name in any letter case, or None."""
         return next((m for m in self.members if m.full_name.lower() == full_name.lower()), None)
 
     def enriched_fields(self, event: str) -> frozenset[str]:
-        """The fields that any channel adds to an event."""
+        """Return the fields that any channel adds to an event."""
         return frozenset(name for m in self.members if m.event == event for name in m.enriched)
 
     def with_channel(self, channel: CustomChannel) -> Selection:
-        """With a channel that is new, or in place of the one of its name."""
+        """Return a copy in which a channel is added or replaced."""
         kept = [c for c in self.channels if c.name != channel.name]
         return replace(self, channels=tuple(sorted([*kept, channel], key=lambda c: c.name)))
 
     def with_member(self, member: ChannelMember) -> Selection:
-        """With a member that is new, or in place of the one of its full name."""
+        """Return a copy in which a member is added or replaced."""
         kept = [m for m in self.members if m.full_name != member.full_name]
         return replace(self, members=tuple(sorted([*kept, member], key=lambda m: m.full_name)))
 
     def without_channel(self, name: str) -> Selection:
-        """Without a channel and its members."""
+        """Return a copy without a channel and its members."""
         return replace(
             self,
             channels=tuple(c for c in self.channels if c.name != name),
@@ -177,7 +179,7 @@ class Selection:
         )
 
     def _start_positions_without(self, channel: str) -> tuple[StartPosition, ...]:
-        """The start positions on other channels; keeps the fact that events were captured before."""
+        """Return the start positions on other channels; keeps the fact that events were captured before."""
         ended = [
             StartPosition("", b.event)
             for b in self.start_positions
@@ -186,24 +188,24 @@ class Selection:
         return (*(b for b in self.start_positions if b.channel != channel), *ended)
 
     def try_managed(self, name: str) -> ManagedSubscription | None:
-        """The managed subscription of that name in any letter case, or None."""
+        """Return the managed subscription of that name in any letter case, or None."""
         return next((m for m in self.managed if m.name.lower() == name.lower()), None)
 
     def with_managed(self, managed: ManagedSubscription) -> Selection:
-        """With a managed subscription that is new, or in place of the one of its name."""
+        """Return a copy in which a managed subscription is added or replaced."""
         kept = [m for m in self.managed if m.name != managed.name]
         return replace(self, managed=tuple(sorted([*kept, managed], key=lambda m: m.name)))
 
     def without_managed(self, name: str) -> Selection:
-        """Without a managed subscription."""
+        """Return a copy without a managed subscription."""
         return replace(self, managed=tuple(m for m in self.managed if m.name != name))
 
     def without_member(self, full_name: str) -> Selection:
-        """Without a member."""
+        """Return a copy without a member."""
         return replace(self, members=tuple(m for m in self.members if m.full_name != full_name))
 
     def with_standard(self, entities: Iterable[str]) -> Selection:
-        """With exactly these objects on the standard channel; those that stay keep what is added to them."""
+        """Return a copy with exactly these objects on the standard channel; members that stay do not change."""
         wanted = frozenset(entities)
         selection = self
         held = {m.entity: m for m in self.members_of(STANDARD_CHANNEL)}
@@ -211,11 +213,11 @@ class Selection:
             if entity not in wanted:
                 selection = selection.without_member(member.full_name)
         for entity in sorted(wanted - held.keys()):
-            selection = selection.with_member(selection.fresh_member(STANDARD_CHANNEL, entity))
+            selection = selection.with_member(selection.new_member(STANDARD_CHANNEL, entity))
         return selection
 
-    def fresh_member(self, channel: str, entity: str) -> ChannelMember:
-        """A member for an object under the name that the platform gives one, or the next that is free."""
+    def new_member(self, channel: str, entity: str) -> ChannelMember:
+        """Return a new member for an object, under the platform's name for it or the next free one."""
         event = change_event_name(entity)
         name = member_name(channel, event)
         number, free = 1, name
@@ -225,13 +227,13 @@ class Selection:
         return ChannelMember(free, channel, event)
 
     def with_renamed(self, old: str, new: str) -> Selection:
-        """With an event under its new name."""
+        """Return a copy in which an event is renamed."""
         members = [replace(m, event=new) if m.event == old else m for m in self.members]
         start_positions = [replace(b, event=new) if b.event == old else b for b in self.start_positions]
         return replace(self, members=tuple(members), start_positions=tuple(start_positions))
 
     def with_renamed_field(self, event: str, old: str, new: str) -> Selection:
-        """With a field that is added to an event under its new name."""
+        """Return a copy in which an enriched field of an event is renamed."""
         members = [
             replace(m, enriched=tuple(new if name == old else name for name in m.enriched))
             if m.event == event
@@ -258,7 +260,7 @@ EDITION_LIMITS = CaptureLimits(entities=5, channels=100)
 
 
 def check_limits(new: Selection, old: Selection, limits: CaptureLimits) -> None:
-    """Refuse what goes beyond the limits; what was there before may stay. Raises LimitExceeded."""
+    """Raise LimitExceeded if the new selection exceeds the limits; what was there before may stay."""
     counted = (
         (
             "entities selected for Change Data Capture",
@@ -278,24 +280,22 @@ def check_limits(new: Selection, old: Selection, limits: CaptureLimits) -> None:
 
 
 def member_name(channel: str, event: str) -> str:
-    """The name that the platform gives a member: `ChangeEvents_AccountChangeEvent`."""
+    """Return the name that the platform gives a member: `ChangeEvents_AccountChangeEvent`."""
     return f"{channel}_{event}".replace("__", "_")
 
 
 def can_capture(obj: ObjectType) -> bool:
-    """Whether changes of an object may become events: not of what sets up the org, of shares or of channels."""
+    """Return whether an object can be captured: not setup objects, shares and streaming channels."""
     return not (obj.is_setup or obj.shares or obj.name == STREAMING_CHANNEL.name)
 
 
 def is_enrichable(f: Field) -> bool:
-    """Whether events may carry a field that did not change, by the guide's list of types. A part goes with its
-    compound only.
-    """
+    """Return whether a field can enrich events, by the guide's list of types. Components come with their compound."""
     return f.in_change_events and not f.compound and f.type.row.is_enrichable
 
 
 def render_selection(selection: Selection) -> str:
-    """The selection as it is stored."""
+    """Render the selection as the JSON that is stored."""
     return json.dumps(
         {
             "channels": [asdict(channel) for channel in selection.channels],
@@ -307,8 +307,10 @@ def render_selection(selection: Selection) -> str:
 
 
 def parse_selection(text: str) -> Selection:
-    """The selection that was stored; a plain list is how the standard channel alone used to be. What was stored without
-    beginnings shows all there is.
+    """Parse a stored selection.
+
+    Early releases stored a plain list of the standard channel's objects, and later ones no start positions: members
+    without one show all events.
     """
     stored = json.loads(text)
     if isinstance(stored, list):

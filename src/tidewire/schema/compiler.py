@@ -159,12 +159,12 @@ def int_bytes(value: int) -> bytes:
 
 
 def is_long(value: object) -> bool:
-    """Whether a union's long branch takes the value."""
+    """Return whether a union's long branch takes the value."""
     return type(value) is int and -_LONG_LIMIT <= value < _LONG_LIMIT
 
 
 def is_int(value: object) -> bool:
-    """Whether a union's int branch takes the value."""
+    """Return whether a union's int branch takes the value."""
     return type(value) is int and -_INT_LIMIT <= value < _INT_LIMIT
 
 

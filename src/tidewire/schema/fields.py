@@ -1,4 +1,4 @@
-"""Short ways to write down a field, one per type, with the lengths and defaults the type usually has."""
+"""Constructors of fields, one per type, with the lengths and defaults that the type usually has."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def email(name: str, label: str, length: int, *, required: bool = False) -> Fiel
 
 
 def phone(name: str, label: str) -> Field:
-    """A telephone number, kept as it was written."""
+    """A telephone number, stored as sent."""
     return Field(name=name, label=label, type=FieldType.PHONE, length=40)
 
 
 def url(name: str, label: str) -> Field:
-    """A web address, kept as it was written."""
+    """A web address, stored as sent."""
     return Field(name=name, label=label, type=FieldType.URL, length=255)
 
 
@@ -141,7 +141,7 @@ def detail(
     *,
     updateable: bool = False,
 ) -> Field:
-    """The id of the master that the record lives and dies with; it stays with the first one unless updateable."""
+    """The id of the master that the record belongs to, and is deleted with; fixed unless updateable."""
     return replace(
         lookup(name, label, master, relationship_name, child_relationship_name),
         required=True,
@@ -191,12 +191,12 @@ def datetime(name: str, label: str, *, required: bool = False) -> Field:
 
 
 def read_only(field: Field) -> Field:
-    """The field, out of the reach of API callers."""
+    """Return the field as one that API callers cannot set."""
     return replace(field, createable=False, updateable=False)
 
 
 def derived(field: Field) -> Field:
-    """The field as one that follows from others: read only, and not among what change events carry."""
+    """Return the field as a derived one: read only, and not in change events."""
     return replace(read_only(field), in_change_events=False)
 
 
@@ -209,7 +209,7 @@ def system(
     default: bool | None = None,
     in_change_events: bool = True,
 ) -> Field:
-    """A field that the platform keeps by itself."""
+    """A field that the platform sets."""
     return Field(
         name=name,
         label=label,
@@ -286,7 +286,7 @@ def location(name: str, label: str, *, required: bool = False) -> tuple[Field, .
 def person_name(label: str, *, has_salutation: bool, column: str = "") -> tuple[Field, ...]:
     """A person's name: the compound `Name`, then its components in wire order. The last name is required.
 
-    `column` is where the joined name is kept in objects that were laid out before it had a column.
+    `column` holds the joined name in objects that were laid out before it had a column.
     """
     compound = Field(
         name="Name",

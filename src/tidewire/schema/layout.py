@@ -1,9 +1,9 @@
 """How objects are laid out in tables, and the fields that all of them have.
 
-What is stored outlives the code, so the layout only ever grows. Columns are numbered in the order in which
+Stored rows outlive the code, so the layout only ever grows. Columns are numbered in the order in which
 the fields stand; a standard field added later, wherever it stands in the order, is given its `column` by
 hand, past the last one in use. Fields that an org adds to a standard object start at FIRST_ADDED_COLUMN, and
-its own objects at table FIRST_CUSTOM_TABLE, so that neither ever meets what a later release brings.
+its own objects at table FIRST_CUSTOM_TABLE, so that neither collides with a later release.
 """
 
 from __future__ import annotations
@@ -21,29 +21,27 @@ FIRST_CUSTOM_TABLE = 1001
 
 
 def identity_fields(*, has_is_deleted: bool = True) -> tuple[Field, ...]:
-    """Id and, for what can be deleted, IsDeleted."""
+    """Return Id and, for objects whose records can be deleted, IsDeleted."""
     record_id = system("Id", "Record ID", FieldType.ID, length=18, in_change_events=False)
     deleted = system("IsDeleted", "Deleted", FieldType.CHECKBOX, default=False, in_change_events=False)
     return (record_id, deleted) if has_is_deleted else (record_id,)
 
 
 def owner_field(*owners: str) -> Field:
-    """Who owns the record: the user who made it, unless told otherwise. `owners` are Group and User where a
-    queue may own it.
-    """
+    """Return OwnerId, by default the creator; `owners` are Group and User where queues may own records."""
     return lookup("OwnerId", "Owner ID", owners or "User", "Owner", delete_constraint="Restrict")
 
 
 def record_type_field() -> Field:
-    """The record type, for objects that can have several.
+    """Return the record type, for objects that can have several.
 
-    Stands last: the events of other orgs have it only if there are record types, and all else keeps its place.
+    It comes last: events have it only in orgs with record types, and the other fields must keep their places.
     """
     return lookup("RecordTypeId", "Record Type ID", "RecordType", "RecordType", delete_constraint="Restrict")
 
 
 def viewed_fields() -> tuple[Field, ...]:
-    """When the record was last looked at."""
+    """Return the two fields that say when the caller last used the record."""
     return (
         derived(datetime("LastViewedDate", "Last Viewed Date")),
         derived(datetime("LastReferencedDate", "Last Referenced Date")),
@@ -55,7 +53,7 @@ def _kept(field: Field) -> Field:
 
 
 def audit_fields() -> tuple[Field, ...]:
-    """Who made and last changed the record, and when."""
+    """Return the fields that say who created and last changed the record, and when."""
     return (
         system("CreatedDate", "Created Date", FieldType.DATETIME),
         _kept(lookup("CreatedById", "Created By ID", "User", "CreatedBy")),
@@ -66,7 +64,7 @@ def audit_fields() -> tuple[Field, ...]:
 
 
 def with_columns(fields: Iterable[Field], first: int = 1) -> tuple[Field, ...]:
-    """Give each field that stores something and has no column yet the next one."""
+    """Assign the next column to each stored field that has none."""
     placed = []
     number = first
     for f in fields:
@@ -81,7 +79,7 @@ def with_columns(fields: Iterable[Field], first: int = 1) -> tuple[Field, ...]:
 
 
 def added_from(first_column: int, *fields: Field) -> tuple[Field, ...]:
-    """Standard fields that joined an object after its first release, with columns from this number on."""
+    """Return standard fields that were added after an object's first release, with columns from this number on."""
     return with_columns(fields, first_column)
 
 
@@ -100,7 +98,7 @@ def standard_object(
     named_by: str = "",
     id_lookup: str = "",
 ) -> ObjectType:
-    """A standard object with its table and columns."""
+    """Return a standard object with its table and columns."""
     return ObjectType(
         name=name,
         label=label or name,
@@ -124,10 +122,10 @@ def _next_column(obj: ObjectType) -> int:
 
 
 def add_fields(obj: ObjectType, fields: Iterable[Field]) -> ObjectType:
-    """The object with these custom fields after its own, each with the next free column.
+    """Return the object with these custom fields after its own, each with the next free column.
 
-    A field that brings its column keeps it, as one read back from a stored definition does. Formulas are not
-    in change events: what they are made of is. Raises DefinitionInvalid when a name or a column is taken.
+    A field that has a column keeps it, as one read from a stored definition does. Formulas are not in change
+    events; the fields they read are. Raises DefinitionInvalid when a name or a column is taken.
     """
     added = tuple(
         replace(f, custom=True, in_change_events=f.in_change_events and not f.formula) for f in fields
@@ -155,9 +153,9 @@ def custom_object(
     name_field: Field | None,
     fields: Iterable[Field],
 ) -> ObjectType:
-    """An org's own object: the fields every custom object has, then these.
+    """Return an org's own object: the fields every custom object has, then these.
 
-    Without `name_field`, Name is Text(80). A detail has no owner: it is its master's.
+    Without `name_field`, Name is Text(80). A detail has no owner of its own; its master's owner owns it.
     """
     fields = tuple(fields)
     owner = () if any(f.is_master_detail for f in fields) else (owner_field("Group", "User"),)

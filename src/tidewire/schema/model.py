@@ -1,9 +1,7 @@
 """Field, object and platform-event types.
 
-A compound field (a postal address, a person's name) is listed among the object's fields, but holds no value
-of its
-own: its components name it in `compound` and carry the values. Stored values are described in
-`tidewire.events.Value`.
+A compound field (a postal address, a person's name) is listed among the object's fields but holds no value: its
+components name it in `compound` and carry the values. Stored values are described in `tidewire.events.Value`.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ _NAME_FIELDS = ("name", "masterlabel")
 
 @dataclass(frozen=True, slots=True)
 class StatusCategory:
-    """What a status or stage says about the records that have it.
+    """What a status or stage means for the records that have it.
 
     `code` groups the statuses of contracts and orders; `probability` and `forecast_category_name` belong to
     the stages of opportunities.
@@ -35,7 +33,7 @@ class StatusCategory:
 
 @dataclass(frozen=True, slots=True)
 class PicklistValue:
-    """One choice of a picklist. `meaning` is what the org itself says of a status; None is the standard one."""
+    """One choice of a picklist. `category` is set where the org overrides the standard category of a status."""
 
     value: str
     label: str
@@ -100,7 +98,7 @@ class Field:
     delete_constraint: str = "SetNull"  # of lookups: SetNull, Restrict or Cascade
     formula: str = ""
     roll_up: RollUp | None = None
-    is_system: bool = False  # kept by the platform itself; never in a user's hands
+    is_system: bool = False  # set by the platform, never by users
     in_change_events: bool = True
     column: str = ""
     field_id: str = ""
@@ -174,22 +172,22 @@ class ObjectType:
 
     @cached_property
     def name_field(self) -> Field | None:
-        """The field a person knows a record by."""
+        """The field that names a record to people."""
         names = (self.named_by.lower(), *_NAME_FIELDS)
         return next((self.by_name[name] for name in names if name in self.by_name), None)
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """The names of the fields that records may be named by: the id, external ids, and what the platform adds."""
+        """The fields that identify records in upserts: the id, external ids, and one that the platform adds."""
         own = {f.name for f in self.fields if f.external_id or f.type is FieldType.ID}
         return frozenset(own | {self.id_lookup or "Id"})
 
     def try_field(self, name: str) -> Field | None:
-        """The field of that name in any letter case, or None."""
+        """Return the field of that name in any letter case, or None."""
         return self.by_name.get(name.lower())
 
     def components(self, compound: str) -> tuple[Field, ...]:
-        """The parts of a compound field, in order."""
+        """Return the parts of a compound field, in order."""
         return tuple(f for f in self.fields if f.compound == compound)
 
 
@@ -197,8 +195,8 @@ class ObjectType:
 class EventType:
     """One kind of platform event; CreatedDate and CreatedById come with every event.
 
-    One that `publishes_immediately` stays published if the transaction that published it is taken back. An event
-    that is not `custom` is the platform's own: only the server itself raises it.
+    One that `publishes_immediately` stays published if the transaction that published it is rolled back. An event
+    that is not `custom` belongs to the platform: only the server publishes it.
     """
 
     name: str

@@ -1,8 +1,7 @@
 """Share objects: their rows open single records to a user or a group.
 
-Seven standard objects have one, and so has every custom object whose records have an owner. They follow from
-the object they belong to and are stored nowhere; their tables are numbered like its own: `o1_0` is shared
-by `o1_s`.
+Seven standard objects have one, and so has every custom object whose records have an owner. Their types are derived
+from the object and stored nowhere; their tables have its number: `o1_s` holds the shares of `o1_0`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ OWNER, RULE, IMPLICIT_CHILD, IMPLICIT_PARENT = "Owner", "Rule", "ImplicitChild",
 
 
 def share_name(entity: str) -> str:
-    """The name of an object's share object, whether or not it has one."""
+    """Return the name of an object's share object, whether or not it has one."""
     return entity.removesuffix("__c") + "__Share" if entity.endswith("__c") else entity + "Share"
 
 
 def shared_entity(name: str) -> str:
-    """The object whose records the rows of this share object open, or nothing if it is none."""
+    """Return the object whose records this share object opens, or an empty text if it is not a share object."""
     if name.endswith("__Share"):
         return name.removesuffix("__Share") + "__c"
     entity = name.removesuffix("Share")
@@ -35,13 +34,13 @@ def shared_entity(name: str) -> str:
 
 
 def has_shares(obj: ObjectType) -> bool:
-    """Whether records of the object can be shared one by one."""
+    """Return whether records of the object can be shared one by one."""
     is_owned = "ownerid" in obj.by_name and not any(f.is_master_detail for f in obj.fields)
     return is_owned and (obj.custom or obj.name in SHARE_PREFIXES)
 
 
 def parent_field(share: ObjectType) -> Field:
-    """The field of a share that names the record it opens."""
+    """Return the field of a share that names the record it opens."""
     return (
         share.by_name["parentid"]
         if "parentid" in share.by_name
@@ -50,13 +49,13 @@ def parent_field(share: ObjectType) -> Field:
 
 
 def level_field(share: ObjectType) -> Field:
-    """The field of a share that says how far it opens the record."""
+    """Return the field of a share with the access level that it gives."""
     own = share.try_field("AccessLevel")
     return own if own is not None else share.by_name[f"{share.shares}accesslevel".lower()]
 
 
 def with_shares(objects: Iterable[ObjectType]) -> tuple[ObjectType, ...]:
-    """These objects, each of which can be shared followed, at the end, by its share object."""
+    """Return these objects, followed by the share objects of those that can be shared."""
     own = [o for o in objects if not o.shares]
     shares = [_share_object(o.name, o.label, o.custom, o.key_prefix, o.table) for o in own if has_shares(o)]
     return (*own, *shares)

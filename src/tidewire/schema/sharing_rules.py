@@ -6,16 +6,16 @@ import json
 from dataclasses import asdict, dataclass
 
 DEFAULT_ACCESS_LEVELS = {"Read": ("Read",), "ReadWrite": ("Read", "Edit")}
-"""The share levels that everybody has by each org-wide default; by the others nobody has any."""
+"""The share levels that each org-wide default gives everybody; other defaults give none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingRule:
-    """Records of `entity` that somebody in the group `owned_by_id` owns, or that meet all of `criteria`, are
-    open to the group `shared_with_id`.
+    """Opens records of `entity` to the group `shared_with_id`.
 
-    Groups stand for roles and for everybody too: a Group of type Role has the role's id in RelatedId. `criteria`
-    are (field, operator, literal), as in roll-ups. `access` is Read or Edit.
+    It covers records that members of the group `owned_by_id` own, or that meet all of `criteria`, which are (field,
+    operator, literal) as in roll-ups. Groups stand for roles and for everybody too: a Group of type Role has the
+    role's id in RelatedId. `access` is Read or Edit.
     """
 
     entity: str
@@ -28,17 +28,17 @@ class SharingRule:
 
     @property
     def key(self) -> str:
-        """What tells the rule from all others: `Account.Partners`."""
+        """The unique name of the rule: `Account.Partners`."""
         return f"{self.entity}.{self.name}"
 
 
 def render_sharing_rule(rule: SharingRule) -> str:
-    """The rule as JSON text; `parse_sharing_rule` gives it back."""
+    """Render the rule as JSON text; `parse_sharing_rule` gives it back."""
     return json.dumps(asdict(rule))
 
 
 def parse_sharing_rule(text: str) -> SharingRule:
-    """A rule from its JSON text."""
+    """Parse a rule from its JSON text."""
     document = json.loads(text)
     criteria = tuple((str(name), str(operator), literal) for name, operator, literal in document["criteria"])
     return SharingRule(**document | {"criteria": criteria})

@@ -1,4 +1,4 @@
-"""How text compares, decided once: every engine compares the folded key bytewise, so none of them decides."""
+"""The keys by which text is compared: SQLite, PostgreSQL and Python compare them bytewise, so all agree."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import unicodedata
 
 
 def fold_key(text: str, *, case_sensitive: bool = False) -> str:
-    """The key under which `text` is compared, sorted and made unique: NFC, then case folded unless told
-    otherwise.
-    """
-    if text.isascii():  # the common case, for which composing and folding are only this
+    """Return the key by which a text is compared, sorted and unique: NFC, then case folded unless `case_sensitive`."""
+    if text.isascii():  # the common case: nothing to compose
         return text if case_sensitive else text.lower()
     composed = unicodedata.normalize("NFC", text)
     if case_sensitive:
         return composed
-    # Folding can undo composition (U+0130 and friends), so compose again: keys of equal text must be equal
-    # bytes.
+    # Folding can undo composition (U+0130), so compose again: keys of equal texts must be equal bytes.
     return unicodedata.normalize("NFC", composed.casefold())

@@ -1,4 +1,4 @@
-"""Types as JSON documents, the form in which a store keeps them."""
+"""Renders types as JSON documents for the store, and parses them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidewire.schema.model import EventType, Field, ObjectType, PicklistValue, R
 
 
 def render_object(obj: ObjectType) -> str:
-    """The object as JSON text; `parse_object` gives it back."""
+    """Render the object as JSON text; `parse_object` gives it back."""
     document = asdict(obj) | {"fields": [_field_document(f) for f in obj.fields]}
     for name in ("named_by", "id_lookup"):  # only standard objects have them, and those are not stored
         del document[name]
@@ -19,14 +19,14 @@ def render_object(obj: ObjectType) -> str:
 
 
 def parse_object(text: str) -> ObjectType:
-    """An object from its JSON text."""
+    """Parse an object from its JSON text."""
     document = json.loads(text)
     document["fields"] = tuple(_field(f) for f in document["fields"])
     return ObjectType(**document)
 
 
 def render_fields(fields: tuple[Field, ...]) -> str:
-    """The fields that an org added to a standard object, as JSON text."""
+    """Render the fields that an org added to a standard object as JSON text."""
     return json.dumps([_field_document(f) for f in fields], default=_enum_value)
 
 
@@ -41,7 +41,7 @@ _CHANGEABLE_OF_OBJECT = ("description", "internal_sharing")
 
 
 def render_changes(standard: ObjectType, obj: ObjectType) -> str:
-    """What an org has changed about a standard object, as JSON text; empty if nothing."""
+    """Render an org's changes to a standard object as JSON text; empty if there are none."""
     changed: dict[str, Any] = {
         name: getattr(obj, name)
         for name in _CHANGEABLE_OF_OBJECT
@@ -60,7 +60,7 @@ def render_changes(standard: ObjectType, obj: ObjectType) -> str:
 
 
 def with_changes(standard: ObjectType, text: str) -> ObjectType:
-    """A standard object with what an org has changed about it."""
+    """Return a standard object with an org's changes applied."""
     document = json.loads(text)
     changed: dict[str, dict[str, Any]] = document.pop("fields", {})
     for attributes in changed.values():
@@ -71,14 +71,14 @@ def with_changes(standard: ObjectType, text: str) -> ObjectType:
 
 
 def render_event(event: EventType) -> str:
-    """The platform event as JSON text; `parse_event` gives it back."""
+    """Render the platform event as JSON text; `parse_event` gives it back."""
     return json.dumps(
         asdict(event) | {"fields": [_field_document(f) for f in event.fields]}, default=_enum_value
     )
 
 
 def parse_event(text: str) -> EventType:
-    """A platform event from its JSON text."""
+    """Parse a platform event from its JSON text."""
     document = json.loads(text)
     document["fields"] = tuple(_field(f) for f in document["fields"])
     return EventType(**document)

@@ -1,4 +1,4 @@
-"""Field values between JSON and store: what a caller may send, and what a caller gets to see.
+"""Parses and renders field values: JSON from callers to stored values, and back.
 
 Stored dates and datetimes are epoch milliseconds, times are milliseconds since midnight, numbers are doubles
 already rounded to their scale; see `tidewire.events.Value`.
@@ -60,7 +60,7 @@ def parse_value(field: Field, raw: object) -> Value:
 
 
 def render_value(field: Field, value: Value, datetime_suffix: str) -> Value:
-    """The JSON form of a stored value; a datetime ends in `datetime_suffix`, `+0000` or `Z`."""
+    """Render a stored value as JSON; a datetime ends in `datetime_suffix`, `+0000` or `Z`."""
     if value is None:
         return False if field.type is FieldType.CHECKBOX else None
     if isinstance(value, str):
@@ -132,7 +132,7 @@ def _render_clock(day_ms: int) -> str:
 
 
 def _shown(raw: object) -> str:
-    """A value as an error message shows it: short, and never a whole structure."""
+    """Return a value as an error message shows it: short, and never a whole structure."""
     if isinstance(raw, dict):
         return "{"
     if isinstance(raw, (list, tuple)):

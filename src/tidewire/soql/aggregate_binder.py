@@ -44,13 +44,13 @@ MAX_ROLLED = 3
 
 
 def is_aggregate(query: Query) -> bool:
-    """Whether a query answers with groups instead of records."""
+    """Return whether a query returns groups instead of records."""
     items = [item.item if isinstance(item, Aliased) else item for item in query.select]
     return query.group_by is not None or any(function_name(item) in AGGREGATES for item in items)
 
 
 def bind_aggregate(scope: Scope) -> BoundAggregate:
-    """The groups of a query, and what it says of each."""
+    """Bind the groups of a query and its measures."""
     binder = _Binder(scope)
     query = scope.query
     binder.check_clauses()
@@ -131,7 +131,7 @@ class _Binder:
         return tuple(selected.values())
 
     def subject(self, scope: Scope, subject: Subject) -> Operand:
-        """A measure, a grouped field or GROUPING, as a field of the answer's rows."""
+        """Return a measure, a grouped field or GROUPING, as a field of the answer's rows."""
         name = function_name(subject)
         if isinstance(subject, FunctionCall) and name in AGGREGATES:
             return self.measure(subject, name)

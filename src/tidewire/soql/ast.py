@@ -1,7 +1,7 @@
-"""What a query says, before anybody asks whether its names exist.
+"""The syntax tree of a query, before its names are resolved.
 
-The tree covers more of SOQL than the binder accepts, so that each kind of refusal can be exact: the parser
-knows the grammar, whoever uses a query decides what of it is allowed. Nodes compare by content; `position`,
+The tree covers more of SOQL than the binder accepts, so that each error can be exact: the parser knows the
+grammar, the user of a query decides what of it is allowed. Nodes compare by content; `position`,
 the place in the query text, and the text itself do not count.
 """
 
@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class Operator(Enum):
-    """What stands between a field and one value."""
+    """An operator between a field and one value."""
 
     EQ = "="
     NE = "!="
@@ -25,7 +25,7 @@ class Operator(Enum):
 
 
 class SetOperator(Enum):
-    """What stands between a field and a list of values."""
+    """An operator between a field and a list of values."""
 
     IN = "IN"
     NOT_IN = "NOT IN"
@@ -171,8 +171,7 @@ class TypeOfBranch:
 
 @dataclass(frozen=True, slots=True)
 class TypeOf:
-    """TYPEOF: fields that depend on what a polymorphic lookup points at. `otherwise` is empty without
-    ELSE."""
+    """TYPEOF: fields that depend on what a polymorphic lookup points at. `otherwise` is empty without ELSE."""
 
     relationship: FieldPath
     branches: tuple[TypeOfBranch, ...]
@@ -308,7 +307,7 @@ class Query:
 
 
 def walk_conditions(condition: Condition | None) -> Iterator[Condition]:
-    """Every condition of the tree, itself first, in the order of the text; does not enter semi-joins."""
+    """Yield every condition of the tree, itself first, in the order of the text; does not enter semi-joins."""
     if condition is None:
         return
     yield condition

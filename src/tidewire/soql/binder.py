@@ -1,7 +1,7 @@
-"""Ties a query to the catalog: names become fields, literals become stored values, rules of types are kept.
+"""Binds a query to the catalog: names become fields, literals become stored values, types are checked.
 
-A field that the caller may not read is answered exactly as one that does not exist, before anything else
-about it is looked at; so is an object that the catalog handed in leaves out. The parts: names are in
+A field that the caller may not read raises the same error as one that does not exist, before any other check;
+so does an object that is not in the given catalog. The parts: names are in
 `scope.py`, conditions in `condition_binder.py`, SELECT in `select_binder.py`, groups in
 `aggregate_binder.py`.
 """
@@ -57,10 +57,10 @@ def bind_query(
     now_ms: int | None = None,
     caller: Caller = NOBODY,
 ) -> BoundQuery:
-    """The query tied to the catalog.
+    """Bind a query to the catalog.
 
     `readable` says which fields the caller may see; without it, all. `now_ms` is the moment that relative
-    dates count from, in the caller's time zone; without it they are refused. Raises ObjectUnknown, FieldUnknown,
+    dates count from, in the caller's time zone; without it they are errors. Raises ObjectUnknown, FieldUnknown,
     FilterInvalid, OperatorInvalid, NumberOutOfRange, or SoqlSyntaxError for what is not supported.
     """
     entity = catalog.try_object(query.entity)
@@ -129,7 +129,7 @@ def _bind(scope: Scope) -> BoundQuery:
 
 
 def _narrowed(scope: Scope, where: BoundCondition | None) -> BoundCondition | None:
-    """The condition with what USING SCOPE adds to it."""
+    """Add the condition of USING SCOPE."""
     wanted = scope.query.scope
     if wanted == "everything":
         return where
@@ -146,7 +146,7 @@ def _narrowed(scope: Scope, where: BoundCondition | None) -> BoundCondition | No
 
 
 def _check_joins(scope: Scope, operands: list[Operand], select: tuple[Selected, ...]) -> None:
-    """A relationship counts once, wherever in the query it stands."""
+    """Raise SoqlSyntaxError for too many relationships; each counts once, wherever it stands."""
     paths = {
         tuple(step.lookup.name for step in column.steps[:end])
         for operand in operands

@@ -46,8 +46,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class DatePart:
-    """A date function of a column; `field` describes what it gives. `is_converted` says that the query converts
-    the moment to the caller's time zone, which is then the calendar's."""
+    """A date function of a column; `field` describes its result.
+
+    With `is_converted` the query converts the time to the caller's zone, which is then the calendar's.
+    """
 
     function: str
     column: Column
@@ -58,7 +60,7 @@ class DatePart:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far a place is from a point in degrees; null where the place is. `field` describes what it gives."""
+    """The distance of a place from a point in degrees; null where the place is. `field` describes its result."""
 
     latitude: Column
     longitude: Column
@@ -146,10 +148,9 @@ BoundCondition = (
 class DerivedRows:
     """Rows that an object has without storing them: one for each record of `source` that meets `where`.
 
-    `values` are by field name, a column of the record or what all the rows have. With `apart`, the two columns
-    must differ. A row's id begins with `id_start`, eight characters, and goes on as the record's does; the
-    sixteenth character is `id_mark`. Rows that share the values of `merged_by` are one, with the least of each
-    other value.
+    `values` maps field names to a column of the record, or to a value that all rows have. With `apart`, the two
+    columns must differ. A row's id is `id_start`, eight characters, then the rest of the record's id with `id_mark`
+    as its sixteenth character. Rows with equal values of `merged_by` are one row, with the least of each other value.
     """
 
     source: ObjectType
@@ -162,17 +163,17 @@ class DerivedRows:
 
 
 class Visibility(Protocol):
-    """What somebody may see of an object."""
+    """Which records of an object the caller may see."""
 
     @property
     def user_id(self) -> str:
-        """Who it is."""
+        """The caller."""
 
     def __call__(self, obj: ObjectType, /) -> BoundCondition | None:
-        """The condition on a record that makes it one of those they see; None for all."""
+        """Return the condition that visible records meet; None if all are visible."""
 
     def derived(self, obj: ObjectType, /) -> tuple[DerivedRows, ...]:
-        """The rows that there are besides the stored ones, to be held against the condition like those."""
+        """Return rows that exist besides the stored ones; the condition applies to them too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ class SelectedField:
     """A field of the record under the name that the answer gives it.
 
     `parts` are the fields that must be read for it: itself, or of a compound the components that the caller
-    may read. `function` is empty, `TOLABEL` or `FORMAT`, which shows moments by the clocks of `zone`.
+    may read. `function` is empty, `TOLABEL` or `FORMAT`, which shows times in `zone`.
     """
 
     name: str
@@ -253,7 +254,7 @@ class Group:
 
     @property
     def rolled_name(self) -> str:
-        """The name of the number that is 1 where the value was rolled up, as GROUPING gives it."""
+        """The name of the column that GROUPING gives: 1 where the value was rolled up."""
         return f"GROUPING({self.name})"
 
 
@@ -317,7 +318,7 @@ class BoundQuery:
 
 
 def flat_columns(select: tuple[Selected, ...]) -> tuple[Field, ...]:
-    """The fields of one record that must be read for a selection, each once."""
+    """Return the fields of one record that must be read for a selection, each once."""
     flat: dict[str, Field] = {}
     for item in select:
         match item:
@@ -334,7 +335,7 @@ def flat_columns(select: tuple[Selected, ...]) -> tuple[Field, ...]:
 
 
 def iter_conditions(where: BoundCondition | None) -> Iterator[BoundCondition]:
-    """Every condition of the tree, itself first; does not enter semi-joins."""
+    """Yield every condition of the tree, itself first; does not enter semi-joins."""
     if where is None:
         return
     yield where
@@ -356,7 +357,7 @@ def iter_operands(where: BoundCondition | None) -> Iterator[Operand]:
 
 
 def columns_of(operand: Operand) -> tuple[Column, ...]:
-    """The columns that an operand is computed from."""
+    """Return the columns that an operand is computed from."""
     match operand:
         case Column():
             return (operand, *operand.others)
@@ -367,13 +368,13 @@ def columns_of(operand: Operand) -> tuple[Column, ...]:
 
 
 def referenced_fields(where: BoundCondition | None) -> frozenset[str]:
-    """The names of the record's own fields that a condition looks at."""
+    """Return the names of the record's own fields that a condition looks at."""
     columns = [column for operand in iter_operands(where) for column in columns_of(operand)]
     return frozenset(column.steps[0].lookup.name if column.steps else column.field.name for column in columns)
 
 
 def is_measured(where: BoundCondition) -> bool:
-    """Whether a condition looks at a distance, which no SQL of ours computes."""
+    """Return whether a condition compares a distance, which is never computed in SQL."""
     return any(isinstance(operand, Distance) for operand in iter_operands(where))
 
 

@@ -1,4 +1,4 @@
-"""Where in a query something is wrong, and the message that points at it.
+"""Error messages that point at a place in a query.
 
 The REST API answers most query errors with the piece of the query around the fault, a caret under the
 fault, the row and column, and a reason. Row and column count from 1 in the query as it was sent. The piece
@@ -21,12 +21,12 @@ ErrorT = TypeVar("ErrorT", bound=RequestError)
 
 
 def locate(text: str, position: int) -> tuple[int, int]:
-    """Row and column, both from 1, of a place in the query."""
+    """Return row and column, both from 1, of a place in the query."""
     return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
 
 
 def render_caret_block(text: str, position: int, reason: str) -> str:
-    """The message that shows where `reason` applies."""
+    """Return the message that shows where `reason` applies."""
     row_start = text.rfind("\n", 0, position) + 1
     row_end = text.find("\n", position)
     row = text[row_start : len(text) if row_end < 0 else row_end].rstrip("\r")
@@ -45,8 +45,7 @@ def render_caret_block(text: str, position: int, reason: str) -> str:
 def pointing_error(
     kind: type[ErrorT], text: str, position: int, reason: str, *, shows_place: bool = True, **details: object
 ) -> ErrorT:
-    """An error of this kind that knows its place: details `row`, `column`, `query`, and `reason` without
-    the block.
+    """Return an error with the details `row`, `column`, `query` and `reason`; its message points at the place.
 
     A few reasons come without the block on the wire; for them `shows_place` is False.
     """

@@ -1,10 +1,10 @@
-"""Turns a condition into a Python function over one record.
+"""Compiles a condition to a Python function over one record.
 
 The function's source is made of fixed words and numbered names; every field name, literal and pattern is a
 constant in its globals, so nothing a user wrote is ever part of the source. A text field is folded at most
 once per record.
 
-One record is all there is: conditions on related records or on the answers of other queries are refused.
+The function sees one record only: conditions on related records or on other queries raise FilterInvalid.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PYTHON_OPERATORS = {
 
 
 def compile_predicate(where: BoundCondition | None, entity: ObjectType) -> Predicate:
-    """A test of a record, given as stored values by field name; a missing name counts as null.
+    """Compile a test of a record, given as stored values by field name; a missing name counts as null.
 
     Agrees with the SQL of `compile_sql` on every record of `entity`. Raises FilterInvalid for a condition
     that needs more than the record's own fields.
@@ -64,7 +64,7 @@ def compile_predicate(where: BoundCondition | None, entity: ObjectType) -> Predi
 
 
 def render_predicate(where: BoundCondition) -> tuple[str, dict[str, object]]:
-    """The source of the function `predicate`, and the constants that it needs as its globals."""
+    """Return the source of the function `predicate`, and the constants that it needs as its globals."""
     writer = _Writer()
     expression = writer.condition(where)
     lines = ["def predicate(record):", *writer.loads, f"    return {expression}"]
@@ -83,7 +83,7 @@ class _Writer:
         return name
 
     def load(self, operand: Operand) -> str:
-        """The local name of an operand's comparable value: a text's key, anything else as stored."""
+        """Return the local name of an operand's comparable value: a text's key, anything else as stored."""
         known = self.names.get(operand)
         if known is not None:
             return known

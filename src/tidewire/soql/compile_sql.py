@@ -41,7 +41,7 @@ def compile_sql(
     among: Among | None = None,
     columns: tuple[Field, ...] | None = None,
 ) -> CompiledSql:
-    """The statement for a query: one row per record in a fixed order, or one number for a count.
+    """Write the statement for a query: one row per record in a fixed order, or one number for a count.
 
     `columns` are the fields of the record to read, without it those that the query selects.
     """
@@ -109,7 +109,7 @@ def compile_children(
 
 
 def compile_child_counts(bound: BoundQuery, among: Among, *, include_deleted: bool = False) -> CompiledSql:
-    """The ids of those records that have children, and how many before LIMIT and OFFSET."""
+    """Return the ids of those records that have children, and how many before LIMIT and OFFSET."""
     tables = _tables(bound, (), (), include_deleted=include_deleted)
     writer = Writer([], tables)
     filters = [*writer.filters(bound.where), writer.among(among.field, among.ids)]
@@ -125,8 +125,7 @@ def compile_groups(
     row_count: int | None = None,
     include_deleted: bool = False,
 ) -> CompiledSql:
-    """One row for each of any `row_count` groups: its values as the record with the lowest id has them, then
-    the measures.
+    """Write the statement for any `row_count` groups: the values of the record with the lowest id, then the measures.
 
     Only for groups and measures of stored fields of the record itself. A sum is four columns: how many values
     there are, how many of them are no decimal of the field's scale, and the sums of millions and of the rest

@@ -124,7 +124,7 @@ def _parse_set_operator(cursor: Cursor) -> SetOperator:
 
 
 def parse_subject(cursor: Cursor, reserved: frozenset[str]) -> Subject:
-    """A field path or a function call. A reserved word may only begin a path, as in `Group.Name`."""
+    """Parse a field path or a function call. A reserved word may only begin a path, as in `Group.Name`."""
     if cursor.is_at(TokenKind.NAME) and cursor.word in reserved and not cursor.is_next_symbol("."):
         raise cursor.unexpected()
     first = cursor.expect_kind(TokenKind.NAME)

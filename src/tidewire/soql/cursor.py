@@ -1,4 +1,4 @@
-"""A place in the tokens of a query: what the parser looks at, takes and complains about."""
+"""The parser's position in the tokens of a query: looks ahead, takes tokens, and raises errors."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ class Cursor:
         return self.token.position
 
     def is_at(self, kind: TokenKind) -> bool:
-        """Whether the token at hand is of this kind."""
+        """Return whether the token at hand is of this kind."""
         return self.token.kind is kind
 
     def is_at_word(self, word: str) -> bool:
-        """Whether the token at hand is this keyword."""
+        """Return whether the token at hand is this keyword."""
         return self.token.word == word and self.token.kind is TokenKind.NAME
 
     def is_at_symbol(self, symbol: str) -> bool:
-        """Whether the token at hand is this symbol."""
+        """Return whether the token at hand is this symbol."""
         return self.token.text == symbol and self.token.kind is TokenKind.SYMBOL
 
     def _next(self) -> Token:
         return self._tokens[min(self._index + 1, len(self._tokens) - 1)]
 
     def is_next_kind(self, kind: TokenKind) -> bool:
-        """Whether the token after the one at hand is of this kind."""
+        """Return whether the token after the one at hand is of this kind."""
         return self._next().kind is kind
 
     def is_next_word(self, word: str) -> bool:
-        """Whether the token after the one at hand is this keyword."""
+        """Return whether the token after the one at hand is this keyword."""
         return self._next().kind is TokenKind.NAME and self._next().word == word
 
     def is_next_symbol(self, symbol: str) -> bool:
-        """Whether the token after the one at hand is this symbol."""
+        """Return whether the token after the one at hand is this symbol."""
         return self._next().kind is TokenKind.SYMBOL and self._next().text == symbol
 
     def take_call(self, name: str) -> bool:
@@ -98,19 +98,19 @@ class Cursor:
         return found
 
     def expect_word(self, word: str) -> Token:
-        """Take this keyword or complain."""
+        """Take this keyword or raise SoqlSyntaxError."""
         if not self.is_at_word(word):
             raise self.unexpected()
         return self.advance()
 
     def expect_symbol(self, symbol: str) -> Token:
-        """Take this symbol or complain."""
+        """Take this symbol or raise SoqlSyntaxError."""
         if not self.is_at_symbol(symbol):
             raise self.unexpected()
         return self.advance()
 
     def expect_kind(self, kind: TokenKind) -> Token:
-        """Take a token of this kind or complain."""
+        """Take a token of this kind or raise SoqlSyntaxError."""
         if not self.is_at(kind):
             raise self.unexpected()
         return self.advance()
@@ -133,7 +133,7 @@ class Cursor:
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """One level deeper; refuses a query that would exhaust the stack."""
+        """Enter one level of nesting; raises SoqlSyntaxError for a query that would exhaust the stack."""
         self._nesting += 1
         if self._nesting > MAX_NESTING:
             raise self.refused(f"conditions and subqueries nest more than {MAX_NESTING} deep")
@@ -141,15 +141,15 @@ class Cursor:
         self._nesting -= 1
 
     def unexpected(self) -> SoqlSyntaxError:
-        """The error for a token that cannot stand here."""
+        """Return the error for a token that cannot stand here."""
         return self.refused(f"unexpected token: '{self.token.text}'")
 
     def bind_variable(self) -> SoqlSyntaxError:
-        """The error for a name where a value should be."""
+        """Return the error for a name where a value should be."""
         return self.refused("Bind variables only allowed in Apex code")
 
     def refused(self, reason: str, position: int | None = None) -> SoqlSyntaxError:
-        """An error at the token at hand, or elsewhere."""
+        """Return an error at the token at hand, or elsewhere."""
         return pointing_error(
             SoqlSyntaxError, self.text, self.position if position is None else position, reason
         )

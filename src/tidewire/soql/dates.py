@@ -30,7 +30,7 @@ _NAMED_DAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """How days and years are told: whose midnight, and which month a fiscal year begins with.
+    """How days and years are counted: in which zone, and with which first month of the fiscal year.
 
     A fiscal year bears the number of the year it ends in, or, with `is_named_by_start`, of the one it begins in.
     """
@@ -46,9 +46,9 @@ UTC_CALENDAR = Calendar()
 def relative_range(
     name: str, count: int | None, now_ms: int, calendar: Calendar = UTC_CALENDAR, *, of_days: bool = False
 ) -> tuple[int, int]:
-    """The first moment of a range such as `LAST_N_DAYS:5`, and the first after it, in epoch ms.
+    """Return the start and the exclusive end of a range such as `LAST_N_DAYS:5`, in epoch ms.
 
-    LAST_N_DAYS goes on to the end of today; all other ranges are whole periods before, around or after it.
+    LAST_N_DAYS reaches to the end of today; all other ranges are whole periods before, around or after it.
     Months before year 1 or after year 9999 count as the first or last there is. With `of_days`, the range is of
     dates as they are stored, at midnight UTC, and the zone only says which day is today.
     """
@@ -141,7 +141,7 @@ DATE_FUNCTIONS = frozenset(_PARTS) | CLOCK_FUNCTIONS | _FISCAL_FUNCTIONS
 
 
 def part_of(function: str, epoch_ms: int, calendar: Calendar = UTC_CALENDAR) -> int:
-    """What a date function says of a moment."""
+    """Return the value of a date function at a time."""
     local_ms = calendar.zone.local_ms(epoch_ms)
     if function == "HOUR_IN_DAY":
         return local_ms % DAY_MS // _HOUR_MS
@@ -162,7 +162,7 @@ def _fiscal_part(function: str, julian: int, calendar: Calendar) -> int:
 
 
 def _years_back(calendar: Calendar) -> int:
-    """What the year loses again that a fiscal year gains when its first month comes."""
+    """Return by how much a fiscal year's number exceeds that of the year it is named after."""
     return 1 if calendar.is_named_by_start or calendar.fiscal_month == 1 else 0
 
 

@@ -1,4 +1,4 @@
-"""Functions of fields: dates, distances, labels. Which ones there are, what they take and what they give."""
+"""Binds functions of fields: dates, distances, labels."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _MAX_LATITUDE, _MAX_LONGITUDE = 90.0, 180.0
 
 
 def result_field(name: str, kind: FieldType) -> Field:
-    """A description of what a function gives, for the rules of comparing and showing it."""
+    """Return a description of what a function gives, for the rules of comparing and showing it."""
     return Field(name=name, label=name, type=kind)
 
 
 def function_name(subject: object) -> str:
-    """A function's name in the form in which names compare; empty for anything but a function."""
+    """Return a function's name in the form in which names compare; empty for anything but a function."""
     return subject.name.upper() if isinstance(subject, FunctionCall) else ""
 
 
 def bind_operand(scope: Scope, subject: Subject) -> Operand:
-    """What a field or function in WHERE, ORDER BY or GROUP BY stands for."""
+    """Bind a field or function in WHERE, ORDER BY or GROUP BY."""
     if isinstance(subject, FieldPath):
         return scope.column(subject)
     name = function_name(subject)
@@ -42,12 +42,12 @@ def bind_operand(scope: Scope, subject: Subject) -> Operand:
 
 
 def unknown_function(scope: Scope, call: FunctionCall) -> Exception:
-    """The error for a function that cannot stand here."""
+    """Return the error for a function that cannot stand here."""
     return scope.syntax_error(call.position, f"function '{call.name}' is not supported")
 
 
 def only_argument(scope: Scope, call: FunctionCall) -> FieldPath:
-    """The one field that a function is about. Raises SoqlSyntaxError."""
+    """Return the one field that a function is about. Raises SoqlSyntaxError."""
     if len(call.arguments) != 1 or not isinstance(call.arguments[0], FieldPath):
         raise scope.syntax_error(call.position, f"function '{call.name}' takes one field")
     return call.arguments[0]
@@ -71,7 +71,7 @@ def _date_part(scope: Scope, call: FunctionCall, name: str) -> DatePart:
 
 
 def converted_name(name: str, is_converted: bool) -> str:
-    """How a moment is written inside a date function."""
+    """Return how a time is written inside a date function."""
     return f"convertTimezone({name})" if is_converted else name
 
 

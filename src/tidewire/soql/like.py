@@ -52,7 +52,7 @@ def parse_pattern(literal: StringLiteral, *, case_sensitive: bool) -> tuple[Like
 
 
 def try_exact(parts: tuple[LikePart, ...]) -> str | None:
-    """The one key that a pattern without wildcards matches, or None."""
+    """Return the one key that a pattern without wildcards matches, or None."""
     match parts:
         case ():
             return ""
@@ -74,7 +74,7 @@ def try_prefix(parts: tuple[LikePart, ...]) -> str | None:
 
 
 def successor(prefix: str) -> str | None:
-    """The first key after all that begin with `prefix`, in code point order; None if there is none.
+    """Return the first key after all that begin with `prefix`, in code point order; None if there is none.
 
     Code point order is the byte order of UTF-8, which is how all stores compare keys.
     """
@@ -89,7 +89,7 @@ def successor(prefix: str) -> str | None:
 
 
 def render_sql_pattern(parts: Iterable[LikePart]) -> str:
-    """The pattern for SQL's LIKE with backslash as its escape character."""
+    """Render the pattern for SQL's LIKE with backslash as its escape character."""
     return "".join(
         part.value if isinstance(part, Wildcard) else re.sub(r"([\\%_])", r"\\\1", part) for part in parts
     )
@@ -124,7 +124,7 @@ def _segment(parts: list[LikePart]) -> _Segment:
 
 
 def compile_matcher(parts: tuple[LikePart, ...]) -> Callable[[str], bool]:
-    """A test of one folded key. Its time grows with the key's length times the pattern's, at worst."""
+    """Compile a test of one folded key. Its time grows with the key's length times the pattern's, at worst."""
     groups: list[list[LikePart]] = [[]]
     for part in parts:
         if part is Wildcard.ANY:

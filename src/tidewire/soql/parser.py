@@ -1,8 +1,8 @@
 """Reads a query into its tree. One method per rule of the grammar, in the order in which the clauses stand.
 
-Rules that the grammar has and this parser does not read (WITH DATA CATEGORY, FORMULA) are refused by name. What it
-reads but nobody can run is the binder's to refuse. Conditions are in `tidewire.soql.condition_parser`, the cursor
-over tokens in `tidewire.soql.cursor`.
+Rules that the grammar has and this parser does not read (WITH DATA CATEGORY, FORMULA) raise an error that names
+them. What it reads but cannot be run, the binder rejects. Conditions are in `tidewire.soql.condition_parser`, the
+cursor over tokens is in `tidewire.soql.cursor`.
 """
 
 from __future__ import annotations

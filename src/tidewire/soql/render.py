@@ -65,7 +65,7 @@ def render_query(query: Query) -> str:
 
 
 def render_condition(condition: Condition) -> str:
-    """A condition as text, without parentheses around it."""
+    """Render a condition as text, without parentheses around it."""
     match condition:
         case And(items):
             return " AND ".join(_operand(item) for item in items)
@@ -83,7 +83,7 @@ def render_condition(condition: Condition) -> str:
 
 
 def render_literal(literal: Literal) -> str:
-    """A literal as text."""
+    """Render a literal as text."""
     match literal:
         case StringLiteral(value, escaped):
             return f"'{_escape(value, frozenset(escaped))}'"

@@ -1,7 +1,7 @@
-"""What names mean inside one query: fields of its object, and of the records that its lookups reach.
+"""Resolves names inside one query: fields of its object, and of the records that its lookups reach.
 
-A field that the caller may not read, or a lookup that leads to an object the caller may not see, is answered
-exactly as one that does not exist, before anything else about it is looked at.
+A field that the caller may not read, or a lookup to an object that the caller may not see, raises the same error
+as one that does not exist, before any other check.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ TYPE_FIELD = Field(name="Type", label="Object Type", type=FieldType.TEXT)
 
 
 def relationship_of(lookup: Field) -> str:
-    """The name by which paths follow a lookup: `Owner`, `Invoice__r`."""
+    """Return the name by which paths follow a lookup: `Owner`, `Invoice__r`."""
     name = lookup.relationship_name
     return name + "__r" if lookup.custom and not name.endswith("__r") else name
 
 
 def children_name_of(lookup: Field) -> str:
-    """The name by which subqueries find the records whose lookup it is: `Contacts`, `Invoices__r`."""
+    """Return the name by which subqueries find the records whose lookup it is: `Contacts`, `Invoices__r`."""
     name = lookup.child_relationship_name
     return name + "__r" if name and lookup.custom and not name.endswith("__r") else name
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, as far as the meaning of a query depends on it.
+    """The caller, as far as the meaning of a query depends on them.
 
     `queue_ids` are the queues they belong to; without `visibility` they see every record.
     """
@@ -59,7 +59,7 @@ class Caller:
 
 
 NOBODY = Caller()
-"""For queries that the platform asks itself: days are those of UTC, and no record is their own."""
+"""For queries of the platform itself: days are those of UTC, and no record is owned by the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Scope:
         shows_place: bool = True,
         field: str = "",
     ) -> ErrorT:
-        """An error that points at a place in the query."""
+        """Return an error that points at a place in the query."""
         details: dict[str, object] = {"field": field} if field else {}
         return pointing_error(
             kind,
@@ -98,20 +98,19 @@ class Scope:
         )
 
     def syntax_error(self, position: int, reason: str) -> SoqlSyntaxError:
-        """The error for a query that reads well but cannot be asked."""
+        """Return the error for a query that is well-formed but not supported."""
         return self.error(SoqlSyntaxError, position, reason)
 
     def at(self, entity: ObjectType) -> Scope:
-        """The same scope as seen from a related record, which no alias names."""
+        """Return the same scope for a related record, which no alias names."""
         return replace(self, entity=entity, query=replace(self.query, alias="", joined=()))
 
     def is_readable(self, field: Field) -> bool:
-        """Whether the caller may see a field of this scope's object."""
+        """Return whether the caller may see a field of this scope's object."""
         return self.readable is None or self.readable(self.entity, field)
 
     def own_names(self, path: FieldPath) -> tuple[str, ...]:
-        """The names of a path without the object's own name or alias in front, and with the relationships that
-        further aliases stand for."""
+        """Return the names of a path, without the object's own name or alias and with other aliases resolved."""
         names = path.names
         aliases = {each.alias.lower(): each.path for each in self.query.joined}
         for _ in aliases:  # each leads to an earlier one
@@ -149,7 +148,7 @@ class Scope:
         return is_own and self.try_children(alias.path[1]) is not None
 
     def child_relationship(self, query: Query) -> str:
-        """The relationship that a child subquery names, by an alias perhaps. Raises ObjectUnknown."""
+        """Return the relationship that a child subquery names, by an alias perhaps. Raises ObjectUnknown."""
         if query.entity_prefix:
             if query.entity_prefix.lower() not in self._own:
                 raise self.from_error(query.entity_prefix, query.entity_position)
@@ -158,7 +157,7 @@ class Scope:
         return aliased[0][-1] if aliased else query.entity
 
     def try_children(self, name: str) -> tuple[ObjectType, Field] | None:
-        """The object of a child relationship and its lookup to this one, if the caller may see both."""
+        """Return the object of a child relationship and its lookup to this one, if the caller may see both."""
         wanted = name.lower()
         for entity in self.catalog.objects:
             for field in entity.fields:
@@ -170,31 +169,31 @@ class Scope:
         return None
 
     def from_error(self, name: str, position: int) -> ObjectUnknown:
-        """The error for a name in FROM that is no relationship here."""
+        """Return the error for a name in FROM that is no relationship here."""
         reason = f"Didn't understand relationship '{name}' in FROM part of query call. {_RELATIONSHIP_HINT}"
         return self.error(ObjectUnknown, position, reason)
 
     def field(self, name: str, position: int) -> Field:
-        """A field of the object itself. Raises FieldUnknown."""
+        """Return a field of the object itself. Raises FieldUnknown."""
         found = self.entity.try_field(name)
         if found is None or not self.is_readable(found):
             raise self.field_error(name, position)
         return found
 
     def try_common(self, name: str) -> Field | None:
-        """A field that a lookup to several types may ask for: Name is whatever the type is known by."""
+        """Return a field that a lookup to several types may ask for: Name is whatever the type is known by."""
         found = self.entity.try_field(name)
         if found is None and name.lower() == "name":
             found = self.entity.name_field
         return found if found is not None and self.is_readable(found) else None
 
     def field_error(self, name: str, position: int) -> FieldUnknown:
-        """The error for a name that is no field here."""
+        """Return the error for a name that is no field here."""
         reason = f"No such column '{name}' on entity '{self.entity.name}'. {_FIELD_HINT}"
         return self.error(FieldUnknown, position, reason, field=name)
 
     def lookup(self, name: str, position: int) -> tuple[Field, tuple[ObjectType, ...]]:
-        """The lookup of that relationship name, and the types it leads to. Raises FieldUnknown."""
+        """Return the lookup of that relationship name, and the types it leads to. Raises FieldUnknown."""
         wanted = name.lower()
         for field in self.entity.fields:
             is_meant = bool(field.relationship_name) and relationship_of(field).lower() == wanted
@@ -207,7 +206,7 @@ class Scope:
         raise self.relationship_error(name, position)
 
     def relationship_error(self, name: str, position: int) -> RequestError:
-        """The error for a name that is no relationship here."""
+        """Return the error for a name that is no relationship here."""
         reason = f"Didn't understand relationship '{name}' in field path. {_RELATIONSHIP_HINT}"
         return self.error(FieldUnknown, position, reason, field=name)
 
@@ -219,7 +218,7 @@ class Scope:
             )
 
     def column(self, path: FieldPath) -> Column:
-        """What a path leads to; `Type` behind a lookup to several types gives the lookup with TYPE_FIELD."""
+        """Resolve a path; `Type` behind a lookup to several types gives the lookup with TYPE_FIELD."""
         names = self.own_names(path)
         self.check_length(names, path.position)
         return self._column(names, path.position, ())

@@ -70,7 +70,7 @@ class _Token(NamedTuple):
 
 
 def parse_words(text: str) -> SearchWords:
-    """The words and how they are joined. Raises SearchMalformed."""
+    """Parse the words and how they are joined. Raises SearchMalformed."""
     tokens = _tokens(text)
     found, rest = _parse_either(tokens, 0, 0)
     if rest < len(tokens):
@@ -79,7 +79,7 @@ def parse_words(text: str) -> SearchWords:
 
 
 def bind_words(words: SearchWords, searched: tuple[Field, ...]) -> BoundCondition:
-    """The condition that a record's fields hold the words."""
+    """Return the condition that a record's fields hold the words."""
     return _bind(words, searched, is_negated=False)
 
 
@@ -177,7 +177,7 @@ def _bind(words: SearchWords, searched: tuple[Field, ...], *, is_negated: bool) 
 
 
 def _pattern(field: Field, parts: tuple[str | Wildcard, ...]) -> tuple[LikePart, ...]:
-    """The parts anywhere in a field's text."""
+    """Return the parts anywhere in a field's text."""
     pattern: list[LikePart] = [Wildcard.ANY]
     for part in (*parts, Wildcard.ANY):
         if isinstance(part, str):

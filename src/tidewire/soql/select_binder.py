@@ -152,7 +152,7 @@ class _Shape:
         self.add_to_any(parent, names[1], position)
 
     def add_to_any(self, parent: _Parent, name: str, position: int) -> None:
-        """A field behind a lookup to several types: of those types that have it."""
+        """Add a field behind a lookup to several types, for each type that has it."""
         if name.lower() == "type":
             for shape in parent.shapes:
                 shape.put("Type", SelectedType("Type"), position)

@@ -4,9 +4,9 @@
     [RETURNING Object [(fields [WHERE ...] [ORDER BY ...] [LIMIT n] [OFFSET n])], ...]
     [WITH ...] [LIMIT n] [UPDATE TRACKING|VIEWSTAT]
 
-What the braces hold is in `search_words.py`; what stands in brackets after an object is SOQL's own, and is parsed as
+What the braces hold is in `search_terms.py`; what stands in brackets after an object is SOQL's own, and is parsed as
 such. Of the WITH clauses those are accepted that only ask for more than the records, or that say what holds anyway;
-those that would leave records out are refused.
+those that would leave records out are errors.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Search:
 
 
 def parse_search(text: str) -> Search:
-    """Take a search apart. Raises SearchMalformed, or SOQL's own error for what stands in brackets."""
+    """Parse a search. Raises SearchMalformed, or SOQL's own error for what stands in brackets."""
     if len(text) > MAX_SEARCH_CHARS:
         raise SearchMalformed(f"SOSL statements can not be longer than {MAX_SEARCH_CHARS} characters")
     if UNSTORABLE.search(text):
@@ -88,7 +88,7 @@ def parse_search(text: str) -> Search:
 
 
 def narrow(bound: BoundQuery, search: Search, searched: tuple[Field, ...]) -> BoundQuery | None:
-    """A query that finds only records which match the search, or None if there is nothing to look in."""
+    """Return a query that finds only records which match the search, or None if there is nothing to look in."""
     if not searched:
         return None
     found = bind_words(search.words, searched)
@@ -98,7 +98,7 @@ def narrow(bound: BoundQuery, search: Search, searched: tuple[Field, ...]) -> Bo
 
 
 def searched_fields(obj: ObjectType, scope: str, hidden: frozenset[str]) -> tuple[Field, ...]:
-    """The fields of an object that a search in this scope looks at."""
+    """Return the fields of an object that a search in this scope looks at."""
     if scope == "NAME":
         named = obj.name_field
         return (named,) if named is not None and named.is_text and named.name not in hidden else ()

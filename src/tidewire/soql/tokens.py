@@ -61,7 +61,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", '"': '"', "'"
 
 
 def parse_tokens(text: str) -> list[Token]:
-    """The tokens of a query, the last one END. Raises SoqlSyntaxError."""
+    """Split a query into tokens, the last one END. Raises SoqlSyntaxError."""
     if len(text) > MAX_QUERY_CHARS:
         raise pointing_error(
             SoqlSyntaxError,

@@ -1,4 +1,4 @@
-"""Which literal fits which type of field, and what is stored for it."""
+"""Which literal fits which type of field, and its stored value."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _MAX_INTEGER = 2**63 - 1
 
 
 def is_sortable(field: Field) -> bool:
-    """Whether ORDER BY may look at the field."""
+    """Return whether ORDER BY may look at the field."""
     return field.is_filterable and field.type.row.is_sortable
 
 
 def is_groupable(field: Field) -> bool:
-    """Whether GROUP BY may look at the field: a datetime only through a date function."""
+    """Return whether GROUP BY may look at the field: a datetime only through a date function."""
     return field.is_filterable and field.type.row.is_groupable
 
 

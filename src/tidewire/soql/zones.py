@@ -23,7 +23,7 @@ _CASES = 16
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """What clocks show beside UTC: `offsets_ms[n]` holds from `changes_ms[n - 1]` up to before `changes_ms[n]`."""
+    """A time zone: `offsets_ms[n]` is its offset from `changes_ms[n - 1]` until `changes_ms[n]`."""
 
     changes_ms: tuple[int, ...]
     offsets_ms: tuple[int, ...]
@@ -37,8 +37,7 @@ class Zone:
         return epoch_ms + self.offset_at(epoch_ms)
 
     def day_start(self, day: int) -> int:
-        """The moment at which a day, counted from 1 January 1970, begins; where clocks skip midnight, the
-        moment at which they do."""
+        """Return when a day, counted from 1970, begins; where clocks skip midnight, the time of the skip."""
         midnight = day * DAY_MS
         place = bisect_right(self.changes_ms, midnight - DAY_MS)
         start = midnight - self.offsets_ms[place]
@@ -77,7 +76,7 @@ UTC = Zone((), (0,))
 
 @lru_cache(maxsize=256)
 def load_zone(name: str) -> Zone:
-    """The zone of this name; UTC for a name that nobody knows. Reads the tz database, so not for the loop."""
+    """Return the zone of this name; UTC for an unknown name. Reads the tz database, so do not call it on the loop."""
     try:
         zone = ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):  # a folder of zones is an OSError

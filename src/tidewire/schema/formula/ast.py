@@ -1,4 +1,4 @@
-"""What a formula says, before anybody asks whether its names exist.
+"""The syntax tree of a formula, before its names are resolved.
 
 `depth` is how many nodes stand inside each other; the parser bounds it, so that walks over the tree can be
 recursive. `position` is a place in the text.

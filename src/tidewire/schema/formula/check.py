@@ -1,4 +1,4 @@
-"""Ties a formula to its object: names become fields, and every piece gets a kind and a way to compute it."""
+"""Checks a formula against its object: resolves names to fields, and gives every piece a kind and its code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LARGEST_LITERAL = Decimal(10) ** 30
 class Formula:
     """A formula that fits its object.
 
-    `references` are the API names of the fields it reads; `is_volatile` says whether it asks the time.
+    `references` are the API names of the fields it reads; `is_volatile` says whether it reads the clock.
     """
 
     ast: FormulaAst
@@ -35,7 +35,7 @@ class Formula:
 
 
 def check_formula(ast: FormulaAst, obj: ObjectType, result: FieldType) -> Formula:
-    """The formula, ready to run on records of `obj`. Raises DefinitionInvalid with row and column."""
+    """Check a formula, so that it can run on records of `obj`. Raises DefinitionInvalid with row and column."""
     wanted = result.row.formula_kind
     if wanted is None or not result.row.is_formula_result:
         raise formula_error(ast.text, 0, f"a formula cannot yield the type {result.value}")

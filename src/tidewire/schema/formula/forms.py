@@ -1,4 +1,4 @@
-"""The functions that look at the kinds of their arguments, compute only some of them, or ask the time."""
+"""The functions that look at the kinds of their arguments, compute only some of them, or read the clock."""
 
 from __future__ import annotations
 

@@ -44,32 +44,32 @@ class Function:
 
 
 def checked_day(day: int) -> int:
-    """The stored form of a day since 1970; undefined outside of the years the platform knows."""
+    """Return the stored form of a day since 1970; undefined outside of the years the platform knows."""
     if not _FIRST_DAY <= day <= _LAST_DAY:
         raise ArithmeticError("a day beyond the calendar")
     return day * DAY_MS
 
 
 def checked_moment(epoch_ms: int) -> int:
-    """The moment; undefined outside of the years the platform knows."""
+    """Return the time; undefined outside of the years the platform knows."""
     checked_day(epoch_ms // DAY_MS)
     return epoch_ms
 
 
 def checked_text(text: str) -> str:
-    """The text; undefined past the length that any field could hold."""
+    """Return the text; undefined past the length that any field could hold."""
     if len(text) > MAX_TEXT_CHARS:
         raise ArithmeticError("a text beyond all bounds")
     return text
 
 
 def power(base: Decimal, exponent: Decimal) -> Decimal:
-    """The base raised to the exponent."""
+    """Return the base raised to the exponent."""
     return _finite(ARITHMETIC.power(base, exponent))
 
 
 def whole(number: Decimal) -> int:
-    """The number without its fraction; undefined where no count could be."""
+    """Return the number without its fraction; undefined where no count could be."""
     if abs(number) > 10**15:
         raise ArithmeticError("a count beyond all bounds")
     return int(number)

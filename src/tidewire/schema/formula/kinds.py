@@ -50,7 +50,7 @@ def load_field(field: Field) -> Run:
 
 
 def store_result(result: FieldType, value: FormulaValue) -> Value:
-    """The stored form of a formula's value. Empty text is null; a checkbox is never null."""
+    """Return the stored form of a formula's value. Empty text is null; a checkbox is never null."""
     if result is FieldType.CHECKBOX:
         return value is True
     if isinstance(value, Decimal):

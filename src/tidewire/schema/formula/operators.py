@@ -1,4 +1,4 @@
-"""What stands between two operands: which kinds it takes, what it yields, and how.
+"""Operators between two operands: the kinds they take, the kind they yield, and their code.
 
 Arithmetic with null is null. Two nulls are equal, and null is neither less nor more than anything. A null
 text is an empty one, and a null truth is false.
@@ -92,7 +92,7 @@ _ORDERED = (FormulaKind.NUMBER, FormulaKind.DATE, FormulaKind.DATETIME, FormulaK
 
 
 def combine(text: str, left: Typed, operator: str, right: Typed, position: int) -> tuple[FormulaKind, Join]:
-    """What `left operator right` yields, and how. Raises DefinitionInvalid where the kinds do not fit."""
+    """Compile `left operator right`. Raises DefinitionInvalid where the kinds do not fit."""
     joined, compared = f"what '{operator}' joins", f"what '{operator}' compares"
     if operator in ("&&", "||"):
         _require_both(text, left, right, FormulaKind.TRUTH, joined)
@@ -125,7 +125,7 @@ def combine(text: str, left: Typed, operator: str, right: Typed, position: int) 
 
 
 def equality(kind: FormulaKind) -> Combine:
-    """Whether two values of one kind are the same. Text compares letter by letter, case and all."""
+    """Return whether two values of one kind are the same. Text compares letter by letter, case and all."""
     if kind is FormulaKind.TEXT:
         return lambda a, b: (a or "") == (b or "")
     if kind is FormulaKind.TRUTH:
@@ -134,7 +134,7 @@ def equality(kind: FormulaKind) -> Combine:
 
 
 def negation(run: Run) -> Run:
-    """True where the other is not."""
+    """Compile NOT of a truth."""
     return lambda row, now_ms: not run(row, now_ms)
 
 

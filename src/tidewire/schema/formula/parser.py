@@ -29,7 +29,7 @@ _CONSTANTS: dict[str, bool | None] = {"TRUE": True, "FALSE": False, "NULL": None
 
 
 def parse_formula(text: str) -> FormulaAst:
-    """The tree of a formula. Raises DefinitionInvalid with the row and column of the fault."""
+    """Parse a formula. Raises DefinitionInvalid with the row and column of the fault."""
     parser = _Parser(text)
     root = parser.expression()
     if parser.token.kind is not TokenKind.END:
@@ -66,7 +66,7 @@ class _Parser:
         return formula_error(self.text, self.token.position, f"unexpected '{shown(self.token.text)}'{hint}")
 
     def depth(self, position: int, parts: Iterable[Node]) -> int:
-        """The depth of a node over these parts, within its bound."""
+        """Return the depth of a node over these parts, within its bound."""
         depth = 1 + max((part.depth for part in parts), default=0)
         if depth > MAX_DEPTH:
             raise self.too_deep(position)

@@ -49,7 +49,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def parse_tokens(text: str) -> list[Token]:
-    """The tokens of a formula, the last one END. Raises DefinitionInvalid."""
+    """Split a formula into tokens, the last one END. Raises DefinitionInvalid."""
     if len(text) > MAX_FORMULA_CHARS:
         raise DefinitionInvalid(f"a formula has at most {MAX_FORMULA_CHARS} characters", row=1, column=1)
     if unstorable := _UNSTORABLE.search(text):
@@ -68,7 +68,7 @@ def parse_tokens(text: str) -> list[Token]:
 
 
 def formula_error(text: str, position: int, reason: str) -> DefinitionInvalid:
-    """An error that knows its place: details `row` and `column`, both from 1, and `reason`."""
+    """Return an error with the details `row` and `column`, both from 1, and `reason`."""
     row = text.count("\n", 0, position) + 1
     column = position - text.rfind("\n", 0, position)
     return DefinitionInvalid(
@@ -77,7 +77,7 @@ def formula_error(text: str, position: int, reason: str) -> DefinitionInvalid:
 
 
 def shown(text: str) -> str:
-    """A piece of a formula as an error message shows it."""
+    """Return a piece of a formula as an error message shows it."""
     return text if len(text) <= _SHOWN_LENGTH else text[:_SHOWN_LENGTH] + "..."
 
 

@@ -1,4 +1,4 @@
-"""A piece of a formula whose kind is known, and the refusals of pieces whose kind does not fit."""
+"""A piece of a formula with its kind, and the checks that kinds fit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Typed:
 
 
 def require(text: str, item: Typed, kinds: Iterable[FormulaKind], subject: str) -> None:
-    """Refuse an expression that yields none of these kinds. NULL fits all."""
+    """Raise DefinitionInvalid for an expression that yields none of these kinds. NULL fits all."""
     wanted = tuple(kinds)
     if item.kind is not FormulaKind.NULL and item.kind not in wanted:
         words = " or ".join(kind.value for kind in wanted)
@@ -45,7 +45,7 @@ def require(text: str, item: Typed, kinds: Iterable[FormulaKind], subject: str) 
 
 
 def common_kind(text: str, items: Iterable[Typed], subject: str) -> FormulaKind:
-    """The one kind that all of these yield, NULL aside; refuses a mixture."""
+    """Return the one kind that all of these yield, NULL aside. Raises DefinitionInvalid for a mixture."""
     found = FormulaKind.NULL
     for item in items:
         require(text, item, VALUE_KINDS if found is FormulaKind.NULL else (found,), subject)
@@ -54,7 +54,7 @@ def common_kind(text: str, items: Iterable[Typed], subject: str) -> FormulaKind:
 
 
 def require_count(text: str, position: int, name: str, count: int, least: int, most: int | None) -> None:
-    """Refuse a call with too few or too many arguments."""
+    """Raise DefinitionInvalid for a call with too few or too many arguments."""
     if count >= least and (most is None or count <= most):
         return
     wanted = (
@@ -64,5 +64,5 @@ def require_count(text: str, position: int, name: str, count: int, least: int, m
 
 
 def unknown_function(text: str, position: int, name: str) -> DefinitionInvalid:
-    """The refusal of a function that does not exist."""
+    """Return the error for a function that does not exist."""
     return formula_error(text, position, f"there is no function {name}")
