@@ -100,7 +100,7 @@ def _try_user_id(unit: UnitOfWork, username: str) -> str | None:
 
 
 def _resolved(unit: UnitOfWork, app: ConnectedApp, spec: Mapping[str, Any]) -> ConnectedApp:
-    """Return the app with the id of its user; by now the users of the document exist."""
+    """Return the app with the id of its user; the users of the document exist when steps run."""
     if not spec.get("run_as"):
         return app
     return replace(app, run_as_user_id=_try_user_id(unit, str(spec["run_as"])) or "")

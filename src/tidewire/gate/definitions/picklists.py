@@ -40,12 +40,12 @@ class ValueChanges:
 
 
 def moved_value(value_changes: ValueChanges, value: str) -> str:
-    """What a field, or a default, that held `value` holds after the value_changes; several values are `;`-joined."""
+    """Return the new value of a field or default after the changes; several values are joined by `;`."""
     return ";".join(dict.fromkeys(value_changes.moves.get(part, part) for part in value.split(";")))
 
 
 def split_value_changes(spec: Mapping[str, Any], path: str) -> tuple[dict[str, Any], ValueChanges]:
-    """A field's definition without its value_changes, and the value_changes."""
+    """Split the spec of a field into the spec without value changes, and the value changes."""
     plain = {key: value for key, value in spec.items() if key not in _CHANGE_KEYS}
     value_changes = ValueChanges(
         text_map(spec.get("rename"), f"{path}.rename"),
@@ -97,7 +97,7 @@ def merge_values(
         merged[retired] = replace(merged[retired], is_active=False)
     missing = [new for new in value_changes.moves.values() if new not in merged and stored.picklist]
     if missing and any(old in {v.value for v in stored.picklist} for old in value_changes.moves):
-        reject(path, f"{missing[0]} is not among the values")
+        reject(path, f"{missing[0]} is not a value of the picklist")
     chosen = str(default).split(";") if default is not None else []
     return tuple(replace(v, is_default=v.value in chosen) for v in merged.values())
 
@@ -105,8 +105,9 @@ def merge_values(
 def value_steps(
     unit: UnitOfWork, obj: ObjectType, old: Field, new: Field, value_changes: ValueChanges
 ) -> list[Step]:
-    """A line for each value that comes, goes or moves; records are updated under `obj`, whose field still has
-    its old place but already the new list.
+    """Return a step for each value that is added, renamed, replaced, activated or deactivated.
+
+    Steps update records as `obj`, whose field has the new list in its old column.
     """
     where = f"{obj.name}.{old.name}"
     before = {v.value: v for v in old.picklist}
@@ -181,7 +182,7 @@ def _keep_others(unit: UnitOfWork, obj: ObjectType, before: Mapping[str, Value],
 
 
 def _follow_person(unit: UnitOfWork, obj: ObjectType, row: dict[str, Value], name: str, value: str) -> None:
-    """The account of a person has the contact's value too; only the contact tells of it, as the guide says."""
+    """Copy the value to the account of a person; only the contact publishes a change event, as the guide says."""
     account, account_id = persons.twin_of(unit.catalog, obj, row)
     values = persons.twin_values(unit.catalog, obj, row | {name: value}, [name])
     if values:

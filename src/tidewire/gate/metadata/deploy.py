@@ -246,7 +246,7 @@ def _blame(package: Package, error: RequestError) -> Message:
         for each in (component, *_nested(component)):
             if wanted and each.full_name.lower() == wanted.lower():
                 return Message(each.kind, each.full_name, path, error.message)
-    # A removal that something else prevents names no component of its own; the first removal stands for it.
+    # A prevented removal does not name its component; report it for the first removal.
     if section in ("remove", "push_topics") and package.removed:
         first = package.removed[0]
         return Message(first.kind, first.full_name, first.path, error.message)
