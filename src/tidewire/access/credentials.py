@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
 from tidewire.access.grants import read_grants
@@ -45,16 +44,16 @@ class Credentials:
         Needs Manage Users for other users. Raises AccessDenied, RecordNotFound or PasswordInvalid.
         """
         user_id = normalise_id(user_id)
-        await self._check(call.principal, user_id, allows_self=True)
+        username = await self._check(call.principal, user_id, allows_self=True)
         check_new_password(new_password)
-        await self._store_password(call.principal, user_id, new_password)
+        await self._store_password(call.principal, user_id, username, new_password)
 
     async def reset_password(self, call: Caller, user_id: str) -> str:
         """Set a random password and return it. Needs Manage Users, also for the caller's own user."""
         user_id = normalise_id(user_id)
-        await self._check(call.principal, user_id)
+        username = await self._check(call.principal, user_id)
         password = draw_password()
-        await self._store_password(call.principal, user_id, password)
+        await self._store_password(call.principal, user_id, username, password)
         return password
 
     async def reset_security_token(self, call: Caller, user_id: str) -> str:
@@ -113,9 +112,8 @@ class Credentials:
             raise RecordNotFound("The requested resource does not exist", record_id=user_id)
         return username
 
-    async def _store_password(self, principal: Principal, user_id: str, password: str) -> None:
+    async def _store_password(self, principal: Principal, user_id: str, username: str, password: str) -> None:
         stored = await asyncio.to_thread(hash_password, password)
-        username = await self._records.read(self._username(user_id))
         catalog, now_ms = self._records.types.catalog, self._clock.now_ms()
 
         def work(tx: Transaction) -> None:
@@ -129,7 +127,3 @@ class Credentials:
             end_sessions(tx, "user_id", user_id, spare=principal.session_id)
 
         await self._records.write_plain(work)
-
-    def _username(self, user_id: str) -> Callable[[Reader], str]:
-        user = self._records.types.catalog.object("User")
-        return lambda reader: str(read_rows(reader, user, "Id", [user_id])[0]["Username"])

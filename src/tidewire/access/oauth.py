@@ -391,9 +391,9 @@ class OAuth:
         peer: str,
         check: Callable[[Transaction], PlatformError | None] = lambda tx: None,
     ) -> Issued:
-        origin = Origin(KIND, peer, scopes, app.client_id)
-        login = await self._logins.start_session(user_id, origin, check)
-        return Issued(login, app.client_id, scopes)
+        return await self._start_granted(
+            app, Authorization(app.client_id, user_id, scopes, ""), "", peer, check
+        )
 
 
 def oauth_error_of(error: GrantInvalid | LoginFailed) -> tuple[str, str]:

@@ -133,12 +133,7 @@ class Sharing:
 
     def filter_existing(self, reader: Reader, obj: ObjectType, ids: Sequence[str]) -> set[str]:
         """Return the ids of records that exist and are not deleted, whether or not the user sees them."""
-        found: set[str] = set()
-        for start in range(0, len(ids), _CHUNK):
-            among = Among(obj.by_name["id"], ids[start : start + _CHUNK])
-            sql = compile_sql(BoundQuery(obj, ()), among=among, columns=(obj.by_name["id"],))
-            found |= {str(row[0]) for row in reader.execute(sql.text, sql.params)}
-        return found
+        return _select_ids(reader, BoundQuery(obj, ()), ids, include_deleted=False)
 
     def can_transfer(self, obj: ObjectType) -> bool:
         """Whether edit access is enough to change a record's owner. Otherwise it takes `Level.FULL`."""
@@ -169,15 +164,8 @@ class Sharing:
         rule = self.condition(obj, level)
         if rule is None:
             return set(ids)
-        record_id = obj.by_name["id"]
-        bound = BoundQuery(obj, (), rule)
-        found: set[str] = set()
-        for start in range(0, len(ids), _CHUNK):
-            among = Among(record_id, ids[start : start + _CHUNK])
-            # Deleted records too: undelete, and notifications of deletes, are subject to the same rule.
-            sql = compile_sql(bound, include_deleted=True, among=among, columns=(record_id,))
-            found |= {str(row[0]) for row in reader.execute(sql.text, sql.params)}
-        return found
+        # Deleted records too: undelete, and notifications of deletes, are subject to the same rule.
+        return _select_ids(reader, BoundQuery(obj, (), rule), ids, include_deleted=True)
 
     def level_to_reference(self, obj: ObjectType, lookup: Field) -> Level:
         """Return the access to the target that setting this lookup needs."""
@@ -444,6 +432,19 @@ def forget_manual_shares(unit: UnitOfWork, changes: Iterable[Change]) -> None:
                 f"DELETE FROM {share.table} WHERE {parent_field(share).column} = ?",  # noqa: S608
                 (change.record_id,),
             )
+
+
+def _select_ids(
+    reader: Reader | Transaction, bound: BoundQuery, ids: Sequence[str], *, include_deleted: bool
+) -> set[str]:
+    """Return the ids that a query selects."""
+    record_id = bound.entity.by_name["id"]
+    found: set[str] = set()
+    for start in range(0, len(ids), _CHUNK):
+        among = Among(record_id, ids[start : start + _CHUNK])
+        sql = compile_sql(bound, include_deleted=include_deleted, among=among, columns=(record_id,))
+        found |= {str(row[0]) for row in reader.execute(sql.text, sql.params)}
+    return found
 
 
 def _is_senseless(tested: Field, operator: str) -> bool:

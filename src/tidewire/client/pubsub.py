@@ -135,8 +135,6 @@ class PubSubClient:
         `max_requested` above 100, `keepalive_ms`, and `from_ms`, which starts a preset at that time. Raises
         DemandInvalid, or ReplayIdInvalid for a number that cannot be a replay id.
         """
-        if max_requested < 1:
-            raise DemandInvalid(f"max_requested must be at least 1, not {max_requested}")
         start = render_replay_id(replay) if isinstance(replay, int) else replay
         cursor = ReplayCursor(topic, start, from_ms, when_expired)
         return self._subscription(cursor, max_requested, keepalive_ms)
@@ -145,8 +143,6 @@ class PubSubClient:
         self, name: str, *, max_requested: int = USUAL_MAX_REQUESTED, keepalive_ms: int | None = None
     ) -> ManagedSubscription:
         """Read a managed subscription, by id or developer name, from after its last commit."""
-        if max_requested < 1:
-            raise DemandInvalid(f"max_requested must be at least 1, not {max_requested}")
         cursor = ManagedCursor(name)
         return ManagedSubscription(self._subscription(cursor, max_requested, keepalive_ms), cursor)
 
@@ -169,6 +165,8 @@ class PubSubClient:
         return stream
 
     def _subscription(self, cursor: Cursor, max_requested: int, keepalive_ms: int | None) -> Subscription:
+        if max_requested < 1:
+            raise DemandInvalid(f"max_requested must be at least 1, not {max_requested}")
         subscription = Subscription(
             self._connection,
             self._decode,
