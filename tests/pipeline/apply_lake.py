@@ -6,9 +6,8 @@ import sys
 
 from tidewire.clock import ManualClock
 from tidewire.pipeline.apply.batch import Applier
-from tidewire.pipeline.apply.bronze_source import plan_partitions, read_partition, read_planned_events
+from tidewire.pipeline.apply.bronze_source import plan_end, plan_partitions, read_partition
 from tidewire.pipeline.apply.history_files import BatchReceipts, parse_batch_receipts, plan_task
-from tidewire.pipeline.apply.transactions import closed_through
 from tidewire.pipeline.lake.spans import Span
 from tidewire.pipeline.lake.tables import Lake, try_open_table
 
@@ -43,8 +42,8 @@ def apply_all(lake: Lake, max_rows: int | None = None, epoch: int = 1) -> list[i
         assert bronze.committed is not None
         after = max(manifest.floor, 0) if manifest is not None else 0
         known = bronze.committed
-        end = closed_through(read_planned_events(lake, bronze, Span(after, known)), known, max_rows)
-        if after == known or end is None:
+        end = plan_end(lake, bronze, Span(after, known), max_rows) if after < known else None
+        if end is None:
             return ends
         apply_span(lake, Span(after, end), applier)
         ends.append(end)

@@ -72,12 +72,6 @@ class HistoryPartition(InputPartition):
     task: HistoryTask
 
 
-def read_planned_events(lake: Lake, bronze: OpenTable, span: Span) -> list[PlannedEvent]:
-    """Return what the planner needs of the events in a span, in log order."""
-    files = [_read_plan_columns(lake, path, span) for path in list_files(bronze, span)]
-    return _planned_events(pa.concat_tables([_PLAN_COLUMNS.empty_table(), *files]))
-
-
 def plan_end(
     lake: Lake, bronze: OpenTable, span: Span, max_rows: int | None, *, is_quiet: bool = False
 ) -> int | None:

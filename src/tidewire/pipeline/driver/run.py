@@ -16,12 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidewire.clock import Clock, SystemClock
-from tidewire.errors import (
-    InternalError,
-    PlatformError,
-    ReplayIdExpired,
-    SessionError,
-)
+from tidewire.errors import InternalError, PlatformError, ReplayIdExpired, SessionError
 from tidewire.pipeline.apply.batch import apply_batch
 from tidewire.pipeline.driver.checkpoints import drop_checkpoint
 from tidewire.pipeline.driver.queries import (
@@ -214,12 +209,7 @@ class _Run:
         return is_retryable(error) and not (isinstance(error, SessionError) and not self._config.bus.username)
 
     def _run_once(
-        self,
-        session: SparkSession,
-        worker: Worker,
-        bus: Bus,
-        archive: BatchFunction,
-        apply: BatchFunction,
+        self, session: SparkSession, worker: Worker, bus: Bus, archive: BatchFunction, apply: BatchFunction
     ) -> None:
         config = self._config
         self._health.is_running()
@@ -265,12 +255,7 @@ class _Run:
         return has_read and (bool(open_resyncs(self._config.lake)) or has_unapplied_reads(self._config.lake))
 
     def _follow(
-        self,
-        session: SparkSession,
-        worker: Worker,
-        bus: Bus,
-        archive: BatchFunction,
-        apply: BatchFunction,
+        self, session: SparkSession, worker: Worker, bus: Bus, archive: BatchFunction, apply: BatchFunction
     ) -> None:
         config = self._config
 

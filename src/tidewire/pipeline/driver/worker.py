@@ -130,11 +130,6 @@ class Worker:
             self._compactor.join(name)
         return False
 
-    def join_all(self) -> int:
-        """Merge the small files of every table and return their number."""
-        reports = [self._compactor.join(name, at_least=2) for name in self._compactor.names()]
-        return sum(report.joined for report in reports if report is not None)
-
     def clean(self) -> bool:
         """Drop what is past its retention."""
         self._compactor.forget_done()

@@ -82,13 +82,7 @@ _OLD = "__old_"
 _OLD_ID_LENGTH = 8
 # From year 1 to the end of year 9999, which every reader of timestamps supports.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-_EXACT = frozenset(
-    {
-        (Kind.WHOLE, Kind.DOUBLE),
-        (Kind.WHOLE, Kind.TEXT),
-        (Kind.DOUBLE, Kind.TEXT),
-    }
-)
+_EXACT = frozenset({(Kind.WHOLE, Kind.DOUBLE), (Kind.WHOLE, Kind.TEXT), (Kind.DOUBLE, Kind.TEXT)})
 # The server drops the values of a checkbox or date on any conversion, even where they have equivalents.
 _PARTIAL = frozenset(
     {

@@ -10,8 +10,8 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -161,30 +161,11 @@ def parse_resyncs(rows: pa.Table) -> tuple[dict[str, Resync], dict[str, Resync]]
 
 def render_dirty(records: Iterable[Dirty], now_ms: int, state: str = OPEN) -> pa.Table:
     """Return rows of `control/dirty`."""
-    rows: list[Mapping[str, object]] = [
-        {
-            "entity": dirty.entity,
-            "record_id": dirty.record_id,
-            "replay_id": dirty.replay_id,
-            "reason": dirty.reason,
-            "state": state,
-            "at_ms": now_ms,
-        }
-        for dirty in records
-    ]
+    rows = [{**asdict(dirty), "state": state, "at_ms": now_ms} for dirty in records]
     return pa.Table.from_pylist(rows, schema=DIRTY)
 
 
 def render_resyncs(objects: Iterable[Resync], now_ms: int, state: str = PENDING) -> pa.Table:
     """Return rows of `control/resync` for whole objects."""
-    rows: list[Mapping[str, object]] = [
-        {
-            "entity": resync.entity,
-            "cause": resync.cause,
-            "since": resync.since,
-            "state": state,
-            "at_ms": now_ms,
-        }
-        for resync in objects
-    ]
+    rows = [{**asdict(resync), "state": state, "at_ms": now_ms} for resync in objects]
     return pa.Table.from_pylist(rows, schema=RESYNC)

@@ -15,26 +15,14 @@ import pyarrow as pa
 
 from tidewire.pipeline.lake.files import DataFile
 from tidewire.pipeline.lake.spans import Span, join_spans
+from tidewire.pipeline.lake.tables import parse_ddl
 
-RECEIPT = pa.schema(
-    [
-        ("entity", pa.string()),
-        ("path", pa.string()),
-        ("size_bytes", pa.int64()),
-        ("rows", pa.int64()),
-        ("first", pa.int64()),
-        ("last", pa.int64()),
-        ("floor", pa.int64()),
-        ("span_after", pa.int64()),
-        ("span_through", pa.int64()),
-        ("details", pa.string()),
-    ]
-)
-"""One row per file (`path`), per span (`span_after`, `span_through`) or per set of details; the rest is null."""
 RECEIPT_DDL = (
     "entity STRING, path STRING, size_bytes LONG, rows LONG, first LONG, last LONG, floor LONG, "
     "span_after LONG, span_through LONG, details STRING"
 )
+"""One row per file (`path`), per span (`span_after`, `span_through`) or per set of details; the rest is null."""
+RECEIPT = parse_ddl(RECEIPT_DDL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,25 +31,25 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from tidewire.errors import LogCorrupt, WriteConflict
 from tidewire.pipeline.lake.spans import START
 
-BRONZE = pa.schema(
-    [
-        ("replay_id", pa.int64()),
-        ("event_id", pa.string()),
-        ("topic", pa.string()),
-        ("schema_id", pa.string()),
-        ("payload", pa.binary()),
-        ("transaction_last", pa.int64()),
-        ("entity", pa.string()),
-        ("change_type", pa.string()),
-        ("record_ids", pa.list_(pa.string())),
-        ("change_origin", pa.string()),
-        ("transaction_key", pa.string()),
-        ("sequence", pa.int64()),
-        ("commit_ms", pa.int64()),
-        ("commit_number", pa.int64()),
-        ("commit_user", pa.string()),
-        ("header_error", pa.string()),
-    ]
+_DDL_TYPES = {
+    "LONG": pa.int64(),
+    "STRING": pa.string(),
+    "BINARY": pa.binary(),
+    "ARRAY<STRING>": pa.list_(pa.string()),
+}
+
+
+def parse_ddl(ddl: str) -> pa.Schema:
+    """Return the Arrow schema of columns written as Spark's DDL, which data sources must return as text."""
+    columns = (column.split(" ") for column in ddl.split(", "))
+    return pa.schema([(name, _DDL_TYPES[kind]) for name, kind in columns])
+
+
+BRONZE = parse_ddl(
+    "replay_id LONG, event_id STRING, topic STRING, schema_id STRING, payload BINARY, "
+    "transaction_last LONG, entity STRING, change_type STRING, record_ids ARRAY<STRING>, "
+    "change_origin STRING, transaction_key STRING, sequence LONG, commit_ms LONG, commit_number LONG, "
+    "commit_user STRING, header_error STRING"
 )
 """One row per event as received.
 
@@ -57,36 +57,16 @@ Header columns are null for events that are not change events, and for change ev
 decode; `header_error` then has the reason.
 """
 
-SCHEMAS = pa.schema(
-    [
-        ("schema_id", pa.string()),
-        ("schema_json", pa.string()),
-        ("entity", pa.string()),
-        ("first_replay_id", pa.int64()),
-    ]
-)
+SCHEMAS = parse_ddl("schema_id STRING, schema_json STRING, entity STRING, first_replay_id LONG")
 """Every Avro schema that a row of bronze, history or reads needs, except those that the server refused.
 
 May list one twice, with equal texts. `entity` is null for schemas of other than change events.
 """
 
-HISTORY = pa.schema(
-    [
-        ("record_id", pa.string()),
-        ("replay_id", pa.int64()),
-        ("sequence", pa.int64()),
-        ("change_type", pa.string()),
-        ("transaction_key", pa.string()),
-        ("commit_number", pa.int64()),
-        ("commit_ms", pa.int64()),
-        ("user_id", pa.string()),
-        ("origin", pa.string()),
-        ("schema_id", pa.string()),
-        ("changed", pa.list_(pa.string())),
-        ("values_json", pa.string()),
-        ("enriched_json", pa.string()),
-        ("problem", pa.string()),
-    ]
+HISTORY = parse_ddl(
+    "record_id STRING, replay_id LONG, sequence LONG, change_type STRING, transaction_key STRING, "
+    "commit_number LONG, commit_ms LONG, user_id STRING, origin STRING, schema_id STRING, "
+    "changed ARRAY<STRING>, values_json STRING, enriched_json STRING, problem STRING"
 )
 """One row per change of one record, or per event about all records (record id `001*` or the empty id).
 
@@ -102,68 +82,29 @@ READS = pa.schema([*HISTORY, ("fence", pa.int64()), ("settled", pa.int64())])
 be included too; applying them again does no harm.
 """
 
-DIRTY = pa.schema(
-    [
-        ("entity", pa.string()),
-        ("record_id", pa.string()),
-        ("replay_id", pa.int64()),
-        ("reason", pa.string()),
-        ("state", pa.string()),
-        ("at_ms", pa.int64()),
-    ]
-)
+DIRTY = parse_ddl("entity STRING, record_id STRING, replay_id LONG, reason STRING, state STRING, at_ms LONG")
 """Records to read again because of the event at `replay_id` (`open`), and those read (`done`) or not
 (`failed`).
 """
 
-RESYNC = pa.schema(
-    [
-        ("entity", pa.string()),
-        ("cause", pa.string()),
-        ("since", pa.int64()),
-        ("chunk_lo", pa.string()),
-        ("chunk_hi", pa.string()),
-        ("state", pa.string()),
-        ("rows", pa.int64()),
-        ("fence", pa.int64()),
-        ("at_ms", pa.int64()),
-    ]
+RESYNC = parse_ddl(
+    "entity STRING, cause STRING, since LONG, chunk_lo STRING, chunk_hi STRING, state STRING, rows LONG, "
+    "fence LONG, at_ms LONG"
 )
 """Objects to read again (pending, done or failed, with null bounds), and the id ranges read at a fence.
 
 A range is above chunk_lo, up to chunk_hi; an empty bound is open.
 """
 
-USAGE_HOURLY = pa.schema(
-    [
-        ("hour_ms", pa.int64()),
-        ("name", pa.string()),
-        ("channel", pa.string()),
-        ("client", pa.string()),
-        ("value", pa.int64()),
-        ("at_ms", pa.int64()),
-    ]
-)
+USAGE_HOURLY = parse_ddl("hour_ms LONG, name STRING, channel STRING, client STRING, value LONG, at_ms LONG")
 """Event usage by UTC hour, under the names of PlatformEventUsageMetric."""
 
-USAGE_DAILY = pa.schema(
-    [("day_ms", pa.int64()), ("name", pa.string()), ("value", pa.int64()), ("at_ms", pa.int64())]
-)
+USAGE_DAILY = parse_ddl("day_ms LONG, name STRING, value LONG, at_ms LONG")
 """Event usage by UTC day."""
 
-DEAD_LETTER = pa.schema(
-    [
-        ("replay_id", pa.int64()),
-        ("entity", pa.string()),
-        ("record_id", pa.string()),
-        ("change_type", pa.string()),
-        ("schema_id", pa.string()),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
-        ("event_id", pa.string()),
-        ("retried_ms", pa.int64()),
-        ("outcome", pa.string()),
-    ]
+DEAD_LETTER = parse_ddl(
+    "replay_id LONG, entity STRING, record_id STRING, change_type STRING, schema_id STRING, "
+    "reason STRING, detail STRING, event_id STRING, retried_ms LONG, outcome STRING"
 )
 """Events that could not be applied; bronze has them under their replay id and event id.
 
@@ -171,19 +112,9 @@ A retry adds a row with its time and outcome (`applied`, `failed`); the newest r
 counts.
 """
 
-MANIFEST = pa.schema(
-    [
-        ("number", pa.int64()),
-        ("position", pa.int64()),
-        ("after", pa.int64()),
-        ("applied_ms", pa.int64()),
-        ("epoch", pa.int64()),
-        ("changes", pa.int64()),
-        ("dead_letters", pa.int64()),
-        ("table_versions", pa.string()),
-        ("entities", pa.string()),
-        ("cause", pa.string()),
-    ]
+MANIFEST = parse_ddl(
+    "number LONG, position LONG, after LONG, applied_ms LONG, epoch LONG, changes LONG, "
+    "dead_letters LONG, table_versions STRING, entities STRING, cause STRING"
 )
 """One row per applied batch, maintenance step or commit of reads, written after all other tables.
 

@@ -18,7 +18,7 @@ reading the object again shows whether the server lost it too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -110,34 +110,22 @@ class Step:
         return is_wildcard_id(self.record_id)
 
 
+@dataclass(slots=True, eq=False)
 class RecordState:
     """One record while its changes are folded.
 
     `values` holds the non-null columns; `sources` the schema that last set each old column.
     """
 
-    __slots__ = (
-        "commit_ms",
-        "exists",
-        "is_deleted",
-        "is_stale",
-        "lost",
-        "record_id",
-        "replay_id",
-        "sources",
-        "values",
-    )
-
-    def __init__(self, record_id: str) -> None:
-        self.record_id = record_id
-        self.replay_id = 0
-        self.commit_ms = 0
-        self.values: dict[str, Native] = {}
-        self.exists = False
-        self.is_deleted = False
-        self.is_stale = False
-        self.lost: dict[str, Lost] = {}
-        self.sources: dict[str, str] = {}
+    record_id: str
+    replay_id: int = 0
+    commit_ms: int = 0
+    values: dict[str, Native] = field(default_factory=dict)
+    exists: bool = False
+    is_deleted: bool = False
+    is_stale: bool = False
+    lost: dict[str, Lost] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
 
 
 class Folder:
@@ -386,32 +374,17 @@ def visible_at(changes: pa.Table, through: int) -> pa.ChunkedArray:
 def parse_steps(changes: pa.Table, through: int) -> Iterator[Step]:
     """Yield the changes visible at a position, in the order of their rows."""
     rows = changes.filter(visible_at(changes, through))
-    columns = (
-        rows[name].to_pylist() for name in ("record_id", "replay_id", "sequence", "change_type", "commit_ms")
+
+    def column(name: str, default: object = None) -> list[Any]:
+        values = rows[name].to_pylist()
+        return values if default is None else [default if value is None else value for value in values]
+
+    yield from map(
+        Step,
+        *(column("record_id"), column("replay_id"), column("sequence", 0), column("change_type", "")),
+        *(column("commit_ms", 0), column("changed", ()), column("values_json"), column("problem")),
+        column("schema_id", ""),
     )
-    more = (rows[name].to_pylist() for name in ("changed", "values_json", "problem", "schema_id"))
-    for (
-        record_id,
-        replay_id,
-        sequence,
-        change_type,
-        commit_ms,
-        changed,
-        values_json,
-        problem,
-        schema_id,
-    ) in zip(*columns, *more, strict=True):
-        yield Step(
-            record_id,
-            replay_id,
-            sequence or 0,
-            change_type or "",
-            commit_ms or 0,
-            changed or (),
-            values_json,
-            problem,
-            schema_id or "",
-        )
 
 
 def _sort_steps(steps: Iterable[Step]) -> tuple[list[Step], dict[str, list[Step]]]:
@@ -461,12 +434,12 @@ def _pass(rows: pa.Table, kinds: Mapping[str, Kind], object_wide: Sequence[Step]
     is_stale = any(step.problem != WILDCARD for step in object_wide)
     columns: list[pa.ChunkedArray | pa.Array] = []
     schema = replica_schema(kinds)
-    for field in schema:
-        present = field.name in rows.schema.names
-        column = rows[field.name] if present else pa.nulls(rows.num_rows, field.type)
-        if field.name in nulled:
-            columns.append(pc.if_else(living, empty_value(field.type), column))
-        elif field.name == STALE and is_stale:
+    for wanted in schema:
+        present = wanted.name in rows.schema.names
+        column = rows[wanted.name] if present else pa.nulls(rows.num_rows, wanted.type)
+        if wanted.name in nulled:
+            columns.append(pc.if_else(living, empty_value(wanted.type), column))
+        elif wanted.name == STALE and is_stale:
             columns.append(pc.or_(rows[STALE], living))
         else:
             columns.append(column)

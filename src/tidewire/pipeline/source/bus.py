@@ -383,8 +383,7 @@ class Retry:
         elif not (error.retryable or isinstance(error, InternalError)):
             raise error
         _log.warning(
-            "pipeline.bus_retried",
-            extra={"code": error.code, "position": position, "delay_s": self._delay_s},
+            "pipeline.bus_retried", extra={"code": error.code, "position": position, "delay_s": self._delay_s}
         )
         self._ended.wait(self._delay_s)
         self._delay_s = min(self._delay_s * 2, LONGEST_DELAY_S)

@@ -40,7 +40,7 @@ from tidewire.errors import ConfigInvalid, PlatformError
 from tidewire.pipeline.lake.receipts import RECEIPT_DDL
 from tidewire.pipeline.lake.schemas import LakeSchemas
 from tidewire.pipeline.lake.spans import Span
-from tidewire.pipeline.lake.tables import Lake, load_shared_table
+from tidewire.pipeline.lake.tables import Lake, load_shared_table, parse_ddl
 from tidewire.pipeline.lake.watermarks import render_watermark
 from tidewire.pipeline.source.archive_replay import HybridPlanner, read_archive
 from tidewire.pipeline.source.bronze_files import BronzeTask
@@ -68,19 +68,10 @@ from tidewire.pipeline.source.plans import (
     open_planner,
 )
 
-ROWS = pa.schema(
-    [
-        ("replay_id", pa.int64()),
-        ("event_id", pa.string()),
-        ("schema_id", pa.string()),
-        ("payload", pa.binary()),
-        ("transaction_last", pa.int64()),
-        ("topic", pa.string()),
-    ]
-)
 ROWS_DDL = (
     "replay_id LONG, event_id STRING, schema_id STRING, payload BINARY, transaction_last LONG, topic STRING"
 )
+ROWS = parse_ddl(ROWS_DDL)
 BATCH_ROWS = 2_000
 EARLIEST = "earliest"
 _WORDS = (EARLIEST, "latest")

@@ -23,7 +23,7 @@ from tidewire.pipeline.lake.files import count_rows, list_files, read_file
 from tidewire.pipeline.lake.lease import is_held
 from tidewire.pipeline.lake.spans import START, Span
 from tidewire.pipeline.lake.status_file import SILENT_MS, load_report, write_report
-from tidewire.pipeline.lake.tables import Lake, OpenTable, committed_position, load_shared_table
+from tidewire.pipeline.lake.tables import Lake, OpenTable, committed_position, load_shared_table, parse_ddl
 from tidewire.pipeline.replicas.replica_counts import ReplicaStatus, count_replica
 from tidewire.pipeline.replicas.view import open_view
 
@@ -31,14 +31,7 @@ STARTING, OK, BEHIND, RETRYING, FAILED, STOPPED = "starting", "ok", "behind", "r
 BEHIND_MS = 30_000
 UNREADABLE = (PlatformError, DeltaError, pa.ArrowException, OSError)
 """The errors of reading a damaged lake."""
-_WAITING = pa.schema(
-    [
-        ("replay_id", pa.int64()),
-        ("transaction_last", pa.int64()),
-        ("transaction_key", pa.string()),
-        ("commit_ms", pa.int64()),
-    ]
-)
+_WAITING = parse_ddl("replay_id LONG, transaction_last LONG, transaction_key STRING, commit_ms LONG")
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,12 +140,7 @@ class Resyncer:
     """
 
     def __init__(
-        self,
-        lake: Lake,
-        epoch: int,
-        reader: Records,
-        clock: Clock,
-        rows_per_page: int = ROWS_PER_PAGE,
+        self, lake: Lake, epoch: int, reader: Records, clock: Clock, rows_per_page: int = ROWS_PER_PAGE
     ) -> None:
         self._lake = lake
         self._epoch = epoch
@@ -238,10 +233,7 @@ class Resyncer:
         return DONE
 
     def _commit(
-        self,
-        description: EntityDescription,
-        pages: Sequence[FencedPage],
-        rows: Sequence[dict[str, object]],
+        self, description: EntityDescription, pages: Sequence[FencedPage], rows: Sequence[dict[str, object]]
     ) -> str:
         """Commit what was read; `waiting` if the base has passed it and it must be read again."""
         if commit_reads(self._lake, self._epoch, self._clock.now_ms(), description, pages, rows):
