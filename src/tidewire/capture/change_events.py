@@ -72,9 +72,7 @@ def iter_change_events(
             continue
         try:
             body = body_of(change, obj)
-        except (
-            Exception
-        ):  # whatever it was, the write must not fail; the gap tells subscribers to read the record
+        except Exception:  # the write must not fail; the gap event tells subscribers to read the record
             log.exception("capture.event_failed", extra={"entity": change.entity})
             events.add_gap(change.entity, change.type, [change.record_id])
             continue
@@ -168,9 +166,7 @@ class _Events:
                 header["nulledFields"] = bitmap_of(schema, body.nulled)
                 header["diffFields"] = bitmap_of(schema, body.different)
             payload = schema.encode({HEADER: header, **body.values})
-        except (
-            Exception
-        ):  # whatever it was, the write must not fail; the gap tells subscribers to read the record
+        except Exception:  # the write must not fail; the gap event tells subscribers to read the record
             log.exception("capture.event_failed", extra={"entity": first.entity})
             self.add_gap(first.entity, first.type, self._ids)
             return

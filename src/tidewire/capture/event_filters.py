@@ -65,7 +65,7 @@ def compile_event_filter(expression: str, kind: ObjectType | EventType) -> Event
     event = _event_object(kind)
     try:
         cursor = Cursor(expression, parse_tokens(expression))
-        condition = _flat(parse_condition(cursor, _refuse_query), expression)
+        condition = _flat(parse_condition(cursor, _reject_subquery), expression)
         if not cursor.is_at(TokenKind.END):
             raise cursor.unexpected()
         query = replace(_ALL_EVENTS, entity=event.name, where=condition, text=expression)
@@ -120,23 +120,23 @@ def _flat(condition: Condition, expression: str) -> Condition:
         case Membership(subject, _, values):
             literals = list(values)
         case _:
-            raise _refused("subqueries are not supported", condition.position, expression)
+            raise _unsupported("subqueries are not supported", condition.position, expression)
     if any(isinstance(literal, RelativeDate) for literal in literals):
-        raise _refused("relative dates are not supported", condition.position, expression)
+        raise _unsupported("relative dates are not supported", condition.position, expression)
     return replace(condition, subject=_flat_subject(subject, expression))
 
 
 def _flat_subject(subject: Subject, expression: str) -> Subject:
     if not isinstance(subject, FieldPath):
-        raise _refused("functions are not supported", subject.position, expression)
+        raise _unsupported("functions are not supported", subject.position, expression)
     return replace(subject, names=(".".join(subject.names),))
 
 
-def _refuse_query(cursor: Cursor) -> Query:
+def _reject_subquery(cursor: Cursor) -> Query:
     raise cursor.refused("subqueries are not supported")
 
 
-def _refused(reason: str, position: int, expression: str) -> SoqlSyntaxError:
+def _unsupported(reason: str, position: int, expression: str) -> SoqlSyntaxError:
     return SoqlSyntaxError(reason, row=1, column=position + 1, query=expression)
 
 

@@ -282,7 +282,7 @@ class Allocations:
         with self._charging:
             charged = self._charged.get(hour)
             if charged is None:
-                # The first in this hour: go on from what was counted before a restart.
+                # The first in this hour: continue from what was counted before a restart.
                 charged = self._by_hour.get((hour, True, PUBLISHED_EVENTS), 0)
                 self._charged = {h: n for h, n in self._charged.items() if h > hour - _DAY_HOURS}
             if limits is not None:

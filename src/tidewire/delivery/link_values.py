@@ -9,7 +9,7 @@ from tidewire.events import Family
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """How many events of a family reached clients; `is_durable` tells API versions 37.0 and later from older ones.
+    """How many events of a family reached clients. `is_durable` means API version 37.0 or later.
 
     Without `is_allotted` they count against no allocation.
     """

@@ -23,7 +23,7 @@ from tidewire.gate.definitions.plan import Applied
 from tidewire.gate.merge_and_convert import conversion_work, merge_work
 from tidewire.gate.monitoring import Monitor
 from tidewire.gate.publish_quota import Reservation
-from tidewire.gate.publishing import Publisher, refuse_event
+from tidewire.gate.publishing import Publisher, reject_event
 from tidewire.gate.reads import (
     bind_search,
     read_record,
@@ -174,7 +174,7 @@ class Gate:
         try:
             return view.bind(soql, now_ms)
         except ObjectUnknown:
-            refuse_event(self.catalog, view.grants, parse_query(soql).entity, "query")
+            reject_event(self.catalog, view.grants, parse_query(soql).entity, "query")
             raise
 
     async def _read_user_access(

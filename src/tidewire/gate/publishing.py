@@ -211,7 +211,7 @@ def knows_event(grants: Grants, event: EventType) -> bool:
     return can_see_event(grants, event) or (event.custom and grants.on(event.name).can_create)
 
 
-def refuse_event(catalog: Catalog, grants: Grants, name: str, operation: str) -> None:
+def reject_event(catalog: Catalog, grants: Grants, name: str, operation: str) -> None:
     """Raise OperationUnsupported if this is the name of an event; call it before operations on records."""
     event = catalog.try_any_event(name)
     known = event.name if event is not None and knows_event(grants, event) else None

@@ -17,7 +17,7 @@ from tidewire.access.principal import Principal
 from tidewire.access.sharing import Sharing
 from tidewire.access.user_record_access import RECORD_ACCESS, AccessRows
 from tidewire.errors import ObjectUnknown
-from tidewire.gate.publishing import refuse_event
+from tidewire.gate.publishing import reject_event
 from tidewire.records.service import Records
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import Field, ObjectType
@@ -82,7 +82,7 @@ class UserView:
         """
         obj = self.org_catalog.try_object(entity)
         if obj is None or not self.can_read(obj):
-            refuse_event(self.org_catalog, self.grants, entity, operation)
+            reject_event(self.org_catalog, self.grants, entity, operation)
             raise ObjectUnknown(f"sObject type '{entity}' is not supported.", entity=entity)
         return obj
 

@@ -37,7 +37,7 @@ from tidewire.frontends.rest.wire import (
     without_attributes,
 )
 from tidewire.frontends.rest.xml_bodies import parse_body
-from tidewire.gate.publishing import refuse_event
+from tidewire.gate.publishing import reject_event
 from tidewire.gate.requests import Write
 from tidewire.ids import try_normalise_id
 from tidewire.names import data_url
@@ -287,7 +287,7 @@ async def _write(
 ) -> None:
     """Update a record, or delete it if `values` is None, provided that the request's conditions hold."""
     operation = "delete" if values is None else "update"
-    refuse_event(api.gate.catalog, await api.gate.grants(call.principal), name, operation)
+    reject_event(api.gate.catalog, await api.gate.grants(call.principal), name, operation)
     entity, readable, _ = await api.gate.visible_fields(call.principal, name)
 
     def check(row: dict[str, Value]) -> None:
