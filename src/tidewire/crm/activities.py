@@ -1,10 +1,9 @@
-"""What follows from a write to a task, an event or a relation of one. Plans only: reading, checking, never
-writing.
+"""Plans what follows from a write to a task, an event or one of their relations.
 
 A recurring event is a series, with GroupEventType 3, and one more event for each occurrence; recurring tasks
 and classic recurring events name their series in RecurrenceActivityId. A change of the pattern, its start or
-its zone deletes the occurrences and makes new ones, but what is over stays as it was; any other change
-reaches those still to come.
+its zone deletes the future occurrences and creates new ones; past ones stay as they are. Any other change is
+copied to the future occurrences.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ from tidewire.crm.invitees import (
     invite,
 )
 from tidewire.crm.recurrence import PATTERN
-from tidewire.crm.regeneration import check_regeneration, regenerate
-from tidewire.crm.series import CLASSIC_FIELDS, SERIES_PREFIX, expand_series
+from tidewire.crm.series import CLASSIC_FIELDS, SERIES_PREFIX, check_regeneration, expand_series, regenerate
 from tidewire.crm.shared_activities import (
     LINK_OF,
     Relinked,
@@ -173,8 +171,9 @@ def _plan_series(
     relinked: Relinked,
     now_ms: int,
 ) -> WritePlan | None:
-    """What an update of a series means; None if the record is and was none. Adds to `relinked` what it means
-    for the relations of occurrences.
+    """Plan the update of a series; None if the record neither is nor was one.
+
+    Adds the relations of occurrences to `relinked`.
     """
     fresh = {name for name in after if after[name] != before.get(name)}
     has_pattern = after.get(PATTERN) is not None and (is_series(before) or PATTERN in fresh)
@@ -203,7 +202,7 @@ def _plan_series(
 def _plan_single(
     tx: Transaction, catalog: Catalog, obj: ObjectType, before: Row, after: Row, values: Row, now_ms: int
 ) -> WritePlan:
-    """What an update of an activity that is no series means."""
+    """Plan the update of an activity that is not a series."""
     if obj.name == "Event":
         if is_occurrence(before) and before.get("IsRecurrence2"):
             values["IsRecurrence2Exception"] = True
@@ -243,8 +242,9 @@ def _plan_anew(
     *,
     is_still_series: bool,
 ) -> WritePlan:
-    """The occurrences to come go, and new ones come if the record is still a series. Those that are over
-    stay: past events, which with a pattern are marked as not following it any more, and closed tasks.
+    """Replace the future occurrences, by none if the record is no longer a series.
+
+    Past ones stay: past events, which with a pattern are marked as no longer following it, and closed tasks.
     """
     values = values | {"RecurrenceActivityId": None}
     is_event = obj.name == "Event"
@@ -292,7 +292,7 @@ def _is_over(obj: ObjectType, row: Mapping[str, Value], now_ms: int) -> bool:
 def _future_edits(
     tx: Transaction, obj: ObjectType, series: Row, fresh: Collection[str], now_ms: int
 ) -> Iterator[RowEdit]:
-    """A series' new values in the occurrences still to come that follow it, and in their children."""
+    """Yield the edits that copy new values of a series to its future occurrences and their invitee copies."""
     names = [f.name for f in obj.stored_fields if f.name in fresh and not f.unique]
     values = {name: series[name] for name in names if name not in EVENT_TIMES and name not in PATTERN_FIELDS}
     values.pop("ReminderDateTime", None)

@@ -1,8 +1,8 @@
-"""Which account an activity belongs to, and when a record last had an activity.
+"""The account of an activity, and the date of a record's last activity.
 
-The account is that of the record an activity is about if that has one, else that of the contact. The date of
-a record's last activity is the latest day of its events and closed tasks. It is no change of the record:
-nobody is told of it, and nobody has modified it.
+The account is that of the record that the activity is about, if it has one, else that of the contact. The
+last activity of a record is the latest day of its events and closed tasks. Its date is not a change of the
+record: there is no event, and nobody has modified it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LAST = "LastActivityDate"
 _PAGE = 1000  # activities that are looked at together
 _MAX_DONE = 10_000  # records that are remembered
 ACTIVITIES = ("Task", "Event")
-"""The entities whose records count as something that was done about others."""
+"""The entities whose records count as activities."""
 
 
 def find_account(tx: Transaction, catalog: Catalog, activity: _Row) -> Value:
-    """The id of the account that an activity belongs to, or None."""
+    """Return the id of the account that an activity belongs to, or None."""
     what_id, who_id = activity.get("WhatId"), activity.get("WhoId")
     what = None if what_id is None else catalog.try_object_of_id(str(what_id))
     if what is not None and _account_field(what):
@@ -37,7 +37,7 @@ def find_account(tx: Transaction, catalog: Catalog, activity: _Row) -> Value:
 
 
 def find_account_of(tx: Transaction, catalog: Catalog, record_id: str) -> Value:
-    """The id of the account that one record belongs to, or None; an account belongs to itself."""
+    """Return the id of the account that one record belongs to, or None; an account belongs to itself."""
     obj = catalog.try_object_of_id(record_id)
     name = None if obj is None else "AccountId" if obj.name == "Contact" else _account_field(obj)
     if obj is None or name is None:
@@ -56,8 +56,9 @@ def _account_field(obj: ObjectType) -> str | None:
 
 
 def apply_last_activity(unit: FlushUnit) -> None:
-    """Bring LastActivityDate up to date with the activities that a unit of work changed. Called once, after
-    its last statement.
+    """Update LastActivityDate after the activities that a unit of work changed.
+
+    Called once, after the last statement of the unit.
     """
     written = iter(unit.touched(ACTIVITIES))
     done: set[str] = set()
@@ -72,7 +73,7 @@ def apply_last_activity(unit: FlushUnit) -> None:
 
 
 def _iter_stale(entity: str, before: _Row | None, after: _Row | None) -> Iterator[str]:
-    """The records whose last activity may be another one because of this one."""
+    """Yield the records whose last activity may change with this one."""
     if _counted(entity, before) == _counted(entity, after):
         return
     for row in (before, after):
@@ -82,7 +83,7 @@ def _iter_stale(entity: str, before: _Row | None, after: _Row | None) -> Iterato
 
 
 def _counted(entity: str, row: _Row | None) -> tuple[Value, ...] | None:
-    """What of an activity decides over dates of others; None if it does not count."""
+    """Return the values that decide over dates of other records; None if the activity does not count."""
     if row is None or row.get("IsDeleted") or (entity == "Task" and not row.get("IsClosed")):
         return None
     return tuple(row.get(name) for name in _WATCHED)

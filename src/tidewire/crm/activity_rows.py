@@ -21,7 +21,7 @@ _CHUNK = 500  # ids in one statement
 
 
 def join_edits(edits: Iterable[RowEdit]) -> tuple[RowEdit, ...]:
-    """One edit for each record, the later values winning: a row must not be written from two stale copies."""
+    """Merge edits by record, later values first: a row must not be written from two stale copies."""
     joined: dict[str, RowEdit] = {}
     for edit in edits:
         held = joined.setdefault(edit.record_id, RowEdit(edit.obj, edit.row, {}))
@@ -30,7 +30,7 @@ def join_edits(edits: Iterable[RowEdit]) -> tuple[RowEdit, ...]:
 
 
 def join_deletes(plans: Iterable[DeletePlan]) -> tuple[tuple[RowEdit, ...], tuple[RowEdit, ...]]:
-    """What several deletes take along, each record once, and the lookups they clear in those that stay."""
+    """Merge deletes: each deleted record once, and the lookups cleared in the records that stay."""
     deletes = tuple(plans)
     gone = {edit.record_id: edit for plan in deletes for edit in plan.gone}
     cleared = join_edits(edit for plan in deletes for edit in plan.cleared)
@@ -38,18 +38,18 @@ def join_deletes(plans: Iterable[DeletePlan]) -> tuple[tuple[RowEdit, ...], tupl
 
 
 def is_series(row: Mapping[str, Value]) -> bool:
-    """Whether the record holds a recurrence."""
+    """Return whether the record is a series."""
     return row.get("GroupEventType") == SERIES or bool(row.get("IsRecurrence"))
 
 
 def is_occurrence(row: Mapping[str, Value]) -> bool:
-    """Whether the record is one of a series."""
+    """Return whether the record is an occurrence of a series."""
     series = row.get("ParentEventId") or row.get("RecurrenceActivityId")
     return not row.get("IsChild") and series is not None and series != row["Id"]
 
 
 def read_occurrences(tx: Transaction, obj: ObjectType, series: Mapping[str, Value]) -> list[Row]:
-    """The living occurrences of a series, oldest id first; none if the record is no series."""
+    """Return the living occurrences of a series, oldest id first; none if the record is not a series."""
     if not is_series(series):
         return []
     link = "RecurrenceActivityId" if series.get("IsRecurrence") else "ParentEventId"
@@ -58,13 +58,13 @@ def read_occurrences(tx: Transaction, obj: ObjectType, series: Mapping[str, Valu
 
 
 def read_by(tx: Transaction, obj: ObjectType, name: str, ids: list[str]) -> list[Row]:
-    """The living records whose id or lookup is among these, however many."""
+    """Return the living records whose id or lookup is among any number of ids."""
     chunks = (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
     return [row for chunk in chunks for row in read_rows(tx, obj, name, chunk)]
 
 
 def group_by(rows: Iterable[Row], name: str) -> dict[Value, list[Row]]:
-    """Rows by their value of one field; asking for another value gives none of them."""
+    """Group rows by their value of one field; other values have an empty list."""
     groups: dict[Value, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row[name]].append(row)
@@ -72,7 +72,7 @@ def group_by(rows: Iterable[Row], name: str) -> dict[Value, list[Row]]:
 
 
 def blank_row(obj: ObjectType) -> Row:
-    """A new record's values before anybody sets one."""
+    """Return the default values of a new record."""
     return {
         f.name: False if f.default is None and f.type is FieldType.CHECKBOX else f.default
         for f in obj.stored_fields
@@ -80,5 +80,5 @@ def blank_row(obj: ObjectType) -> Row:
 
 
 def copy_values(obj: ObjectType, row: Mapping[str, Value]) -> Row:
-    """A record's values as another's: without what only one record can have."""
+    """Return the values of a record for a copy of it, without its unique ones."""
     return {f.name: None if f.unique else row.get(f.name) for f in obj.stored_fields}

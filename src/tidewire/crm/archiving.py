@@ -1,8 +1,8 @@
-"""Archiving: old activities leave everyday queries and stay readable by those that ask for all.
+"""Archiving of old activities, which then only appear in queries that ask for all records.
 
-Archived are events that are over, and closed tasks that were due or, without a due date, made long enough
-ago. An open task never is, and a series not before its last occurrence. Archiving is done in the database,
-past the units that people's writes are: it is no modification by anybody.
+Events are archived once they are over, closed tasks by their due date or, without one, by the date of their
+creation. An open task is never archived, and a series not before its last occurrence. Archiving does not
+count as a modification.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tidewire.records.work import UnitOfWork
 
 
 def archive_activities(unit: UnitOfWork, before_ms: int, limit: int = 500) -> dict[str, list[str]]:
-    """Archive up to `limit` tasks and as many events from before this moment; returns their ids by entity.
+    """Archive up to `limit` tasks and as many events from before this time; return their ids by entity.
 
     Both lists are empty when nothing is left to archive.
     """

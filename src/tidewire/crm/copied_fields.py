@@ -1,8 +1,8 @@
-"""Fields that a record takes over from the records it refers to, and keeps in step with them.
+"""Fields that a record copies from the records it refers to.
 
 A campaign member shows its lead's or contact's name and address, a case its contact's telephone. Such a field
-is computed whenever its record is written, and again when the other record changes. It is no change of the
-record that shows it: nobody is told, and nobody has modified it.
+is computed whenever its record is written, and again when the other record changes. That is not a change of
+the record: there is no event, and nobody has modified it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CASE = {
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """Whose copies depend on a record: records of `child` that hold its id in `lookup`."""
+    """The records of `child` whose copied fields depend on the `inputs` of the record in their `lookup`."""
 
     child: str
     lookup: str
@@ -58,7 +58,7 @@ class _Link:
 
 
 def apply_copies(unit: FlushUnit) -> None:
-    """Bring all copies up to date with what a unit of work changed. Called once, after its last statement."""
+    """Update all copied fields after the changes of a unit of work. Called once, after its last statement."""
     _apply_fiscal_year(unit)
     for entity, links in _LINKS.items():
         changed: dict[_Link, list[str]] = {link: [] for link in links}
@@ -74,7 +74,7 @@ def apply_copies(unit: FlushUnit) -> None:
 
 
 def _apply_fiscal_year(unit: FlushUnit) -> None:
-    """Put all opportunities into the periods of another fiscal year, if the org has chosen one."""
+    """Recompute the fiscal periods of all opportunities if the org has changed its fiscal year."""
     for _, before, after in unit.touched(("Organization",)):
         if before is None or after is None or all(before.get(n) == after.get(n) for n in _FISCAL_YEAR):
             continue
@@ -167,7 +167,7 @@ def _period(close_ms: Value, start: tuple[int, bool]) -> dict[str, Value]:
 
 
 def fiscal_quarter(day_ms: int, start_month: int, is_named_by_start: bool) -> tuple[int, int]:
-    """The fiscal year and quarter of a day. A year that spans two is named by its end, unless told otherwise."""
+    """Return the fiscal year and quarter of a day; a year is named by its end unless `is_named_by_start`."""
     day = datetime.fromtimestamp(day_ms / 1000, UTC)
     year = day.year if day.month >= start_month else day.year - 1
     if start_month > 1 and not is_named_by_start:
@@ -194,7 +194,7 @@ def _picked(row: Row, names: Iterable[str]) -> dict[str, Value]:
 def _line(
     tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
 ) -> dict[str, Value]:
-    """What follows for a line whose other fields are as in `row`; `before` is None for a new one."""
+    """Compute product, prices and totals of a line item; `before` is None for a new one."""
     values: dict[str, Value] = {} if before is not None else _from_entry(tx, catalog, obj, row)
     quantity = _number(row.get("Quantity")) or 0.0
     kept_share = 1 - (_number(row.get("Discount")) or 0.0) / 100
@@ -211,7 +211,7 @@ def _line(
 
 
 def _is_priced_by_total(row: Row, before: Row | None) -> bool:
-    """Whether somebody set the total and left the price open: only opportunities allow that."""
+    """Return whether the total was set and the price was not, which only opportunities allow."""
     if row.get("TotalPrice") is None:
         return False
     if before is None:

@@ -1,9 +1,6 @@
-"""What a stage or status says about its record: the flags, codes and moments that follow from it.
+"""Fields that follow from the record's own fields: flags and dates of a status, totals, a contract's end.
 
-So do an amount's parts and a contract's term: whatever follows from the record's own fields alone.
-
-Only the standard objects have such fields. A stage or status that is not on the object's list is open and
-says nothing more.
+A stage or status that is not on the object's list counts as open.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ def _opportunity(
 
 
 def _follows(name: str, row: Mapping[str, Value], before: Mapping[str, Value] | None) -> bool:
-    """Whether the stage decides over a field that can also be set by hand: if nobody set it with the stage."""
+    """Return whether the stage sets a field: only if nobody has set the field together with the stage."""
     if before is None or row.get(name) is None:
         return row.get(name) is None
     return row.get("StageName") != before.get("StageName") and row.get(name) == before.get(name)
@@ -110,7 +107,7 @@ def _contract(
 
 
 def _last_day(start_ms: int, months: int) -> int | None:
-    """The day before the same day so many months later, or that month's last if it has no such day."""
+    """Return the day before the same day so many months later; the end of a month without such a day."""
     start = date.fromordinal(_EPOCH_ORDINAL + start_ms // DAY_MS)
     years, month = divmod(start.month - 1 + months, 12)
     year = start.year + years

@@ -1,4 +1,4 @@
-"""When an event is: six fields that say one thing, made to agree or refused. Pure.
+"""The six fields with the time of an event, made to agree or rejected. Pure.
 
 An event starts at StartDateTime, which ActivityDateTime repeats and of which ActivityDate is the day; it ends
 at EndDateTime or after DurationInMinutes. An all-day event starts at midnight and ends on its last day, not
@@ -27,10 +27,10 @@ MAX_DURATION_MINUTES = 14 * _DAY_MINUTES
 
 
 def align_times(row: Mapping[str, Value], changed: Collection[str]) -> dict[str, Value]:
-    """The six fields of an event, made to agree; those in `changed` decide over the others.
+    """Return the six fields of an event, made to agree; those in `changed` decide over the others.
 
-    Raises RequiredFieldMissing without a start or an end, FieldsInconsistent if those given contradict each
-    other, the end is before the start or the event is longer than two weeks.
+    Raises RequiredFieldMissing without a start or an end, FieldsInconsistent if the submitted ones contradict
+    each other, the end is before the start or the event is longer than two weeks.
     """
     is_all_day = bool(row.get("IsAllDayEvent"))
     start = _start(row, changed, is_all_day=is_all_day)

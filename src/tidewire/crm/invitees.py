@@ -1,9 +1,8 @@
-"""Invitees of events: their invitations, their own copies of the event, and their answers. Plans only.
+"""Invitees of events: their invitations, their own copies of the event, and their answers.
 
-An invitation is an EventRelation with IsInvitee. A user who is invited also gets an event of their own, the
-child, that mirrors the one they are invited to; contacts, leads and resources do not. An invitation to a
-series is one to each of its occurrences. One who is uninvited keeps the invitation, as a record of it, and
-loses the child.
+An invitation is an EventRelation with IsInvitee. An invited user also gets an event of their own, the invitee
+copy, that mirrors the original; contacts, leads and resources do not. An invitation to a series is one to
+each of its occurrences. An uninvited user keeps the invitation, as a record of it, and loses the copy.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ from tidewire.storage.store import Transaction
 
 MAX_INVITEES = 1000
 MAX_SERIES_INVITEES = 100
-"""How many invitees an event may have, and how many a series."""
+"""The maximum number of invitees of an event, and of a series."""
 
 MAX_INVITATIONS = 20_000
-"""How many invitations to single occurrences a series may have."""
+"""The maximum number of invitations to single occurrences of a series."""
 
 PATTERN_FIELDS = frozenset(
     {PATTERN, "Recurrence2PatternTimeZone", "Recurrence2PatternVersion", *CLASSIC_FIELDS}
@@ -65,11 +64,11 @@ MIRRORED = frozenset(
         *PATTERN_FIELDS,
     }
 )
-"""What a child has from its event. The rest, such as reminders, is the invitee's own."""
+"""The fields that an invitee copy takes from its event. Others, such as reminders, are the invitee's own."""
 
 
 def plan_relation(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) -> WritePlan:
-    """What creating this TaskRelation or EventRelation means."""
+    """Plan the create of a TaskRelation or EventRelation."""
     is_event = obj.name == "EventRelation"
     is_parent = not is_event or bool(row.get("IsParent") or row.get("IsWhat"))
     if is_parent and not is_shared(tx):
@@ -98,7 +97,7 @@ def plan_relation(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) 
 
 
 def invite(tx: Transaction, catalog: Catalog, series: Row, occurrences: list[Row]) -> list[NewRow]:
-    """The invitations to new occurrences of those whom their series has invited already."""
+    """Return invitations to new occurrences for everybody whom the series has invited."""
     relation = catalog.object("EventRelation")
     invited = [row for row in read_rows(tx, relation, "EventId", [series["Id"]]) if row.get("IsInvitee")]
     _check_invitations(len(invited) * len(occurrences))
@@ -108,7 +107,7 @@ def invite(tx: Transaction, catalog: Catalog, series: Row, occurrences: list[Row
 def plan_answer(
     tx: Transaction, catalog: Catalog, obj: ObjectType, before: Row, changed: Row, now_ms: int
 ) -> WritePlan | None:
-    """What new values of an EventRelation mean: an answer is dated, and given for all of a series."""
+    """Plan the update of an EventRelation: an answer gets a date, and holds for the whole series."""
     if changed.keys() & {"IsInvitee", "IsParent", "IsWhat"}:
         return _plan_roles(tx, catalog, obj, before, changed)
     if "Status" not in changed:
@@ -157,9 +156,7 @@ def check_task_relation(
 
 
 def with_relations(tx: Transaction, catalog: Catalog, plan: DeletePlan) -> DeletePlan:
-    """A delete, with what goes along if it is of a relation: those to the occurrences of a series and, of an
-    invitation, the invitee's children.
-    """
+    """Extend the delete of a relation by those to the occurrences of a series and by the invitee's copies."""
     root = plan.gone[0]
     link = "EventId" if root.obj.name == "EventRelation" else "TaskId"
     activity = catalog.object(link.removesuffix("Id"))
@@ -180,7 +177,7 @@ def with_relations(tx: Transaction, catalog: Catalog, plan: DeletePlan) -> Delet
 def child_edits(
     tx: Transaction, obj: ObjectType, events: list[Row], fresh: Collection[str]
 ) -> Iterator[RowEdit]:
-    """The children of these events, with what is fresh in them."""
+    """Yield the edits that copy changed fields of these events to their invitee copies."""
     names = MIRRORED & set(fresh)
     by_id = {str(event["Id"]): event for event in events if event.get("IsGroupEvent")}
     for child in read_by(tx, obj, "ParentEventId", list(by_id)) if names else ():
@@ -192,7 +189,7 @@ def child_edits(
 
 
 def group_edits(obj: ObjectType, events: Iterable[Row], invited: Collection[Value]) -> Iterator[RowEdit]:
-    """The events that become or cease to be group events, those with invitees being `invited`."""
+    """Yield the edits of events that become or cease to be group events; those in `invited` have invitees."""
     for row in events:
         is_group = row["Id"] in invited
         if bool(row.get("IsGroupEvent")) != is_group:
@@ -225,7 +222,7 @@ def _plan_invitation(
 
 
 def _plan_roles(tx: Transaction, catalog: Catalog, obj: ObjectType, before: Row, changed: Row) -> WritePlan:
-    """What it means that somebody related to an event is now also invited to it, or the other way round."""
+    """Plan that a person related to an event is now also invited to it, or the other way round."""
     after = before | changed
     if "IsWhat" in changed or ("IsParent" in changed and not is_shared(tx)):
         names = [name for name in ("IsWhat", "IsParent") if name in changed]
@@ -248,7 +245,7 @@ def _plan_roles(tx: Transaction, catalog: Catalog, obj: ObjectType, before: Row,
 
 
 def _invitation(tx: Transaction, catalog: Catalog, relation: Row, event: Row) -> list[NewRow]:
-    """The child and the relation that invite to an occurrence whom `relation` invites to its series."""
+    """Return the invitee copy and the relation for an occurrence of the series of `relation`."""
     obj = catalog.object("EventRelation")
     row = copy_values(obj, relation) | {"Id": take_record_id(tx, obj.key_prefix), "EventId": event["Id"]}
     is_uninvited = relation.get("Status") == "Uninvited"

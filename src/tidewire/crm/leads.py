@@ -1,7 +1,7 @@
-"""Lead conversion: a lead becomes an account, a contact and, unless refused, an opportunity.
+"""Lead conversion: a lead becomes an account, a contact and, unless declined, an opportunity.
 
-The changes stand in this order, and the lead's own comes after them. The lead does not count as modified by
-hand: only the six fields of the conversion change, and its SystemModstamp.
+Their changes come in this order, and the lead's own last. The lead does not count as modified by hand: only
+the six fields of the conversion and SystemModstamp change.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ _FOLLOWERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """What the caller asks for. An id given is a record that the lead joins instead of making one.
+    """The parameters of a conversion. The lead joins the records with these ids, and creates the others.
 
-    Values given come before the lead's own; a record that is joined takes either only where it has none.
+    Submitted values take precedence over the lead's own; a joined record takes either only where it has none.
     """
 
     lead_id: str
@@ -86,7 +86,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """The records that a lead became."""
+    """The records that a converted lead became."""
 
     lead_id: str
     account_id: str
@@ -95,10 +95,10 @@ class Converted:
 
 
 def convert_lead(unit: UnitOfWork, conversion: Conversion) -> Converted:
-    """Convert a living lead. Raises LeadConverted, StatusRefused, RequiredFieldMissing, ReferenceMissing, or
-    what its creates and updates raise.
+    """Convert a living lead.
 
-    A raise may leave a part of the conversion behind, so the transaction must fail with it.
+    Raises LeadConverted, StatusRefused, RequiredFieldMissing, ReferenceMissing, or errors of its creates and
+    updates. An error may leave a part of the conversion behind, so the transaction must fail with it.
     """
     lead = unit.catalog.object("Lead")
     row = unit.read(lead, conversion.lead_id)
@@ -125,7 +125,7 @@ def convert_lead(unit: UnitOfWork, conversion: Conversion) -> Converted:
 
 
 def quarter_end(now_ms: int) -> str:
-    """The last day of the calendar quarter, as JSON has it."""
+    """Return the last day of the calendar quarter in JSON form."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     month, day = ((3, 31), (6, 30), (9, 30), (12, 31))[(now.month - 1) // 3]
     return f"{now.year:04}-{month:02}-{day:02}"
@@ -180,7 +180,7 @@ def _owner(unit: UnitOfWork, conversion: Conversion, row: Mapping[str, Value]) -
 
 
 def _of_person(account: ObjectType, contact: ObjectType, values: Mapping[str, object]) -> dict[str, object]:
-    """A contact's values under the names that a person's account has for them, cut to what it holds."""
+    """Return a contact's values under the names that a person account has for them, cut to their length."""
     names = {theirs: own for own, theirs in persons.shared_fields(account, contact).items()}
     out: dict[str, object] = {}
     for name in values.keys() & names.keys():
@@ -241,7 +241,7 @@ def _join_opportunity(
 def _mapped(
     lead: ObjectType, row: Mapping[str, Value], target: ObjectType, names: Mapping[str, str]
 ) -> dict[str, object]:
-    """The lead's values under the target's names, in JSON form."""
+    """Return the lead's values under the target's names, in JSON form."""
     out: dict[str, object] = {}
     for own, other in names.items():
         known = lead.try_field(own)
@@ -251,7 +251,7 @@ def _mapped(
 
 
 def _named(obj: ObjectType, values: Mapping[str, object]) -> dict[str, object]:
-    """Values under the names as the object spells them; a name that it does not have is refused by the store."""
+    """Return the values under the object's own spelling; unknown names stay and are rejected when stored."""
     known = {name: obj.try_field(name) for name in values}
     return {found.name if (found := known[name]) is not None else name: values[name] for name in values}
 
@@ -263,7 +263,7 @@ def _fill(
     values: Mapping[str, object],
     replaced: frozenset[str] = frozenset(),
 ) -> None:
-    """Give an existing record what it lacks."""
+    """Set the fields that an existing record lacks."""
     before = unit.read(obj, record_id)
     fresh = {n: v for n, v in values.items() if before.get(n) is None or n in replaced}
     if fresh:

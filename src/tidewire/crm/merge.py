@@ -1,7 +1,8 @@
-"""Merging: up to three records that mean the same become one.
+"""Merging: up to three records become one.
 
-The master keeps its id and its values, but for those that the caller gives. The others go into the recycle
-bin, each with the master's id in MasterRecordId, after everything that pointed at them points at the master.
+The master keeps its id and its values, except for those that the caller submits. The others go into the
+recycle bin, with the master's id in MasterRecordId, after everything that pointed at them points at the
+master.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MAX_LOSERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge did: the record that is left, those that went, and those that now point at it."""
+    """The result of a merge: the remaining record, the merged ones, and those that now point at the first."""
 
     record_id: str
     merged_ids: tuple[str, ...]
@@ -39,7 +40,7 @@ def merge(
 ) -> Merged:
     """Merge `loser_ids` into the master, which gets `values`. All are living records of `obj`.
 
-    Raises MergeRefused, RecordNotFound, RecordDeleted, or what an update of the master raises.
+    Raises MergeRefused, RecordNotFound, RecordDeleted, or errors of the master's update.
     """
     if obj.name not in MERGEABLE:
         raise MergeRefused(
@@ -76,7 +77,7 @@ def _check_alike(obj: ObjectType, master: Mapping[str, Value], row: Mapping[str,
 def _merge_rows(
     unit: UnitOfWork, obj: ObjectType, master_id: str, losers: Sequence[Mapping[str, Value]]
 ) -> list[str]:
-    """Point at the master what pointed at the losers, then put them into the bin."""
+    """Redirect lookups from the losers to the master, then delete the losers; return the updated ids."""
     loser_ids = [str(row["Id"]) for row in losers]
     updated: list[str] = []
     for child, field in references_to(unit.catalog, obj.name):

@@ -1,5 +1,6 @@
-"""The org's own calendar, which the relative dates of push topics go by: a topic is nobody's in particular,
-so no user's time zone would do.
+"""The org's calendar: time zone and fiscal year, by which push topics evaluate relative dates.
+
+A push topic belongs to no user, so no user's time zone applies.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ ORGANIZATION = "Organization"
 
 
 def calendar_of(row: Mapping[str, Value]) -> Calendar:
-    """Where the org's days begin, and its fiscal year."""
+    """Return the calendar of an Organization record."""
     month = row.get("FiscalYearStartMonth")
     return Calendar(
         load_zone(str(row.get("TimeZoneSidKey") or "GMT")),
@@ -25,7 +26,7 @@ def calendar_of(row: Mapping[str, Value]) -> Calendar:
 
 
 def calendar_after(calendar: Calendar, changes: Sequence[Change]) -> Calendar:
-    """The calendar as these changes leave it."""
+    """Return the calendar after these changes."""
     for change in changes_of(changes, ORGANIZATION):
         if change.after is not None:
             calendar = calendar_of(change.after)
@@ -33,5 +34,5 @@ def calendar_after(calendar: Calendar, changes: Sequence[Change]) -> Calendar:
 
 
 def first_calendar(rows: Sequence[Mapping[str, Value]]) -> Calendar:
-    """The calendar of the org whose record is among `rows`; of one that is just being made, that of UTC."""
+    """Return the calendar of the Organization record in `rows`, or UTC for an org that is being created."""
     return calendar_of(rows[0]) if rows else UTC_CALENDAR

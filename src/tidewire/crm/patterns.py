@@ -1,4 +1,4 @@
-"""How a recurrence is written: RRULE texts, with EXDATE and RDATE lines, and the classic fields. Pure."""
+"""Parses recurrences: RRULE texts with EXDATE and RDATE lines, and the classic fields. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CLASSIC = {
         ("RecurrenceInstance", "RecurrenceDayOfWeekMask", "RecurrenceMonthOfYear"),
     ),
 }
-"""What each RecurrenceType is as a rule, and the fields it needs."""
+"""The frequency of each RecurrenceType, and the fields that it requires."""
 
 _INSTANCES = {"First": 1, "Second": 2, "Third": 3, "Fourth": 4, "Last": -1}
 _MONTHS = (
@@ -52,7 +52,7 @@ _MONTHS = (
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule of a pattern: an RRULE, and EXDATE and RDATE on lines of their own. Raises ValueMalformed."""
+    """Parse a pattern: one RRULE, with EXDATE and RDATE on lines of their own. Raises ValueMalformed."""
     rules: list[str] = []
     dates: dict[str, list[date]] = {"EXDATE": [], "RDATE": []}
     for line in text.strip().splitlines():
@@ -67,9 +67,9 @@ def parse_rule(text: str) -> Rule:
 
 
 def classic_rule(row: Mapping[str, Value]) -> Rule:
-    """The rule in a record's classic fields, RecurrenceType and those beside it.
+    """Parse a record's classic fields, RecurrenceType and those beside it.
 
-    Raises RequiredFieldMissing for those the type needs, or NumberOutOfRange.
+    Raises RequiredFieldMissing for fields that the type requires, or NumberOutOfRange.
     """
     kind = row.get("RecurrenceType")
     freq, needed = _CLASSIC.get(str(kind), ("", ("RecurrenceType",)))
@@ -176,7 +176,7 @@ def _parse_until(text: str) -> datetime:
 
 
 def _parse_dates(text: str) -> list[date]:
-    """The moments of an EXDATE or RDATE line, after its name."""
+    """Parse an EXDATE or RDATE line without its name."""
     parameters, colon, values = text.partition(":")
     zone = None
     for parameter in parameters.split(";")[1:]:
@@ -195,7 +195,7 @@ def _parse_dates(text: str) -> list[date]:
 
 
 def _parse_stamp(name: str, text: str) -> date:
-    """A day or a moment; the latter is aware if it says that it is of UTC."""
+    """Parse a day or a time; a time is aware if it ends with Z."""
     match = _STAMP.fullmatch(text)
     if match is None:
         raise _malformed(f"{name} must be a day or a moment such as 20300131T120000Z")

@@ -1,7 +1,7 @@
-"""The custom fields of contacts as an org's person accounts have them: `X__c` is also the account's `X__pc`.
+"""The custom fields of contacts on person accounts: the contact's `X__c` is also the account's `X__pc`.
 
-The account's field has a column of its own, so that queries over accounts need no second table. It comes,
-changes and goes with the contact's field. Formulas, roll-ups and places on the globe stay with the contact.
+The account's field has its own column, so that queries over accounts need no join. It is created, changed and
+removed with the contact's field. Formulas, roll-ups and geolocations exist on the contact only.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ _SUFFIX = "__c"
 def with_contact_fields(
     tx: Transaction, base: Catalog, objects: tuple[ObjectType, ...]
 ) -> tuple[ObjectType, ...]:
-    """The objects that are about to change and, where contacts change in an org with person accounts,
-    Account.
-    """
+    """Return the objects that are about to change, and Account if it changes with Contact."""
     changing = {obj.name: obj for obj in objects}
     account = changing.get("Account") or base.object("Account")
     contact = changing.get("Contact") or base.object("Contact")
@@ -39,7 +37,7 @@ def with_contact_fields(
 
 
 def lost_contact_fields(base: Catalog, objects: Iterable[ObjectType]) -> list[tuple[str, str]]:
-    """The `__pc` fields that Account had and has no more."""
+    """Return the `__pc` fields that Account loses."""
     account = next((obj for obj in objects if obj.name == "Account"), None)
     if account is None:
         return []
@@ -48,7 +46,7 @@ def lost_contact_fields(base: Catalog, objects: Iterable[ObjectType]) -> list[tu
 
 
 def fill_contact_fields(tx: Transaction, catalog: Catalog, changed: Iterable[str]) -> None:
-    """Give person accounts the values that their contacts' custom fields have, if contacts have changed."""
+    """Copy the custom fields of contacts to their person accounts, if the type of contacts has changed."""
     account, contact = catalog.object("Account"), catalog.object("Contact")
     if "Contact" not in changed or not has_person_accounts(account):
         return
@@ -78,7 +76,7 @@ def conversions_on_accounts(tx: Transaction, catalog: Catalog, note: ConversionN
 
 
 def _with_fields(tx: Transaction, account: ObjectType, contact: ObjectType) -> ObjectType:
-    """Account with a field for each custom field of Contact, and no other such fields."""
+    """Return Account with a `__pc` field for each custom field of Contact."""
     number = next_column(tx, account)
     kept = [f for f in account.fields if not f.name.endswith(PERSON_SUFFIX)]
     added: list[Field] = []

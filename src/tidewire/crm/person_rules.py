@@ -30,13 +30,13 @@ _FLAG = "IsPersonAccount"
 
 
 def is_person_type(tx: Transaction, catalog: Catalog, record_type_id: Value) -> bool:
-    """Whether accounts of this record type are persons; those without one are not."""
+    """Return whether accounts of this record type are person accounts; without a type they are not."""
     row = try_read_row(tx, catalog.object("RecordType"), str(record_type_id)) if record_type_id else None
     return row is not None and bool(row.get("IsPersonType"))
 
 
 def try_person_type(tx: Transaction, catalog: Catalog) -> str | None:
-    """The oldest record type in use for persons."""
+    """Return the oldest active record type for person accounts, or None."""
     for row in read_all_rows(tx, catalog.object("RecordType")):
         is_usable = row.get("IsActive") and not row.get("IsDeleted")
         if is_usable and row.get("IsPersonType") and row.get("SobjectType") == "Account":

@@ -1,4 +1,4 @@
-"""Switching person accounts on. An org that has them keeps them."""
+"""Enabling person accounts, which cannot be disabled again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidewire.schema.standard.people import PERSON_OBJECTS, has_person_accounts
 
 
 def ensure_person_accounts(unit: UnitOfWork, types: Types) -> None:
-    """Give Account, Contact and Lead what person accounts need, and the org a record type for them.
+    """Add the fields of person accounts to Account, Contact and Lead, and create their record type.
 
-    `unit.catalog` is the new catalog afterwards. The org's settings are the caller's to change.
+    Afterwards `unit.catalog` is the new catalog. The caller changes the org's settings.
     """
     if has_person_accounts(unit.catalog.object("Account")):
         return

@@ -1,8 +1,8 @@
 """Person accounts: one person in two rows, an account and its contact, that are kept in step.
 
-An org has person accounts if its Account has PersonContactId. Fields that the two rows share have one name in
-both (FirstName, Phone), the prefix Person on the account (PersonEmail is the contact's Email), or the suffix
-`__pc` for `__c`. What is set on one side is set on the other, and every save touches both.
+An org has person accounts if its Account has PersonContactId. Fields that the two rows share have the same
+name in both (FirstName, Phone), the prefix Person on the account (PersonEmail is the contact's Email), or the
+suffix `__pc` for `__c`. A change of one row is copied to the other, and every save touches both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IS_PERSON = "IsPersonAccount"
 
 @lru_cache(maxsize=64)
 def shared_fields(account: ObjectType, contact: ObjectType) -> dict[str, str]:
-    """The account's fields that also stand on a person's contact, and their names there."""
+    """Return the account's fields that a person's contact shares, and their names there."""
     pairs = {name: name for name in _SHARED if account.try_field(name) and contact.try_field(name)}
     for field in account.stored_fields:
         if field.name == "PersonContactId":
@@ -44,30 +44,30 @@ def shared_fields(account: ObjectType, contact: ObjectType) -> dict[str, str]:
 
 
 def is_person(obj: ObjectType, row: Mapping[str, Value]) -> bool:
-    """Whether the row is one half of a person account."""
+    """Return whether the row is the account or contact of a person account."""
     return obj.name in ("Account", "Contact") and bool(row.get("IsPersonAccount"))
 
 
 def person_only_fields(account: ObjectType, contact: ObjectType, names: Iterable[str]) -> list[str]:
-    """Those of the fields that a business account cannot have."""
+    """Return those of the fields that a business account cannot have."""
     pairs = shared_fields(account, contact)
     return [n for n in names if n in NAME_PARTS or (n in pairs and n not in _SHARED)]
 
 
 def fixed_fields(obj: ObjectType, names: Iterable[str]) -> list[str]:
-    """Those of the fields that nobody may set on one half of a person: they follow from the other."""
+    """Return those of the fields that follow from the other row of a person, and cannot be set."""
     fixed = "Name" if obj.name == "Account" else "AccountId"
     return [n for n in names if n == fixed]
 
 
 def account_name(row: Mapping[str, Value]) -> str | None:
-    """The Name of a person's account: `First Last`, cut to what the field holds."""
+    """Return the Name of a person account: `First Last`, cut to the length of the field."""
     name = join_person_name(row)
     return name[:255] if name else None
 
 
 def contact_values(catalog: Catalog, account: Mapping[str, Value]) -> dict[str, Value]:
-    """The contact that a new person's account needs beside it."""
+    """Return the contact of a new person account."""
     values = twin_values(catalog, catalog.object("Account"), account, account)
     values |= {"Id": account["PersonContactId"], "AccountId": account["Id"]}
     if catalog.object("Contact").try_field("IsPersonAccount"):
@@ -76,7 +76,7 @@ def contact_values(catalog: Catalog, account: Mapping[str, Value]) -> dict[str, 
 
 
 def twin_of(catalog: Catalog, obj: ObjectType, row: Mapping[str, Value]) -> tuple[ObjectType, str]:
-    """The other half of a person: its object and id."""
+    """Return object and id of the other row of a person account."""
     if obj.name == "Account":
         return catalog.object("Contact"), str(row["PersonContactId"])
     return catalog.object("Account"), str(row["AccountId"])
@@ -85,7 +85,7 @@ def twin_of(catalog: Catalog, obj: ObjectType, row: Mapping[str, Value]) -> tupl
 def twin_values(
     catalog: Catalog, obj: ObjectType, after: Mapping[str, Value], changed: Iterable[str]
 ) -> dict[str, Value]:
-    """What a change to one half sets on the other; `after` is the changed half's whole row."""
+    """Return the values that a change of one row sets in the other; `after` is the whole changed row."""
     pairs = shared_fields(catalog.object("Account"), catalog.object("Contact"))
     names = {twin: own for own, twin in pairs.items()} if obj.name == "Contact" else pairs
     values = {names[name]: after.get(name) for name in changed if name in names}
@@ -95,9 +95,7 @@ def twin_values(
 
 
 def changed_twins(catalog: Catalog, changes: Sequence[Change], ignored: Collection[str]) -> frozenset[Value]:
-    """Return the account or contact twins of person accounts that were updated in other fields than the
-    `ignored` ones.
-    """
+    """Return the twins of person accounts that were updated in other than the `ignored` fields."""
     if not has_person_accounts(catalog.object("Account")):
         return frozenset()
     twins: set[Value] = set()

@@ -1,5 +1,4 @@
-"""The moments of a recurring activity: a rule, expanded by python-dateutil with the guide's differences.
-Pure.
+"""Expands recurrence rules with python-dateutil, and the guide's differences on top. Pure.
 
 A rule is expanded in the wall time of its zone, so a meeting at nine stays at nine when clocks change; a time
 that the clocks skip is that much later on that day. The start counts as an occurrence only if the rule names
@@ -19,7 +18,7 @@ from tidewire.errors import NumberOutOfRange, ValueMalformed
 from tidewire.events import Value
 
 MAX_OCCURRENCES = 1000
-"""How many occurrences a series may have."""
+"""The maximum number of occurrences of a series."""
 
 MAX_INTERVAL = 999
 FIRST_YEAR, LAST_YEAR = 1900, 9000
@@ -160,9 +159,7 @@ def _library_rule(rule: Rule, start: date) -> Iterable[datetime]:
 
 
 def _library_weekdays(by_day: tuple[tuple[int, int], ...], most: int) -> list[rrule.weekday]:
-    """Return the weekdays for the library; `most` is how often one can occur in the month or year that is
-    counted in.
-    """
+    """Return the weekdays for the library; `most` is how often one can occur in the counted month or year."""
     if not any(ordinal for ordinal, _ in by_day):
         return [rrule.weekday(day) for _, day in by_day]
     # The library wants a day to match both the days with and those without an ordinal; RFC 5545 asks for either. A

@@ -29,13 +29,54 @@ from tidewire.crm.person_rules import (
     plan_account,
 )
 from tidewire.crm.person_rules import plan_update as plan_person_update
-from tidewire.crm.summary_fields import SET_BY_HAND, SUMMARY_FIELDS
 from tidewire.records.object_rules import ObjectRules, RecordRules, TypeRules
+from tidewire.schema.model import RollUp
 from tidewire.schema.standard.people import PERSON_OBJECTS
 
 _MERGED = frozenset({"MasterRecordId"})
 
 
+# Kept like the roll-ups of a definition, but they need no master-detail field, and a describe does not call them
+# calculated.
+_MEMBERS = ("CampaignMember", "CampaignId")
+_DEALS = ("Opportunity", "CampaignId")
+_LINES = ("OpportunityLineItem", "OpportunityId")
+_QUOTED = ("QuoteLineItem", "QuoteId")
+_AGREED = ("ContractLineItem", "ServiceContractId")
+
+_SUMMARY_FIELDS: dict[str, dict[str, RollUp]] = {
+    "Campaign": {
+        "NumberOfLeads": RollUp(*_MEMBERS, "COUNT", "", (("LeadId", "!=", None),)),
+        "NumberOfConvertedLeads": RollUp(
+            *_MEMBERS, "COUNT", "", (("LeadId", "!=", None), ("ContactId", "!=", None))
+        ),
+        "NumberOfContacts": RollUp(*_MEMBERS, "COUNT", "", (("ContactId", "!=", None),)),
+        "NumberOfResponses": RollUp(*_MEMBERS, "COUNT", "", (("HasResponded", "=", True),)),
+        "NumberOfOpportunities": RollUp(*_DEALS, "COUNT"),
+        "NumberOfWonOpportunities": RollUp(*_DEALS, "COUNT", "", (("IsWon", "=", True),)),
+        "AmountAllOpportunities": RollUp(*_DEALS, "SUM", "Amount"),
+        "AmountWonOpportunities": RollUp(*_DEALS, "SUM", "Amount", (("IsWon", "=", True),)),
+    },
+    "Opportunity": {
+        "HasOpportunityLineItem": RollUp(*_LINES, "COUNT"),
+        "Amount": RollUp(*_LINES, "SUM", "TotalPrice"),
+        "TotalOpportunityQuantity": RollUp(*_LINES, "SUM", "Quantity"),
+    },
+    "Order": {"TotalAmount": RollUp("OrderItem", "OrderId", "SUM", "TotalPrice")},
+    "Quote": {
+        "LineItemCount": RollUp(*_QUOTED, "COUNT"),
+        "Subtotal": RollUp(*_QUOTED, "SUM", "Subtotal"),
+        "TotalPrice": RollUp(*_QUOTED, "SUM", "TotalPrice"),
+    },
+    "ServiceContract": {
+        "LineItemCount": RollUp(*_AGREED, "COUNT"),
+        "Subtotal": RollUp(*_AGREED, "SUM", "Subtotal"),
+        "TotalPrice": RollUp(*_AGREED, "SUM", "TotalPrice"),
+    },
+}
+
+
+_SET_BY_HAND = frozenset({("Opportunity", "Amount"), ("Opportunity", "TotalOpportunityQuantity")})
 _ROLE = ObjectRules(plan_create=plan_role_create, plan_update=plan_role_update)
 
 RULES = RecordRules(
@@ -103,8 +144,8 @@ RULES = RecordRules(
         "User": ObjectRules(checks=(check_user,)),
     },
     checks=(check_owner,),
-    summary_fields=SUMMARY_FIELDS,
-    set_by_hand=SET_BY_HAND,
+    summary_fields=_SUMMARY_FIELDS,
+    set_by_hand=_SET_BY_HAND,
     flush=(apply_copies, apply_last_activity),
     flushed_entities=frozenset(ACTIVITIES),
     types=TypeRules(
@@ -114,4 +155,4 @@ RULES = RecordRules(
         lost_fields=lost_contact_fields,
     ),
 )
-"""What `tidewire.records.types.Types` takes."""
+"""The argument of `tidewire.records.types.Types`."""

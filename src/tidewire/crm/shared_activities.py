@@ -1,8 +1,8 @@
-"""Shared Activities: an activity with several people, each a relation of their own. Plans only.
+"""Shared Activities: an activity with several people, each in a relation record.
 
-Where an org has them on, every contact or lead of an activity, and the record it is about, has a TaskRelation
-or an EventRelation with IsParent. WhoId is the first of the people; if it goes, the next takes its place.
-Where it is off, WhoId and WhatId are all there is.
+If an org has them enabled, every contact or lead of an activity, and the record it is about, has a
+TaskRelation or an EventRelation with IsParent. WhoId is the first of the people; if it goes, the next takes
+its place. Otherwise there are only WhoId and WhatId.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidewire.schema.standard.activities import PEOPLE
 from tidewire.storage.store import Transaction
 
 MAX_PEOPLE = 50
-"""How many contacts an activity can have; of leads, only one and no contact beside it."""
+"""The maximum number of contacts of an activity; a lead excludes all others."""
 
 RELATION_OF = {"Task": "TaskRelation", "Event": "EventRelation"}
 LINK_OF = {"TaskRelation": "TaskId", "EventRelation": "EventId"}
@@ -32,7 +32,7 @@ LINK_OF = {"TaskRelation": "TaskId", "EventRelation": "EventId"}
 
 @dataclass(slots=True)
 class Relinked:
-    """What follows for relations from new values of WhoId and WhatId; `values` by the activity's id."""
+    """Changes of relations after new values of WhoId and WhatId; `values` by the activity's id."""
 
     values: dict[str, Row] = field(default_factory=dict)
     gone: list[RowEdit] = field(default_factory=list)
@@ -41,18 +41,18 @@ class Relinked:
 
 
 def is_shared(tx: Transaction) -> bool:
-    """Whether the org has Shared Activities on."""
+    """Return whether the org has Shared Activities enabled."""
     # Settings are never among the rows that wait to be inserted, so the store is asked past them.
     return read_settings(tx.stored).shared_activities
 
 
 def is_related(row: Mapping[str, Value]) -> bool:
-    """Whether an activity names somebody or something."""
+    """Return whether an activity has a WhoId or WhatId."""
     return row.get("WhoId") is not None or row.get("WhatId") is not None
 
 
 def count_first(row: Mapping[str, Value]) -> Row:
-    """The counts of a new activity."""
+    """Return the counters of a new activity."""
     return {
         "WhoCount": int(row.get("WhoId") is not None),
         "WhatCount": int(row.get("WhatId") is not None),
@@ -60,7 +60,7 @@ def count_first(row: Mapping[str, Value]) -> Row:
 
 
 def relate(tx: Transaction, catalog: Catalog, obj: ObjectType, activities: Iterable[Row]) -> list[NewRow]:
-    """The relations of new activities to the records in their WhoId and WhatId."""
+    """Return the relations of new activities to the records in their WhoId and WhatId."""
     return [
         _relation(tx, catalog, obj, activity, str(activity[name]), is_what=name == "WhatId")
         for activity in activities
@@ -72,9 +72,7 @@ def relate(tx: Transaction, catalog: Catalog, obj: ObjectType, activities: Itera
 def copy_people(
     tx: Transaction, catalog: Catalog, obj: ObjectType, source: Row, activities: list[Row]
 ) -> list[NewRow]:
-    """The relations of new activities to everybody that an older one, of which they are copies, is related
-    to.
-    """
+    """Return the relations of new activities that copy those of `source`."""
     held = [r for r in _read_relations(tx, catalog, obj, [str(source["Id"])]) if is_parent(r)]
     ids = {str(r["RelationId"]): bool(r.get("IsWhat")) for r in held}
     ids |= {
@@ -88,16 +86,17 @@ def copy_people(
 
 
 def is_parent(relation: Mapping[str, Value]) -> bool:
-    """Whether a relation is to a person or record of the activity, and not only an invitation."""
+    """Return whether a relation is to a person or record of the activity, and not only an invitation."""
     return "TaskId" in relation or bool(relation.get("IsParent"))
 
 
 def relink(
     tx: Transaction, catalog: Catalog, obj: ObjectType, pairs: Collection[tuple[Row, Row]]
 ) -> Relinked:
-    """What new values of WhoId and WhatId mean, each activity before and after.
+    """Plan new values of WhoId and WhatId, for each activity before and after.
 
-    A new person replaces the one in WhoId unless it is related already; WhoId set to null passes to the next.
+    A new person replaces the one in WhoId unless it is related already; if WhoId is set to null, the next
+    person takes its place.
     """
     result = Relinked()
     pairs = [(b, a) for b, a in pairs if any(b.get(n) != a.get(n) for n in ("WhoId", "WhatId"))]
@@ -129,10 +128,9 @@ def relink(
 def plan_parent(
     tx: Transaction, catalog: Catalog, relation: ObjectType, row: Row, activities: list[Row]
 ) -> tuple[list[RowEdit], list[NewRow]]:
-    """What relating a person or record to the first of these activities means, the others being its
-    occurrences.
+    """Plan a new relation to the first of these activities; the others are its occurrences.
 
-    `row` is the new relation and completed. Raises FieldsInconsistent, NumberOutOfRange, DuplicateValue or
+    Completes `row`, the new relation. Raises FieldsInconsistent, NumberOutOfRange, DuplicateValue or
     ReferenceWrongType.
     """
     relation_id = str(row["RelationId"])
@@ -180,8 +178,9 @@ def refresh(
     held: list[Row],
     lost: Collection[Value],
 ) -> Row:
-    """What an activity has from its relations after some changed: `held` are those it has now, `lost` the
-    records that it is no longer related to.
+    """Return the new values of an activity after its relations changed.
+
+    `held` are its relations now, `lost` the records that it is no longer related to.
     """
     values: Row = {}
     for name, count in (("WhoId", "WhoCount"), ("WhatId", "WhatCount")):
@@ -199,7 +198,7 @@ def refresh(
 
 
 def duplicate_relation(held: Mapping[str, Value]) -> DuplicateValue:
-    """The refusal of a second relation between the same two records."""
+    """Return the error for a second relation between the same two records."""
     return DuplicateValue(
         f"duplicate value found: RelationId duplicates value on record with id: {str(held['Id'])[:15]}",
         fields=["RelationId"],
@@ -227,7 +226,7 @@ def _relation(
 
 
 def _let_go(catalog: Catalog, row: Row, result: Relinked) -> None:
-    """End a relation; who is also invited stays so."""
+    """End a relation, but not the invitation of the same person."""
     relation = catalog.object("TaskRelation" if "TaskId" in row else "EventRelation")
     if row.get("IsInvitee"):
         result.edited.append(RowEdit(relation, row, {"IsParent": False}))

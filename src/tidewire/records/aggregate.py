@@ -37,8 +37,9 @@ SortKey = tuple[bool, int, Value]
 def run_aggregate(
     reader: Reader, bound: BoundQuery, aggregate: BoundAggregate, *, include_deleted: bool
 ) -> list[dict[str, Value]]:
-    """The rows of an aggregate query under the names of its SELECT. Raises TooManyRecords for too many
-    groups.
+    """Return the rows of an aggregate query under the names of its SELECT.
+
+    Raises TooManyRecords for too many groups.
     """
     first = bound.offset or 0
     # Without HAVING and LIMIT every group is a row of the answer, so counting on would be in vain.
@@ -80,7 +81,7 @@ def _too_many() -> TooManyRecords:
 
 
 def _fold(records: Iterable[tuple[Value, ...]], aggregate: BoundAggregate, most: int | None) -> _Groups:
-    """The groups made of records one by one; raises TooManyRecords for more than `most`."""
+    """Return the groups made of records one by one; raises TooManyRecords for more than `most`."""
     groups = _Groups(aggregate)
     for record in records:
         groups.add(record)
@@ -92,7 +93,7 @@ def _fold(records: Iterable[tuple[Value, ...]], aggregate: BoundAggregate, most:
 def try_grouped(
     reader: Reader, bound: BoundQuery, aggregate: BoundAggregate, most: int | None, *, include_deleted: bool
 ) -> _Groups | None:
-    """The groups as the database makes them, or None if it might make others than we do.
+    """Return the groups as the database makes them, or None if it might make others than we do.
 
     Raises TooManyRecords for more than `most`.
     """
@@ -165,7 +166,7 @@ class _Groups:
 
     @property
     def count(self) -> int:
-        """How many groups there are, subtotals included."""
+        """Return how many groups there are, subtotals included."""
         return len(self._groups)
 
     def add(self, record: tuple[Value, ...]) -> None:
@@ -212,7 +213,7 @@ class _Groups:
 
 
 def _levels(width: int, grouping: Grouping) -> Iterable[frozenset[int]]:
-    """Which values each kind of row keeps."""
+    """Return which values each kind of row keeps."""
     match grouping:
         case Grouping.PLAIN:
             return [frozenset(range(width))]

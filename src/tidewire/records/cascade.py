@@ -1,8 +1,8 @@
-"""What a delete takes along, and what an undelete brings back. Plans only: reading, checking, never writing.
+"""Plans of deletes and undeletes: reading and checking, never writing.
 
-A detail goes with its master; a lookup that cascades does the same to its record. One that restricts, or that
-the record must have, forbids the delete. Any other is cleared; the clearing is undone together with the
-delete, unless somebody has set the lookup since.
+A detail goes with its master; so does a record whose lookup cascades. A lookup that restricts, or that is
+required, forbids the delete. Any other is cleared; an undelete sets it again unless somebody has set it
+since.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GONE: dict[str, Value] = {"IsDeleted": True}  # one for all records of a cascad
 
 @dataclass(frozen=True, slots=True)
 class RowEdit:
-    """A stored row, and values that it shall get."""
+    """A stored row, and its new values."""
 
     obj: ObjectType
     row: Mapping[str, Value]
@@ -37,19 +37,19 @@ class RowEdit:
 
     @property
     def record_id(self) -> str:
-        """The record's id."""
+        """Return the record's id."""
         return str(self.row["Id"])
 
 
 @dataclass(frozen=True, slots=True)
 class DeletePlan:
-    """The records that go, the root first, and those that stay with a lookup cleared."""
+    """The deleted records, the root first, and those that stay with a lookup cleared."""
 
     gone: tuple[RowEdit, ...]
     cleared: tuple[RowEdit, ...] = ()
 
     def steps(self) -> Iterator[BinStep]:
-        """The delete as the recycle bin keeps it."""
+        """Yield the delete as the recycle bin stores it."""
         for edit in self.gone:
             yield BinStep(edit.record_id, edit.obj.name)
         for edit in self.cleared:
@@ -58,12 +58,12 @@ class DeletePlan:
 
 
 def references_to(catalog: Catalog, entity: str) -> list[tuple[ObjectType, Field]]:
-    """Every lookup of every object that can hold the id of such a record."""
+    """Return every lookup of every object that can hold the id of such a record."""
     return [(obj, f) for obj in catalog.objects for f in lookups(obj) if entity in f.reference_to]
 
 
 def plan_delete(tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[str, Value]) -> DeletePlan:
-    """What deleting this living record does. Raises DeleteRestricted."""
+    """Plan the delete of a living record. Raises DeleteRestricted."""
     plan = _plan(tx, catalog, obj, row, None)
     if plan is None:
         raise InternalError("a delete without a bound was found too large")
@@ -73,7 +73,7 @@ def plan_delete(tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[st
 def try_plan_delete(
     tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[str, Value], most: int
 ) -> DeletePlan | None:
-    """The same, or None if it concerns more than `most` other records."""
+    """Plan the delete of a living record; None if it concerns more than `most` other records."""
     return _plan(tx, catalog, obj, row, most)
 
 
@@ -112,7 +112,7 @@ def _plan(
 
 
 class UndeletePlan:
-    """An undelete, read from the recycle bin a page at a time, as often as it is asked for."""
+    """An undelete, read from the recycle bin a page at a time, as often as needed."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class UndeletePlan:
         self._user_id = user_id
 
     def iter_returned(self) -> Iterator[list[RowEdit]]:
-        """The records that come back, the one asked for first. Raises UndeleteRefused or DuplicateValue."""
+        """Yield the restored records, the requested one first. Raises UndeleteRefused or DuplicateValue."""
         for page in self.iter_rows():
             stands = self._known()
             for edit in page:
@@ -141,7 +141,7 @@ class UndeletePlan:
             yield page
 
     def iter_relinked(self) -> Iterator[RowEdit]:
-        """The records whose lookup is set again."""
+        """Yield the records whose lookup is set again."""
         cleared = (step for page in iter_step_pages(self._tx, self._record_id) for step in page if step.field)
         for record_id, steps in groupby(cleared, lambda step: step.record_id):
             lookups_of = list(steps)
@@ -155,7 +155,7 @@ class UndeletePlan:
                     yield RowEdit(obj, row, values)
 
     def iter_rows(self) -> Iterator[list[RowEdit]]:
-        """The records that come back, as they stand."""
+        """Yield the restored records as they are stored."""
         for page in iter_step_pages(self._tx, self._record_id):
             edits: list[RowEdit] = []
             for entity, steps in groupby((s for s in page if not s.field), lambda step: step.entity):
@@ -167,7 +167,7 @@ class UndeletePlan:
                 yield edits
 
     def _known(self) -> Callable[[str], bool]:
-        """Whether a record is alive, or comes back; to be asked for one page."""
+        """Return a check, for one page, of whether a record is alive or restored."""
         known: dict[str, bool] = {}
 
         def stands(record_id: str) -> bool:
@@ -210,8 +210,9 @@ def plan_undelete(
 def _revived(
     tx: Transaction, edit: RowEdit, stands: Callable[[str], bool], reset_fields: Collection[str]
 ) -> dict[str, Value]:
-    """Return the new values of an undeleted record, without its `reset_fields` and lookups of deleted
-    records.
+    """Return the new values of an undeleted record.
+
+    Its `reset_fields` and lookups of deleted records become null.
     """
     values: dict[str, Value] = {"IsDeleted": False}
     for field in lookups(edit.obj):
@@ -240,7 +241,7 @@ def _is_alive(tx: Transaction, catalog: Catalog, record_id: str) -> bool:
 
 
 def restricted(edit: RowEdit, child: ObjectType, child_id: str) -> DeleteRestricted:
-    """The refusal of a delete, because a record that goes along is needed by one that stays."""
+    """Return the error for a delete of a record that another one needs."""
     name = edit.row.get("Name") or edit.record_id
     return DeleteRestricted(
         f"Your attempt to delete {name} could not be completed because it is associated with the following"

@@ -1,4 +1,4 @@
-"""What a value must be in the light of other records: alone in a unique field, or the id of a living record."""
+"""Checks of values against other records: unique fields, and lookups of living records."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tidewire.schema.text_keys import fold_key
 from tidewire.storage.store import Reader, Transaction
 
 ReferenceWatch = Callable[[ObjectType, Field, ObjectType, str], None]
-"""Told of each new lookup: the object, its field, the object pointed at and the id. May raise."""
+"""Called with each new lookup: the object, its field, the target object and id. May raise."""
 
 
 class KeyChecks:
-    """The checks of one unit of work. What it wrote or found before is not asked of the store again: records
-    of a batch share their lookups' targets, and rows that wait to be inserted need not be hurried for the
-    next check.
+    """The checks of one unit of work.
+
+    What the unit wrote or found before is not read again: records of a batch share their lookups' targets,
+    and buffered inserts need not be flushed for the next check.
     """
 
     def __init__(self, tx: Transaction, catalog: Catalog) -> None:
@@ -33,7 +34,7 @@ class KeyChecks:
         self.watch: ReferenceWatch | None = None
 
     def track(self, obj: ObjectType, record_id: str, after: Mapping[str, Value] | None) -> None:
-        """Remember what the unit has written; None for a record that is gone or in the recycle bin."""
+        """Remember a write; None for a record that is deleted or purged."""
         if after is None and record_id not in self._written:
             self._living.discard(record_id)  # from now on the store says what it is
             return
@@ -44,7 +45,7 @@ class KeyChecks:
                     self._holders[obj.name, field.name, _key(field, after[field.name])] = record_id
 
     def forget(self) -> None:
-        """Ask the store again, which has all that was written by now."""
+        """Forget all: everything written so far is in the store."""
         self._written.clear()
         self._living.clear()
         self._holders.clear()
@@ -121,11 +122,11 @@ def _checked(obj: ObjectType) -> dict[str, Field]:
 
 @lru_cache(maxsize=1024)
 def lookups(obj: ObjectType) -> tuple[Field, ...]:
-    """The fields that point at other records, but for those the platform keeps about users."""
+    """Return the fields that point at other records, but for those the platform keeps about users."""
     return tuple(f for f in obj.stored_fields if f.type is FieldType.REFERENCE and not f.is_system)
 
 
 @lru_cache(maxsize=1024)
 def unique_fields(obj: ObjectType) -> tuple[Field, ...]:
-    """The fields that hold each value once."""
+    """Return the fields that hold each value once."""
     return tuple(f for f in obj.stored_fields if f.unique)

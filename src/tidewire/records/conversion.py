@@ -1,12 +1,12 @@
-"""Changing what a field holds while records hold it: which conversions exist, and the data's way over.
+"""Conversions of fields that hold data: which exist, and how the data is converted.
 
 A column is never retyped. A conversion gives the field a new column, fills it from the old one in chunks, and
-the catalog that names the new column becomes current with the same commit. The old column stays behind,
-unread; its number is never given out again.
+the catalog that names the new column becomes current with the same commit. The old column stays unread; its
+number is never used again.
 
-What subscribers learn follows the Change Data Capture guide: a conversion that loses data is one change event
-for all records of the object (`001*`), a Picklist that becomes a Checkbox or a MultiselectPicklist is a gap
-event for the affected records, and one that keeps or cuts the values is no event at all.
+Subscribers are notified as the Change Data Capture guide says: a conversion that loses data is one change
+event for all records of the object (`001*`), a Picklist that becomes a Checkbox or a MultiselectPicklist is a
+gap event for the affected records, and one that keeps or cuts the values is no event at all.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def try_effect(from_type: FieldType, to_type: FieldType) -> ConversionEffect | N
 
 
 def convert_value(old: Field, new: Field, value: Value) -> Value:
-    """A stored value of the old field as a stored value of the new one. Pure.
+    """Return a stored value of the old field as a stored value of the new one. Pure.
 
     Raises NumberOutOfRange for a number with more digits than the new field has.
     """
@@ -134,7 +134,7 @@ def fill_column(tx: Transaction, obj: ObjectType, field: Field, value: Value) ->
 
 
 def has_duplicates(tx: Transaction, obj: ObjectType, field: Field) -> bool:
-    """Whether two living records hold the same value, as the field compares values."""
+    """Return whether two living records hold the same value, as the field compares values."""
     column = field.key_column if field.is_text else field.column
     deleted = obj.try_field("IsDeleted")
     alive = f" AND {deleted.column} = 0" if deleted else ""
@@ -153,13 +153,13 @@ def ensure_index(tx: Transaction, obj: ObjectType, field: Field) -> None:
 
 
 def count_records(tx: Transaction, obj: ObjectType) -> int:
-    """How many records an object has, those in the recycle bin included."""
+    """Return how many records an object has, those in the recycle bin included."""
     ((count,),) = tx.execute(f"SELECT COUNT(*) FROM {obj.table}")  # noqa: S608  # names from the catalog
     return int(count)
 
 
 def next_column(tx: Transaction, obj: ObjectType) -> int:
-    """The number of the first column that no field of this object, present or past, has used."""
+    """Return the number of the first column that no field of this object, present or past, has used."""
     rows = tx.execute("SELECT definition FROM types WHERE kind = 'layout' AND name = ?", (obj.table,))
     used = set(rows[0][0].split(",")) if rows else set()
     used |= {f.column for f in obj.stored_fields}

@@ -77,7 +77,7 @@ def compute_derived(
 
 
 def default_name(obj: ObjectType, row: Mapping[str, Value]) -> dict[str, Value]:
-    """The name of a custom object's record that has none: the first fifteen characters of its id."""
+    """Return the name of a custom object's record that has none: the first fifteen characters of its id."""
     field = obj.name_field
     if not obj.custom or field is None or field.type is not FieldType.TEXT or row.get(field.name) is not None:
         return {}
@@ -95,7 +95,7 @@ def refresh_volatile(obj: ObjectType, row: Mapping[str, Value], now_ms: int) -> 
 
 @lru_cache(maxsize=1024)
 def volatile_inputs(obj: ObjectType) -> frozenset[str]:
-    """The fields that volatile formulas read and that are not such formulas themselves."""
+    """Return the fields that volatile formulas read and that are not such formulas themselves."""
     volatile = _plan(obj).volatile
     computed = {step.field.name for step in volatile}
     return frozenset(name for step in volatile for name in step.formula.references) - computed
@@ -118,7 +118,7 @@ def fit_number(field: Field, value: float) -> int | float | None:
 
 
 def fit_value(field: Field, value: Value) -> Value:
-    """A computed value as the field can hold it: text is cut, numbers are rounded."""
+    """Return a computed value as the field can hold it: text is cut, numbers are rounded."""
     if isinstance(value, str):
         return value[: field.length or _FORMULA_TEXT_CHARS] or None
     is_number = field.type in NUMBER_TYPES

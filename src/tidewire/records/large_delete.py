@@ -1,5 +1,4 @@
-"""A delete that takes along more records than fit in memory: planned in the database, carried out page by
-page.
+"""A delete of more records than fit in memory: planned in the database, carried out in pages.
 
 The plan is in two temporary tables: the records that go, in the order in which a smaller delete would find
 them, and the lookups that are cleared in the records that stay. As with any delete, everything is found and

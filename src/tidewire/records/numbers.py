@@ -15,7 +15,7 @@ _PLACEHOLDER = re.compile(r"\{(0+|YYYY|YY|MM|DD)\}")
 
 
 def take_number(tx: Transaction, name: str, first: int = 1) -> int:
-    """The next number under `name`. Given back if the transaction fails.
+    """Return the next number under `name`. Given back if the transaction fails.
 
     The store is asked once in a group of transactions, and told once, at its end: an org has one writer, so
     nobody else takes any meanwhile.
@@ -42,7 +42,7 @@ def take_record_id(tx: Transaction, key_prefix: str) -> str:
 
 
 def auto_number_key(entity: str, field_name: str) -> str:
-    """The name under which an auto-number field is counted."""
+    """Return the name under which an auto-number field is counted."""
     return f"auto:{entity}.{field_name}"
 
 
@@ -53,12 +53,14 @@ def move_number(tx: Transaction, old: str, new: str, first: int) -> None:
 
 
 def restore_statements(taken_ms: int, now_ms: int) -> tuple[str, ...]:
-    """SQL that lifts the record numbers of a copy, taken at `taken_ms`, above all that the org it was taken
-    from can have given out since. Complete text without parameters, as `eventlog.log.EventLog` has it.
+    """Return SQL that lifts the record numbers of a copy above all that its origin can have used since.
+
+    The copy was taken at `taken_ms`. The text is complete, without parameters, as `eventlog.log.EventLog` has
+    it.
 
     The bound: an object gets fewer than 2^17 records a second on average, some ten times what the writer can
-    do. Nine base-62 digits last for three thousand years of that. Objects that the copy has no record of
-    begin above the bound too: the other life may have made their first.
+    do. Nine base-62 digits last for three thousand years of that. Objects without records in the copy start
+    above the bound too: their first records may have been created since.
     """
     elapsed_s = max(0, now_ms // 1000 - taken_ms // 1000)
     # One second more than counted: each of the two times may lie anywhere in its second.

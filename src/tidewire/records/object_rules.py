@@ -73,9 +73,7 @@ CreateRule = Callable[[Transaction, Catalog, ObjectType, dict[str, Value]], Writ
 UpdateRule = Callable[
     [Transaction, Catalog, ObjectType, dict[str, Value], dict[str, Value], int], WritePlan | None
 ]
-"""Plans an update from the row before, its changed values and the time; None if only the values are to be
-stored.
-"""
+"""Plans an update from the row before, its changed values and the time; None if nothing else is stored."""
 
 DeleteRule = Callable[[Transaction, Catalog, DeletePlan], DeletePlan]
 """Extends the plan of a delete whose root is a record of the object."""

@@ -1,9 +1,8 @@
-"""Thin rows: records that a delete takes along, held by what decides over others and read again for the rest.
+"""Partial rows: records of a cascading delete, held with the few fields that decide over other records.
 
-A cascade may take a hundred thousand records. Nobody looks at most of their fields, and deleting a record
-changes few of them; so those, the lookups and what activities count by are kept, with equal values held once,
-and any other field is read from the record where it lies in the recycle bin. Before a record leaves that too,
-its thin row is made whole.
+A cascade may take a hundred thousand records. Few of their fields are ever read or changed by the delete.
+Those, the lookups and the fields that activities count by are kept, with equal values held once; any other
+field is read from the record in the recycle bin. Before a record is purged, its partial row is completed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _CHANGED_BY_DELETE = ("IsDeleted", "SystemModstamp", "LastModifiedDate", "LastMo
 
 
 class PartialRows:
-    """The thin rows of one object in one transaction."""
+    """The partial rows of one object in one transaction."""
 
     def __init__(self, tx: Transaction, obj: ObjectType) -> None:
         self._tx = tx
@@ -35,8 +34,9 @@ class PartialRows:
         self._last: dict[str, Value] = {}
 
     def iter_referring(self, field: Field, ids: list[str], most: int | None = None) -> Iterator[PartialRow]:
-        """The living records whose lookup holds one of these ids, oldest first for each part of the ids, and
-        at most `most` for each part.
+        """Yield the living records whose lookup holds one of these ids.
+
+        The ids are read in chunks, and at most `most` records for each chunk.
         """
         held = self._held
         for start in range(0, len(ids), _CHUNK):
@@ -48,15 +48,14 @@ class PartialRows:
                 )
 
     def read_page(self, ids: list[str]) -> dict[str, PartialRow]:
-        """The living records with these few ids."""
+        """Return the living records with these few ids."""
         rows = read_columns(self._tx, self.obj, self._names, self.obj.by_name["id"], ids)
         return {str(row[self.places["Id"]]): PartialRow(self, row) for row in rows}
 
     def read(self, record_id: Value) -> Mapping[str, Value]:
-        """The whole record as it is now; the last one is kept, for fields are asked for one after the other.
+        """Return the whole record as it is now; the last one is cached, because fields are read one by one.
 
-        Raises InternalError for one that is gone for good: whoever purges has to make its thin row whole
-        before.
+        Raises InternalError for a purged record: its partial row must be completed before.
         """
         if self._last.get("Id") != record_id:
             found = try_read_row(self._tx, self.obj, str(record_id))
@@ -67,7 +66,7 @@ class PartialRows:
 
 
 class PartialRow(Mapping[str, Value]):
-    """A record as it was when it was found. To be used inside its transaction."""
+    """A record as it was when it was found. Use it inside its transaction."""
 
     __slots__ = ("rows", "values_held")
 

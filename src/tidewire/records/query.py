@@ -60,7 +60,7 @@ class RowIds:
         return len(self.packed) // _ID_LENGTH
 
     def between(self, first: int, end: int) -> list[str]:
-        """The ids from place `first` up to, and without, place `end`."""
+        """Return the ids from place `first` up to, and without, place `end`."""
         text = self.packed[first * _ID_LENGTH : end * _ID_LENGTH].decode("ascii")
         return [text[start : start + _ID_LENGTH] for start in range(0, len(text), _ID_LENGTH)]
 
@@ -92,8 +92,10 @@ class Children:
 
 Cell = Value | Related | Children
 Record = dict[str, Cell]
-"""One record: stored values by field name, a selected compound's parts under their own names, and what the
-query calls related records, distances and presented values under the names it gives them.
+"""One record: stored values by field name, and what the query adds under its own names.
+
+A selected compound's parts have their own names; related records, distances and presented values have those
+that the query gives them.
 """
 
 
@@ -108,8 +110,10 @@ class QueryAnswer:
 def run_query(
     reader: Reader, bound: BoundQuery, now_ms: int, *, include_deleted: bool = False
 ) -> QueryAnswer:
-    """Answer a query. Every record brings its id, selected or not; formulas over the time of day are worth
-    what they are at `now_ms`, except in conditions and order, which go by what is stored.
+    """Answer a query.
+
+    Every record has its id, selected or not. Formulas over the time are computed at `now_ms`, except in
+    conditions and order, which use the stored values.
     """
     if bound.aggregate is not None:
         return QueryAnswer(_aggregate(reader, bound, include_deleted=include_deleted))
@@ -122,7 +126,7 @@ def run_query(
 
 
 def count_rows(rows: Sequence[Mapping[str, Cell]]) -> int:
-    """How many records there are, those inside others included."""
+    """Return how many records there are, those inside others included."""
     inner = sum(count_rows(cell.rows) for row in rows for cell in row.values() if isinstance(cell, Children))
     return len(rows) + inner
 
@@ -143,7 +147,7 @@ class QueryRunner:
     now_ms: int
 
     def count(self, bound: BoundQuery) -> int:
-        """How many records the query finds."""
+        """Return how many records the query finds."""
         if bound.where is not None and is_measured(bound.where):
             return len(self.read(replace(bound, is_count=False)))
         sql = compile_sql(bound, include_deleted=self.include_deleted)
@@ -151,7 +155,7 @@ class QueryRunner:
         return int(count)
 
     def read(self, bound: BoundQuery, among: Among | None = None) -> list[Record]:
-        """The records themselves, without what is related to them."""
+        """Return the records themselves, without what is related to them."""
         if _has_distance(bound):
             return self.read_measured(bound, among)
         return self.execute(bound, _with_id(bound.entity, flat_columns(bound.select)), among)
@@ -190,7 +194,7 @@ class QueryRunner:
     def execute(
         self, bound: BoundQuery, columns: tuple[Field, ...], among: Among | None = None
     ) -> list[Record]:
-        """The fields of the records that a query without distances finds."""
+        """Return the fields of the records that a query without distances finds."""
         sql = compile_sql(bound, include_deleted=self.include_deleted, among=among, columns=columns)
         return self.decode(bound.entity, sql.columns, self.reader.execute(sql.text, sql.params))
 
@@ -286,7 +290,7 @@ class QueryRunner:
             row[item.name] = Children(entity, query.select, children, len(children)) if children else None
 
     def count_children(self, parent_ids: Sequence[str], item: SelectedChildren) -> dict[str, int]:
-        """How many children each of these records has, if any."""
+        """Return how many children each of these records has, if any."""
         first, limit = item.query.offset or 0, item.query.limit
         counts: dict[str, int] = {}
         for chunk in _chunks(parent_ids):
@@ -299,7 +303,7 @@ class QueryRunner:
         return counts
 
     def read_child_ids(self, parent_ids: Sequence[str], item: SelectedChildren) -> list[tuple[str, str]]:
-        """The ids of parents and children, a pair for each child."""
+        """Return the ids of parents and children, a pair for each child."""
         columns = (item.lookup, item.query.entity.by_name["id"])
         pairs: list[tuple[str, str]] = []
         for chunk in _chunks(parent_ids):

@@ -34,12 +34,12 @@ class QueryPage:
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing is left after this page."""
+        """Return whether nothing is left after this page."""
         return self.end >= self.total
 
 
 def read_first_page(runner: QueryRunner, bound: BoundQuery, size: int) -> QueryPage:
-    """The first page of a query over records."""
+    """Return the first page of a query over records."""
     limit = size + 1 if bound.limit is None else min(bound.limit, size + 1)
     rows = runner.read(replace(bound, limit=limit))
     is_whole = len(rows) <= size
@@ -51,7 +51,7 @@ def read_first_page(runner: QueryRunner, bound: BoundQuery, size: int) -> QueryP
 
 
 def read_page(runner: QueryRunner, bound: BoundQuery, ids: RowIds, first: int, size: int) -> QueryPage:
-    """The page that begins at place `first` of an answer with these ids."""
+    """Return the page that begins at place `first` of an answer with these ids."""
     wanted = ids.between(first, first + size)
     rows = runner.read_again(bound, wanted)
     taken = _take(runner, rows, bound.select, bound.entity, size)
@@ -60,7 +60,7 @@ def read_page(runner: QueryRunner, bound: BoundQuery, ids: RowIds, first: int, s
 
 
 def child_query(bound: BoundQuery, path: Sequence[str]) -> BoundQuery:
-    """The query of the children that these names lead to, from relationship to relationship."""
+    """Return the query of the children that these names lead to, from relationship to relationship."""
     for name in path:
         bound = next(item.query for item in _children(bound.select) if item.name.lower() == name.lower())
     return bound

@@ -32,7 +32,7 @@ class BinStep:
 
 
 def append_steps(tx: Transaction, root_id: str, steps: Iterable[BinStep], deleted_ms: int) -> None:
-    """Keep what a delete did."""
+    """Store the steps of a delete."""
     rows = (
         (root_id, number, s.record_id, s.entity, s.field, s.target_id, deleted_ms)
         for number, s in enumerate(steps)
@@ -46,8 +46,10 @@ def append_steps(tx: Transaction, root_id: str, steps: Iterable[BinStep], delete
 
 
 def iter_step_pages(reader: Reader | Transaction, record_id: str) -> Iterator[list[BinStep]]:
-    """What comes back with a record, itself first: a root brings its whole delete, another only itself and
-    the lookups to it. Nothing if the record is not in the bin.
+    """Yield the steps that an undelete of this record reverts, in pages, its own first.
+
+    A root restores its whole delete, another record only itself and the lookups to it. Yields nothing if the
+    record is not in the bin.
     """
     root_id = try_root(reader, record_id)
     if root_id is None:
@@ -64,13 +66,13 @@ def iter_step_pages(reader: Reader | Transaction, record_id: str) -> Iterator[li
 
 
 def has_step(reader: Reader | Transaction, root_id: str, record_id: str) -> bool:
-    """Whether a delete took this record into the bin."""
+    """Return whether a delete took this record into the bin."""
     sql = "SELECT 1 FROM recycle_bin WHERE record_id = ? AND field = '' AND root_id = ?"
     return bool(reader.execute(sql, (record_id, root_id)))
 
 
 def remove_steps(tx: Transaction, record_id: str) -> None:
-    """Forget what `iter_step_pages` tells of this record."""
+    """Remove the steps that `iter_step_pages` returns for this record."""
     root_id = try_root(tx, record_id)
     if root_id is not None:
         which, params = _selection(root_id, record_id)
@@ -80,8 +82,9 @@ def remove_steps(tx: Transaction, record_id: str) -> None:
 def purge(
     tx: Transaction, catalog: Catalog, record_id: str, warn: Callable[[list[str]], None] = lambda ids: None
 ) -> int:
-    """Remove a record in the bin for good, with all that was deleted because of it; returns how many rows.
-    `warn` hears some ids at a time before these records are removed.
+    """Purge a record in the bin and everything that was deleted because of it; return the number of rows.
+
+    Calls `warn` with some ids at a time before these records are removed.
     """
     gone = 0
     for page in iter_step_pages(tx, record_id):
@@ -111,8 +114,9 @@ def _note_purged(tx: Transaction, obj: ObjectType, record_id: str) -> None:
 def read_purged(
     reader: Reader, obj: ObjectType, start_ms: int, end_ms: int, limit: int, owner_id: str | None
 ) -> list[tuple[str, int]]:
-    """Ids and deletes, from `start_ms` on and before `end_ms`, of records that were purged since; with
-    `owner_id`, only of that user's.
+    """Return ids and times of deletes in a time range whose records were purged since.
+
+    The range includes `start_ms` and not `end_ms`. With `owner_id`, only records of that user.
     """
     own, params = ("", ()) if owner_id is None else (" AND owner_id = ?", (owner_id,))
     rows = reader.execute(
@@ -157,7 +161,7 @@ def _purge_root(tx: Transaction, catalog: Catalog, root_id: str) -> int:
 
 
 def try_root(reader: Reader | Transaction, record_id: str) -> str | None:
-    """The root of the delete that a record in the bin belongs to."""
+    """Return the root of the delete that a record in the bin belongs to."""
     rows = reader.execute("SELECT root_id FROM recycle_bin WHERE record_id = ? AND field = ''", (record_id,))
     return str(rows[0][0]) if rows else None
 

@@ -1,6 +1,4 @@
-"""Lookups given by a key of the record they point at, such as `{"Account": {"Number__c": "7"}}`, instead of
-its id.
-"""
+"""Lookups by a key of the target, such as `{"Account": {"Number__c": "7"}}`, instead of its id."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 
 IsSeen = Callable[[ObjectType, str], bool]
-"""Whether somebody may know of a record; whatever they may not know of is not found by its key either."""
+"""Returns whether the user may know of a record; others are not found by their keys either."""
 _MAX_HOLDERS = 50  # of one key that is not unique
 
 
@@ -29,7 +27,7 @@ class Reference:
 
 
 def try_lookup(obj: ObjectType, name: str) -> Field | None:
-    """The lookup whose relationship has this name in any letter case, or None."""
+    """Return the lookup whose relationship has this name in any letter case, or None."""
     lowered = name.lower()
     return next(
         (f for f in obj.fields if f.relationship_name and f.relationship_name.lower() == lowered), None

@@ -1,10 +1,7 @@
-"""Roll-up summaries: what a record says about the records that have it as their master.
+"""Roll-up summaries of child records, and the summary fields of standard objects.
 
-The totals of standard objects, such as the leads of a campaign, are kept in the same way.
-
-They are counted anew from the children rather than kept by differences: one indexed read per touched parent
-and field, and no way to drift. A parent whose roll-up changes may itself be a child, so the work goes on
-upward.
+They are computed again from the children rather than by differences: one indexed read per parent and field,
+and no way to drift. A parent whose roll-up changes may itself be a child, so the work continues upward.
 """
 
 from __future__ import annotations
@@ -47,10 +44,10 @@ class _Rule:
 
 
 def apply_roll_ups(unit: FlushUnit) -> None:
-    """Bring the roll-ups of all parents up to date with the changes of a unit of work.
+    """Update the roll-ups of all parents after the changes of a unit of work.
 
-    Called once, after the last statement: it looks at what the whole unit adds up to. Formulas over a roll-up
-    are computed with it.
+    Called once, after the last statement, with everything that the unit changed. Formulas over a roll-up are
+    computed with it.
     """
     written = iter(unit.touched(_rolled_entities(unit.catalog.objects, unit.rules)))
     done: dict[tuple[str, str], tuple[Field, ...]] = {}
@@ -105,7 +102,7 @@ def compute_roll_up(
     parent_id: str,
     rules: RecordRules,
 ) -> Value:
-    """What the roll-up `field` of one parent is worth, read from its living children."""
+    """Compute the roll-up `field` of one parent from its living children."""
     roll_up = rules.roll_up_of(parent, field)
     if roll_up is None:
         path = f"{parent.name}.{field.name}"
@@ -187,7 +184,7 @@ def _filter_fault(child: ObjectType, roll_up: RollUp) -> str:
 
 
 def _refresh(unit: FlushUnit, obj: ObjectType, record_id: str, fields: Sequence[Field]) -> Touched | None:
-    """Compute and store the roll-ups of one parent; what that changed, or None if nothing."""
+    """Compute and store the roll-ups of one parent; return the change, or None if nothing differs."""
     before = try_read_row(unit.tx, obj, record_id)
     if before is None or before.get("IsDeleted"):
         return None
@@ -201,7 +198,7 @@ def _refresh(unit: FlushUnit, obj: ObjectType, record_id: str, fields: Sequence[
 
 
 def _condition(field: Field, operator: str, value: Value, values: list[Value]) -> str:
-    """One filter as SQL; its value goes to `values`. As in queries, what is null differs from every value."""
+    """Render a filter as SQL and append its value to `values`; null differs from every value, as in queries."""
     column = field.key_column if field.is_text else field.column
     if field.type is FieldType.CHECKBOX:
         is_true = bool(value) is (operator == "=")
@@ -218,7 +215,7 @@ def _condition(field: Field, operator: str, value: Value, values: list[Value]) -
 
 
 def parse_literal(field: Field, literal: object) -> Value:
-    """The value that a filter's literal stands for. Raises what parsing a value raises."""
+    """Parse the literal of a filter. Raises errors of `parse_value`."""
     # A picklist may lose a value that a filter still asks for, so text is not held against the choices.
     if field.is_text and isinstance(literal, str):
         return literal.strip() or None
@@ -231,18 +228,18 @@ def _living(row: Row | None) -> Row | None:
 
 @lru_cache(maxsize=16)
 def _rolled_entities(objects: tuple[ObjectType, ...], rules: RecordRules) -> frozenset[str]:
-    """The entities on either side of a roll-up."""
+    """Return the entities on either side of a roll-up."""
     return frozenset(_by_child(objects, rules)) | frozenset(_by_parent(objects, rules))
 
 
 def counted_entities(objects: tuple[ObjectType, ...], rules: RecordRules) -> frozenset[str]:
-    """The entities whose records some roll-up counts."""
+    """Return the entities whose records some roll-up counts."""
     return frozenset(_by_child(objects, rules))
 
 
 @lru_cache(maxsize=16)
 def _by_child(objects: tuple[ObjectType, ...], rules: RecordRules) -> dict[str, tuple[_Rule, ...]]:
-    """Every roll-up, by the entity whose records it counts."""
+    """Return every roll-up, by the entity whose records it counts."""
     children = {obj.name.lower(): obj for obj in objects}
     found: dict[str, list[_Rule]] = {}
     for obj in objects:
@@ -256,7 +253,7 @@ def _by_child(objects: tuple[ObjectType, ...], rules: RecordRules) -> dict[str, 
 
 @lru_cache(maxsize=16)
 def _by_parent(objects: tuple[ObjectType, ...], rules: RecordRules) -> dict[str, tuple[Field, ...]]:
-    """The fields that hold roll-ups, by the entity that has them."""
+    """Return the fields that hold roll-ups, by the entity that has them."""
     found: dict[str, list[Field]] = {}
     for of_child in _by_child(objects, rules).values():
         for rule in of_child:

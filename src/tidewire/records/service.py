@@ -78,9 +78,7 @@ class DerivedFlush:
 
 
 def flush_derived(unit: UnitOfWork) -> None:
-    """Bring other records up to date with what was written since the last time: roll-ups, copies, last
-    activities.
-    """
+    """Update other records after the writes since the last flush: roll-ups, then the rules of objects."""
     apply_roll_ups(unit)
     for rule in unit.rules.flush:
         rule(unit)
@@ -103,7 +101,7 @@ class RecordService:
 
     @property
     def catalog(self) -> Catalog:
-        """The current types."""
+        """Return the current types."""
         return self.types.catalog
 
     def add_hook(self, hook: ChangeHook) -> None:

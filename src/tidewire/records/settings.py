@@ -1,6 +1,6 @@
-"""An org's own settings: what it has switched on, and how its logins behave.
+"""Settings of an org: enabled features, and rules of its logins.
 
-They are kept as one JSON document, so that a release that knows more settings reads what an older one wrote.
+They are stored as one JSON document, so that a newer release reads what an older one wrote.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ _ROW = "org_settings"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrgSettings:
-    """`session_timeout_s` of 0 leaves the idle limit to the server; `trusted_ip_ranges` are CIDR blocks;
+    """The settings of one org.
+
+    `session_timeout_s` of 0 leaves the idle limit to the server; `trusted_ip_ranges` are CIDR blocks;
     `cors_allowed_origins` are origins such as `https://app.example.org`, with `*` for one or more host
-    labels. After `lockout_attempts` failed logins (0: never) a user is locked out for `lockout_minutes`
-    (0: until unlocked). Without `api_enabled` nobody signs in to an API. `monitoring_events` are those of
-    the server's own events that the org wants raised, such as `LoginEventStream`.
+    labels. After `lockout_attempts` failed logins (0: never) a user is locked out for `lockout_minutes` (0:
+    until unlocked). Without `api_enabled` nobody signs in to an API. `monitoring_events` are the monitoring
+    events that the org has enabled, such as `LoginEventStream`.
     """
 
     streaming_api: bool = True
@@ -38,7 +40,7 @@ class OrgSettings:
 
 
 def read_settings(reader: Reader | Transaction) -> OrgSettings:
-    """The settings as of this reader's commit; what was never set has its default."""
+    """Return the settings as of this reader's commit, with defaults for those never set."""
     rows = reader.execute("SELECT value FROM settings WHERE name = ?", (_ROW,))
     if not rows:
         return OrgSettings()

@@ -1,7 +1,7 @@
-"""Short reads, many at a time: what one turn of the loop asks for shares one read transaction and one thread.
+"""Short reads: those of one iteration of the loop share one read transaction and one thread.
 
-A point read takes less time than handing it to a thread and back. Only work of a few statements by key
-belongs here: whoever shares a transaction waits for all of it.
+A read by key takes less time than handing it to a thread and back. Only a few statements by key belong here:
+everybody who shares a transaction waits for all of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a write gives: which fields it may set and what they take, and what a new record holds beforehand."""
+"""Submitted values of a write: which fields it may set, and the defaults of a new record."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def parse_submitted(
     is_create: bool,
     is_seen: IsSeen | None,
 ) -> dict[str, Value]:
-    """The values that a create, or an update, gives, by the fields' own names.
+    """Parse the values of a create or update; return them by the fields' own names.
 
-    Lookups given by a key of their target find only records that `is_seen` says yes to. Raises FieldUnknown,
-    FieldNotWriteable, or what is wrong with a value.
+    A lookup that is set by a key of its target finds only records for which `is_seen` is true. Raises
+    FieldUnknown, FieldNotWriteable, or the error of a value.
     """
     parsed: dict[str, Value] = {}
     refused: list[str] = []
@@ -61,7 +61,7 @@ def parse_submitted(
 
 
 def not_writeable(names: list[str]) -> FieldNotWriteable:
-    """The refusal of a write to fields that the call or the user cannot set."""
+    """Return the error for a write to fields that the call or the user cannot set."""
     return FieldNotWriteable(
         f"Unable to create/update fields: {', '.join(names)}. Please check the security settings of this"
         " field and verify that it is read/write for your profile or permission set.",
@@ -71,7 +71,7 @@ def not_writeable(names: list[str]) -> FieldNotWriteable:
 
 @lru_cache(maxsize=1024)
 def defaults(obj: ObjectType) -> dict[str, Value]:
-    """A new record's values before anybody sets one. Shared: copy before changing."""
+    """Return a new record's values before anybody sets one. Shared: copy before changing."""
     row: dict[str, Value] = {}
     for field in obj.stored_fields:
         if field.default is not None:
@@ -83,19 +83,19 @@ def defaults(obj: ObjectType) -> dict[str, Value]:
 
 @lru_cache(maxsize=1024)
 def required_names(obj: ObjectType) -> tuple[str, ...]:
-    """The fields that whoever makes a record must give a value."""
+    """Return the fields that a create must set."""
     return tuple(f.name for f in obj.stored_fields if f.required and f.type is not FieldType.AUTO_NUMBER)
 
 
 @lru_cache(maxsize=2048)
 def _settable(obj: ObjectType, is_create: bool) -> dict[str, Field]:
-    """The fields that a create, or an update, may set by their own names."""
+    """Return the fields that a create, or an update, may set by their own names."""
     return {f.name: f for f in obj.stored_fields if (f.createable if is_create else f.updateable)}
 
 
 @lru_cache(maxsize=1024)
 def stamp_names(obj: ObjectType, is_edit: bool, is_create: bool) -> tuple[list[str], list[str]]:
-    """The object's own fields for when, and by whom, a record was made or changed."""
+    """Return the audit fields that a write sets: dates, and users."""
     dates, people = ["SystemModstamp"], []
     if is_edit:
         dates.append("LastModifiedDate")
@@ -108,5 +108,5 @@ def stamp_names(obj: ObjectType, is_edit: bool, is_create: bool) -> tuple[list[s
 
 @lru_cache(maxsize=1024)
 def auto_numbers(obj: ObjectType) -> tuple[Field, ...]:
-    """The fields that count the records."""
+    """Return the fields that count the records."""
     return tuple(f for f in obj.fields if f.type is FieldType.AUTO_NUMBER)

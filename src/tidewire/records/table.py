@@ -72,7 +72,7 @@ def delete_row(tx: Transaction, obj: ObjectType, record_id: str) -> None:
 
 
 def try_read_row(reader: Reader | Transaction, obj: ObjectType, record_id: str) -> dict[str, Value] | None:
-    """The record with this id, deleted or not, or None."""
+    """Return the record with this id, deleted or not, or None."""
     rows = reader.execute(_select_sql(obj), (record_id,))
     if not rows:
         return None
@@ -97,8 +97,9 @@ def read_rows(
     *,
     with_deleted: bool = False,
 ) -> list[dict[str, Value]]:
-    """The records whose id or lookup field holds one of these values, oldest first; only living ones unless
-    told otherwise.
+    """Return the records whose id or lookup field holds one of these values, oldest first.
+
+    Deleted records are left out unless `with_deleted`.
     """
     wanted = list(values)
     if not wanted:
@@ -122,8 +123,9 @@ def read_columns(
     *,
     with_deleted: bool = False,
 ) -> list[tuple[Value, ...]]:
-    """Some fields of the records whose id or lookup is one of these ids, the oldest `most` of them first;
-    only of living ones unless told otherwise.
+    """Return some fields of the records whose id or lookup is one of these ids, oldest first, at most `most`.
+
+    Deleted records are left out unless `with_deleted`.
     """
     fields = [obj.by_name[name.lower()] for name in names]
     columns = ", ".join(f.column for f in fields)
@@ -144,7 +146,7 @@ def read_columns(
 
 
 def read_all_rows(reader: Reader | Transaction, obj: ObjectType) -> list[dict[str, Value]]:
-    """Every record of an object, deleted ones included: for small setup objects only."""
+    """Return every record of an object, deleted ones included: for small setup objects only."""
     columns = ", ".join(f.column for f in obj.stored_fields)
     rows = reader.execute(f"SELECT {columns} FROM {obj.table} ORDER BY id")  # noqa: S608  # names from the catalog
     return decode_rows(obj.stored_fields, rows)
@@ -164,20 +166,20 @@ def _decode(names: tuple[str, ...], flags: tuple[str, ...], row: Row) -> dict[st
 
 
 def _names_and_flags(fields: Iterable[Field]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the fields, and of those among them that are stored as 0 and 1."""
+    """Return the names of the fields, and of those among them that are stored as 0 and 1."""
     kinds = [(f.name, f.type is FieldType.CHECKBOX) for f in fields]
     return tuple(name for name, _ in kinds), tuple(name for name, is_flag in kinds if is_flag)
 
 
 def try_find_by_value(tx: Reader | Transaction, obj: ObjectType, field: Field, value: Value) -> str | None:
-    """The id of a living record that holds `value` in a field that must be unique."""
+    """Return the id of a living record that holds `value` in a field that must be unique."""
     return next(iter(find_by_value(tx, obj, field, value, 1)), None)
 
 
 def find_by_value(
     tx: Reader | Transaction, obj: ObjectType, field: Field, value: Value, limit: int
 ) -> list[str]:
-    """The ids of the first living records that hold `value` in this field."""
+    """Return the ids of the first living records that hold `value` in this field."""
     deleted = obj.try_field("IsDeleted")
     alive = f" AND {deleted.column} = 0" if deleted else ""
     if field.is_text and isinstance(value, str):
@@ -203,7 +205,7 @@ def _params(field: Field, value: Value) -> list[Value]:
 
 
 def is_indexed(field: Field) -> bool:
-    """Whether records are found by this field without looking at all of them."""
+    """Return whether the field has an index."""
     # Who made and last changed a record is in every row and nearly always the same few: not worth an index.
     is_lookup = field.type is FieldType.REFERENCE and not field.is_system
     # People are upserted by their addresses.
@@ -216,9 +218,7 @@ def is_indexed(field: Field) -> bool:
 def _insert_sql(
     obj: ObjectType, names: tuple[str, ...]
 ) -> tuple[str, tuple[str, ...], tuple[tuple[str, bool], ...]]:
-    """The statement, the fields stored as they are, and the text fields, whose keys are or are not
-    case-sensitive.
-    """
+    """Return the statement, the names of plain fields, and those of text fields with their case sensitivity."""
     wanted = set(names)
     fields = [f for f in obj.stored_fields if f.name in wanted]
     plain = [f for f in fields if not f.is_text]

@@ -99,8 +99,9 @@ class TouchedRecords:
         self._entities.add(obj.name)
 
     def try_get(self, record_id: str) -> Touched | None:
-        """Return a written record, or None. Use it at once: the next call may spill it, and later edits are
-        lost.
+        """Return a written record, or None.
+
+        Use it at once: the next call may spill it, and later edits of it are lost.
         """
         found = self._held.get(record_id)
         # `_absent` are ids that the last fetch did not find: new records cost no second statement.
@@ -135,9 +136,7 @@ class TouchedRecords:
         return list(_numbered(sorted(self._held.items(), key=lambda each: each[1].number)))
 
     def iter_changes(self, entities: Collection[str] | None = None) -> Iterator[Change]:
-        """Yield the same changes with one page in memory at a time; with `entities`, only those of their
-        records.
-        """
+        """Yield the changes with one page in memory at a time; with `entities`, only those of their records."""
         if entities is None:
             yield from _numbered((record_id, touched) for record_id, touched, _, _ in self._iter())
         elif not self._entities.isdisjoint(entities):

@@ -1,7 +1,7 @@
-"""The org's types and settings as the store keeps them: load at start, change inside a transaction.
+"""The types and settings of an org: loaded at start, changed inside a transaction.
 
-`Types.catalog` is what everyone reads. It is replaced after a commit and never before, so nobody acts on a
-type that may yet be undone.
+`Types.catalog` is what everyone reads. It is replaced only after a commit, so nobody acts on a type that may
+be rolled back.
 """
 
 from __future__ import annotations
@@ -101,8 +101,9 @@ class Types:
         )
 
     def ensure_stored(self, tx: Transaction) -> None:
-        """Make or widen every object's table and keep every event schema: a new release may have brought
-        standard fields.
+        """Create or widen every object's table and store every event schema.
+
+        A new release may add standard fields.
         """
         for obj in self.catalog.objects:
             create_table(tx, obj)
@@ -122,10 +123,11 @@ class Types:
         removed_events: Iterable[str] = (),
         base: Catalog | None = None,
     ) -> Catalog:
-        """Add, replace or remove types, tables included. Returns the new catalog, which becomes current at
-        commit. An object that loses a field is among `objects`, without it. `captured` are the objects on
-        the standard channel, `selection` is all channels. `base` is what an earlier change of the same
-        transaction returned.
+        """Add, replace or remove types, including tables; return the catalog that becomes current at commit.
+
+        An object that loses a field is among `objects`, without it. `captured` are the objects on the
+        standard channel, `selection` is all channels. `base` is the catalog that an earlier change of the
+        same transaction returned.
         """
         base = base or self.catalog
         removed_objects, removed_events = tuple(removed_objects), tuple(removed_events)
@@ -178,8 +180,9 @@ class Types:
     def rename_object(
         self, tx: Transaction, old: ObjectType, new: ObjectType, others: Iterable[ObjectType], base: Catalog
     ) -> Catalog:
-        """Give an object another name; its records stay where they are. `others` are the objects that refer
-        to it, as they do from now on. Returns the new catalog, like `change`.
+        """Rename an object; its records stay where they are.
+
+        `others` are the objects that refer to it, with the new name. Returns the new catalog, like `change`.
         """
         for before, after in ((old.name, new.name), (share_name(old.name), share_name(new.name))):
             tx.execute("UPDATE recycle_bin SET entity = ? WHERE entity = ?", (after, before))
@@ -212,12 +215,13 @@ class Types:
         tx.progress.access_generation += 1  # what people see was worked out from the rules
 
     def schemas_of(self, catalog: Catalog) -> dict[str, EventSchema]:
-        """The schemas of a catalog, also of one that only the running transaction knows yet."""
+        """Return the schemas of a catalog, which may be that of the running transaction."""
         return self.schemas if catalog.version == self.catalog.version else _event_schemas(catalog)
 
     def try_schema(self, name: str) -> EventSchema | None:
-        """The newest schema of an event in any letter case, of change events also those that are not
-        selected, or None.
+        """Return the newest schema of an event, whose name may have any letter case, or None.
+
+        Includes change events that are not selected.
         """
         for topic, schema in self.schemas.items():
             if topic.lower() == name.lower():
@@ -228,7 +232,7 @@ class Types:
         return None
 
     def try_possible_schema(self, wanted_id: str) -> str | None:
-        """The text of the schema with this id that change events have or would have now, or None."""
+        """Return the text of a change event schema with this id that is or could be in use now, or None."""
         for obj in self.catalog.objects:
             if can_capture(obj) and _change_schema_id(obj) == wanted_id:
                 return json.dumps(change_event_schema(obj))
@@ -241,7 +245,7 @@ class Types:
         objects: tuple[str, ...],
         fields: Iterable[tuple[str, str]],
     ) -> Catalog:
-        """The catalog without these types; their records are dropped with the objects."""
+        """Return the catalog without these types; their records are dropped with the objects."""
         shares = [o.name for o in catalog.objects if o.shares in objects]
         for name in (*objects, *shares):
             table = catalog.object(name).table
@@ -267,7 +271,7 @@ class Types:
 
 
 def _with_field_ids(tx: Transaction, each: T, stored: T | None) -> T:
-    """The type with an id for every custom field that it did not have before."""
+    """Return the type with an id for every custom field that it did not have before."""
     known = {f.name for f in stored.fields} if stored is not None else set()
     if all(f.name in known or f.field_id or not f.custom for f in each.fields):
         return each
@@ -292,7 +296,7 @@ def _change_schema_id(obj: ObjectType) -> str:
 
 
 def read_sharing_rules(reader: Reader | Transaction) -> list[SharingRule]:
-    """Every sharing rule, as of this reader or the running transaction."""
+    """Return every sharing rule, as of this reader or the running transaction."""
     rows = reader.execute("SELECT definition FROM types WHERE kind = 'sharing rule' ORDER BY name")
     return [parse_sharing_rule(definition) for (definition,) in rows]
 

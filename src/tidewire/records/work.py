@@ -51,9 +51,7 @@ from tidewire.schema.values import parse_value
 from tidewire.storage.store import Transaction
 
 RowRule = Callable[[Transaction, Catalog, Mapping[str, Value], Mapping[str, Value] | None], None]
-"""Raises unless a row, and the row before it if there was one, may stand; for what only a later stage can
-judge.
-"""
+"""Raises unless a row may be stored; the last argument is the row before, or None."""
 
 
 class UnitOfWork:
@@ -181,8 +179,9 @@ class UnitOfWork:
             self._carry_out(plan)
 
     def delete(self, obj: ObjectType, record_id: str) -> None:
-        """Move a living record into the recycle bin, with what the delete takes along. Raises
-        DeleteRestricted.
+        """Move a living record, with what its delete takes along, into the recycle bin.
+
+        Raises DeleteRestricted.
         """
         before = self.read(obj, record_id)
         rules = self.rules.rules_of(obj)

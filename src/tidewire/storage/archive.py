@@ -47,7 +47,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup says about itself. `schema` is the PostgreSQL schema, or empty."""
+    """The manifest of a backup. `schema` is the PostgreSQL schema, or empty."""
 
     format: int
     tidewire: str
@@ -61,9 +61,9 @@ class Manifest:
 
 @contextmanager
 def reserve_file(path: Path) -> Iterator[Path]:
-    """Take the name `path` and lend a directory beside it for what goes into it; refuses to overwrite.
+    """Reserve the name `path` and yield a directory beside it for its content; refuses to overwrite.
 
-    If the block fails, the name is given back.
+    If the block fails, the name is released.
     """
     with explain_os_errors(path):
         try:
@@ -84,7 +84,7 @@ def reserve_file(path: Path) -> Iterator[Path]:
 
 
 def written_bytes(path: Path) -> int:
-    """How much has been written so far of what goes into a name that `reserve_file` took."""
+    """Return the number of bytes written so far to a name that `reserve_file` reserved."""
     total_bytes = 0
     with suppress(OSError):  # such as what has just been renamed or removed; the next look is another
         for part in path.parent.glob(f".{glob.escape(path.name)}.*/*"):
@@ -93,13 +93,13 @@ def written_bytes(path: Path) -> int:
 
 
 def measure_file(path: Path) -> Member:
-    """A file's size and checksum."""
+    """Return a file's size and checksum."""
     with path.open("rb") as source:
         return _copy(source, None)
 
 
 def write_archive(path: Path, manifest: Manifest, sources: Mapping[str, Path], scratch: Path) -> None:
-    """Write a backup to the name that `reserve_file` took, and sync it."""
+    """Write a backup to the name that `reserve_file` reserved, and sync it."""
     partial = scratch / "backup"
     text = _render_manifest(manifest)
     with partial.open("xb") as file:
@@ -124,7 +124,7 @@ class Archive:
         self.manifest = manifest
 
     def extract(self, name: str, target: Path) -> None:
-        """Write one member to a new file and sync it. Raises LogCorrupt if it is not what was backed up."""
+        """Write one member to a new file and sync it. Raises LogCorrupt if it differs from the manifest."""
         with _explain_tar_errors(self._path), target.open("xb") as file:
             target.chmod(0o600)
             member = self._tar.getmember(name)
@@ -140,7 +140,7 @@ class Archive:
 def open_archive(path: Path) -> Iterator[Archive]:
     """Open a backup and check its manifest.
 
-    Raises ConfigInvalid for what is no backup or too new, LogCorrupt for a damaged one.
+    Raises ConfigInvalid for a file that is not a backup or too new, LogCorrupt for a damaged one.
     """
     with explain_os_errors(path), path.open("rb") as file, _open_tar(file, path) as tar:
         with _explain_tar_errors(path):
@@ -154,7 +154,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
 
 @contextmanager
 def explain_os_errors(path: Path) -> Iterator[None]:
-    """Turn what the file system refuses into an error of ours."""
+    """Raise errors of the file system as errors of ours."""
     try:
         yield
     except OSError as error:
@@ -223,7 +223,7 @@ def _digest(content: object) -> str:
 
 
 def _copy(source: IO[bytes], target: IO[bytes] | None) -> Member:
-    """Read to the end, writing along if there is a target; returns what was read."""
+    """Read to the end, writing to the target if there is one; return the size and checksum."""
     digest = hashlib.sha256()
     size_bytes = 0
     while chunk := source.read(_CHUNK_BYTES):

@@ -1,8 +1,8 @@
-"""What a SQLite store can do for a backup: be copied while it is written, and be put back.
+"""Copying a SQLite store while it is written, and restoring it.
 
-A copy is one read transaction through SQLite's own backup call. In WAL mode that holds no writer up; the log
-only cannot be shortened until the copy is done. A restored file gets its name last, after everything that had
-to be changed in it is on the disk, so a restore that is cut short leaves no org behind.
+A copy is one read transaction through SQLite's own backup call. In WAL mode it does not block the writer;
+only the log cannot be truncated until the copy is done. A restored file gets its name last, after all changes
+in it are on disk, so an interrupted restore leaves no org behind.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def copy_database(source: Path, target: Path) -> None:
 
 @contextmanager
 def open_copy(path: Path) -> Iterator[SqliteConnection]:
-    """A database file that nobody else uses. Left without a write-ahead log: one file, whole."""
+    """Open a database file that nobody else uses, and leave it as one whole file without a write-ahead log."""
     with explain_sqlite_errors(path):
         connection = SqliteConnection(path)
         try:
@@ -49,26 +49,26 @@ def open_copy(path: Path) -> Iterator[SqliteConnection]:
 
 
 def read_layout(connection: SqliteConnection) -> int:
-    """The layout version of a database."""
+    """Return the layout version of a database."""
     ((version,),) = connection.execute("PRAGMA user_version")
     return int(version)
 
 
 def require_database(path: Path) -> None:
-    """Raises ConfigInvalid unless there is a database to work on; opening it would make one."""
+    """Raise ConfigInvalid unless there is a database to work on; opening it would create one."""
     if not path.is_file():
         raise ConfigInvalid(f"{path.parent} holds no org", setting="data")
 
 
 def require_empty(data: Path) -> None:
-    """Raises ConfigInvalid unless the directory is missing or empty."""
+    """Raise ConfigInvalid unless the directory is missing or empty."""
     with explain_os_errors(data):
         if data.exists() and (not data.is_dir() or any(data.iterdir())):
             raise ConfigInvalid(f"{data} is not empty; a restore overwrites nothing", setting="data")
 
 
 def restore_database(archive: Archive, data: Path, statements: Iterable[str]) -> None:
-    """Put the database and certificates of a backup into an empty directory, with `statements` run on it."""
+    """Restore the database and certificates of a backup into an empty directory, and run `statements` on it."""
 
     def unpack() -> None:
         partial = data / (SQLITE_MEMBER + ".partial")
@@ -86,7 +86,7 @@ def restore_database(archive: Archive, data: Path, statements: Iterable[str]) ->
 
 
 def restore_certificates(archive: Archive, data: Path) -> None:
-    """Put the certificates of a backup, if it has any, where a server looks for them."""
+    """Restore the certificates of a backup, if it has any, to where a server reads them."""
     names = [name for name in archive.manifest.files if name.startswith(TLS_DIRECTORY + "/")]
     if names:
         (data / TLS_DIRECTORY).mkdir(mode=0o700)
@@ -127,7 +127,7 @@ def _empty(data: Path) -> None:
 
 @contextmanager
 def explain_sqlite_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite reports about a file into an error of ours."""
+    """Raise errors of SQLite as errors of ours."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,8 +1,8 @@
-"""The portable SQL of the storage contract, as PostgreSQL wants it. Pure: no connection is touched here.
+"""Translates the portable SQL of the storage contract to PostgreSQL. Pure.
 
 Stages write one text for both stores: `?` for a value, and SQLite's words for the types. Here the words
-become the types of the same width, text compares bytewise as in SQLite whatever the database's own collation
-is, and placeholders are numbered. Quoted text is left alone.
+become types of the same width, text compares bytewise as in SQLite whatever the database's collation is, and
+placeholders are numbered. Quoted text is not changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLUMN_TYPES = {**_TYPES, "TEXT": 'TEXT COLLATE "C"'}
 
 @lru_cache(maxsize=4096)
 def render_postgres(sql: str) -> str:
-    """The same statement with `$1`, `$2`, ... and PostgreSQL's types."""
+    """Return the statement with `$1`, `$2`, ... and PostgreSQL's types."""
     # A collation belongs to a column; a CAST cannot name one.
     types = _COLUMN_TYPES if _TABLE_STATEMENT.match(sql) else _TYPES
     numbers = count(1)
@@ -35,8 +35,6 @@ def render_postgres(sql: str) -> str:
 
 @lru_cache(maxsize=4096)
 def try_render_copy(sql: str) -> str | None:
-    """The COPY that stores rows as this INSERT of nothing but placeholders does; None for any other
-    statement.
-    """
+    """Return the COPY for an INSERT that consists of placeholders only; None for any other statement."""
     match = _PLAIN_INSERT.fullmatch(sql)
     return None if match is None else f"COPY {match[1]} FROM STDIN"

@@ -87,7 +87,7 @@ _CONNECTION_ENDS = (pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow)
 
 
 def parse_store_url(url: str) -> tuple[str, str]:
-    """What libpq is told, and the org's schema: `?schema=NAME` is ours and taken out. Raises ConfigInvalid."""
+    """Split an address into parameters of libpq and the schema (`?schema=NAME`). Raises ConfigInvalid."""
     try:
         parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True)
@@ -107,7 +107,7 @@ def parse_store_url(url: str) -> tuple[str, str]:
 
 
 class _BoolDumper(Dumper):
-    """A truth value as the number that SQLite makes of it."""
+    """Load a boolean as the number that SQLite returns for it."""
 
     oid = Int8Dumper.oid
 
@@ -116,7 +116,7 @@ class _BoolDumper(Dumper):
 
 
 class _NumericLoader(Loader):
-    """SUM and AVG of BIGINT, as SQLite answers them: a whole number, or a double."""
+    """Load SUM and AVG of BIGINT as SQLite returns them: an integer or a double."""
 
     def load(self, data: Buffer) -> int | float:
         text = bytes(data)
@@ -134,7 +134,7 @@ class PostgresConnection:
 
     @property
     def backend_pid(self) -> int:
-        """The server process behind this connection, as pg_stat_activity names it."""
+        """Return the server process behind this connection, as pg_stat_activity names it."""
         return self._db.info.backend_pid
 
     def execute(self, sql: str, params: Sequence[SqlValue] = ()) -> list[Row]:
@@ -235,7 +235,7 @@ class PostgresStore:
         self._readers = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="reader")
 
     def connect_writer(self) -> PostgresConnection:
-        """The connection that holds the lock; once that is lost, another one that has taken it again."""
+        """Return the connection that holds the lock; if it was lost, a new one that has taken the lock again."""
         connection = self._writer_connection
         if connection is not None and connection.is_open():
             return connection
@@ -272,7 +272,7 @@ class PostgresStore:
             self._writer_connection.close()
 
     def _reconnect_locked(self) -> PostgresConnection:
-        """The same for a server that may be starting again: waits for it a while."""
+        """Connect to a server that may be restarting: wait for it a while."""
         for _ in range(_RECONNECT_TRIES - 1):
             try:
                 return self._connect_locked()
@@ -282,7 +282,7 @@ class PostgresStore:
         return self._connect_locked()
 
     def _connect_locked(self) -> PostgresConnection:
-        """A fresh connection that holds the org's lock. Raises StoreLocked if another session keeps it."""
+        """Open a connection that holds the org's lock. Raises StoreLocked if another session keeps it."""
         connection = PostgresConnection(self._conninfo, self._schema)
         with _closed_on_error(connection):
             key = _LOCK_SPACE | self._ensure_schema(connection)
@@ -299,7 +299,7 @@ class PostgresStore:
         return connection
 
     def _ensure_schema(self, connection: PostgresConnection) -> int:
-        """Make the schema if it is missing; returns its number, which no other schema of the database has."""
+        """Create the schema if it is missing; return its number, which is unique in the database."""
         find = "SELECT CAST(oid AS INTEGER) FROM pg_namespace WHERE nspname = ?"
         rows = connection.execute(find, (self._schema,))
         if not rows:

@@ -1,9 +1,9 @@
-"""What a PostgreSQL store can do for a backup: its schema through pg_dump, and back through psql.
+"""Dumping a PostgreSQL store with pg_dump, and restoring it with psql.
 
 The dump sees the same commit as the manifest: it runs on a snapshot that our own transaction exports. Writes
-go on meanwhile, but whatever drops or alters a table (retention, a definition) waits for the dump. Loading is
-one transaction, with the statements that a restored org needs at its end, so it is there whole or not at all.
-Passwords travel in the environment of the programs and not on their command line.
+continue meanwhile, but everything that drops or alters a table (retention, a definition) waits for the dump.
+Loading is one transaction, which ends with the statements that a restored org needs, so the org is restored
+whole or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ERROR_LINE = re.compile(r"^(?:.*: )?(?:error|fatal):.*$", re.IGNORECASE | re.MU
 
 @contextmanager
 def open_snapshot(url: str) -> Iterator[tuple[Reader, str]]:
-    """One commit of an org, and the name under which other sessions can see the same."""
+    """Yield a snapshot of an org, and the name under which other sessions can see it."""
     conninfo, schema = parse_store_url(url)
     try:
         with closing(PostgresConnection(conninfo, schema)) as connection:
@@ -43,13 +43,13 @@ def open_snapshot(url: str) -> Iterator[tuple[Reader, str]]:
 
 
 def read_layout(reader: Reader) -> int:
-    """The layout version of an org's schema."""
+    """Return the layout version of an org's schema."""
     ((version,),) = reader.execute("SELECT version FROM layout")
     return int(version)
 
 
 def schema_of(url: str) -> str:
-    """The schema that an address names."""
+    """Return the schema that an address names."""
     return parse_store_url(url)[1]
 
 
@@ -69,7 +69,7 @@ def dump_schema(url: str, snapshot: str, target: Path) -> None:
 
 
 def require_no_schema(url: str) -> None:
-    """Raises ConfigInvalid if the schema exists already, whatever it holds."""
+    """Raise ConfigInvalid if the schema exists already, whatever it contains."""
     conninfo, schema = parse_store_url(url)
     try:
         with closing(PostgresConnection(conninfo, schema)) as connection:
@@ -100,7 +100,7 @@ def load_schema(url: str, source: Path, statements: Iterable[str]) -> None:
 
 
 def require_programs(*names: str) -> None:
-    """Raises ConfigInvalid, naming the program of PostgreSQL that is not installed."""
+    """Raise ConfigInvalid with the name of the PostgreSQL program that is not installed."""
     for name in names:
         if shutil.which(name) is None:
             raise ConfigInvalid(

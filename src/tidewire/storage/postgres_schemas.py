@@ -12,7 +12,7 @@ from tidewire.storage.postgres import PostgresConnection, PostgresStore, parse_s
 
 
 def with_schema(url: str, schema: str) -> str:
-    """The same database with another schema. Raises ConfigInvalid if the name cannot be one."""
+    """Return the address of the same database with another schema. Raises ConfigInvalid for an invalid name."""
     parts = urlsplit(url)
     query = [
         (name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name != "schema"
@@ -23,7 +23,7 @@ def with_schema(url: str, schema: str) -> str:
 
 
 def list_schemas(url: str, prefix: str) -> list[str]:
-    """The schemas whose names begin with `prefix`, sorted."""
+    """Return the schemas whose names begin with `prefix`, sorted."""
     conninfo, schema = parse_store_url(url)
     try:
         with closing(PostgresConnection(conninfo, schema)) as connection:

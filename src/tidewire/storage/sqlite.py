@@ -203,7 +203,7 @@ def _lock(path: Path) -> int:
 
 @lru_cache(maxsize=256)
 def _try_widen(sql: str, count: int) -> str | None:
-    """The INSERT of one row as one of so many, or None if it is anything else or the row is too wide."""
+    """Return an INSERT of one row as one of `count` rows; None for others, and for too many columns."""
     found = _PLAIN_INSERT.fullmatch(sql)
     if found is None or found[2].count("?") * count > _MAX_VALUES:
         return None

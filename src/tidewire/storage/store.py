@@ -63,17 +63,17 @@ class Store(Protocol):
     idle_check_s: float | None
 
     def connect_writer(self) -> Connection:
-        """Open the one writing connection, migrated to the newest layout. Called again only after the last
-        one was closed or lost; raises StoreLocked if another process has written in between.
+        """Open the writing connection, migrated to the newest layout.
+
+        Called again only after the last one was closed or lost; raises StoreLocked if another process has
+        written in between.
         """
 
     async def read(self, work: Callable[[Reader], T]) -> T:
         """Run `work` in a read transaction on a thread that owns its connection."""
 
     def explain_failure(self, error: Exception) -> tuple[type[PlatformError], str, bool]:
-        """What a driver error means: the class of our tree, a message, and whether durability itself is in
-        doubt.
-        """
+        """Return the error class and message for a driver error, and whether durability itself is in doubt."""
 
     def close(self) -> None:
         """Close every connection."""

@@ -102,7 +102,7 @@ class GroupWriter:
 
     @property
     def progress(self) -> Progress:
-        """The counters of the last durable commit."""
+        """Return the counters of the last durable commit."""
         return self._progress
 
     def watch_failure(self, stopped: Callable[[], object]) -> None:
@@ -172,9 +172,7 @@ class GroupWriter:
                 self._refuse(left)
 
     def _next_group(self) -> tuple[list[_Member[Any]], bool]:
-        """Wait for work, then take all that is queued, up to the limit; an exclusive piece is a group by
-        itself.
-        """
+        """Wait for work, then take all that is queued, up to the limit; exclusive work is a group by itself."""
         taken = self._taken
         if not taken:
             self._take(self._wait_first())
