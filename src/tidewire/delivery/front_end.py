@@ -132,15 +132,16 @@ None passes the request on to the next front end in the list.
 class CoreSide:
     """The core's part of a front end.
 
-    `open` is called when an org opens. `find_org` returns the id of the org that a request is for;
-    `try_find_token` is a shortcut for requests whose token alone decides that, and returns None for all
-    others. `answer_preflight` answers a browser's CORS preflight, given the origins that any org allows; it
-    carries no credentials, so it belongs to no org. `read_gauges` adds metrics of the first org.
+    `open` is called when an org opens. `find_org` returns the id of the org that a request is for.
+    `try_find_token` is a shortcut for requests that are certainly this front end's and whose token alone
+    decides the org; it is asked before any path is matched, and returns None for all others.
+    `answer_preflight` answers a browser's CORS preflight, given the origins that any org allows; it carries
+    no credentials, so it belongs to no org. `read_gauges` adds metrics of the first org.
     """
 
     open: Callable[[CoreContext], CoreHandler]
     find_org: Callable[[HttpRequest, OrgDirectory], Awaitable[str]]
-    try_find_token: Callable[[HttpRequest], str | None] = lambda _: None
+    try_find_token: Callable[[HttpRequest], str | None] | None = None
     answer_preflight: Callable[[HttpRequest, Sequence[str]], HttpResponse | None] | None = None
     read_gauges: Callable[[OrgCore], Iterable[Gauge]] | None = None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidewire.clock import Clock
 from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_USERNAME
-from tidewire.delivery.front_end import CoreContext, DevLogin
+from tidewire.delivery.front_end import CoreContext, CoreSide, DevLogin
 from tidewire.server.core import Core
 from tidewire.server.front_ends import core_sides, find_core_sides
 from tidewire.server.lake import LakeReader
@@ -31,11 +33,16 @@ class CoreHttp:
         )
         self._handlers = {name: side.open(context) for name, side in core_sides().items()}
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request. Never raises: each front end turns its errors into responses."""
+    async def answer(
+        self, request: HttpRequest, sides: Sequence[tuple[str, CoreSide]] | None = None
+    ) -> HttpResponse:
+        """Answer one request. Never raises: each front end turns its errors into responses.
+
+        `sides` are the front ends to ask, in order; by default those whose paths match.
+        """
         begun_s = timer_s()
         span = begin_request(request.headers.get("traceparent", ""))
-        name, response = await self._answer(request)
+        name, response = await self._answer(request, sides or find_core_sides(request))
         TIMINGS[name + ".request_answered"].observe(timer_s() - begun_s)
         if span is not None:
             attributes: dict[str, str | int] = {
@@ -45,8 +52,9 @@ class CoreHttp:
             end_request(span, f"{name} request", attributes, is_error=response.status >= 500)
         return response
 
-    async def _answer(self, request: HttpRequest) -> tuple[str, HttpResponse]:
-        sides = find_core_sides(request)
+    async def _answer(
+        self, request: HttpRequest, sides: Sequence[tuple[str, CoreSide]]
+    ) -> tuple[str, HttpResponse]:
         if request.scheme == "http" and self.needs_https():
             return sides[0][0], HTTPS_REQUIRED
         for name, _ in sides:

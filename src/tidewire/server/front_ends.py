@@ -5,6 +5,7 @@ Nothing else in `server` imports one; see `delivery/front_end.py` for the contra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from tidewire.console.front_end import FRONT_END as CONSOLE
@@ -43,16 +44,22 @@ def edge_sides() -> dict[str, EdgeSide]:
     return {each.name: each.load_edge() for each in FRONT_ENDS if each.load_edge is not None}
 
 
-@cached_by_head
-def find_core_sides(request: HttpRequest) -> tuple[tuple[str, CoreSide], ...]:
-    """Return name and core side of all front ends whose paths match, in the order in which they are asked."""
+@cache
+def _core_table() -> list[tuple[Callable[[str], object], tuple[str, CoreSide]]]:
+    """Return how to match the paths of each front end with a core side, its name and the side, in order."""
     sides = core_sides()
-    path = request.raw_path
-    return tuple(
-        (each.name, sides[each.name])
+    return [
+        (each.paths.fullmatch, (each.name, sides[each.name]))
         for each in FRONT_ENDS
-        if each.name in sides and each.paths is not None and each.paths.fullmatch(path)
-    )
+        if each.name in sides and each.paths is not None
+    ]
+
+
+@cached_by_head
+def find_core_sides(request: HttpRequest) -> list[tuple[str, CoreSide]]:
+    """Return name and core side of all front ends whose paths match, in the order in which they are asked."""
+    path = request.raw_path
+    return [named_side for matches, named_side in _core_table() if matches(path)]
 
 
 def render_listener_error(request: HttpRequest, status: int, text: str) -> HttpResponse:

@@ -37,6 +37,11 @@ class OrgRouter:
         self._orgs = orgs
         self._probes = probes
         self._preflights = [side.answer_preflight for side in core_sides().values() if side.answer_preflight]
+        self._by_token = [
+            (side.try_find_token, (name, side))
+            for name, side in core_sides().items()
+            if side.try_find_token is not None
+        ]
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
@@ -49,15 +54,20 @@ class OrgRouter:
                 preflight = answer_preflight(request, orgs.cors_origins())
                 if preflight is not None:
                     return preflight
-        _, side = find_core_sides(request)[0]
+        org_id = None
+        for try_find_token, named_side in self._by_token:
+            token = try_find_token(request)
+            if token is not None:  # most requests: no path has to be matched
+                sides, org_id = [named_side], orgs.try_known(token)
+                break
+        else:
+            sides = find_core_sides(request)
         try:
-            token = side.try_find_token(request)
-            org_id = orgs.try_known(token) if token is not None else None
-            org = await orgs.enter(org_id or await side.find_org(request, orgs))
+            org = await orgs.enter(org_id or await sides[0][1].find_org(request, orgs))
         except PlatformError:
             return render_listener_error(request, 503, UNAVAILABLE)
         try:
-            return await org.http.answer(request)
+            return await org.http.answer(request, sides)
         finally:
             orgs.leave(org)
 
