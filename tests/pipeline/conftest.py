@@ -1,4 +1,4 @@
-"""What pipeline tests share: one Spark session, since starting one takes longer than most of them, and servers."""
+"""Shared by the pipeline tests: one Spark session, since starting one is slow, and servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up histories of an org: real Avro events on one side, the plain truth about the records beside it."""
+"""Generated histories of an org: real Avro events, and the expected records beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live server under random writes of every kind, and what it holds in the end, by SOQL alone."""
+"""A live server under random writes of every kind, and its final records, read by SOQL alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maintenance without Spark, to be killed: `python -m tests.pipeline.maintain_lake LAKE` folds and joins all."""
+"""Maintenance without Spark, to be killed: `python -m tests.pipeline.maintain_lake LAKE` folds and merges all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline as a process of its own, beside what it says of itself."""
+"""Run a pipeline in a separate process and read its status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes handed on through Spark's writers: to a real Kafka by its jars, and to files without any."""
+"""Forwarding through Spark's writers: to a real Kafka with its jars, and to files without any."""
 
 from __future__ import annotations
 

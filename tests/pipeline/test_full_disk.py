@@ -1,4 +1,4 @@
-"""A lake on a disk that is really full: nothing wrong is written, the status says why, and room is all it needs."""
+"""A lake on a full disk: nothing wrong is written, the status has the reason, and space is all it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pipeline against the real server: what SOQL says and what the replica says are the same."""
+"""The pipeline against the real server: SOQL and the replica return the same records."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_position_that_the_server_has_dropped_is_made_up_for_by_reading(
         write_accounts(rest, 3)
         lines: list[str] = []
         status = run_pipeline(config, threading.Event(), spark=spark, report=lines.append)
-        assert "the server has dropped events that come next; making up for them" in lines
+        assert "the server has dropped the next events; recovering" in lines
         assert (status.health, status.problem, status.resyncing, status.waiting) == ("stopped", "", (), 0)
         assert replica_accounts(spark, lake) == soql_accounts(rest) != {}
         rest.close()
@@ -127,8 +127,8 @@ def test_new_lake_of_a_quiet_server_is_copied_without_a_query_that_finds_nothing
     lines: list[str] = []
     status = run_pipeline(config, threading.Event(), spark=spark, report=lines.append)
     # What a busy machine makes Spark do again is no step of its own.
-    assert [line for line in lines if not line.startswith("trying again: ")] == [
-        "asking for a copy of all records",
+    assert [line for line in lines if not line.startswith("retrying: ")] == [
+        "requesting a snapshot of all records",
         "archiving what the server has",
         "reading records",
         "folding replicas",

@@ -1,4 +1,4 @@
-"""Replicas and histories read by Spark equal those read without it, over bases and what came after them."""
+"""Replicas and histories read with Spark equal those read without it, with bases and later changes."""
 
 from __future__ import annotations
 

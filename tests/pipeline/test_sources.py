@@ -1,4 +1,4 @@
-"""The data sources on their own, as anybody's Spark would use them, against the real server."""
+"""The data sources alone, in a plain Spark session, against the real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a lake is exactly what a history says."""
+"""Compare a lake with the history it was filled from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making a base out of what a lake holds, and joining its files, as maintenance would if it were always due."""
+"""Fold a lake into bases and merge its files, as maintenance would if it were always due."""
 
 from __future__ import annotations
 

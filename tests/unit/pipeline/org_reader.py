@@ -1,4 +1,4 @@
-"""The records API of a made-up org: what it has right now, at the position its log has right now."""
+"""The records API of a simulated org: its current records at the current position of its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline says of itself, and how its parts are tried again."""
+"""The health and status of a running pipeline, and the retries of its parts."""
 
 from __future__ import annotations
 

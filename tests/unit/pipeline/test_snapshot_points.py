@@ -1,4 +1,4 @@
-"""Moments that can be read: by replay id, time and row of the manifest, and what is told of those that cannot."""
+"""Snapshot points by replay id, time and row of the manifest, and errors for those that are missing."""
 
 from __future__ import annotations
 

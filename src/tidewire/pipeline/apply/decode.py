@@ -396,9 +396,9 @@ def _problem_of(change_type: str, ids: Iterable[str]) -> tuple[str | None, str]:
     if change_type == "GAP_OVERFLOW" or EMPTY_ID in ids:
         return OVERFLOW, "the transaction has more changes than the log records"
     if any(record_id.endswith("*") for record_id in ids):
-        return WILDCARD, "the event speaks of every record of the object"
+        return WILDCARD, "the event is about every record of the object"
     if change_type in GAPS:
-        return GAP, "the event tells that the record changed, not how"
+        return GAP, "the event reports that the record changed, but not how"
     if change_type not in CREATES and change_type not in DELETES and change_type != "UPDATE":
         return TYPE_UNKNOWN, f"change type {change_type} has no meaning for a replica"
     return None, ""

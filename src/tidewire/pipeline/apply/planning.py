@@ -121,10 +121,10 @@ def find_unknown_updates(entity: str, changes: pa.Table, live: LiveIds) -> list[
 def update_live_ids(changes: pa.Table, live: LiveIds) -> None:
     """Update the live ids from the rows of a committed batch."""
     plain = changes.filter(pc.is_null(changes["problem"]))
-    told = plain.filter(pc.not_equal(plain["change_type"], "UPDATE"))
-    told = told.sort_by([("replay_id", "ascending"), ("sequence", "ascending")])
+    known = plain.filter(pc.not_equal(plain["change_type"], "UPDATE"))
+    known = known.sort_by([("replay_id", "ascending"), ("sequence", "ascending")])
     for record_id, change_type in zip(
-        told["record_id"].to_pylist(), told["change_type"].to_pylist(), strict=True
+        known["record_id"].to_pylist(), known["change_type"].to_pylist(), strict=True
     ):
         if change_type in FULL_ROWS:
             live.add(record_id)

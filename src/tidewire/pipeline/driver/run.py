@@ -117,9 +117,7 @@ def _describe_crash(error: Exception) -> InternalError:
     """Return the error for an unexpected exception, above all of a JVM that has died."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, ConnectionError | EOFError) or type(error).__name__.startswith("Py4J"):
-        return InternalError(
-            f"Spark's Java process is gone ({text}); start the pipeline again, it goes on where it was"
-        )
+        return InternalError(f"Spark's Java process is gone ({text}); start the pipeline again to continue")
     return InternalError(f"the pipeline has failed: {text}")
 
 
@@ -175,7 +173,7 @@ class _Run:
         config = self._config
         check_origin(config.lake, bus)
         if reader is not None and config.snapshot and _is_new(config):
-            self._report("asking for a copy of all records")
+            self._report("requesting a snapshot of all records")
             snapshot.start(config.lake, self._epoch, reader, self._clock)
 
     def _attempt(self, part: str, work: Callable[[], None]) -> None:
@@ -199,7 +197,7 @@ class _Run:
                 if tries > 1 and isinstance(error, InternalError):
                     drop_checkpoint(self._config.lake, part, "the query keeps failing")
                 self._health.fails(part, error)
-                self._report(f"trying again: {error.message}")
+                self._report(f"retrying: {error.message}")
             else:
                 self._health.works(part)
                 return
@@ -233,7 +231,7 @@ class _Run:
             drain(start_archive(session, self._config, archive), self._stop, self._show_archived)
         except ReplayIdExpired as error:
             self._health.fails(ARCHIVE, error)
-            self._report("the server has dropped events that come next; making up for them")
+            self._report("the server has dropped the next events; recovering")
             self._recover(bus)
             drain(start_archive(session, self._config, archive), self._stop, self._show_archived)
 

@@ -180,9 +180,9 @@ def _trace(folder: Folder, record_id: str, steps: Iterable[tuple[int, Step]]) ->
         is_event = not step.is_object_wide and step.change_type not in READ_TYPES
         if not is_event and before == known:
             continue
-        from_ms = step.commit_ms or None  # of an event that did not decode nobody knows when it happened
+        from_ms = step.commit_ms or None  # unknown for an event that did not decode
         if from_ms is not None and newest is not None:
-            if not is_event:  # a record that was changed unseen may say that it is older than what was seen
+            if not is_event:  # LastModifiedDate may lie before an event seen earlier
                 from_ms = max(from_ms, traced[newest].from_ms or 0)
             traced[newest] = replace(traced[newest], to_ms=from_ms)
         if from_ms is not None:

@@ -170,7 +170,7 @@ def position_after(fetched: Fetched, before: int) -> int:
 class Deduplicator:
     """Sorts events by position and drops those seen before.
 
-    Several events may share a replay id; their payloads then tell them apart.
+    Several events may share a replay id; their payloads then distinguish them.
     """
 
     def __init__(self, after: int) -> None:

@@ -151,15 +151,15 @@ class LogExport:
 
 def find_export(bus: Bus) -> str | None:
     """Return the URL of the server's export, or None to use the Pub/Sub API. Blocks."""
-    told = bus.settings.export
-    if told == OFF:
+    configured = bus.settings.export
+    if configured == OFF:
         return None
-    url = told or bus.session().instance_url
+    url = configured or bus.session().instance_url
     if not url:
         return None
     export = LogExport(bus, url)
     try:
-        if told:
+        if configured:
             export.plan(START, limit=0)  # raises, since the option names it
             return url
         return url if export.try_state() is not None else None

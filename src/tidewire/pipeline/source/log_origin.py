@@ -97,9 +97,9 @@ def load_origin(lake: Lake) -> Origin:
         return Origin()
 
 
-def _is_other_org(kept: str, told: str) -> bool:
+def _is_other_org(kept: str, found: str) -> bool:
     """Return whether both orgs are known and differ. The last three letters of an id only repeat its case."""
-    return bool(kept and told) and kept[:15] != told[:15]
+    return bool(kept and found) and kept[:15] != found[:15]
 
 
 def _ask_state(bus: Bus) -> LogPlan | None:

@@ -341,8 +341,8 @@ def _parse_date(text: str) -> int:
 
 
 def _parse_time(text: str) -> int:
-    told = time.fromisoformat(text.removesuffix("Z"))
-    return ((told.hour * 60 + told.minute) * 60 + told.second) * 1000 + told.microsecond // 1000
+    parsed = time.fromisoformat(text.removesuffix("Z"))
+    return ((parsed.hour * 60 + parsed.minute) * 60 + parsed.second) * 1000 + parsed.microsecond // 1000
 
 
 def _row(record: Mapping[str, Any], columns: Sequence[ReadColumn]) -> dict[str, Native]:
@@ -407,8 +407,8 @@ def _where(condition: str) -> str:
 
 def _extent(positions: Iterable[int | None]) -> tuple[int | None, int | None]:
     known = list(positions)
-    told = [position for position in known if position is not None]
-    return (min(told), max(told)) if told and len(told) == len(known) else (None, None)
+    reported = [position for position in known if position is not None]
+    return (min(reported), max(reported)) if reported and len(reported) == len(known) else (None, None)
 
 
 def _join_fences(pages: Sequence[RecordsPage]) -> tuple[int | None, int | None]:

@@ -7,7 +7,7 @@ fences, records that are live in the replica but were in no chunk are requested 
 were created meanwhile. Only then is the object done.
 
 The only state is the control table: a killed resync continues at the first ids that no chunk covers. An
-overflow meanwhile requests anew, and chunks from before it are read again.
+overflow meanwhile causes a new request, and chunks from before it are read again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dead letters tried again."""
+"""Retries of dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain events decoded by columns tell the same as the decoder does, whatever their bytes are."""
+"""Plain events decoded by columns equal those of the decoder, whatever their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bronze files written inside the source's own tasks, and what their receipts say."""
+"""Bronze files written by the source's tasks, and their receipts."""
 
 from __future__ import annotations
 

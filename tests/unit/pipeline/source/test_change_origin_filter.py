@@ -1,4 +1,4 @@
-"""One's own changes, told by their origin."""
+"""The filter that skips changes by their origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers read without their events: by one look or by the schema, the result is the same."""
+"""Headers decoded without their events: by hand or by the schema, with the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records divided by id: ranges that leave nothing out, and options that make sense."""
+"""Records divided by id: ranges without gaps, and validation of options."""
 
 from __future__ import annotations
 

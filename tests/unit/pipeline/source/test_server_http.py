@@ -1,4 +1,4 @@
-"""Refusals of a server as our errors, and an export that a foreign server does not have."""
+"""Rejected requests mapped to our errors, and servers without an export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the status says of a pipeline that is not well, and of one that says nothing any more."""
+"""The status of a pipeline that has problems, and of one that has stopped reporting."""
 
 from __future__ import annotations
 

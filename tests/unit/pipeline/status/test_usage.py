@@ -1,4 +1,4 @@
-"""Usage by hour and by day: taken over once, changed when the server's word changes."""
+"""Usage by hour and by day: stored once, updated when the server's value changes."""
 
 from __future__ import annotations
 

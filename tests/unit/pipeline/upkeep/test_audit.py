@@ -1,4 +1,4 @@
-"""Audits: what differs is found and healed, what does not is left alone, and nothing is compared out of time."""
+"""Audits: differences are found and corrected, and nothing is compared at different positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An expired replay id: what another archive has is taken over, what nobody has is read again."""
+"""An expired replay id: events are copied from another archive, or their objects read again."""
 
 from __future__ import annotations
 

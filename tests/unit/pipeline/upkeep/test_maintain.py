@@ -1,4 +1,4 @@
-"""Folding, joining and dropping: what readers see stays the same, whatever dies when."""
+"""Folding, merging and dropping: readers see the same, whichever process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Purging a record: no file of the lake has it any more, and everything else is as it was."""
+"""Purging a record: no file of the lake contains it, and everything else is unchanged."""
 
 from __future__ import annotations
 

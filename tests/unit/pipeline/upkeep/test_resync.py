@@ -1,4 +1,4 @@
-"""Snapshot, resync and reconcile of a made-up org, whatever it does meanwhile."""
+"""Snapshot, resync and reconcile of a simulated org that keeps changing."""
 
 from __future__ import annotations
 
