@@ -177,8 +177,9 @@ class _Run:
             snapshot.start(config.lake, self._epoch, reader, self._clock)
 
     def _attempt(self, part: str, work: Callable[[], None]) -> None:
-        """Call a function, retrying after retryable errors: forever in a continuous run, otherwise a few
-        times.
+        """Call a function, with retries after retryable errors.
+
+        A continuous run retries forever, a run that ends by itself a few times.
         """
         is_short = self._config.available_now
         backoff = Backoff(self._clock, longest_s=_PATIENCE_S if is_short else _LONGEST_S)

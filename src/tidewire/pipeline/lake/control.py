@@ -38,9 +38,7 @@ class Dirty:
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """An object to read again, the position since which, and the cause; `asked_ms` is the time of the
-    request.
-    """
+    """An object to read again, since a position and for a cause; `asked_ms` is the time of the request."""
 
     entity: str
     cause: str

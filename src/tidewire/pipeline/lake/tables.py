@@ -83,9 +83,7 @@ be included too; applying them again does no harm.
 """
 
 DIRTY = parse_ddl("entity STRING, record_id STRING, replay_id LONG, reason STRING, state STRING, at_ms LONG")
-"""Records to read again because of the event at `replay_id` (`open`), and those read (`done`) or not
-(`failed`).
-"""
+"""Records to read again because of the event at `replay_id` (`open`), and the outcome (`done`, `failed`)."""
 
 RESYNC = parse_ddl(
     "entity STRING, cause STRING, since LONG, chunk_lo STRING, chunk_hi STRING, state STRING, rows LONG, "
@@ -138,8 +136,9 @@ class Lake:
         return os.path.join(self.path, *name.split("/"))
 
     def checkpoint(self, query: str) -> str:
-        """Return where a query keeps its offsets: inside the lake, so that both are copied and deleted
-        together.
+        """Return where a query keeps its offsets.
+
+        Inside the lake, so that both are copied and deleted together.
         """
         return os.path.join(self.path, "_checkpoints", query)
 

@@ -65,10 +65,9 @@ def replica(
 
 
 def create_views(spark: SparkSession, lake: Lake | str, as_of: SnapshotPoint | None = None) -> list[str]:
-    """Create views `<Entity>` and `<Entity>_history` of each object at one snapshot point; return their
-    names.
+    """Create views of each object at one snapshot point and return their names.
 
-    Call again to update them.
+    The views are `<Entity>` and `<Entity>_history`. Call again to update them.
     """
     place = Lake(lake) if isinstance(lake, str) else lake
     row = newest(place) if as_of is None else find_snapshot_point(place, as_of)

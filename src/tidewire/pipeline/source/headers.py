@@ -49,10 +49,10 @@ Header = tuple[
     str | None,
     str | None,
 ]
-"""Entity, change type, record ids, origin, transaction key, three numbers as Avro bytes (empty for none),
-user, error.
+"""The fields of a header, as a plain tuple because one is made for every event.
 
-A plain tuple with undecoded numbers, because one is made for every event.
+Entity, change type, record ids, origin, transaction key, three numbers as undecoded Avro bytes (empty for
+none), user, and the error if the header cannot be read.
 """
 NO_HEADER: Header = (None, None, None, None, None, b"", b"", b"", None, None)
 _NUMBERS = (5, 6, 7)

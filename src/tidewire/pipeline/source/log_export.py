@@ -29,9 +29,7 @@ _THROUGH = b"tidewire.through"
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """One incarnation of the log: its name and the positions that it assigned; `last` is None for the current
-    one.
-    """
+    """One incarnation of the log: its name and its positions; `last` is None for the current one."""
 
     id: str
     first: int

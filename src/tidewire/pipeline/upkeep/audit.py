@@ -190,9 +190,7 @@ class _Audit:
             self._compare_page(page, rows.filter(pc.invert(rows[DELETED])), unsettled)
 
     def _wait_for(self, position: int) -> ReplicaView | None:
-        """Return the lake's view once apply has passed a position; None if the lake has nothing of the
-        object.
-        """
+        """Return the lake's view once apply has passed a position; None for an object without data."""
         deadline_s = self._clock.monotonic_s() + self._wait_s
         while True:
             row = manifest.newest(self._lake)

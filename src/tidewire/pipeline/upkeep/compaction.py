@@ -273,10 +273,9 @@ class Compactor:
         return CompactionReport(name, dropped=len(old))
 
     def _oldest_bases(self) -> dict[str, int]:
-        """Return the lowest base position of each object in a readable snapshot point: history above it is
-        needed.
+        """Return the lowest base position of each object in a readable snapshot point.
 
-        An object that the oldest snapshot point lacks had no base at first.
+        History above it is needed. An object that the oldest snapshot point lacks had no base at first.
         """
         found: dict[str, int] = {}
         for i, row in enumerate(self._base_rows()):

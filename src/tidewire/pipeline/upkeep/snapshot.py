@@ -28,8 +28,7 @@ CAUSE = "snapshot"
 def start(
     lake: Lake, epoch: int, reader: Records, clock: Clock, entities: Sequence[str] | None = None
 ) -> int:
-    """Request that all records of these objects, or of all objects of the channel, are read; return the
-    position.
+    """Request a snapshot of these objects, or of all objects of the channel, and return its position.
 
     An empty lake begins at the log's current position. The lease must be held. The resync does the reading,
     and continues what an earlier snapshot of a started lake has left open. Raises ConfigInvalid if there are
