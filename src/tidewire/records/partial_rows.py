@@ -60,7 +60,7 @@ class PartialRows:
         if self._last.get("Id") != record_id:
             found = try_read_row(self._tx, self.obj, str(record_id))
             if found is None:
-                raise InternalError("a thin row outlived its record")
+                raise InternalError("a partial row was read after its record was purged")
             self._last = found
         return self._last
 

@@ -6,8 +6,8 @@ the process that had the lock last. A process that lost its session may take the
 it still finds itself named there; otherwise somebody else has written meanwhile and what this process keeps
 in memory is stale, so it must stop. A second server on the same org is refused at start with StoreLocked.
 
-A COMMIT whose answer never came is settled by the next session: once it has the lock the old one is gone, and
-the group number says what became of it. PostgreSQL itself stops rather than repeat a failed fsync, so its
+A COMMIT without an answer is resolved by the next session: once it has the lock the old one is gone, and the
+group number says what became of it. PostgreSQL itself stops rather than repeat a failed fsync, so its
 recovery is what that number tells about.
 
 Differences that are evened out here: numbers and truth values are sent as BIGINT, NUMERIC sums come back as

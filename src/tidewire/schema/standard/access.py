@@ -1,4 +1,4 @@
-"""The org itself, its users, and what decides who may do what."""
+"""The organization, its users, and the objects that grant access."""
 
 from __future__ import annotations
 

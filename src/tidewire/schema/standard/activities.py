@@ -50,7 +50,7 @@ SUBJECTS_OF_WORK = (
     "Quote",
     "ServiceContract",
 )
-"""What an activity can be about, people aside."""
+"""The objects that an activity can be about, other than people."""
 
 
 def _related(child_relationship_name: str) -> tuple[Field, ...]:
@@ -110,7 +110,7 @@ def _recurrence(entity: str, start: Field) -> tuple[Field, ...]:
 
 
 def _untold(field: Field) -> Field:
-    """A field that change events leave out: others say the same."""
+    """Return a field that change events leave out, because others carry the same value."""
     return replace(field, in_change_events=False)
 
 

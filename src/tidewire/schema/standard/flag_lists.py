@@ -1,7 +1,7 @@
-"""Checkboxes of users that change events carry as lists: the names of those that are set.
+"""Checkboxes of users that change events carry as lists of the set ones.
 
-Each list stands for one number in which the original keeps all of its flags: when one of them changes, all that
-are set are told.
+Each list stands for one number in which the original stores all of its flags: when one of them changes, the
+event names all that are set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FLAG_LISTS = ("UserPermissions", "EmailPreferences", "UserPreferences")
 
 @lru_cache(maxsize=256)
 def flag_lists(obj: ObjectType) -> dict[str, tuple[Field, ...]]:
-    """The lists of an object's change events and the checkboxes in each, in order; empty for all but User."""
+    """Return the lists of an object's change events and their checkboxes, in order; empty except for User."""
     if obj.name != "User":
         return {}
     boxes = [f for f in obj.fields if f.type is FieldType.CHECKBOX and not f.in_change_events]

@@ -1,7 +1,7 @@
-"""The events by which the server tells of its own use: who signs in and out, and what is read through the APIs.
+"""The monitoring events of the server: logins and logouts, and reads through the APIs.
 
-They have the fields that the platform documents. What the server does not know, such as where on earth an address is,
-is null in every event.
+They have the fields that the platform documents. Fields that the server cannot know, such as the geographic
+location of an address, are null in every event.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _session_fields() -> tuple[Field, ...]:
 
 
 def _policy_fields() -> tuple[Field, ...]:
-    """What a policy that watches events would say; the server has none."""
+    """Return the fields of security policies, which the server does not have."""
     return (
         text("PolicyId", "Transaction Security Policy ID", 18),
         text("PolicyOutcome", "Policy Outcome", 255),
@@ -137,4 +137,4 @@ STANDARD_EVENTS: tuple[EventType, ...] = (
         integer("Sequence", "Sequence", 9),
     ),
 )
-"""Their key fields come first, then what each tells beside them."""
+"""Their key fields come first, then those of each event."""

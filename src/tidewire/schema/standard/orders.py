@@ -1,4 +1,4 @@
-"""What is offered, agreed and ordered: quotes, contracts, orders and their lines."""
+"""Quotes, contracts, orders and their line items."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _price_book(child_relationship_name: str) -> Field:
 
 
 def _line(child_relationship_name: str) -> tuple[Field, ...]:
-    """What a line sells: a price book entry and, by it, a product."""
+    """Return the fields of what a line item sells: a price book entry and its product."""
     entry = lookup(
         "PricebookEntryId",
         "Price Book Entry ID",

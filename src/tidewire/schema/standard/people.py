@@ -74,7 +74,7 @@ PERSON_LEAD = replace(
 )
 
 PERSON_OBJECTS: tuple[ObjectType, ...] = (PERSON_ACCOUNT, PERSON_CONTACT, PERSON_LEAD)
-"""What stands in for the standard objects of the same names."""
+"""The objects that replace the standard objects of the same names."""
 
 # By object: fields, or the beginning of their names, and the field that they follow in events.
 _EARLY = {
@@ -89,7 +89,7 @@ def has_person_accounts(obj: ObjectType) -> bool:
 
 
 def early_fields(obj: ObjectType) -> tuple[tuple[str, str], ...]:
-    """Return the fields, or name prefixes with `*`, that change events place after another field than the object does.
+    """Return fields, or name prefixes with `*`, and the field that each follows in change events.
 
     Only orgs with person accounts have them: those fields came late to the object, but not to its events.
     """

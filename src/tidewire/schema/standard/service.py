@@ -1,4 +1,4 @@
-"""Cases, and what customers are entitled to."""
+"""Cases, service contracts and entitlements."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What each status and stage of an object says, by the org's own list.
+"""The category of each status and stage of an object, by the org's own list.
 
-The standard values have the meaning that `statuses` gives them. An org may say otherwise, and says it for the
-values that it adds: that is kept with the value in the type, so whoever has the type knows.
+The standard values have the category that `statuses` gives them. An org may override it, and defines it for
+values that it adds: it is stored with the value in the type.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATUS_FIELDS: dict[str, str] = {
     "Contract": "Status",
     "Order": "Status",
 }
-"""The field, by object, whose values have a meaning."""
+"""The field, by object, whose values have a category."""
 
 _STANDARD: dict[str, dict[str, StatusCategory]] = {
     entity: {s.name: StatusCategory(s.is_closed, False, s.is_converted, s.code) for s in statuses}
@@ -46,12 +46,12 @@ _STANDARD["Opportunity"] = {
 
 
 def standard_category(entity: str, status: str) -> StatusCategory:
-    """What the platform itself says of a status; nothing, if it does not know it."""
+    """Return the standard category of a status, or an empty one if it is unknown."""
     return _STANDARD[entity].get(status, StatusCategory())
 
 
 @lru_cache(maxsize=256)
 def status_categories(obj: ObjectType) -> Mapping[str, StatusCategory]:
-    """The meaning of every value on the object's list, in the order of the list. Shared: not to be changed."""
+    """Return the category of every value on the object's list, in order. Shared: do not change it."""
     field = obj.by_name[STATUS_FIELDS[obj.name].lower()]
     return {v.value: v.category or standard_category(obj.name, v.value) for v in field.picklist}

@@ -1,7 +1,7 @@
-"""The steps that leads, cases, tasks, opportunities, contracts and orders go through.
+"""The statuses of leads, cases, tasks, contracts and orders, and the stages of opportunities.
 
-Each status says what is true of a record that has it. The objects LeadStatus, CaseStatus and so on hold one row a
-status, for clients that ask; `status_rows` has their values.
+The objects LeadStatus, CaseStatus and so on have one row per status, for clients that query them;
+`status_rows` returns their values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidewire.schema.model import Field, ObjectType
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a status says about its record. `code` groups the statuses of contracts and orders."""
+    """A status and its category. `code` groups the statuses of contracts and orders."""
 
     name: str
     is_default: bool = False
@@ -27,7 +27,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class OpportunityStage:
-    """What a stage says about an opportunity; other fields follow from it."""
+    """A stage of opportunities, and the fields that follow from it."""
 
     name: str
     probability: float
@@ -77,17 +77,17 @@ ORDER_STATUSES = (Status("Draft", is_default=True, code="Draft"), Status("Activa
 
 
 def names_of(statuses: Sequence[Status] | Sequence[OpportunityStage]) -> str:
-    """The names, `;`-joined as picklists are written."""
+    """Return the names joined by `;`, as picklists are written."""
     return ";".join(status.name for status in statuses)
 
 
 def default_of(statuses: Sequence[Status]) -> str:
-    """The status of a record that was given none."""
+    """Return the default status."""
     return next(status.name for status in statuses if status.is_default)
 
 
 def status_rows() -> dict[str, tuple[dict[str, object], ...]]:
-    """The rows of each status object, by object name, in order."""
+    """Return the rows of each status object, by object name, in order."""
     stages: tuple[dict[str, object], ...] = tuple(
         {
             "MasterLabel": stage.name,

@@ -1,4 +1,4 @@
-"""What clients make to be told of changes, push topics and streaming channels, and what they read of its use."""
+"""The objects of streaming: push topics, streaming channels, subscribers and usage metrics."""
 
 from __future__ import annotations
 
