@@ -6,15 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.postgres import PostgresServer
-from tidewire.eventlog.log import EventLog
-from tidewire.eventlog.sql_log import SqlEventLog
 from tidewire.storage.postgres import PostgresStore
 from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import Store
 
 STORES = ("sqlite", "postgres")
-EVENT_LOGS: dict[str, Callable[[], EventLog]] = {"sql": SqlEventLog}
-"""Every implementation of the event log, by name: the contract suites run over each of them."""
 LOCK_WAIT_S = 5.0  # long enough for a session that has just been closed, on a busy machine too
 
 OpenStore = Callable[[int], Store]

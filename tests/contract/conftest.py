@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stores import EVENT_LOGS, STORES, OpenStore, postgres_place, sqlite_place
+from tests.stores import STORES, OpenStore, postgres_place, sqlite_place
+from tidewire.eventlog.backends import EVENT_LOGS
 from tidewire.eventlog.log import EventLog
 
 

@@ -24,7 +24,7 @@ from tidewire.schema.model import Field, ObjectType
 from tidewire.soql.ast import Query
 from tidewire.soql.binder import bind_query
 from tidewire.soql.bound import BoundQuery
-from tidewire.soql.condition_parser import COUNTED_DATES, RELATIVE_DATES
+from tidewire.soql.dates import COUNTED_DATES, RELATIVE_DATES
 from tidewire.soql.parser import parse_query
 from tidewire.soql.scope import Caller
 

@@ -15,8 +15,8 @@ from tidewire import __version__
 from tidewire.clock import Clock
 from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid
+from tidewire.eventlog.backends import make_event_log
 from tidewire.eventlog.log import first_position_after
-from tidewire.eventlog.sql_log import SqlEventLog
 from tidewire.records.numbers import restore_statements
 from tidewire.server.bootstrap import try_read_identity
 from tidewire.storage.archive import (
@@ -103,7 +103,7 @@ def restore_backup(file: Path, settings: Settings, clock: Clock) -> Restored:
         _check_fits(manifest, settings, file)
         first = first_position_after(manifest.head, manifest.created_ms, clock.now_ms())
         statements = (
-            *SqlEventLog().incarnation_statements(manifest.head, first),
+            *make_event_log().incarnation_statements(manifest.head, first),
             *restore_statements(manifest.created_ms, clock.now_ms()),
             *_token_statements(manifest.layout),
         )

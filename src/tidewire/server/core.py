@@ -24,8 +24,8 @@ from tidewire.delivery.durable_clients import DurableClients
 from tidewire.delivery.managed_positions import ManagedPositions
 from tidewire.delivery.open_streams import OpenStreams
 from tidewire.errors import ConfigInvalid, PlatformError
+from tidewire.eventlog.backends import make_event_log
 from tidewire.eventlog.log import EventLog, first_position_at
-from tidewire.eventlog.sql_log import SqlEventLog
 from tidewire.events import CommittedBatch, Family
 from tidewire.gate.gate import Gate
 from tidewire.gate.query_cursors import QueryCursors
@@ -246,7 +246,7 @@ def _open_store(settings: Settings, first_position: int) -> Store:
 
 async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | None, key_file: Path) -> Core:
     allocation = find_allocation(settings.edition)
-    event_log = SqlEventLog()
+    event_log = make_event_log()
     types = Types(event_log, RULES, NO_LIMITS if allocation is None else EDITION_LIMITS)
     commits = CommitFeed(asyncio.get_running_loop())
     writer = GroupWriter(store, commits.on_commit)

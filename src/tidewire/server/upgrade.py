@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidewire.clock import Clock
 from tidewire.config import Settings
-from tidewire.eventlog.sql_log import SqlEventLog
+from tidewire.eventlog.backends import make_event_log
 from tidewire.server.backup import load_postgres
 from tidewire.server.core import open_core
 from tidewire.storage.archive import SQLITE_MEMBER
@@ -93,5 +93,6 @@ def _inspect(settings: Settings) -> tuple[int, _State]:
 def _read_state(reader: Reader) -> _State:
     rows = reader.execute("SELECT name, definition FROM types WHERE kind = 'layout'")
     return _State(
-        {name: frozenset(columns.split(",")) for name, columns in rows}, SqlEventLog().count_schemas(reader)
+        {name: frozenset(columns.split(",")) for name, columns in rows},
+        make_event_log().count_schemas(reader),
     )

@@ -32,21 +32,9 @@ from tidewire.soql.ast import (
     TimeLiteral,
 )
 from tidewire.soql.cursor import Cursor
+from tidewire.soql.dates import COUNTED_DATES, RELATIVE_DATES
 from tidewire.soql.literals import try_date_ms, try_datetime_ms, try_time_ms
 from tidewire.soql.tokens import Token, TokenKind
-
-_PERIODS = ("WEEK", "MONTH", "QUARTER", "YEAR", "FISCAL_QUARTER", "FISCAL_YEAR")
-_COUNTED_PERIODS = ("DAY", *_PERIODS)
-RELATIVE_DATES = frozenset(
-    ["YESTERDAY", "TODAY", "TOMORROW", "LAST_90_DAYS", "NEXT_90_DAYS"]
-    + [f"{which}_{period}" for which in ("LAST", "THIS", "NEXT") for period in _PERIODS]
-)
-"""Date ranges named by one word."""
-COUNTED_DATES = frozenset(
-    [f"{which}_N_{period}S" for which in ("LAST", "NEXT") for period in _COUNTED_PERIODS]
-    + [f"N_{period}S_AGO" for period in _COUNTED_PERIODS]
-)
-"""Date ranges named by a word, a colon and a count."""
 
 _OPERATORS = {op.value: op for op in Operator if op is not Operator.LIKE} | {"<>": Operator.NE}
 _CURRENCY = re.compile(r"([A-Za-z]{3})(\d+)", re.ASCII)

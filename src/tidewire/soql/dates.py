@@ -19,6 +19,7 @@ _EPOCH_JULIAN = 2_440_588
 _SHIFT_MS = _EPOCH_JULIAN * DAY_MS  # makes every moment positive, where both kinds of division agree
 _FIRST_MONTH, _LAST_MONTH = 12, 9_999 * 12 + 11
 _MONTHS_OF = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "FISCAL_QUARTER": 3, "FISCAL_YEAR": 12}
+# From which day up to, exclusively, which one; 0 is today.
 _NAMED_DAYS = {
     "YESTERDAY": (-1, 0),
     "TODAY": (0, 1),
@@ -26,6 +27,17 @@ _NAMED_DAYS = {
     "LAST_90_DAYS": (-90, 1),
     "NEXT_90_DAYS": (1, 91),
 }
+_PERIODS = ("WEEK", *_MONTHS_OF)
+_COUNTED_PERIODS = ("DAY", *_PERIODS)
+RELATIVE_DATES = frozenset(_NAMED_DAYS) | {
+    f"{which}_{period}" for which in ("LAST", "THIS", "NEXT") for period in _PERIODS
+}
+"""Date ranges named by one word."""
+COUNTED_DATES = frozenset(
+    [f"{which}_N_{period}S" for which in ("LAST", "NEXT") for period in _COUNTED_PERIODS]
+    + [f"N_{period}S_AGO" for period in _COUNTED_PERIODS]
+)
+"""Date ranges named by a word, a colon and a count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tidewire.errors import (
     ReferenceMissing,
     RequiredFieldMissing,
 )
-from tidewire.eventlog.sql_log import SqlEventLog
+from tidewire.eventlog.backends import make_event_log
 from tidewire.events import ChangeType
 from tidewire.records.settings import OrgSettings
 from tidewire.records.types import Types
@@ -174,7 +174,7 @@ async def test_org_without_the_setting_has_none_of_the_fields(place: OpenStore) 
 
 
 async def test_setting_is_kept_over_a_restart(org: Org) -> None:
-    fresh = Types(SqlEventLog(), RULES)
+    fresh = Types(make_event_log(), RULES)
     await org.store.read(fresh.load)
     assert {f.name for f in fresh.catalog.object("Account").fields} >= PERSONAL
     assert [f.column for f in fresh.catalog.object("Account").fields] == [
@@ -277,7 +277,7 @@ async def test_custom_field_of_contacts_is_on_person_accounts_too(org: Org) -> N
     assert (row["Code__pc"], row["Vip__pc"]) == ("y", True)
     with pytest.raises(FieldNotWriteable):
         await change(org, "Account", business, Code__pc="z")
-    fresh = Types(SqlEventLog(), RULES)
+    fresh = Types(make_event_log(), RULES)
     await org.store.read(fresh.load)
     field = fresh.catalog.object("Account").try_field("Code__pc")
     assert field is not None

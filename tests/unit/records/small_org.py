@@ -9,7 +9,7 @@ from typing import TypeVar
 from tests.stores import OpenStore
 from tidewire.clock import ManualClock
 from tidewire.crm.rules import RULES
-from tidewire.eventlog.sql_log import SqlEventLog
+from tidewire.eventlog.backends import make_event_log
 from tidewire.events import Change, CommitContext, Value
 from tidewire.ids import make_id
 from tidewire.records.service import RecordService
@@ -37,7 +37,7 @@ class Org:
         self.store = place(1)
         self.writer = GroupWriter(self.store, ignore_commits)
         self.writer.start()
-        self.types = Types(SqlEventLog(), RULES)
+        self.types = Types(make_event_log(), RULES)
         self.records = RecordService(self.store, self.writer, self.types, self.clock)
         self.records.add_hook(self._remember)
         self.is_closed = False

@@ -21,8 +21,14 @@ from tidewire.soql.ast import Operator, SetOperator
 from tidewire.soql.binder import bind_query
 from tidewire.soql.compile_predicate import compile_predicate
 from tidewire.soql.compile_sql import compile_sql
-from tidewire.soql.condition_parser import COUNTED_DATES, RELATIVE_DATES
-from tidewire.soql.dates import DATE_FUNCTIONS, Calendar, part_of, relative_range
+from tidewire.soql.dates import (
+    COUNTED_DATES,
+    DATE_FUNCTIONS,
+    RELATIVE_DATES,
+    Calendar,
+    part_of,
+    relative_range,
+)
 from tidewire.soql.literals import try_date_ms, try_datetime_ms
 from tidewire.soql.parser import parse_query
 from tidewire.soql.render import render_query

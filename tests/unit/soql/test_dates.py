@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidewire.soql.condition_parser import COUNTED_DATES, RELATIVE_DATES
-from tidewire.soql.dates import DATE_FUNCTIONS, Calendar, part_of, relative_range, render_part
+from tidewire.soql.dates import (
+    COUNTED_DATES,
+    DATE_FUNCTIONS,
+    RELATIVE_DATES,
+    Calendar,
+    part_of,
+    relative_range,
+    render_part,
+)
 from tidewire.soql.zones import DAY_MS, load_zone
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,6 +63,11 @@ def test_relative_range_is_whole_days(name: str, count: int | None, first: str, 
     days = [date.fromordinal(ms // DAY_MS + date(1970, 1, 1).toordinal()).isoformat() for ms in found]
     assert days == [first, end]
     assert all(ms % DAY_MS == 0 for ms in found)
+
+
+def test_every_date_literal_is_in_the_round_trip_cases() -> None:
+    cases = set(re.findall(r"\w+", (Path(__file__).parents[2] / "soql/identity.soql").read_text()))
+    assert (RELATIVE_DATES | COUNTED_DATES) - cases == set()
 
 
 def test_every_range_ends_after_it_starts_and_fits_a_database() -> None:

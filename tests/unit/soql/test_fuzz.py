@@ -19,7 +19,7 @@ from tidewire.soql.bound import (
 )
 from tidewire.soql.compile_predicate import compile_predicate
 from tidewire.soql.compile_sql import compile_scan, compile_sql
-from tidewire.soql.condition_parser import COUNTED_DATES, RELATIVE_DATES
+from tidewire.soql.dates import COUNTED_DATES, RELATIVE_DATES
 from tidewire.soql.parser import RESERVED, parse_query
 from tidewire.soql.render import render_query
 

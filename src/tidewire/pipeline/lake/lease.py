@@ -18,13 +18,11 @@ from contextlib import contextmanager
 
 from tidewire.errors import StoreLocked, WriteConflict
 from tidewire.pipeline.lake.status_file import load_report
-from tidewire.pipeline.lake.tables import Lake, try_open_table
+from tidewire.pipeline.lake.tables import GROUPS, TABLES, Lake, try_open_table
 
 FILE = "_lease"
 _TRIES = 5
 _PAUSE_S = 0.1
-_TABLES = ("bronze", "schemas", "manifest", "dead_letter", "control/dirty", "control/resync")
-_GROUPS = ("history", "reads", "replica", "usage")
 _held: dict[tuple[str, int], os.stat_result] = {}
 """The files that this process holds locked, by lake and epoch."""
 
@@ -107,7 +105,7 @@ def _newest_epoch(lake: Lake) -> int:
 
     The status counts too: a driver without commits appears nowhere else.
     """
-    names = [*_TABLES, *(name for group in _GROUPS for name in lake.names(group))]
+    names = [*TABLES, *(name for group in GROUPS for name in lake.names(group))]
     tables = (try_open_table(lake, name) for name in names)
     return max([_reported_epoch(lake), *(table.epoch for table in tables if table is not None)])
 

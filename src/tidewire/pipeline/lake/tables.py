@@ -119,6 +119,20 @@ MANIFEST = parse_ddl(
 See manifest.py.
 """
 
+TABLES = {
+    "bronze": BRONZE,
+    "schemas": SCHEMAS,
+    "manifest": MANIFEST,
+    "dead_letter": DEAD_LETTER,
+    "control/dirty": DIRTY,
+    "control/resync": RESYNC,
+    "usage/hourly": USAGE_HOURLY,
+    "usage/daily": USAGE_DAILY,
+}
+"""Every table that exists once, by name. The lease and compaction walk this list."""
+GROUPS = ("history", "reads", "replica")
+"""Folders with one table per object."""
+
 CHECKPOINT_COMMITS = 10
 """Opening a table reads the commits since its last checkpoint, so there must be few."""
 _MAX_SHARED = 256

@@ -28,7 +28,15 @@ from tidewire.pipeline.lake import manifest
 from tidewire.pipeline.lake.control import DIRTY_TABLE, parse_dirty
 from tidewire.pipeline.lake.dirty import failed_records
 from tidewire.pipeline.lake.files import new_file_name, read_file, read_rows, render_statistics, write_file
-from tidewire.pipeline.lake.tables import MANIFEST, Lake, OpenTable, arrow_schema, conflict, try_open_table
+from tidewire.pipeline.lake.tables import (
+    MANIFEST,
+    TABLES,
+    Lake,
+    OpenTable,
+    arrow_schema,
+    conflict,
+    try_open_table,
+)
 from tidewire.telemetry import counters
 
 if TYPE_CHECKING:
@@ -95,9 +103,7 @@ class Compactor:
 
     def names(self) -> list[str]:
         """Return every table whose files can be merged; only maintenance rewrites bases."""
-        found = ["bronze", "schemas", manifest.TABLE, "dead_letter"]
-        for group in ("history", "reads", "control", "usage"):
-            found += self._lake.names(group)
+        found = [*TABLES, *self._lake.names("history"), *self._lake.names("reads")]
         return [name for name in found if try_open_table(self._lake, name) is not None]
 
     def join(self, name: str, *, at_least: int | None = None) -> CompactionReport | None:
