@@ -11,6 +11,7 @@ STAMPS := $(VENV)/stamps
 # Shuffled and chosen at random, but alike in every run, so that a change alone can break a test. Without these pytest
 # takes a new order and new choices.
 PYTEST := $(BIN)/pytest --randomly-seed=8 --seed 8
+WORKERS ?= $(shell echo $$(( $$(nproc) * 2 )))
 PAGE := src/tidewire/console/static/index.html
 CLIENTS := tests/clients/node_modules/.package-lock.json
 JAVA_CLIENTS := $(STAMPS)/java-clients
@@ -22,7 +23,7 @@ SYSTEM_TESTS := tests/browser tests/clients tests/console tests/crash tests/pipe
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install web run test test-unit test-system lint fmt bench proto lock clean
+.PHONY: help install web run test test-all test-unit test-system lint fmt bench proto lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -32,13 +33,19 @@ install: $(STAMPS)/prerequisites $(STAMPS)/package $(PAGE) $(CLIENTS) $(JAVA_CLI
 run: $(STAMPS)/package $(PAGE) ## Start the demo: a server with activity, the pipeline and the page at http://localhost:8080/
 	$(BIN)/tidewire demo $(DEMO)
 
-test: lint test-unit test-system ## Everything that can fail: lint and all tests
+# Lint and tests side by side, and twice as many workers as cores: many tests wait for processes, clients and timers, so
+# that one worker per core would leave a third of the machine idle.
+test: install ## Everything that can fail: lint and all tests
+	$(MAKE) --no-print-directory --output-sync=target -j 2 lint test-all
+
+test-all: install
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-unit: install ## Tests that need no foreign client, crash, Spark or browser, in parallel
-	$(PYTEST) -n 2 --dist worksteal -m "not (clients or crash or spark or browser)"
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not (clients or crash or spark or browser)"
 
-test-system: install ## Tests with foreign clients, crashes, Spark and a browser, two files at a time
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "clients or crash or spark or browser" $(SYSTEM_TESTS)
+test-system: install ## Tests with foreign clients, crashes, Spark and a browser, one file per worker at a time
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "clients or crash or spark or browser" $(SYSTEM_TESTS)
 
 lint: install ## Style, types, layers, generated code and the page's types
 	$(BIN)/ruff check .

@@ -79,7 +79,7 @@ class PostgresServer:
         settings = [
             "listen_addresses = ''",
             f"unix_socket_directories = '{self._directory}'",
-            "max_connections = 60",
+            "max_connections = 100",
             "shared_buffers = '16MB'",
             "fsync = off",  # it is crashed, but never the machine that it runs on
             "dynamic_shared_memory_type = mmap",  # nothing of it stays in memory when a run is killed
