@@ -26,6 +26,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidewire.schema.field_types import ValueKind, doc_kind
+
 Native = str | int | float | bool | None
 """A field value as Avro encodes it."""
 
@@ -61,7 +63,7 @@ _AVRO_KINDS = {
     "float": Kind.DOUBLE,
     "double": Kind.DOUBLE,
 }
-_DOC_KINDS = {"DateTime": Kind.TIMESTAMP, "DateOnly": Kind.DATE}
+_DOC_KINDS: dict[ValueKind | None, Kind] = {ValueKind.DATETIME: Kind.TIMESTAMP, ValueKind.DATE: Kind.DATE}
 
 RECORD_ID = "Id"
 REPLAY_ID = "_replay_id"
@@ -123,11 +125,11 @@ def _iter_fields(schema: Mapping[str, Any]) -> Iterable[tuple[str, list[str], di
         if field["name"] == "ChangeEventHeader":
             continue
         name = field["name"]
-        doc_type = [*field.get("doc", "").split(":"), ""][1]
+        kind = doc_kind(field.get("doc", ""))
         columns: dict[str, Kind] = {}
         for branch in _branches(field["type"], named):
             if isinstance(branch, str):
-                columns[name] = _DOC_KINDS.get(doc_type, _AVRO_KINDS[branch])
+                columns[name] = _DOC_KINDS.get(kind, _AVRO_KINDS[branch])
             else:
                 for part in branch["fields"]:
                     for inner in _branches(part["type"], named):

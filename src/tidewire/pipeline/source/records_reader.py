@@ -32,6 +32,7 @@ from tidewire.names import (
 from tidewire.pipeline.lake.columns import RECORD_ID, Kind, Native, component_column, parse_kinds
 from tidewire.pipeline.source.bus import Bus, BusSettings
 from tidewire.pipeline.source.server_http import ServerHttp
+from tidewire.schema.field_types import DOC_KINDS, ValueKind
 
 API = "/services/data/v67.0"
 POSITION = "tidewire-position"
@@ -309,7 +310,7 @@ def _component_names(compound: str, component: str) -> tuple[str, ...]:
 
 
 def _parser_of(word: str, kind: Kind) -> Callable[[Any], Native]:
-    if word == "TimeOnly":
+    if DOC_KINDS.get(word) is ValueKind.TIME:
         return _parse_time
     match kind:
         case Kind.TIMESTAMP:
