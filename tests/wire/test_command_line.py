@@ -47,7 +47,7 @@ def test_secret_of_a_new_app_is_printed_once_and_works(fresh_server: ServerProce
     command = ("apply", "-f", str(path), "--url", fresh_server.http)
     first, told = tidewire(*command).stdout.splitlines()
     assert first == "create connected app billing"
-    assert told.startswith("secret of billing, not shown again: ")
+    assert told.startswith("secret of billing (shown only once): ")
     assert tidewire(*command).stdout == "nothing to do\n"
     form = {
         "grant_type": "password",
@@ -81,7 +81,7 @@ def test_server_that_is_not_there_is_named() -> None:
     refused = tidewire("apply", "-f", "examples/invoices.yaml", "--url", "http://localhost:1")
     assert refused.returncode == 2
     assert "cannot reach http://localhost:1" in refused.stderr
-    assert "hint: is the server running? `tidewire serve --dev` starts one here" in refused.stderr
+    assert "hint: is the server running? Start one with `tidewire serve --dev`" in refused.stderr
 
 
 def test_pubsub_api_that_is_not_there_is_named_when_publishing(server: ServerProcess) -> None:
@@ -96,7 +96,7 @@ def test_bad_line_is_told_with_what_was_published_before(server: ServerProcess, 
     path.write_text('{"Order_Number__c": "command line 2"}\n' * 2 + "bad\n")
     refused = tidewire("publish", "/event/Order_Event__e", "--lines", str(path), "--url", server.http)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("2 events published all the same:\n")
+    assert refused.stderr.startswith("2 events published before the error:\n")
     assert "line 3 of the input: not JSON" in refused.stderr
 
 
@@ -109,7 +109,7 @@ def test_refused_event_is_told_with_those_of_its_request_that_were_published(
     over = ("--protocol", "pubsub", "--endpoint", server.grpc, "--url", server.http)
     refused = tidewire("publish", "/event/Order_Event__e", "--lines", str(path), *over)
     assert refused.returncode == 1
-    assert refused.stderr.startswith("2 events published all the same:\n")
+    assert refused.stderr.startswith("2 events published before the error:\n")
     assert "event 2: " in refused.stderr
 
 

@@ -57,8 +57,8 @@ def test_running_server_is_well(server: ServerProcess) -> None:
     code, found = examine("--data", str(server.data), *addresses(server))
     assert {name: each["state"] for name, each in found.items() if each["state"] != "ok"} == {}
     assert code == 0
-    assert "the server is running" in found["port http"]["told"]
-    assert "can be read" in found["pipeline source"]["told"]
+    assert "is used by the running server" in found["port http"]["told"]
+    assert "is readable" in found["pipeline source"]["told"]
 
 
 def test_port_that_another_server_has_is_explained(server: ServerProcess, place: Path) -> None:
@@ -85,7 +85,7 @@ def test_unreachable_source_of_the_pipeline_is_explained(server: ServerProcess) 
     code, found = examine("--url", server.http, "--endpoint", "127.0.0.1:1")
     assert code == 1
     assert found["pipeline source"]["state"] == "problem"
-    assert "127.0.0.1:1 cannot be reached" in found["pipeline source"]["told"]
+    assert "cannot reach 127.0.0.1:1" in found["pipeline source"]["told"]
     assert "--endpoint" in found["pipeline source"]["do"]
 
 
@@ -153,7 +153,7 @@ def test_expired_certificate_in_the_data_directory_is_explained(place: Path) -> 
     code, found = examine("--data", str(place / "data"), "--no-pipeline")
     assert code == 1
     assert "expired on 2015" in found["certificate"]["told"]
-    assert "start the server again" in found["certificate"]["do"]
+    assert "restart the server" in found["certificate"]["do"]
 
 
 def test_settings_that_cannot_be_read_are_explained(place: Path) -> None:
@@ -169,7 +169,7 @@ def test_text_form_has_what_to_do_under_each_problem(place: Path) -> None:
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
     (at,) = [n for n, line in enumerate(lines) if line.startswith("problem  data directory")]
-    assert lines[at + 1].strip().startswith("-> move that file away")
+    assert lines[at + 1].strip().startswith("-> move that file")
     assert lines[-1].endswith(("1 problem", "problems"))
 
 
@@ -193,12 +193,12 @@ def test_postgresql_is_well_before_and_after_its_schema_is_made(postgres: Postgr
     store = postgres.make_url()
     _, found = examine("--no-pipeline", "--store", store)
     assert found["store"]["state"] == "ok"
-    assert "will be made" in found["store"]["told"]
+    assert "will be created" in found["store"]["told"]
     schema = store.rpartition("schema=")[2]
     with postgres.connect() as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
     _, found = examine("--no-pipeline", "--store", store)
-    assert (found["store"]["state"], "is there" in found["store"]["told"]) == ("ok", True)
+    assert (found["store"]["state"], "exists" in found["store"]["told"]) == ("ok", True)
 
 
 def test_postgresql_user_without_the_right_to_the_schema_is_told_what_to_grant(

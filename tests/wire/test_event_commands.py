@@ -149,7 +149,7 @@ def test_message_reaches_a_generic_channel(server: ServerProcess) -> None:
     assert refused.exit_code == 1
     assert f"tidewire create StreamingChannel Name={channel}" in refused.output
     ok(server, "create", "StreamingChannel", f"Name={channel}")
-    assert ok(server, "publish", channel, "hello", "there") == "1 message sent to all listeners\n"
+    assert ok(server, "publish", channel, "hello", "there") == "1 message sent to all subscribers\n"
     ok(server, "publish", channel, "--lines", "-", input="two\nthree\n")
     told = ok(server, "subscribe", channel, "--replay", "all", "--count", "3", "--json").splitlines()
     assert [json.loads(line)["data"]["payload"] for line in told] == ["hello there", "two", "three"]
@@ -206,7 +206,7 @@ def test_topic_is_made_listed_and_removed(server: ServerProcess) -> None:
     assert (row["tells_of"], row["if_changed"], row["query"]) == (["create", "delete"], "Select", soql)
     ok(server, "topics", "delete", name)
     assert name not in ok(server, "topics")
-    assert "there is no push topic" in run(server, "topics", "delete", name).output
+    assert "no push topic" in run(server, "topics", "delete", name).output
 
 
 def test_channels_of_every_family_are_listed_with_what_they_select(server: ServerProcess, rest: Rest) -> None:

@@ -79,7 +79,7 @@ def test_logout_ends_the_session_and_forgets_the_profile(server: ServerProcess) 
     assert load_profiles() == {}
     gone = run("logout")
     assert gone.exit_code == 1
-    assert "there is no profile default" in gone.output
+    assert "no profile default" in gone.output
 
 
 def test_profile_without_a_password_ends_with_its_session(server: ServerProcess, directory: Path) -> None:

@@ -60,7 +60,7 @@ def test_record_is_made_read_changed_and_deleted(commands: Commands, mark: str) 
     lines = commands.ok("get", "Account", made, "--fields", "NumberOfEmployees,Phone").splitlines()
     assert lines[1].split() == ["NumberOfEmployees", "13"]
     assert lines[2].split() == ["Phone"]
-    assert commands.ok("delete", "Account", made) == f"{made} is deleted\n"
+    assert commands.ok("delete", "Account", made) == f"{made} deleted\n"
     gone = commands.run("get", "Account", made)
     assert isinstance(gone.exception, RequestRefused)
 
@@ -93,7 +93,7 @@ def test_delete_of_several_tells_what_failed_and_deletes_the_rest(commands: Comm
     ids = [commands.ok("create", "Account", f"Name={mark}").strip() for _ in range(2)]
     done = commands.run("delete", "Account", ids[0], ids[0], ids[1])
     assert done.exit_code == 1
-    assert done.stdout.splitlines() == [f"{each} is deleted" for each in ids]
+    assert done.stdout.splitlines() == [f"{each} deleted" for each in ids]
     assert f"error: {ids[0]}: ENTITY_IS_DELETED" in done.stderr
 
 

@@ -105,7 +105,7 @@ def test_old_version_gives_the_old_form(server: ServerProcess, topic: str, rest:
         ([TOPIC, "--replay", "12"], 2, "[replay_id_invalid]"),
         ([TOPIC, "--password", "wrong"], 2, "[login_failed]"),
         ([TOPIC, "--replay", "-3"], 2, "-3 is not in the range"),
-        ([TOPIC, "--api-version", "new"], 2, "not of the form 67.0"),
+        ([TOPIC, "--api-version", "new"], 2, "not an API version such as 67.0"),
         ([TOPIC, "--api-version", "22.0"], 2, "Unsupported API version"),
         ([], 2, "Missing argument"),
     ],

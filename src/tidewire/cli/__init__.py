@@ -1,7 +1,7 @@
 """The command line: `tidewire <command>`.
 
-Reads from: flags, environment and files. Feeds: a person, on standard output. Guarantee: an error of ours is
-a line, what to do about it, and a status, never a stack. Never does: a stage's work itself.
+Reads from: flags, environment and files. Feeds: standard output. Guarantee: a PlatformError is printed as one line
+with a hint and an exit status, never as a stack trace. Never does: the work of a pipeline stage.
 """
 
 from tidewire.cli.main import main

@@ -1,4 +1,4 @@
-"""`tidewire apply`: an org brought to what a file says."""
+"""`tidewire apply`: apply a YAML definition to an org."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import yaml
 
-from tidewire.cli.client_options import Connection, connection_options
+from tidewire.cli.client_options import ADMIN_PATH, Connection, connection_options
 from tidewire.cli.output import examples, json_option, show
 
 
@@ -16,30 +16,30 @@ from tidewire.cli.output import examples, json_option, show
         "tidewire apply -f examples/invoices.yaml --dry-run", "tidewire apply -f examples/invoices.yaml"
     )
 )
-@click.option("-f", "--file", "path", required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option("--dry-run", is_flag=True, help="show the plan only")
+@click.option(
+    "-f", "--file", "path", required=True, type=click.Path(exists=True, dir_okay=False), help="the YAML file"
+)
+@click.option("--dry-run", is_flag=True, help="only show what would change")
 @json_option
 @connection_options
 def apply(path: str, dry_run: bool, as_json: bool, connection: Connection) -> None:
-    """Bring an org to what a YAML file says: objects, events, users, permission sets, push topics."""
+    """Apply a YAML definition to an org: objects, events, users, permission sets, push topics."""
     try:
         document = yaml.safe_load(Path(path).read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{path} is not YAML: {error}") from error
+        raise click.ClickException(f"{path} is not valid YAML: {error}") from error
     if not isinstance(document, dict):
-        raise click.ClickException(
-            f"{path} does not describe an org: see examples/invoices.yaml for one that does"
-        )
+        raise click.ClickException(f"{path} is not an org definition; see examples/invoices.yaml")
     suffix = "?dryRun=true" if dry_run else ""
     client = connection.rest()
-    answer = client.call("POST", "/services/tidewire/v1/apply" + suffix, document)
+    answer = client.call("POST", f"{ADMIN_PATH}/apply{suffix}", document)
     if as_json:
         show(answer | {"is_applied": not dry_run}, as_json=True, text="")
         return
     for line in answer["plan"]:
         click.echo(line)
     for client_id, secret in answer["secrets"].items():
-        click.echo(f"secret of {client_id}, not shown again: {secret}")
+        click.echo(f"secret of {client_id} (shown only once): {secret}")
     if not answer["plan"]:
         click.echo("nothing to do")
     elif dry_run:

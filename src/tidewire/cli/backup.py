@@ -1,6 +1,6 @@
-"""`tidewire backup`, `restore` and `upgrade`: what an operator does to an org from outside the server.
+"""`tidewire backup`, `restore` and `upgrade`.
 
-The server's modules are loaded when one of them runs, so that help and completion do not wait for them.
+They import the server's modules when they run, so that help and completion stay fast.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _DATA = click.option("--data", default=None, help="the server's data directory")
 _STORE = click.option("--store", default=None, help="sqlite or postgresql://..., as `serve` takes it")
 _ORG = click.option(
-    "--org", "org_id", default="", help="the org's id; the data directory's first org if left out"
+    "--org", "org_id", default="", help="the org's id (default: the first org of the data directory)"
 )
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -30,33 +30,33 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @_DATA
 @_STORE
 @_ORG
-@click.option("--to", "target", required=True, type=_FILE, help="the file to make; it must not exist")
-@click.option("--with-tls", is_flag=True, help="also keep the certificates and their private keys")
+@click.option("--to", "target", required=True, type=_FILE, help="the backup file; it must not exist yet")
+@click.option("--with-tls", is_flag=True, help="include the certificates and their private keys")
 def backup(data: str | None, store: str | None, org_id: str, target: Path, with_tls: bool) -> None:
-    """Copy an org into one file. The server may be running."""
+    """Back up an org to one file, while the server runs."""
     from tidewire.server.backup import make_backup
     from tidewire.server.org_locations import find_settings
     from tidewire.storage.archive import SQLITE_MEMBER, written_bytes
 
     settings = find_settings(load_settings({"data": data, "store": store}), org_id)
-    # The database is copied, then put into the file.
+    # The database is written twice: copied first, then packed.
     total_bytes = 2 * _size_of(Path(settings.data) / SQLITE_MEMBER) if settings.store == "sqlite" else 0
-    with working("copying the org", total_bytes, lambda: written_bytes(target)):
+    with working("backing up the org", total_bytes, lambda: written_bytes(target)):
         manifest = make_backup(settings, SystemClock(), target, with_tls=with_tls)
-    click.echo(f"org {manifest.org_id}, up to replay id {manifest.head}, is in {target}")
+    click.echo(f"org {manifest.org_id} backed up to {target}, up to replay id {manifest.head}")
 
 
 @click.command(epilog=examples("tidewire restore ./tidewire-monday.backup --data ./data/restored"))
 @click.argument("file", type=_FILE)
-@click.option("--data", default=None, help="the data directory to make; it must be empty or missing")
+@click.option("--data", default=None, help="the data directory to create; it must be empty or missing")
 @_STORE
 @click.option(
-    "--org", "org_id", default="", help="put the org with this id beside the others of the directory"
+    "--org", "org_id", default="", help="id of the org; adds it to the orgs of an existing data directory"
 )
 def restore(file: Path, data: str | None, store: str | None, org_id: str) -> None:
-    """Make an org again from a backup, in an empty directory or beside other orgs.
+    """Restore an org from a backup, in an empty directory or next to other orgs.
 
-    Replay ids that were given out after the backup are refused from then on, and everybody signs in again.
+    Replay ids issued after the backup become invalid, and all users must sign in again.
     """
     from tidewire.server.backup import restore_backup
     from tidewire.server.org_admin import settings_for_restore
@@ -68,29 +68,29 @@ def restore(file: Path, data: str | None, store: str | None, org_id: str) -> Non
     with working("restoring the org", total_bytes, lambda: _directory_bytes(Path(settings.data))):
         restored = restore_backup(file, settings, SystemClock())
     manifest = restored.manifest
-    click.echo(f"org {manifest.org_id} is restored up to replay id {manifest.head}")
-    click.echo(f"new events begin at replay id {restored.first_position}")
+    click.echo(f"org {manifest.org_id} restored up to replay id {manifest.head}")
+    click.echo(f"new events start at replay id {restored.first_position}")
 
 
 @click.command(epilog=examples("tidewire upgrade --data ./data/server"))
 @_DATA
 @_STORE
-@click.option("--org", "org_id", default="", help="the id of one org; all orgs if left out")
+@click.option("--org", "org_id", default="", help="upgrade only the org with this id")
 def upgrade(data: str | None, store: str | None, org_id: str) -> None:
-    """Bring a stopped server's orgs to what this release expects, and say what that was. Safe to repeat."""
+    """Upgrade the orgs of a stopped server to this release and print the changes. Idempotent."""
     from tidewire.server.org_locations import find_settings, list_settings
     from tidewire.server.upgrade import upgrade_org
 
     settings = load_settings({"data": data, "store": store, "dev": False})
-    places = [find_settings(settings, org_id)] if org_id else list_settings(settings)
-    for number, place in enumerate(places, 1):
-        with working(f"looking through org {number} of {len(places)}"):
-            done = asyncio.run(upgrade_org(place, SystemClock()))
+    locations = [find_settings(settings, org_id)] if org_id else list_settings(settings)
+    for number, location in enumerate(locations, 1):
+        with working(f"upgrading org {number} of {len(locations)}"):
+            done = asyncio.run(upgrade_org(location, SystemClock()))
         _show_upgrade(done)
 
 
 def _size_of(file: Path) -> int:
-    """0 if there is none, for the command itself to say so."""
+    """Return 0 for a missing file; the command itself reports it."""
     try:
         return file.stat().st_size
     except OSError:

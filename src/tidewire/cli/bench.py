@@ -1,4 +1,4 @@
-"""`tidewire bench`: the benchmarks of a checkout, each a program of its own."""
+"""`tidewire bench`: run the benchmark programs of a checkout."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ _DIRECTORY = Path(__file__).resolve().parents[3] / "benchmarks"
 @click.argument("name", required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench(name: str | None, arguments: tuple[str, ...]) -> None:
-    """Measure this checkout beside a peer in the same run.
+    """Run a benchmark of this checkout, most of them against a peer system.
 
-    Without a name, lists what can be measured.
+    Without a name, lists the benchmarks.
     """
-    known = _known()
+    known = _find_benchmarks()
     if not known:
-        raise click.ClickException("benchmarks belong to a checkout of the repository, which this is not")
+        raise click.ClickException("no benchmarks here: they are part of a checkout of the repository")
     if name is None:
         show_table(
-            [{"name": each, "measures": told} for each, told in known.items()],
+            [{"name": each, "measures": summary} for each, summary in known.items()],
             ("name", "measures"),
             as_json=False,
         )
         return
     if name not in known:
-        raise click.ClickException(f"there is no benchmark {name!r}; known here: {', '.join(known)}")
+        raise click.ClickException(f"no benchmark {name!r}; available: {', '.join(known)}")
     program = str(_DIRECTORY / f"{name}.py")
     sys.exit(subprocess.run([sys.executable, program, *arguments], check=False).returncode)
 
 
-def _known() -> dict[str, str]:
-    """The programs by name, each with the first sentence that it says about itself; files beside them are shared."""
+def _find_benchmarks() -> dict[str, str]:
+    """Return the first docstring sentence of each benchmark program; files without `main` are shared code."""
     known = {}
     for path in sorted(_DIRECTORY.glob("*.py")):
         text = path.read_text("utf-8")
         if "\ndef main()" in text:
-            told = ast.get_docstring(ast.parse(text)) or ""
-            known[path.stem] = " ".join(told.split()).partition(". ")[0].partition(": ")[2].rstrip(".")
+            summary = ast.get_docstring(ast.parse(text)) or ""
+            known[path.stem] = " ".join(summary.split()).partition(". ")[0].partition(": ")[2].rstrip(".")
     return known

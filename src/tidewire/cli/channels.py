@@ -1,4 +1,4 @@
-"""`tidewire channels`: everything that can be subscribed to, of every family, and what each channel selects."""
+"""`tidewire channels`: list the channels of all families and what each one selects."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Row = dict[str, Any]
         "tidewire channels --json",
     )
 )
-@click.option("--family", type=click.Choice(FAMILIES), default=None, help="those of one family only")
+@click.option("--family", type=click.Choice(FAMILIES), default=None, help="only channels of this family")
 @json_option
 @version_option
 @connection_options
 def channels(family: str | None, as_json: bool, api_version: str, connection: Connection) -> None:
-    """List what can be subscribed to, and what each channel selects.
+    """List the channels and what each one selects.
 
-    Push topics, generic channels, platform events, change events, and channels with members of their own.
+    Includes push topics, generic channels, platform events, change events and custom channels.
     """
     client = connection.rest(api_version)
     rows: list[Row] = []
@@ -48,7 +48,7 @@ def channels(family: str | None, as_json: bool, api_version: str, connection: Co
 
 
 def _try_list(listing: Callable[[RestClient], list[Row]], client: RestClient) -> list[Row]:
-    """What one family has; a user without the right to see it still gets the others."""
+    """List one family. A user without access to it still gets the others."""
     try:
         return listing(client)
     except PlatformError as error:
@@ -63,7 +63,7 @@ def _push_topics(client: RestClient) -> list[Row]:
         {
             "channel": topic["channel"],
             "family": "push",
-            "selects": topic["query"] if topic["is_active"] else f"(not active) {topic['query']}",
+            "selects": topic["query"] if topic["is_active"] else f"(inactive) {topic['query']}",
             "tells_of": topic["tells_of"],
             "if_changed": topic["if_changed"],
         }
@@ -85,7 +85,7 @@ def _platform_events(client: RestClient) -> list[Row]:
 
 
 def _with_members(client: RestClient) -> list[Row]:
-    """The standard channel of changes with each of its entities, and the custom channels with their members."""
+    """List the standard change channel, each of its entities, and the custom channels with their members."""
     by_key: dict[str, list[Row]] = {}
     soql = "SELECT EventChannel, SelectedEntity, FilterExpression FROM PlatformEventChannelMember"
     for member in _tooling(client, soql):
@@ -98,7 +98,7 @@ def _with_members(client: RestClient) -> list[Row]:
     for channel in _tooling(client, "SELECT Id, DeveloperName, ChannelType FROM PlatformEventChannel"):
         name = str(channel["DeveloperName"]).removesuffix("__chn") + "__chn"
         is_data = str(channel["ChannelType"]).lower() == "data"
-        # A member names its channel by id or by name, as the server likes.
+        # A member names its channel by id or by name, depending on the server.
         keys = (str(channel["Id"]), str(channel["Id"])[:15], name, str(channel["DeveloperName"]))
         members = [member for key in dict.fromkeys(keys) for member in by_key.get(key, [])]
         family = "change" if is_data else "platform"
@@ -107,15 +107,15 @@ def _with_members(client: RestClient) -> list[Row]:
 
 
 def _member_channel(channel: str, family: str, members: list[Row]) -> Row:
-    said = []
+    selected = []
     for member in members:
         condition = f" where {member['FilterExpression']}" if member.get("FilterExpression") else ""
-        said.append(f"{member['SelectedEntity']}{condition}")
+        selected.append(f"{member['SelectedEntity']}{condition}")
     return {
         "channel": channel,
         "family": family,
-        "selects": ", ".join(said) or "nothing yet",
-        "members": said,
+        "selects": ", ".join(selected) or "nothing yet",
+        "members": selected,
     }
 
 

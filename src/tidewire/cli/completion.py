@@ -1,4 +1,4 @@
-"""`tidewire completion`: what a shell needs to complete our commands and flags."""
+"""`tidewire completion`: print a shell completion script."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SHELLS = ("bash", "zsh", "fish")
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print a script that lets a shell complete commands and flags."""
+    """Print a script for shell completion of commands and flags."""
     found = get_completion_class(shell)
     root = click.get_current_context().find_root().command
     if found is None:
-        raise click.ClickException(f"there is no completion for {shell}")
+        raise click.ClickException(f"no completion for {shell}")
     script = found(root, {}, "tidewire", "_TIDEWIRE_COMPLETE")
-    # Not `source()`: it asks the shell for its version, and the script may be for another machine.
+    # Not `source()`, which runs the shell to check its version: the script may be for another machine.
     click.echo(script.source_template % script.source_vars())

@@ -1,6 +1,6 @@
-"""`tidewire archive` and `tidewire database`: work on a running server's records below the API.
+"""`tidewire archive` and `tidewire database`: change records of a running server below the API.
 
-Subscribers of change events learn of it by gap events. Both need Modify All Data and Customize Application.
+Subscribers get gap events. Both need Modify All Data and Customize Application.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from typing import Any
 import click
 import yaml
 
-from tidewire.cli.client_options import Connection, connection_options
+from tidewire.cli.client_options import ADMIN_PATH, Connection, connection_options
 from tidewire.cli.output import examples, json_option, progress, show
 
-_ADMIN = "/services/tidewire/v1"
-_IDS_AT_ONCE = 2_000
+_IDS_PER_CALL = 2_000
 
 
 @click.command(epilog=examples("tidewire archive --before 2025-01-01"))
-@click.option("--before", required=True, help="a day such as 2025-01-31; what was over by then is archived")
+@click.option(
+    "--before", required=True, help="a date such as 2025-01-31; activities that ended before it are archived"
+)
 @json_option
 @connection_options
 def archive(before: str, as_json: bool, connection: Connection) -> None:
-    """Archive old activities: events that are over and closed tasks leave everyday queries."""
-    answer = connection.rest().call("POST", f"{_ADMIN}/activities/archive", {"before": before})
+    """Archive past events and closed tasks. Ordinary queries no longer return them."""
+    answer = connection.rest().call("POST", f"{ADMIN_PATH}/activities/archive", {"before": before})
     counts = answer["archived"]
     show(counts, as_json=as_json, text=f"archived: {counts['Task']} tasks, {counts['Event']} events")
 
@@ -33,9 +34,9 @@ def archive(before: str, as_json: bool, connection: Connection) -> None:
 )
 @click.argument("operation", type=click.Choice(["create", "update", "delete", "undelete"]))
 @click.argument("entity")
-@click.option("--id", "ids", multiple=True, help="a record to work on; may be repeated")
-@click.option("--where", default="", help="a SOQL condition that chooses the records instead")
-@click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="a value; may be repeated")
+@click.option("--id", "ids", multiple=True, help="id of a record; repeatable")
+@click.option("--where", default="", help="a SOQL condition that selects the records")
+@click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="a field value; repeatable")
 @json_option
 @connection_options
 def database(
@@ -47,7 +48,7 @@ def database(
     as_json: bool,
     connection: Connection,
 ) -> None:
-    """Change records as a job in the database would, past the API."""
+    """Change records below the API, like a database job. Subscribers get gap events."""
     values = dict(_parse_setting(text) for text in settings)
     client = connection.rest()
     job: dict[str, Any] = {"operation": operation, "entity": entity}
@@ -59,19 +60,19 @@ def database(
             rows = client.query(f"SELECT Id FROM {entity} WHERE {where}")  # noqa: S608  # SOQL as the user's own
             chosen += [str(row["Id"]) for row in rows]
         extra = {"values": values} if operation == "update" else {}
-        starts = range(0, len(chosen), _IDS_AT_ONCE)
-        jobs = [job | extra | {"ids": chosen[start : start + _IDS_AT_ONCE]} for start in starts]
+        starts = range(0, len(chosen), _IDS_PER_CALL)
+        jobs = [job | extra | {"ids": chosen[start : start + _IDS_PER_CALL]} for start in starts]
     done: list[str] = []
     with progress(sum(len(each.get("ids", [0])) for each in jobs), f"{operation[:-1]}ing") as step:
         for each in jobs:
-            ids_done = client.call("POST", f"{_ADMIN}/database", each)["ids"]
+            ids_done = client.call("POST", f"{ADMIN_PATH}/database", each)["ids"]
             done += ids_done
             step(len(ids_done))
     show({"ids": done}, as_json=as_json, text=f"{operation}d: {len(done)} records of {entity}")
 
 
 def _parse_setting(text: str) -> tuple[str, object]:
-    """`Field=value`, with the value as YAML reads it; nothing after the sign is null."""
+    """Parse `FIELD=VALUE`; the value is YAML, and an empty one is null."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise click.ClickException(f"--set takes FIELD=VALUE, not {text[:80]}")
@@ -79,5 +80,5 @@ def _parse_setting(text: str) -> tuple[str, object]:
         parsed = yaml.safe_load(value) if value else None
     except yaml.YAMLError:
         parsed = value
-    # Dates and lists are for the server to read, in the text that was given.
+    # Dates and lists go to the server as text.
     return name.strip(), parsed if parsed is None or isinstance(parsed, str | int | float | bool) else value

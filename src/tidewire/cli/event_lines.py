@@ -1,4 +1,4 @@
-"""One event on one line: coloured for a person, or JSON for a program."""
+"""Render an event on one line: coloured text for people, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _GAP = "magenta"
 
 
 def wants_colour(choice: str) -> bool | None:
-    """What `--color` asks for; None leaves it to NO_COLOR and to whether a terminal reads."""
+    """Parse `--color`; None means decide by NO_COLOR and by whether the output is a terminal."""
     return None if choice == "auto" else choice == "always"
 
 
 def json_line(channel: str, data: dict[str, Any]) -> str:
-    """An event as one line of JSON."""
+    """Render an event as one line of JSON."""
     return json.dumps({"channel": channel, "data": data})
 
 
 def text_line(channel: str, replay_id: int | None, data: dict[str, Any]) -> str:
-    """An event's replay id, its channel, what happened, and the record or payload it happened to."""
+    """Render an event's replay id, channel, kind of change, and record or payload."""
     kind, body = _outline(data)
     shown = "-" if replay_id is None else str(replay_id)
     line = click.style(shown, dim=True) + "  " + click.style(printable(channel), fg="cyan") + "  "
@@ -55,9 +55,9 @@ def _outline(data: dict[str, Any]) -> tuple[str, str]:
 
 
 def decoded_data(event: DecodedEvent) -> dict[str, Any]:
-    """An event of the Pub/Sub API in the form that CometD has for it, its field lists by name.
+    """Convert an event of the Pub/Sub API to the CometD format, with field lists by name.
 
-    Fields that a change event leaves out are left out here too.
+    Fields that a change event omits are omitted here too.
     """
     payload = {name: _plain(value) for name, value in event.fields.items()}
     header = payload.get(_HEADER)
@@ -78,7 +78,7 @@ def decoded_data(event: DecodedEvent) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A decoded value as JSON can hold it."""
+    """Convert a decoded value to a JSON value."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Fields as they are given on a command line: `NAME=VALUE`, or JSON objects, as arguments, from files or from stdin.
+"""Parse field values of a command line: `NAME=VALUE`, or JSON objects as arguments, files or standard input.
 
-Values of `NAME=VALUE` go to the server as text, which it reads by the field's type; an empty one is null.
+Values of `NAME=VALUE` are sent as text and parsed by the server by the field's type; an empty one is null.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Fields = dict[str, Any]
 
 
 def parse_fields(arguments: Sequence[str]) -> Fields:
-    """The fields that all arguments together give; a later one wins. Raises click.UsageError."""
+    """Merge the fields of all arguments; later ones win. Raises click.UsageError."""
     fields: Fields = {}
     for argument in arguments:
-        if _is_whole(argument):
+        if _is_object(argument):
             fields |= parse_object(_read(argument))
         else:
             name, value = parse_pair(argument)
@@ -29,26 +29,26 @@ def parse_fields(arguments: Sequence[str]) -> Fields:
 
 
 def parse_pair(argument: str) -> tuple[str, str | None]:
-    """One `NAME=VALUE`."""
+    """Parse one `NAME=VALUE`."""
     name, sign, value = argument.partition("=")
     if not sign or not name.strip():
-        raise click.UsageError(f"{argument[:80]!r} is neither NAME=VALUE nor a JSON object nor @FILE")
+        raise click.UsageError(f"{argument[:80]!r} is not NAME=VALUE, a JSON object or @FILE")
     return name.strip(), value or None
 
 
 def parse_object(text: str) -> Fields:
-    """One JSON object."""
+    """Parse one JSON object."""
     try:
         value = json.loads(text)
     except ValueError as error:
         raise click.UsageError(f"not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise click.UsageError("the JSON must be an object of fields by name")
+        raise click.UsageError("the JSON must be an object with field names as keys")
     return value
 
 
 def iter_objects(lines: Iterator[str]) -> Iterator[Fields]:
-    """One JSON object of each line that is not empty. Raises click.UsageError with the number of a bad line."""
+    """Parse one JSON object per line, skipping empty lines. Raises click.UsageError with the line number."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
@@ -58,7 +58,7 @@ def iter_objects(lines: Iterator[str]) -> Iterator[Fields]:
             yield fields
 
 
-def _is_whole(argument: str) -> bool:
+def _is_object(argument: str) -> bool:
     return argument == "-" or argument.startswith("@") or argument.lstrip().startswith("{")
 
 
@@ -70,4 +70,4 @@ def _read(argument: str) -> str:
     try:
         return Path(argument[1:]).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{argument[1:]} cannot be read: {error}") from error
+        raise click.UsageError(f"cannot read {argument[1:]}: {error}") from error

@@ -1,4 +1,4 @@
-"""`tidewire login`, `logout` and `profiles`: a server and user that the other commands need not be told again."""
+"""`tidewire login`, `logout` and `profiles`: save a server and login for the other commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ from tidewire.client.login import Credentials, Login
 from tidewire.config import DEV_USERNAME
 
 _NAME = click.option(
-    "--profile", "name", envvar="TIDEWIRE_PROFILE", default=USUAL_PROFILE, show_default=True, help="its name"
+    "--profile",
+    "name",
+    envvar="TIDEWIRE_PROFILE",
+    default=USUAL_PROFILE,
+    show_default=True,
+    help="name of the profile",
 )
 _REVOKE_S = 10.0
 
@@ -32,41 +37,41 @@ _REVOKE_S = 10.0
     )
 )
 @_NAME
-@click.option("--no-password", is_flag=True, help="keep the session only; when it ends, sign in again")
+@click.option("--no-password", is_flag=True, help="save the session only; sign in again when it expires")
 @endpoint_option
 @json_option
 @sign_in_options
 def login(name: str, no_password: bool, endpoint: str, as_json: bool, **given: str | None) -> None:
-    """Sign in and keep how in a profile, for the commands that follow.
+    """Sign in and save the login as a profile.
 
-    Without flags this is the well-known login of a server in development mode on this machine. A password that is
-    not given is asked for. The profile is a file that only you can read.
+    Without flags, signs in to a development server on this machine with its well-known login. Prompts for the
+    password if it is not given. Only you can read the profile file.
     """
     connection = _connection(given)
     signed_in = connection.signing_in_with_org()() if given["token"] else connection.sign_in()
-    kept = _profile(connection, signed_in, endpoint)
-    path = save_profile(name, replace(kept, password="", client_secret="") if no_password else kept)
-    told = {
+    saved = _profile(connection, signed_in, endpoint)
+    path = save_profile(name, replace(saved, password="", client_secret="") if no_password else saved)
+    result = {
         "profile": name,
-        "url": kept.url,
-        "username": kept.username,
-        "org_id": kept.org_id,
+        "url": saved.url,
+        "username": saved.username,
+        "org_id": saved.org_id,
         "file": str(path),
     }
     use = "" if name == USUAL_PROFILE else f" --profile {name}"
-    user = kept.username or signed_in.user_id
+    user = saved.username or signed_in.user_id
     text = (
-        f"signed in to {kept.instance_url} as {user}, org {kept.org_id}\n"
-        f"profile {name} is kept in {path}; try: tidewire channels{use}"
+        f"signed in to {saved.instance_url} as {user}, org {saved.org_id}\n"
+        f"profile {name} saved in {path}; try: tidewire channels{use}"
     )
-    show(told, as_json=as_json, text=text)
+    show(result, as_json=as_json, text=text)
 
 
 def _connection(given: dict[str, str | None]) -> Connection:
-    """What the flags say, with a password asked for where one is needed and nobody has told the usual one."""
+    """Build the connection of the flags; prompt for the password of a user other than the development one."""
     if given["password"] is None and not given["token"] and given["username"] not in (None, DEV_USERNAME):
         if not sys.stdin.isatty():
-            raise click.UsageError("give --password, or TIDEWIRE_PASSWORD in the environment")
+            raise click.UsageError("no password: pass --password or set TIDEWIRE_PASSWORD")
         given = given | {
             "password": click.prompt(f"Password of {given['username']}", hide_input=True, err=True)
         }
@@ -93,52 +98,52 @@ def _profile(connection: Connection, signed_in: Login, endpoint: str) -> Profile
 
 @click.command(epilog=examples("tidewire logout", "tidewire logout --profile work"))
 @_NAME
-@click.option("--all", "is_all", is_flag=True, help="every profile")
+@click.option("--all", "is_all", is_flag=True, help="all profiles")
 def logout(name: str, is_all: bool) -> None:
-    """End a profile's session and forget the profile."""
+    """End a profile's session and delete the profile."""
     profiles = load_profiles()
     if is_all:
         chosen = list(profiles)
     elif name in profiles:
         chosen = [name]
     else:
-        raise click.ClickException(f"there is no profile {name}; `tidewire profiles` lists them")
+        raise click.ClickException(f"no profile {name}; `tidewire profiles` lists them")
     for each in chosen:
         _revoke(profiles[each])
         remove_profile(each)
-        click.echo(f"profile {each} is forgotten")
+        click.echo(f"profile {each} deleted")
 
 
 @click.command(epilog=examples("tidewire profiles", "tidewire profiles --json"))
 @json_option
 def profiles(as_json: bool) -> None:
-    """List the profiles of `tidewire login`, without their secrets."""
+    """List saved profiles, without their secrets."""
     rows = [
         {
             "name": name,
-            "url": kept.url,
-            "username": kept.username,
-            "org_id": kept.org_id,
-            "endpoint": kept.endpoint,
-            "can_renew": bool(kept.password),
+            "url": saved.url,
+            "username": saved.username,
+            "org_id": saved.org_id,
+            "endpoint": saved.endpoint,
+            "can_renew": bool(saved.password),
         }
-        for name, kept in sorted(load_profiles().items())
+        for name, saved in sorted(load_profiles().items())
     ]
     if not rows and not as_json:
-        click.echo(f"no profiles; commands use {USUAL_URL}. Make one with `tidewire login`.")
+        click.echo(f"no profiles; commands use {USUAL_URL}. Create one with `tidewire login`.")
         return
     show_table(rows, ("name", "url", "username", "org_id", "endpoint", "can_renew"), as_json=as_json)
 
 
-def _revoke(kept: Profile) -> None:
-    """End the session at its server, if that still knows it and answers."""
-    if not kept.token:
+def _revoke(saved: Profile) -> None:
+    """Revoke the session at its server, if the server is reachable."""
+    if not saved.token:
         return
-    body = urllib.parse.urlencode({"token": kept.token}).encode()
-    request = urllib.request.Request(kept.instance_url + "/services/oauth2/revoke", body)  # noqa: S310  # from a login
+    body = urllib.parse.urlencode({"token": saved.token}).encode()
+    request = urllib.request.Request(saved.instance_url + "/services/oauth2/revoke", body)  # noqa: S310  # from a login
     context = None
-    if kept.instance_url.startswith("https"):
-        context = ssl.create_default_context(cafile=kept.ca or None)
-    # The server may be gone, or the session may have ended by itself.
+    if saved.instance_url.startswith("https"):
+        context = ssl.create_default_context(cafile=saved.ca or None)
+    # The server may be down, or the session may have expired.
     with suppress(OSError), urllib.request.urlopen(request, timeout=_REVOKE_S, context=context):  # noqa: S310
         pass

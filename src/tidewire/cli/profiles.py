@@ -1,7 +1,7 @@
-"""Profiles: where `tidewire login` keeps how to reach a server and as whom, for the commands that follow.
+"""Profiles: servers and logins saved by `tidewire login` for later commands.
 
-One JSON file in the user's configuration directory (`TIDEWIRE_CONFIG_DIR` names another), readable by its owner only.
-It is replaced as a whole, so that a command that is killed leaves the old one or the new one.
+They are one JSON file in the user's configuration directory (or TIDEWIRE_CONFIG_DIR), readable by its owner only.
+Writes replace the file atomically, so that a killed command leaves the old file or the new one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FILE = "profiles.json"
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One server and user. Without a password there is only the session, and no way to renew it."""
+    """One server and user. Without a password, an expired session cannot be renewed."""
 
     url: str
     username: str = ""
@@ -40,12 +40,12 @@ class Profile:
 
 
 def config_directory() -> Path:
-    """Where the user's settings are kept."""
+    """Return the directory of the user's settings."""
     return Path(os.environ.get("TIDEWIRE_CONFIG_DIR") or click.get_app_dir("tidewire"))
 
 
 def load_profiles() -> dict[str, Profile]:
-    """All profiles by name. Raises ConfigInvalid if the file is not what `save_profile` writes."""
+    """Load all profiles by name. Raises ConfigInvalid if the file is unreadable."""
     path = config_directory() / _FILE
     try:
         document = json.loads(path.read_text("utf-8"))
@@ -54,18 +54,18 @@ def load_profiles() -> dict[str, Profile]:
         return {}
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise ConfigInvalid(
-            f"{path} cannot be read ({error}). Remove it and sign in again with `tidewire login`.",
+            f"cannot read {path} ({error}). Delete it and sign in again with `tidewire login`.",
             setting="profile",
         ) from error
 
 
 def save_profile(name: str, profile: Profile) -> Path:
-    """Add or replace a profile; where it is kept. Raises ConfigInvalid."""
+    """Add or replace a profile; return the file's path. Raises ConfigInvalid."""
     return _write(load_profiles() | {name: profile})
 
 
 def remove_profile(name: str) -> None:
-    """Forget a profile. Idempotent."""
+    """Delete a profile. Idempotent."""
     profiles = load_profiles()
     if profiles.pop(name, None) is not None:
         _write(profiles)
@@ -81,15 +81,14 @@ def _write(profiles: Mapping[str, Profile]) -> Path:
     text = json.dumps({"profiles": {name: asdict(profile) for name, profile in profiles.items()}}, indent=2)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # mkstemp makes the file readable by its owner only, before anything is in it.
-        handle, made = tempfile.mkstemp(dir=directory, prefix=_FILE)
+        # mkstemp creates the file readable by its owner only, before any secret is written.
+        handle, path = tempfile.mkstemp(dir=directory, prefix=_FILE)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text + "\n")
-        os.replace(made, directory / _FILE)
+        os.replace(path, directory / _FILE)
     except OSError as error:
         raise ConfigInvalid(
-            f"{directory} cannot be written to ({error.strerror}). Name another directory with "
-            "TIDEWIRE_CONFIG_DIR.",
+            f"cannot write to {directory} ({error.strerror}). Set another directory with TIDEWIRE_CONFIG_DIR.",
             setting="profile",
         ) from error
     return directory / _FILE

@@ -1,4 +1,4 @@
-"""`tidewire publish`: platform events, and messages to generic channels."""
+"""`tidewire publish`: publish platform events, or messages to generic channels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import click
 from tidewire.cli.client_options import Connection, connection_options, endpoint_option, version_option
 from tidewire.cli.field_values import Fields, iter_objects, parse_fields
 from tidewire.cli.output import examples, iter_lines, json_option, printable, show
-from tidewire.cli.reaching import reach
 from tidewire.client.rest import RestClient
 
-_EVENTS_AT_ONCE = 200
+_EVENTS_PER_CALL = 200
 
 
 @click.command(
@@ -32,17 +31,20 @@ _EVENTS_AT_ONCE = 200
 @click.argument("channel")
 @click.argument("arguments", metavar="[NAME=VALUE|JSON|MESSAGE]...", nargs=-1)
 @click.option(
-    "--lines", type=click.File("r", encoding="utf-8"), help="one event per line of this file; - is stdin"
+    "--lines", type=click.File("r", encoding="utf-8"), help="file with one event per line; - is stdin"
 )
 @click.option(
-    "--to", "user_ids", multiple=True, help="a user to send a message to, may be repeated; all if left out"
+    "--to",
+    "user_ids",
+    multiple=True,
+    help="id of a user to send a message to, repeatable (default: all subscribers)",
 )
 @click.option(
     "--protocol",
     type=click.Choice(["rest", "pubsub"]),
     default="rest",
     show_default=True,
-    help="how platform events are published",
+    help="protocol for platform events",
 )
 @json_option
 @version_option
@@ -61,11 +63,11 @@ def publish(
 ) -> None:
     """Publish platform events, or messages to a generic channel.
 
-    A platform event's fields are given as NAME=VALUE, as a JSON object, or one object per line with --lines. A generic
-    channel takes a text, or one per line.
+    Pass a platform event's fields as NAME=VALUE or as a JSON object, or one object per line with --lines. A generic
+    channel takes text messages, one per line with --lines.
     """
     if bool(arguments) == (lines is not None):
-        raise click.UsageError("give an event, or --lines FILE with one per line")
+        raise click.UsageError("pass an event, or --lines FILE with one event per line")
     given = None if lines is None else iter_lines(lines, "publishing")
     if channel.startswith("/u/"):
         texts = (line.rstrip("\n") for line in given) if given is not None else iter([" ".join(arguments)])
@@ -73,7 +75,9 @@ def publish(
         return
     entity = channel.removeprefix("/event/")
     if "/" in entity or not entity or user_ids:
-        raise click.UsageError("CHANNEL is /event/NAME__e, or /u/NAME for a message; --to goes with messages")
+        raise click.UsageError(
+            "CHANNEL must be /event/NAME__e, or /u/NAME for a message; --to is for messages only"
+        )
     events = iter_objects(given) if given is not None else iter([parse_fields(arguments)])
     results: list[dict[str, Any]] = []
     try:
@@ -82,10 +86,10 @@ def publish(
         else:
             _publish_rest(connection.rest(api_version), entity, events, results)
     except Exception:
-        if results:  # whoever tries again must know what is out already
-            click.echo(f"{_count(results)} published all the same:", err=True)
+        if results:  # so that a retry does not publish them again
+            click.echo(f"{_count(results)} published before the error:", err=True)
         raise
-    show(results, as_json=as_json, text=_told(results))
+    show(results, as_json=as_json, text=_summary(results))
 
 
 def _push(
@@ -96,17 +100,17 @@ def _push(
     found = client.query(soql)
     if not found:
         raise click.ClickException(
-            f"there is no channel {channel}; make it with: tidewire create StreamingChannel Name={channel}"
+            f"no channel {channel}; create it with: tidewire create StreamingChannel Name={channel}"
         )
     path = f"{client.data_path}/sobjects/StreamingChannel/{found[0]['Id']}/push"
     sent = fanout = 0
-    while texts_now := list(islice(texts, _EVENTS_AT_ONCE)):
+    while texts_now := list(islice(texts, _EVENTS_PER_CALL)):
         body = {"pushEvents": [{"payload": text, "userIds": list(user_ids)} for text in texts_now]}
         results = client.call("POST", path, body)
         sent += len(results)
         fanout += sum(max(0, result["fanoutCount"]) for result in results if user_ids)
-    told = f"sent to {fanout} listeners" if user_ids else "sent to all listeners"
-    show({"sent": sent}, as_json=as_json, text=f"{sent} message{'' if sent == 1 else 's'} {told}")
+    target = f"{fanout} subscribers" if user_ids else "all subscribers"
+    show({"sent": sent}, as_json=as_json, text=f"{sent} message{'' if sent == 1 else 's'} sent to {target}")
 
 
 def _publish_rest(
@@ -118,9 +122,9 @@ def _publish_rest(
 
 
 def _event_uuid(answer: dict[str, Any]) -> str | None:
-    """The event's own id, which servers tell where they would tell of errors."""
-    told = [each for each in answer.get("errors", []) if each.get("statusCode") == "OPERATION_ENQUEUED"]
-    return str(told[0]["message"]) if told else None
+    """Return the event's UUID, which servers put in the list of errors."""
+    queued = [each for each in answer.get("errors", []) if each.get("statusCode") == "OPERATION_ENQUEUED"]
+    return str(queued[0]["message"]) if queued else None
 
 
 async def _publish_pubsub(
@@ -128,23 +132,23 @@ async def _publish_pubsub(
 ) -> None:
     from tidewire.client.pubsub import PubSubClient  # gRPC takes longer to load than most commands run
 
-    address, roots = await reach(connection, endpoint)
+    address, roots = await connection.reach_pubsub(endpoint)
     async with PubSubClient(address, connection.signing_in_with_org(), tls_ca=roots) as client:
         schema_id = (await client.get_topic(topic)).schema_id
         kinds = _avro_kinds((await client.get_schema(schema_id)).json) if schema_id else {}
         tried = 0
-        while now := [_typed(fields, kinds) for fields in islice(events, _EVENTS_AT_ONCE)]:
+        while now := [_typed(fields, kinds) for fields in islice(events, _EVENTS_PER_CALL)]:
             answers = await client.publish(topic, now)
-            # One refused event does not keep the others of its request from being published.
+            # A rejected event does not stop the others of its request.
             results += [{"event_id": a.event_id, "replay_id": a.replay_id} for a in answers if not a.error]
-            refused = [(n, a.error) for n, a in enumerate(answers, tried + 1) if a.error]
-            if refused:
-                raise click.ClickException("\n".join(f"event {n}: {printable(why)}" for n, why in refused))
+            rejected = [(n, a.error) for n, a in enumerate(answers, tried + 1) if a.error]
+            if rejected:
+                raise click.ClickException("\n".join(f"event {n}: {printable(why)}" for n, why in rejected))
             tried += len(answers)
 
 
 def _avro_kinds(schema_json: str) -> dict[str, str]:
-    """The primitive type of each field of a schema, without the null that it may also be."""
+    """Return the primitive type of each field of a schema, without null."""
     kinds: dict[str, str] = {}
     for field in json.loads(schema_json)["fields"]:
         choices = field["type"] if isinstance(field["type"], list) else [field["type"]]
@@ -153,7 +157,7 @@ def _avro_kinds(schema_json: str) -> dict[str, str]:
 
 
 def _typed(fields: Fields, kinds: dict[str, str]) -> Fields:
-    """Texts of `NAME=VALUE` as the schema wants them. What cannot be read is left for the schema to refuse."""
+    """Convert texts of `NAME=VALUE` to the types of the schema. Invalid ones stay, for the server to reject."""
     typed = dict(fields)
     for name, value in fields.items():
         kind = kinds.get(name)
@@ -170,7 +174,7 @@ def _typed(fields: Fields, kinds: dict[str, str]) -> Fields:
     return typed
 
 
-def _told(results: list[dict[str, Any]]) -> str:
+def _summary(results: list[dict[str, Any]]) -> str:
     event_id = results[0].get("event_id") if len(results) == 1 else None
     return f"{_count(results)} published" + (f": {event_id}" if event_id else "")
 

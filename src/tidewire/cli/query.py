@@ -1,4 +1,4 @@
-"""`tidewire query`: what a SOQL query finds, as a table, JSON or CSV."""
+"""`tidewire query`: run a SOQL query; print a table, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -14,14 +14,21 @@ from typing import Any, TextIO
 import click
 
 from tidewire.cli.client_options import Connection, connection_options, version_option
-from tidewire.cli.output import examples, printable, progress, show_table
-from tidewire.cli.rows import Columns, flat_record, plain_record
+from tidewire.cli.output import (
+    Columns,
+    examples,
+    flat_record,
+    plain_record,
+    printable,
+    progress,
+    show_table,
+)
 from tidewire.cli.suggestions import suggest
 from tidewire.client.rest import QueryPage, RestClient
 from tidewire.errors import RequestRefused
 
-_PLACE = re.compile(r"ERROR at Row:(\d+):Column:(\d+)\s*(.*)", re.DOTALL)
-_KEPT_IN_MEMORY_BYTES = 8 << 20
+_POSITION = re.compile(r"ERROR at Row:(\d+):Column:(\d+)\s*(.*)", re.DOTALL)
+_MEMORY_BYTES = 8 << 20
 
 
 @click.command(
@@ -35,15 +42,20 @@ _KEPT_IN_MEMORY_BYTES = 8 << 20
 )
 @click.argument("soql", required=False)
 @click.option(
-    "-f", "--file", type=click.File("r", encoding="utf-8"), help="read the query from here; - is stdin"
+    "-f", "--file", type=click.File("r", encoding="utf-8"), help="read the query from a file; - is stdin"
 )
 @click.option(
-    "--format", "form", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="output format",
 )
-@click.option("--json", "form", flag_value="json", help="the same as --format json")
-@click.option("--csv", "form", flag_value="csv", help="the same as --format csv")
-@click.option("--all", "is_all", is_flag=True, help="deleted and archived records too")
-@click.option("--tooling", is_flag=True, help="ask the Tooling API")
+@click.option("--json", "form", flag_value="json", help="same as --format json")
+@click.option("--csv", "form", flag_value="csv", help="same as --format csv")
+@click.option("--all", "is_all", is_flag=True, help="include deleted and archived records")
+@click.option("--tooling", is_flag=True, help="query the Tooling API")
 @version_option
 @connection_options
 def query(
@@ -55,22 +67,22 @@ def query(
     api_version: str,
     connection: Connection,
 ) -> None:
-    """Run a SOQL query and print what it finds, over all its pages.
+    """Run a SOQL query and print all its records.
 
-    An error in the query is shown at its place.
+    A syntax error is shown with the position marked.
     """
     if (soql is None) == (file is None):
-        raise click.UsageError("give a query, or a file that holds one with --file")
+        raise click.UsageError("pass a query, or a file with --file")
     text = soql if soql is not None else file.read() if file is not None else ""
     if is_all and tooling:
-        raise click.UsageError("the Tooling API has no query for all records")
+        raise click.UsageError("the Tooling API does not support --all")
     client = connection.rest(api_version)
     resource = "tooling/query" if tooling else "queryAll" if is_all else "query"
     try:
         pages = client.iter_pages(text, resource=resource)
         first = next(pages)
         if not first.records and first.total:
-            click.echo(str(first.total))  # the query only counts
+            click.echo(str(first.total))  # SELECT COUNT()
             return
         _SHOW[form](_iter_records(first, pages))
     except RequestRefused as error:
@@ -78,7 +90,7 @@ def query(
 
 
 def _iter_records(first: QueryPage, pages: Iterator[QueryPage]) -> Iterator[dict[str, Any]]:
-    """Every record, with a bar on a terminal if there is more than one page."""
+    """Iterate over the records, with a progress bar if there is more than one page."""
     if len(first.records) >= first.total:
         yield from map(plain_record, first.records)
         return
@@ -101,7 +113,7 @@ def _show_table(records: Iterator[dict[str, Any]]) -> None:
 
 
 def _show_json(records: Iterator[dict[str, Any]]) -> None:
-    # As they come, so that a long answer needs no memory.
+    # Streamed, so that a large result needs no memory.
     is_first = True
     for record in records:
         lines = json.dumps(record, indent=2, ensure_ascii=False).replace("\n", "\n  ")
@@ -111,19 +123,19 @@ def _show_json(records: Iterator[dict[str, Any]]) -> None:
 
 
 def _show_csv(records: Iterator[dict[str, Any]]) -> None:
-    # The last record may have a column that no other has, so the rows wait in a file for the heading.
+    # The last record may add a column, so the rows are spooled until the header is known.
     columns = Columns()
-    with tempfile.SpooledTemporaryFile(_KEPT_IN_MEMORY_BYTES, "w+", encoding="utf-8") as waiting:
+    with tempfile.SpooledTemporaryFile(_MEMORY_BYTES, "w+", encoding="utf-8") as spool:
         for record in records:
             row = flat_record(record)
             columns.add(row)
-            waiting.write(json.dumps(row) + "\n")
+            spool.write(json.dumps(row) + "\n")
         if not columns.names:
             return
         writer = csv.DictWriter(sys.stdout, columns.names, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        waiting.seek(0)
-        for line in waiting:
+        spool.seek(0)
+        for line in spool:
             writer.writerow({name: _csv_value(value) for name, value in json.loads(line).items()})
 
 
@@ -135,24 +147,24 @@ _SHOW = {"table": _show_table, "json": _show_json, "csv": _show_csv}
 
 
 def explain(error: RequestRefused, soql: str, client: RestClient) -> str:
-    """A refused query for a person: the line at fault with its place marked, and a name that may have been meant."""
+    """Explain a rejected query: the line with the error position marked, and similar names."""
     code = str(error.details.get("error_code", ""))
     message = error.message.removeprefix(f"{code}: ")
-    found = _PLACE.search(message)
+    found = _POSITION.search(message)
     if found is None:
         return f"{printable_lines(message)} [{code}]" + _meant(message, client)
-    row, column, told = int(found[1]), int(found[2]), found[3]
+    row, column, reason = int(found[1]), int(found[2]), found[3]
     lines = soql.splitlines() or [""]
     shown = ""
     if 1 <= row <= len(lines):
         line = printable(lines[row - 1])
         mark = click.style("^", fg="red", bold=True)
         shown = f"line {row}, column {column}\n\n  {line}\n  {' ' * min(column - 1, len(line))}{mark}\n\n"
-    return f"{shown}{printable_lines(told)} [{code}]" + _meant(told, client)
+    return f"{shown}{printable_lines(reason)} [{code}]" + _meant(reason, client)
 
 
 def printable_lines(text: str) -> str:
-    """A server's words, without what would move the cursor."""
+    """Replace control characters in each line of a server's message."""
     return "\n".join(printable(line) for line in text.strip().splitlines())
 
 

@@ -1,4 +1,4 @@
-"""`tidewire get`, `create`, `update`, `upsert`, `delete` and `describe`: records one by one."""
+"""`tidewire get`, `create`, `update`, `upsert`, `delete` and `describe`: work with single records."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import click
 
 from tidewire.cli.client_options import Connection, connection_options, version_option
 from tidewire.cli.field_values import parse_fields, parse_pair
-from tidewire.cli.output import examples, json_option, progress, show, show_table
-from tidewire.cli.rows import flat_record, plain_record
+from tidewire.cli.output import (
+    examples,
+    flat_record,
+    json_option,
+    plain_record,
+    progress,
+    show,
+    show_fields,
+    show_table,
+)
 from tidewire.cli.suggestions import suggesting
 from tidewire.errors import PlatformError
 
@@ -23,7 +31,7 @@ _FIELDS = click.argument("arguments", metavar="NAME=VALUE...", nargs=-1)
 )
 @click.argument("entity", metavar="OBJECT")
 @click.argument("record_id", metavar="ID")
-@click.option("--fields", default="", help="which fields, with commas between them; all if left out")
+@click.option("--fields", default="", help="comma-separated field names (default: all)")
 @json_option
 @version_option
 @connection_options
@@ -32,18 +40,14 @@ def get(
 ) -> None:
     """Print one record.
 
-    ID is its id, or FIELD/VALUE for the value of an external id.
+    ID is a record id, or FIELD/VALUE of an external id.
     """
     client = connection.rest(api_version)
     key, sign, value = record_id.partition("/")
     with suggesting(client, entity):
         found = client.read_by(entity, key, value, fields) if sign else client.read(entity, record_id, fields)
     record = plain_record(found)
-    if as_json:
-        show(record, as_json=True, text="")
-        return
-    rows = [{"field": name, "value": value} for name, value in flat_record(record).items()]
-    show_table(rows, ("field", "value"), as_json=False)
+    show_fields(record if as_json else flat_record(record), as_json=as_json)
 
 
 @click.command(
@@ -62,9 +66,9 @@ def get(
 def create(
     entity: str, arguments: tuple[str, ...], as_json: bool, api_version: str, connection: Connection
 ) -> None:
-    """Make a record and print its id.
+    """Create a record and print its id.
 
-    Fields are given as NAME=VALUE, as a JSON object, as @FILE with one, or as - for one on standard input.
+    Pass fields as NAME=VALUE, as a JSON object, as @FILE with a JSON object, or as - to read one from standard input.
     """
     fields = parse_fields(arguments)
     client = connection.rest(api_version)
@@ -93,17 +97,17 @@ def update(
     api_version: str,
     connection: Connection,
 ) -> None:
-    """Change fields of a record.
+    """Update fields of a record.
 
-    Fields are given as to `tidewire create`; NAME= makes a field empty.
+    Pass fields as for `tidewire create`; NAME= clears a field.
     """
     fields = parse_fields(arguments)
     if not fields:
-        raise click.UsageError("give the fields to change as NAME=VALUE")
+        raise click.UsageError("no fields: pass the fields to update as NAME=VALUE")
     client = connection.rest(api_version)
     with suggesting(client, entity):
         client.update(entity, record_id, fields)
-    show({"id": record_id}, as_json=as_json, text=f"{record_id} is updated")
+    show({"id": record_id}, as_json=as_json, text=f"{record_id} updated")
 
 
 @click.command(
@@ -126,7 +130,7 @@ def upsert(
     api_version: str,
     connection: Connection,
 ) -> None:
-    """Make or change the record that an external id names."""
+    """Create or update a record by external id."""
     name, value = parse_pair(key)
     if value is None:
         raise click.UsageError(f"{name} needs a value")
@@ -135,7 +139,7 @@ def upsert(
     with suggesting(client, entity):
         answer = client.upsert(entity, name, value, fields)
     word = "created" if answer["created"] else "updated"
-    show(answer, as_json=as_json, text=f"{answer['id']} is {word}")
+    show(answer, as_json=as_json, text=f"{answer['id']} {word}")
 
 
 @click.command(
@@ -152,9 +156,9 @@ def upsert(
 def delete(
     entity: str, record_ids: tuple[str, ...], as_json: bool, api_version: str, connection: Connection
 ) -> None:
-    """Put records into the recycle bin.
+    """Move records to the recycle bin.
 
-    What cannot be deleted is told at the end; the others are deleted all the same.
+    A record that cannot be deleted does not stop the others; errors are listed at the end.
     """
     client = connection.rest(api_version)
     done: list[str] = []
@@ -171,7 +175,7 @@ def delete(
             step(1)
     if len(failed) == len(record_ids) == 1:
         raise next(iter(failed.values()))
-    show({"deleted": done}, as_json=as_json, text="\n".join(f"{each} is deleted" for each in done))
+    show({"deleted": done}, as_json=as_json, text="\n".join(f"{each} deleted" for each in done))
     for record_id, reason in failed.items():
         click.echo(f"error: {record_id}: {reason.message}", err=True)
     if failed:
@@ -186,17 +190,17 @@ def delete(
 @version_option
 @connection_options
 def describe(entity: str, as_json: bool, api_version: str, connection: Connection) -> None:
-    """List the objects, or the fields of one."""
+    """List objects, or the fields of an object."""
     client = connection.rest(api_version)
     with suggesting(client, entity):
-        told = client.describe(entity)
+        described = client.describe(entity)
     if as_json:
-        show(told, as_json=True, text="")
+        show(described, as_json=True, text="")
         return
     if not entity:
         rows = [
             {"object": each["name"], "label": each["label"], "prefix": each["keyPrefix"]}
-            for each in told["sobjects"]
+            for each in described["sobjects"]
         ]
         show_table(rows, ("object", "label", "prefix"), as_json=False)
         return
@@ -208,13 +212,13 @@ def describe(entity: str, as_json: bool, api_version: str, connection: Connectio
             "required": field["createable"] and not field["nillable"] and not field["defaultedOnCreate"],
             "can_set": " ".join(word for word in ("createable", "updateable") if field[word]),
         }
-        for field in told["fields"]
+        for field in described["fields"]
     ]
     show_table(rows, ("field", "label", "type", "required", "can_set"), as_json=False)
 
 
 def _type_of(field: dict[str, object]) -> str:
-    """A field's type with what it refers to, or how long it may be."""
+    """Return a field's type with its referenced objects, or with its length."""
     kind = str(field["type"])
     targets = field.get("referenceTo")
     if isinstance(targets, list) and targets:

@@ -1,6 +1,6 @@
-"""The commands about the server itself: `serve`, `init` and `ca`.
+"""`tidewire serve`, `init` and `ca`.
 
-The server's modules are loaded by those that run it: help, completion and `ca` do not wait for them.
+The server's modules are imported when it runs, so that help, completion and `ca` stay fast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLICK_TYPES = {"str": str, "int": int, "float": float}
 
 
 def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One flag for each setting, all without a default so that file and environment can speak."""
+    """Add a flag for each setting, without a default, so that file and environment apply."""
     for f in reversed(fields(Settings)):
         flag = "--" + f.name.replace("_", "-")
         help_text = f"{f.metadata['help']} (default {f.default!r})"
@@ -39,9 +39,9 @@ def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(epilog=examples("tidewire serve --dev --data ./data/server"))
 @_setting_options
 def serve(**flags: Any) -> None:
-    """Run the server until it is told to stop.
+    """Run the server until SIGTERM or Ctrl-C.
 
-    Prints one JSON line on standard output when every listener is open.
+    Prints one JSON line on standard output when all listeners are open.
     """
     settings = load_settings(flags)
     import uvloop
@@ -53,24 +53,26 @@ def serve(**flags: Any) -> None:
 
 
 @click.command(epilog=examples("tidewire init --data ./data/server --username ada@example.org"))
-@click.option("--data", default=None, help="the data directory to make")
+@click.option("--data", default=None, help="the data directory to create")
 @click.option("--store", default=None, help="sqlite or postgresql://..., as `serve` takes it")
-@click.option("--username", default="admin@example.org", show_default=True, help="the administrator")
+@click.option(
+    "--username", default="admin@example.org", show_default=True, help="the administrator's username"
+)
 def init(data: str | None, store: str | None, username: str) -> None:
-    """Make an org in a new data directory, with an administrator whose password is printed once."""
+    """Create a data directory with an org and an administrator, and print the password once."""
     settings = load_settings({"data": data, "store": store, "dev": False})
     if settings.store == "sqlite" and (Path(settings.data) / "org.db").exists():
-        raise click.ClickException(f"{settings.data} holds an org already")
+        raise click.ClickException(f"{settings.data} already contains an org")
     from tidewire.access.passwords import draw_password
     from tidewire.server.core import NewOrg, open_core
 
     password = draw_password()
 
-    async def make() -> None:
+    async def create() -> None:
         core = await open_core(settings, SystemClock(), new=NewOrg(username, password))
         await core.close()
 
-    asyncio.run(make())
+    asyncio.run(create())
     click.echo(f"username: {username}\npassword: {password}\nThis password is not shown again.")
 
 
@@ -82,9 +84,9 @@ def init(data: str | None, store: str | None, username: str) -> None:
 )
 @click.option("--data", default=None, help="the server's data directory")
 def ca(data: str | None) -> None:
-    """Print the path of the certificate that clients must trust for HTTPS and gRPC over TLS."""
+    """Print the path of the CA certificate that clients must trust for HTTPS and gRPC over TLS."""
     settings = load_settings({"data": data})
     path = Path(settings.data) / "tls" / "ca.pem"
     if not path.exists():
-        raise click.ClickException(f"{path} does not exist yet; start the server once")
+        raise click.ClickException(f"{path} does not exist yet; start the server once to create it")
     click.echo(path.resolve())

@@ -1,7 +1,6 @@
-"""The table of settings in docs/configuration.md, written from `tidewire.config`.
+"""Generate the table of settings in docs/configuration.md from `tidewire.config`.
 
-`scripts/generate-docs` writes it anew; with `--check` nothing is written, and a table that is not what the code says
-fails.
+Run by `scripts/generate-docs`. With `--check` nothing is written, and an outdated table fails.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _BEGIN = "| flag | default | meaning |\n|---|---|---|\n"
 
 
 def render_settings() -> str:
-    """The table, head included."""
+    """Render the table with its header."""
     rows = []
     for f in fields(Settings):
         default = "none" if f.default == "" else "off" if f.default is False else f"`{f.default}`"
@@ -26,7 +25,7 @@ def render_settings() -> str:
 
 
 def renew(document: str) -> str:
-    """A document with the table as it should be; it stands where the first one of its head does."""
+    """Replace the table of settings in a document."""
     before, _, after = document.partition(_BEGIN)
     lines = after.splitlines(keepends=True)
     while lines and lines[0].startswith("|"):
@@ -35,14 +34,12 @@ def renew(document: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write, or with `--check` compare; returns the exit status."""
+    """Write the table, or compare it with `--check`. Return the exit status."""
     found = DOCUMENT.read_text("utf-8")
     wanted = renew(found)
     if arguments == ["--check"]:
         if found != wanted:
-            sys.stderr.write(
-                "docs/configuration.md is not what the settings say; run scripts/generate-docs\n"
-            )
+            sys.stderr.write("docs/configuration.md is out of date; run scripts/generate-docs\n")
         return int(found != wanted)
     DOCUMENT.write_text(wanted, "utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""`tidewire status`: what a running server streams to whom, how far each has come, and what its log keeps."""
+"""`tidewire status`: show open subscriptions, their lag and log retention."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tidewire.cli.client_options import Connection, connection_options
+from tidewire.cli.client_options import ADMIN_PATH, Connection, connection_options
 from tidewire.cli.output import examples, json_option, show, show_table
 from tidewire.client.rest import RestClient
 from tidewire.errors import RequestRefused
@@ -22,14 +22,14 @@ _STREAMING_WORDS = ("Streaming", "Event", "DailyApiRequests")
 @json_option
 @connection_options
 def status(as_json: bool, connection: Connection) -> None:
-    """Show who reads the streams of an org, how far they are, and what is kept.
+    """Show open subscriptions, their lag and log retention.
 
-    Lag is in positions of the org's log; 0 is caught up. Needs View Setup. Of a server that is not Tidewire, only the
-    limits are shown that have to do with streaming.
+    Lag is counted in positions of the org's log; 0 means caught up. Needs the permission View Setup. For a server
+    other than Tidewire, only its streaming limits are shown.
     """
     client = connection.rest()
     try:
-        found = client.call("GET", "/services/tidewire/v1/status")
+        found = client.call("GET", f"{ADMIN_PATH}/status")
     except RequestRefused as error:
         if error.details.get("status") != 404:
             raise
@@ -51,10 +51,10 @@ def status(as_json: bool, connection: Connection) -> None:
 
 
 def _show_limits(client: RestClient, *, as_json: bool) -> None:
-    told: dict[str, dict[str, Any]] = client.call("GET", f"{client.data_path}/limits")
+    limits: dict[str, dict[str, Any]] = client.call("GET", f"{client.data_path}/limits")
     rows = [
         {"limit": name, "used": each["Max"] - each["Remaining"], "of": each["Max"]}
-        for name, each in sorted(told.items())
+        for name, each in sorted(limits.items())
         if any(word in name for word in _STREAMING_WORDS)
     ]
     show_table(rows, _LIMITS, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`tidewire subscribe`: the events of channels on standard output, as they come, over CometD or the Pub/Sub API."""
+"""`tidewire subscribe`: print events as they arrive, over CometD or the Pub/Sub API."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ import click
 from tidewire.cli.client_options import Connection, check_version, connection_options, endpoint_option
 from tidewire.cli.event_lines import COLOURS, decoded_data, json_line, text_line, wants_colour
 from tidewire.cli.output import examples, printable
-from tidewire.cli.reaching import reach
 from tidewire.client.cometd import ALL_EVENTS, NEW_EVENTS, CometdClient
 from tidewire.client.pubsub_cursors import Preset
 from tidewire.client.rest import USUAL_VERSION
 
 _WORDS = {"new": NEW_EVENTS, "latest": NEW_EVENTS, "all": ALL_EVENTS, "earliest": ALL_EVENTS}
-_ANSWER_S = 3.0
+_RESPONSE_S = 3.0
 _KEEPALIVE_MS = 200
 
 Show = Callable[[str, int | None, dict[str, Any]], None]
@@ -33,7 +32,7 @@ class _Seen(NamedTuple):
 
 
 class _ReplayType(click.ParamType[int | bytes]):
-    """Where to begin: a word, a number, or the bytes of a replay id."""
+    """A start position: a word, a number, or the bytes of a replay id."""
 
     name = "replay"
 
@@ -70,31 +69,29 @@ class _ReplayType(click.ParamType[int | bytes]):
     type=click.Choice(["cometd", "pubsub"]),
     default="cometd",
     show_default=True,
-    help="how to ask: Bayeux, or gRPC, which has platform and change events only",
+    help="cometd, or pubsub (gRPC), which has platform and change events only",
 )
 @click.option(
     "--replay",
     type=_ReplayType(),
     default=NEW_EVENTS,
     show_default=True,
-    help="-1 or new, -2 or all that are kept, or the replay id after which to begin; 0x... for its bytes over gRPC",
+    help="-1 or new; -2 or all (every retained event); or the replay id to start after, as 0x... bytes with pubsub",
 )
 @click.option(
     "--managed",
     default="",
-    help="a managed subscription over gRPC instead of channels; it goes on after what was printed last",
+    help="name of a managed subscription (gRPC), instead of channels; it resumes after the last printed event",
 )
-@click.option("--count", type=click.IntRange(min=1), default=None, help="end after so many events")
-@click.option("--json", "as_json", is_flag=True, help="print each message as one line of JSON")
-@click.option(
-    "--color", type=click.Choice(COLOURS), default="auto", show_default=True, help="colours in the output"
-)
+@click.option("--count", type=click.IntRange(min=1), default=None, help="stop after this many events")
+@click.option("--json", "as_json", is_flag=True, help="print one JSON line per event")
+@click.option("--color", type=click.Choice(COLOURS), default="auto", show_default=True, help="use colours")
 @click.option(
     "--api-version",
     default=USUAL_VERSION,
     show_default=True,
     callback=lambda _ctx, _param, value: check_version(value),
-    help="the version in the address; it decides the form of messages",
+    help="API version; it decides the format of messages",
 )
 @endpoint_option
 @connection_options
@@ -110,20 +107,20 @@ def subscribe(
     endpoint: str,
     connection: Connection,
 ) -> None:
-    """Print the events of channels as they come, until Ctrl-C.
+    """Print events of channels as they arrive, until Ctrl-C.
 
-    Goes on over server restarts and ended logins. Says on standard error when a channel is subscribed to. Quote a
-    channel with a filter.
+    Reconnects after server restarts and expired sessions. Reports each subscription on standard error. Quote a
+    channel that has a filter.
     """
     if bool(channels) == bool(managed):
         raise click.UsageError(
-            "Missing argument 'CHANNEL...'." if not channels else "--managed goes without CHANNEL"
+            "Missing argument 'CHANNEL...'." if not channels else "--managed cannot be combined with CHANNEL"
         )
     if protocol == "pubsub":
         for channel in channels:
             if channel.startswith(("/topic/", "/u/")):
                 raise click.UsageError(
-                    f"the Pub/Sub API has platform and change events only; read {channel} with --protocol cometd"
+                    f"the Pub/Sub API has platform and change events only; use --protocol cometd for {channel}"
                 )
     colour = wants_colour(color)
 
@@ -132,33 +129,33 @@ def subscribe(
         click.echo(line, color=colour)
 
     if managed:
-        asyncio.run(_until_told(_watch_managed(connection, endpoint, managed, count, show)))
+        asyncio.run(_run_until_signal(_watch_managed(connection, endpoint, managed, count, show)))
     elif protocol == "pubsub":
-        asyncio.run(_until_told(_watch_pubsub(connection, endpoint, channels, replay, count, show)))
+        asyncio.run(_run_until_signal(_watch_pubsub(connection, endpoint, channels, replay, count, show)))
     elif isinstance(replay, bytes):
-        raise click.UsageError("the bytes of a replay id go with --protocol pubsub; CometD takes its number")
+        raise click.UsageError("a replay id in bytes needs --protocol pubsub; pass a number for CometD")
     else:
         sign_in = connection.signing_in()
-        # Here, so that a wrong password or address is told at once instead of being tried for ever.
+        # Sign in here, so that a wrong password or address fails at once instead of being retried forever.
         first = [sign_in()]
         client = CometdClient(
             lambda: first.pop() if first else sign_in(), api_version=api_version, tls_ca=connection.tls_ca
         )
-        asyncio.run(_until_told(_watch_cometd(client, channels, replay, count, show)))
+        asyncio.run(_run_until_signal(_watch_cometd(client, channels, replay, count, show)))
 
 
-async def _until_told(watching: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.ensure_future(watching)
+async def _run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
     try:
         await task
     except asyncio.CancelledError:
-        # Ctrl-C is how this command is meant to end.
+        # Ctrl-C is the normal end of this command.
         return
     except BrokenPipeError:
-        # Whoever read our output has left. Python would complain once more when it flushes at exit.
+        # The reader of the pipe is gone. Python would fail again on its flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -168,7 +165,7 @@ async def _watch_cometd(
     async with client:
         for channel in channels:
             await client.subscribe(channel, replay)
-            _say_subscribed(channel)
+            _report_subscribed(channel)
         seen = 0
         async for event in client:
             show(event.channel, event.replay_id, event.data)
@@ -188,7 +185,7 @@ async def _watch_pubsub(
     from tidewire.client.pubsub import PubSubClient  # gRPC takes longer to load than most commands run
 
     presets: dict[int | bytes, Preset] = {NEW_EVENTS: "latest", ALL_EVENTS: "earliest"}
-    address, roots = await reach(connection, endpoint)
+    address, roots = await connection.reach_pubsub(endpoint)
     queue: asyncio.Queue[_Seen] = asyncio.Queue(1000)
 
     async def forward(channel: str, events: AsyncIterator[Any]) -> None:
@@ -205,12 +202,12 @@ async def _watch_pubsub(
     async with PubSubClient(address, connection.signing_in_with_org(), tls_ca=roots) as client:
         subscriptions = []
         for channel in channels:
-            await client.get_topic(channel)  # what is unknown or forbidden is told at once
+            await client.get_topic(channel)  # fails at once if unknown or forbidden
             start = presets.get(replay, replay)
             subscription = client.subscribe(channel, start, keepalive_ms=_KEEPALIVE_MS)
             subscriptions.append((channel, subscription))
-            await subscription.wait_answered(_ANSWER_S)
-            _say_subscribed(channel)
+            await subscription.wait_answered(_RESPONSE_S)
+            _report_subscribed(channel)
         printing = asyncio.ensure_future(print_all())
         tasks = {printing, *(asyncio.ensure_future(forward(*each)) for each in subscriptions)}
         try:
@@ -228,10 +225,10 @@ async def _watch_managed(
 ) -> None:
     from tidewire.client.pubsub import PubSubClient  # as above
 
-    address, roots = await reach(connection, endpoint)
+    address, roots = await connection.reach_pubsub(endpoint)
     async with PubSubClient(address, connection.signing_in_with_org(), tls_ca=roots) as client:
         subscription = client.subscribe_managed(name, keepalive_ms=_KEEPALIVE_MS)
-        _say_subscribed(name)
+        _report_subscribed(name)
         seen = 0
         async for event in subscription:
             data = decoded_data(event)
@@ -243,5 +240,5 @@ async def _watch_managed(
                 return
 
 
-def _say_subscribed(channel: str) -> None:
+def _report_subscribed(channel: str) -> None:
     click.echo(f"subscribed to {printable(channel)}", err=True)

@@ -1,4 +1,4 @@
-"""Names that may have been meant, where a server does not know an object or a field."""
+"""Suggest similar names when a server does not know an object or a field."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NO_OBJECT = re.compile(r"sObject type '([^']*)' is not supported")
 
 
 def suggest(message: str, client: RestClient, entity: str = "") -> str:
-    """`Did you mean ...?` if an object or field has nearly the name that a refusal calls unknown, empty otherwise.
+    """Return `Did you mean ...?` if the unknown name in an error is similar to a known one, else an empty text.
 
-    `entity` is an object that a path named: what such a path leads to, a server just calls not found.
+    `entity` is the object of a request path: for an unknown one, servers answer only "not found".
     """
     known: list[str] = []
     meant = ""
@@ -37,7 +37,7 @@ def suggest(message: str, client: RestClient, entity: str = "") -> str:
 
 @contextmanager
 def suggesting(client: RestClient, entity: str) -> Iterator[None]:
-    """Add to a refusal what may have been meant."""
+    """Add similar names to the error of a rejected request."""
     try:
         yield
     except RequestRefused as error:

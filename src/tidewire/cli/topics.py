@@ -1,4 +1,4 @@
-"""`tidewire topics`: push topics, the stored queries whose matching changes become notifications."""
+"""`tidewire topics`: manage push topics, stored queries whose matching changes are notified."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tidewire.client.rest import RestClient
 
 OPERATIONS = ("Create", "Update", "Delete", "Undelete")
 _COLUMNS = ("name", "is_active", "tells_of", "if_changed", "query")
+_HEADINGS = {"is_active": "active", "tells_of": "operations", "if_changed": "fields"}
 
 
 @click.group(invoke_without_command=True, epilog=examples("tidewire topics", "tidewire topics --json"))
@@ -20,16 +21,17 @@ _COLUMNS = ("name", "is_active", "tells_of", "if_changed", "query")
 @connection_options
 @click.pass_context
 def topics(context: click.Context, as_json: bool, api_version: str, connection: Connection) -> None:
-    """Push topics: list, make and remove them.
+    """List, create and delete push topics.
 
-    Without a command, lists them: the query of each, the operations it tells of, and what has to change.
+    Without a command, lists each topic with its operations, the fields that trigger updates, and its query.
     """
     if context.invoked_subcommand is None:
-        show_table(list_topics(connection.rest(api_version)), _COLUMNS, as_json=as_json)
+        rows = list_topics(connection.rest(api_version))
+        show_table(rows, _COLUMNS, as_json=as_json, headings=_HEADINGS)
 
 
 def list_topics(client: RestClient) -> list[dict[str, Any]]:
-    """The push topics that the user sees, by name."""
+    """List the push topics visible to the user, ordered by name."""
     flags = ", ".join(f"NotifyForOperation{word}" for word in OPERATIONS)
     soql = (
         f"SELECT Id, Name, Query, IsActive, ApiVersion, NotifyForFields, {flags} FROM PushTopic ORDER BY Name"  # noqa: S608  # SOQL, no input
@@ -63,16 +65,16 @@ def list_topics(client: RestClient) -> list[dict[str, Any]]:
     "operations",
     multiple=True,
     type=click.Choice([word.lower() for word in OPERATIONS]),
-    help="an operation to tell of, may be repeated; all if left out",
+    help="an operation to notify, repeatable (default: all)",
 )
 @click.option(
     "--fields",
     type=click.Choice(["All", "Referenced", "Select", "Where"]),
     default="Referenced",
     show_default=True,
-    help="which fields have to change for an update to be told",
+    help="which fields must change for an update to be notified",
 )
-@click.option("--description", default="", help="what it is for")
+@click.option("--description", default="", help="a description")
 @json_option
 @version_option
 @connection_options
@@ -86,7 +88,7 @@ def create(
     api_version: str,
     connection: Connection,
 ) -> None:
-    """Make a push topic; subscribe to it as /topic/NAME."""
+    """Create a push topic. Subscribe to it as /topic/NAME."""
     chosen = operations or tuple(word.lower() for word in OPERATIONS)
     values: dict[str, Any] = {
         "Name": name,
@@ -97,11 +99,11 @@ def create(
     }
     if description:
         values["Description"] = description
-    made = connection.rest(api_version).create("PushTopic", values)
+    topic_id = connection.rest(api_version).create("PushTopic", values)
     show(
-        {"id": made, "channel": f"/topic/{name}"},
+        {"id": topic_id, "channel": f"/topic/{name}"},
         as_json=as_json,
-        text=f"push topic {name} is made; try: tidewire subscribe /topic/{name}",
+        text=f"push topic {name} created; try: tidewire subscribe /topic/{name}",
     )
 
 
@@ -109,10 +111,10 @@ def create(
 @click.argument("name")
 @connection_options
 def delete(name: str, connection: Connection) -> None:
-    """Remove a push topic."""
+    """Delete a push topic."""
     client = connection.rest()
     found = [topic for topic in list_topics(client) if topic["name"].lower() == name.lower()]
     if not found:
-        raise click.ClickException(f"there is no push topic {name}; `tidewire topics` lists them")
+        raise click.ClickException(f"no push topic {name}; `tidewire topics` lists them")
     client.delete("PushTopic", found[0]["id"])
-    click.echo(f"push topic {found[0]['name']} is removed")
+    click.echo(f"push topic {found[0]['name']} deleted")

@@ -95,9 +95,9 @@ def test_password_of_a_profile_never_goes_to_another_server_or_user() -> None:
     elsewhere = connect(url="https://other.example")
     assert elsewhere.credentials.password == DEV_PASSWORD
     assert elsewhere.session is None
-    with pytest.raises(ConfigInvalid, match=r"is for https://work\.example"):
+    with pytest.raises(ConfigInvalid, match=r"belongs to https://work\.example"):
         connect("default", url="https://other.example")
-    with pytest.raises(ConfigInvalid, match="--password of bob"):
+    with pytest.raises(ConfigInvalid, match="--password for bob"):
         connect(username="bob")
     bob = connect(username="bob", password="bobs")
     assert (bob.credentials.password, bob.session, bob.profile) == ("bobs", None, "")

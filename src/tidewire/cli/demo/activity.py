@@ -1,7 +1,7 @@
-"""The demo's activity: what people and machines of a small company do all day, through the public API.
+"""Simulated activity of the demo's company, through the public API.
 
-New customers, calls and deals, leads that become customers, price rounds over many accounts at once, mistakes that are
-deleted and taken back, shipments and announcements: every kind of event that a subscriber can meet.
+It produces every kind of event that a subscriber can receive: creates, updates, deletes and undeletes, converted
+leads, bulk updates in one transaction, platform events and generic messages.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tidewire.clock import SystemClock
 from tidewire.errors import PlatformError, RequestRefused
 
 _MAX_KEPT = 500
-_FEW = 20  # below this nothing is deleted or converted
-_AWAY_S = 1.0
+_FEW = 20  # nothing is deleted or converted below this
+_RETRY_S = 1.0
 _WATCHED = ("Account", "Opportunity", "Case", "Invoice_Statement__c")
 _NEWS = (
     "The warehouse in {city} opens an hour later today",
@@ -30,7 +30,7 @@ _NEWS = (
 
 
 class Activity:
-    """Writes about `per_second` changes a second until told to stop. Each step is one thing that somebody does."""
+    """Makes about `per_second` random changes per second. Each step is one user action."""
 
     def __init__(
         self, calls: DemoCalls, company: Company, per_second: float = 3.0, seed: int | None = None
@@ -52,7 +52,7 @@ class Activity:
             self.open_opportunity: 2,
             self.open_case: 2,
             self.send_invoice: 2,
-            self.settle_invoice: 2,
+            self.advance_invoice: 2,
             self.take_order: 1,
             self.take_lead: 1,
             self.convert_lead: 1,
@@ -64,24 +64,24 @@ class Activity:
         }
 
     def learn(self) -> None:
-        """Look up what is there, to go on with it. Raises PlatformError."""
+        """Load the ids of existing records. Raises PlatformError."""
         self._known = {entity: self._calls.ids(entity, _MAX_KEPT) for entity in _WATCHED}
         self._leads = self._calls.ids("Lead", _MAX_KEPT, " WHERE IsConverted = FALSE")
         self._channel_id = ensure_channel(self._calls)
 
     def run(self, stop: threading.Event) -> None:
-        """Act until `stop` is set. Raises PlatformError if the server is away."""
+        """Run random steps until `stop` is set. Raises PlatformError if the server is unreachable."""
         self.learn()
         steps, weights = list(self.steps), list(self.steps.values())
         while not stop.wait(self._pause_s * self._random.uniform(0.3, 1.7)):
             try:
                 self._random.choices(steps, weights)[0]()
             except RequestRefused:
-                # Somebody else has removed or changed the record in the meantime.
+                # Another client has deleted or changed the record meanwhile.
                 self.learn()
 
     def change_account(self) -> None:
-        """Somebody notes what a call was about."""
+        """Update some fields of an account."""
         city, country, code = self._random.choice(CITIES)
         changes: tuple[dict[str, object], ...] = (
             {"Rating": self._random.choice(("Hot", "Warm", "Cold"))},
@@ -96,56 +96,56 @@ class Activity:
         self._calls.update("Account", self._some("Account"), self._random.choice(changes))
 
     def move_opportunity(self) -> None:
-        """A deal goes on."""
+        """Move a deal to another stage."""
         self._calls.update(
             "Opportunity", self._some("Opportunity"), {"StageName": self._random.choice(STAGES)}
         )
 
     def work_on_case(self) -> None:
-        """Support answers, or is done."""
+        """Change the status of a case."""
         status = self._random.choice(("Working", "Working", "Escalated", "Closed"))
         self._calls.update("Case", self._some("Case"), {"Status": status})
 
     def open_account(self) -> None:
-        """A new customer."""
+        """Create an account."""
         self._make("Account")
 
     def meet_contact(self) -> None:
-        """A new name at a customer."""
+        """Create a contact."""
         self._make("Contact")
 
     def open_opportunity(self) -> None:
-        """A new deal."""
+        """Create an opportunity."""
         self._make("Opportunity")
 
     def open_case(self) -> None:
-        """A customer has trouble."""
+        """Create a case."""
         self._make("Case")
 
     def send_invoice(self) -> None:
-        """A new invoice statement."""
+        """Create an invoice statement."""
         self._make("Invoice_Statement__c")
 
-    def settle_invoice(self) -> None:
-        """An invoice statement goes on."""
+    def advance_invoice(self) -> None:
+        """Change the status of an invoice statement."""
         status = self._random.choice(INVOICE_STATUSES)
         self._calls.update("Invoice_Statement__c", self._some("Invoice_Statement__c"), {"Status__c": status})
 
     def take_order(self) -> None:
-        """A new order."""
+        """Create an order."""
         self._make("Order")
 
     def take_lead(self) -> None:
-        """Somebody asks for an offer."""
+        """Create a lead."""
         self._leads.append(self._make("Lead"))
 
     def convert_lead(self) -> None:
-        """A lead becomes a customer, with a contact and a deal, in one transaction."""
+        """Convert a lead to an account, contact and opportunity in one transaction."""
         if len(self._leads) > _FEW:
             self._calls.convert_lead(self._leads.pop(self._random.randrange(len(self._leads))))
 
     def change_many_accounts(self) -> None:
-        """A sales round: the same change on many accounts in one transaction."""
+        """Make the same change to many accounts in one transaction."""
         accounts = self._known["Account"]
         chosen = self._random.sample(accounts, min(len(accounts), self._random.randrange(5, 40)))
         if chosen:
@@ -153,7 +153,7 @@ class Activity:
             self._calls.update_all("Account", chosen, {"Site": f"Round of {site}"})
 
     def delete_invoice(self) -> None:
-        """An invoice statement was a mistake."""
+        """Delete an invoice statement."""
         invoices = self._known["Invoice_Statement__c"]
         if len(invoices) > _FEW:
             gone = invoices.pop(self._random.randrange(len(invoices)))
@@ -161,14 +161,14 @@ class Activity:
             self._deleted.append(gone)
 
     def undelete_invoice(self) -> None:
-        """It was none."""
+        """Undelete an invoice statement."""
         if self._deleted:
             back = self._deleted.pop()
             self._calls.undelete(back)
             self._keep("Invoice_Statement__c", back)
 
     def ship(self) -> None:
-        """Machines publish platform events."""
+        """Publish a platform event."""
         number, city = f"ORD-{self._random.randrange(10_000, 99_999)}", self._random.choice(CITIES)[0]
         if self._random.random() < 0.5:
             self._calls.create("Order_Event__e", {"Order_Number__c": number, "City__c": city})
@@ -182,7 +182,7 @@ class Activity:
         self._calls.create("Shipment_Event__e", shipment)
 
     def announce(self) -> None:
-        """Somebody tells everybody."""
+        """Send a message to the generic channel."""
         text = self._random.choice(_NEWS).format(city=self._random.choice(CITIES)[0])
         body = {"pushEvents": [{"payload": text, "userIds": []}]}
         self._calls.rest("POST", f"{DATA}sobjects/StreamingChannel/{self._channel_id}/push", body)
@@ -208,9 +208,9 @@ class Activity:
 
 
 def run_activity(credentials: Credentials, stop: threading.Event) -> None:
-    """Act until told to stop; a server that is away is waited for. Meant for a thread of its own."""
+    """Run the activity in a thread until `stop` is set, waiting for the server while it is unreachable."""
     while not stop.is_set():
         try:
             Activity(DemoCalls(credentials), Company(SystemClock().now_ms())).run(stop)
         except PlatformError:
-            stop.wait(_AWAY_S)
+            stop.wait(_RETRY_S)

@@ -1,4 +1,4 @@
-"""The calls of the public API that the demo makes: REST for nearly all, SOAP for what REST has no call for."""
+"""The demo's client of the public API: REST, and SOAP for undelete and lead conversion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIMEOUT_S = 60.0
 
 
 class DemoCalls:
-    """Signs in when it has to. Blocks; of one thread. Raises PlatformError."""
+    """A client that signs in when needed. Blocks; for one thread only. All calls raise PlatformError."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -33,11 +33,11 @@ class DemoCalls:
 
     @property
     def org_id(self) -> str:
-        """Whose org it is."""
+        """The org's id."""
         return self._signed_in().org_id
 
     def rest(self, method: str, path: str, body: object = None) -> Any:
-        """One REST call; the decoded answer."""
+        """Make a REST call; return the decoded response."""
         signed_in = self._signed_in()
         if self._client is None:
             self._client = RestClient(signed_in)
@@ -48,33 +48,33 @@ class DemoCalls:
             raise
 
     def query(self, soql: str) -> list[dict[str, Any]]:
-        """Every record that a query finds."""
+        """Return all records of a query."""
         self._signed_in()
         return (self._client or RestClient(self._signed_in())).query(soql)
 
     def ids(self, entity: str, limit: int, where: str = "") -> list[str]:
-        """The newest records' ids."""
+        """Return the ids of the newest records."""
         soql = f"SELECT Id FROM {entity}{where} ORDER BY Id DESC LIMIT {limit}"  # noqa: S608  # all from our own code
         return [str(row["Id"]) for row in self.query(soql)]
 
     def create(self, entity: str, fields: dict[str, object]) -> str:
-        """Make one record; its id."""
+        """Create a record; return its id."""
         return str(self.rest("POST", f"{DATA}sobjects/{entity}", fields)["id"])
 
     def update(self, entity: str, record_id: str, fields: dict[str, object]) -> None:
-        """Change one record."""
+        """Update a record."""
         self.rest("PATCH", f"{DATA}sobjects/{entity}/{record_id}", fields)
 
     def delete(self, entity: str, record_id: str) -> None:
-        """Delete one record."""
+        """Delete a record."""
         self.rest("DELETE", f"{DATA}sobjects/{entity}/{record_id}")
 
     def create_all(self, entity: str, records: Sequence[dict[str, object]]) -> list[str]:
-        """Make up to 200 records in one transaction."""
+        """Create up to 200 records in one transaction."""
         return self._collection("POST", [{"attributes": {"type": entity}, **record} for record in records])
 
     def update_all(self, entity: str, record_ids: Sequence[str], fields: dict[str, object]) -> list[str]:
-        """Give up to 200 records the same values in one transaction, which is told in one merged event."""
+        """Set the same values on up to 200 records in one transaction, which yields one merged event."""
         attributes = {"type": entity}
         return self._collection(
             "PATCH", [{"attributes": attributes, "id": each, **fields} for each in record_ids]
@@ -88,11 +88,11 @@ class DemoCalls:
         return [str(row["id"]) for row in rows]
 
     def undelete(self, record_id: str) -> None:
-        """Take a record out of the recycle bin."""
+        """Restore a record from the recycle bin."""
         self._soap(f"<undelete><ids>{escape(record_id)}</ids></undelete>")
 
     def convert_lead(self, lead_id: str) -> None:
-        """Make an account, a contact and an opportunity of a lead."""
+        """Convert a lead to an account, a contact and an opportunity."""
         self._soap(
             f"<convertLead><leadConverts><convertedStatus>Closed - Converted</convertedStatus>"
             f"<doNotCreateOpportunity>false</doNotCreateOpportunity><leadId>{escape(lead_id)}</leadId>"
@@ -113,16 +113,16 @@ class DemoCalls:
                 answer = response.read()
         except urllib.error.HTTPError as error:
             with error:
-                told = error.read()
-            if b"INVALID_SESSION_ID" in told:
+                fault = error.read()
+            if b"INVALID_SESSION_ID" in fault:
                 self._login = self._client = None
-                raise SessionInvalid("the session has ended") from error
-            raise RequestRefused(told[:200].decode("utf-8", "replace"), status=error.code) from error
+                raise SessionInvalid("the session has expired") from error
+            raise RequestRefused(fault[:200].decode("utf-8", "replace"), status=error.code) from error
         except OSError as error:
             raise ServerUnreachable.at(signed_in.instance_url, error) from error
         texts = {node.tag.rpartition("}")[2]: (node.text or "") for node in fromstring(answer).iter()}
         if texts.get("success") == "false":
-            raise RequestRefused(texts.get("message", "refused"), status=400)
+            raise RequestRefused(texts.get("message", "rejected"), status=400)
 
     def _signed_in(self) -> Login:
         if self._login is None:

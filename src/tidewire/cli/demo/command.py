@@ -1,8 +1,8 @@
-"""The demo: server, a small company's org with activity, and pipeline as one command.
+"""`tidewire demo`: run server, console, sample data and pipeline together.
 
-The server and the pipeline are child processes, so that a busy Spark cannot slow the server's loop and either
-can be killed and restarted by hand to see what happens. Whatever ends first, the children end with the parent.
-A child that takes long to end is killed: server and lake are made to bear it.
+The server and the pipeline are child processes, so that a busy Spark cannot slow the server's loop, and either can be
+killed by hand to see what happens. The children end with the parent. A child that does not stop in time is killed,
+which server and lake survive.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ _STOP_S = 6.0
 _FINISH_S = 2.0
 _CHECK_S = 0.1
 _WATCH_S = 0.5
-_TOLD_LINES = 5
+_TAIL_LINES = 5
 _QUERY = "SELECT Name, Industry, Rating FROM Account WHERE Rating = 'Hot' LIMIT 5"
 _PROGRAM = (sys.executable, "-m", "tidewire.cli")
 
 
 @click.command()
-@click.option("--data", default="data", show_default=True, help="where server and lake are kept")
-@click.option("--http", default="127.0.0.1:8080", show_default=True, help="address of the console and REST")
-@click.option("--https", default="127.0.0.1:8443", show_default=True, help="the same over TLS")
+@click.option("--data", default="data", show_default=True, help="directory of server and lake")
+@click.option("--http", default="127.0.0.1:8080", show_default=True, help="address of console and REST API")
+@click.option("--https", default="127.0.0.1:8443", show_default=True, help="the same, over TLS")
 @click.option("--grpc", default="127.0.0.1:7011", show_default=True, help="address of the Pub/Sub API")
-@click.option("--grpc-tls", default="127.0.0.1:7443", show_default=True, help="the same over TLS")
-@click.option("--no-pipeline", is_flag=True, help="leave Spark out")
+@click.option("--grpc-tls", default="127.0.0.1:7443", show_default=True, help="the same, over TLS")
+@click.option("--no-pipeline", is_flag=True, help="run without Spark")
 def demo(data: str, http: str, https: str, grpc: str, grpc_tls: str, no_pipeline: bool) -> None:
-    """Run everything together: server, console, a small company at work, and the Spark pipeline.
+    """Run the server, console, sample data and pipeline together.
 
-    The first run makes the company's records. Ctrl-C stops everything; the next run goes on where this one stopped.
+    The first run creates the records of a sample company, whose activity is then simulated. Ctrl-C stops everything;
+    the next run continues with the same data.
 
     \b
     Examples:
@@ -60,31 +61,31 @@ def demo(data: str, http: str, https: str, grpc: str, grpc_tls: str, no_pipeline
     sys.exit(_run_demo(Path(data), addresses, has_pipeline=not no_pipeline))
 
 
-class _Told:
-    """What signals have asked for: to stop, and, by a second one, not to wait for anybody."""
+class _StopSignals:
+    """Stop requests: the first signal asks to stop, a second one to stop without waiting."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.at_once = threading.Event()
-        # A terminal that is closed says so by the last: without it, server and Spark would outlive us.
+        # A closed terminal sends SIGHUP; without a handler, server and Spark would outlive us.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # Under nohup we are to outlive the terminal.
+            # Under nohup, SIGHUP stays ignored.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._hear)
+                signal.signal(number, self._handle)
 
-    def _hear(self, *_: object) -> None:
+    def _handle(self, *_: object) -> None:
         (self.at_once if self.stop.is_set() else self.stop).set()
 
 
 def _run_demo(data: Path, addresses: dict[str, str], *, has_pipeline: bool) -> int:
-    """Run until Ctrl-C or SIGTERM; returns the exit status. Raises ConfigInvalid."""
-    told = _Told()
-    stop = told.stop
+    """Run until Ctrl-C or SIGTERM; return the exit status. Raises ConfigInvalid."""
+    signals = _StopSignals()
+    stop = signals.stop
     try:
         (data / "logs").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigInvalid(
-            f"{data} cannot be made or written to: {error.strerror}; name another place with --data",
+            f"cannot create or write {data}: {error.strerror}; choose another directory with --data",
             setting="data",
         ) from error
     flags = [part for pair in addresses.items() for part in pair]
@@ -96,7 +97,7 @@ def _run_demo(data: Path, addresses: dict[str, str], *, has_pipeline: bool) -> i
         server_log,
     )
     spark: subprocess.Popen[bytes] | None = None
-    acting: threading.Thread | None = None
+    activity: threading.Thread | None = None
     try:
         _say("starting the server")
         ready = _read_ready(server)
@@ -106,8 +107,8 @@ def _run_demo(data: Path, addresses: dict[str, str], *, has_pipeline: bool) -> i
                 return 0
             click.echo(f"the server did not start:\n{_tail(server_log)}", err=True)
             click.echo(
-                f"hint: `{_program()} doctor` tells what is in the way; --data, --http, --https, --grpc and --grpc-tls "
-                "choose another place and other ports",
+                f"hint: run `{_program()} doctor` to find the cause; choose another directory with --data, and other "
+                "ports with --http, --https, --grpc and --grpc-tls",
                 err=True,
             )
             return status
@@ -115,39 +116,39 @@ def _run_demo(data: Path, addresses: dict[str, str], *, has_pipeline: bool) -> i
         try:
             _fill(credentials, data, stop)
         except PlatformError as error:
-            click.echo(f"the demo's records could not be made: {error.message}", err=True)
+            click.echo(f"cannot create the sample records: {error.message}", err=True)
             return 1
         if stop.is_set():
             return 0
-        missing = _why_no_pipeline() if has_pipeline else "left out as asked"
+        missing = _why_no_pipeline() if has_pipeline else "--no-pipeline"
         if not missing:
             spark = _start(
                 ["pipeline", "run", "--lake", str(lake), "--endpoint", ready["grpc"], "--url", ready["http"]],
                 pipeline_log,
             )
-        acting = threading.Thread(target=run_activity, args=(credentials, stop), daemon=True)
-        acting.start()
+        activity = threading.Thread(target=run_activity, args=(credentials, stop), daemon=True)
+        activity.start()
         _greet(ready, data, missing)
         return _watch(server, spark, stop, server_log, pipeline_log)
     finally:
         stop.set()
-        # Here, not in the handler: writing is not safe in the middle of anything.
-        _say("stopping; Ctrl-C once more stops at once")
-        # In this order nobody speaks to somebody who has gone: first who writes, then who reads, then the server.
-        if acting is not None:
-            acting.join(_FINISH_S)
+        # Not in the signal handler, where writing is unsafe.
+        _say("stopping; press Ctrl-C again to stop at once")
+        # Stop the clients before the server: first the writer, then the pipeline.
+        if activity is not None:
+            activity.join(_FINISH_S)
         for child in (spark, server):
-            _end(child, told.at_once)
+            _end(child, signals.at_once)
 
 
 def _say(text: str) -> None:
-    """For whoever watches a terminal; files and pipes get the greeting and errors only."""
+    """Print progress on a terminal; files and pipes get only the greeting and errors."""
     if sys.stderr.isatty():
         click.echo(text, err=True)
 
 
 def _program() -> str:
-    """What to type for `tidewire` in another terminal: it may not be on the path there, as after `make run`."""
+    """Return how to run `tidewire` in another terminal, where it may not be on the path (as after `make run`)."""
     beside = Path(sys.executable).with_name("tidewire")
     found = shutil.which("tidewire")
     if found is not None and (not beside.exists() or Path(found).resolve() == beside.resolve()):
@@ -159,7 +160,7 @@ def _program() -> str:
 
 
 def _start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C reaches only us, and we stop the children in order.
+    # In their own session, the children do not get Ctrl-C; we stop them in order.
     with log.open("ab") as messages:
         return subprocess.Popen(
             [*_PROGRAM, *arguments],
@@ -179,25 +180,25 @@ def _read_ready(server: subprocess.Popen[bytes]) -> dict[str, str] | None:
 
 
 def _fill(credentials: Credentials, data: Path, stop: threading.Event) -> None:
-    """Make the company's records, or what is missing of them, with a bar for whoever watches."""
+    """Create the sample records that are missing, with a progress bar on a terminal."""
     calls, company = DemoCalls(credentials), Company(SystemClock().now_ms())
     ensure_demo_org(calls, data, company, _progress(sys.stderr), stop)
 
 
 def _progress(stream: IO[str]) -> Callable[[int, int], None]:
-    def tell(done: int, total: int) -> None:
+    def show(done: int, total: int) -> None:
         if stream.isatty():
             filled = 30 * done // total
             bar = "#" * filled + "." * (30 - filled)
             end = "\n" if done == total else ""
-            stream.write(f"\rmaking a small company's records [{bar}] {done:,} of {total:,}{end}")
+            stream.write(f"\rcreating sample records [{bar}] {done:,} of {total:,}{end}")
             stream.flush()
 
-    return tell
+    return show
 
 
 def _why_no_pipeline() -> str:
-    """What is missing for the Spark pipeline, or nothing."""
+    """Return why the Spark pipeline cannot run, or an empty text."""
     try:
         from tidewire.pipeline.driver.run import run_pipeline  # noqa: F401  # needs all that the pipeline needs
         from tidewire.pipeline.spark import check_java
@@ -211,12 +212,12 @@ def _why_no_pipeline() -> str:
 
 
 def _greet(ready: dict[str, str], data: Path, missing: str) -> None:
-    lake = f"no Spark: {missing}" if missing else f"Spark keeps history and replicas in {data / 'lake'}"
+    lake = f"not running: {missing}" if missing else f"writing history and replicas to {data / 'lake'}"
     url, endpoint = ready["http"], ready["grpc"]
-    program, kept = _program(), shlex.quote(str(data / "lake"))
+    program, lake_path = _program(), shlex.quote(str(data / "lake"))
     click.echo(
         f"""
-Tidewire is running, with a small company at work in it.
+Tidewire is running with sample data and simulated activity.
 
   console         {url}/
   sign in         {DEV_USERNAME} / {DEV_PASSWORD}
@@ -231,9 +232,9 @@ Three commands to try, in another terminal in this folder:
 
   {program} subscribe /data/ChangeEvents --url {url}
   {program} query "{_QUERY}" --url {url}
-  {program} {f"status --url {url}" if missing else f"pipeline status --lake {kept}"}
+  {program} {f"status --url {url}" if missing else f"pipeline status --lake {lake_path}"}
 
-Ctrl-C stops everything; the next run goes on from here."""
+Press Ctrl-C to stop; the next run continues with the same data."""
     )
 
 
@@ -246,11 +247,12 @@ def _watch(
 ) -> int:
     while not stop.wait(_WATCH_S):
         if server.poll() is not None:
-            click.echo(f"the server has ended; stopping\n{_tail(server_log)}", err=True)
+            click.echo(f"the server has stopped; stopping the demo\n{_tail(server_log)}", err=True)
             return 1
         if spark is not None and spark.poll() is not None:
             click.echo(
-                f"the pipeline has ended with status {spark.returncode}; the rest goes on\n{_tail(pipeline_log)}",
+                f"the pipeline stopped with exit status {spark.returncode}; the server keeps running\n"
+                + _tail(pipeline_log),
                 err=True,
             )
             spark = None
@@ -258,9 +260,9 @@ def _watch(
 
 
 def _tail(log: Path) -> str:
-    """The last lines of a log, for a terminal."""
+    """Return the last lines of a log, shortened for a terminal."""
     lines = log.read_text("utf-8", "replace").splitlines() if log.exists() else []
-    return "\n".join("  " + line[:500] for line in lines[-_TOLD_LINES:])
+    return "\n".join("  " + line[:500] for line in lines[-_TAIL_LINES:])
 
 
 def _end(child: subprocess.Popen[bytes] | None, at_once: threading.Event) -> None:
@@ -272,6 +274,6 @@ def _end(child: subprocess.Popen[bytes] | None, at_once: threading.Event) -> Non
     while child.poll() is None and clock.monotonic_s() < until_s and not at_once.wait(_CHECK_S):
         pass
     if child.poll() is None:
-        # Its session holds what it has started itself, such as Spark's Java.
+        # The child leads a process group that includes its own children, such as Spark's Java.
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()

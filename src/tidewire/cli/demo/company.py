@@ -1,6 +1,6 @@
-"""The made-up company of the demo: what its customers, deals, cases, invoices and orders are called.
+"""Sample records of the demo's company: customers, deals, cases, invoices and orders.
 
-Record number n of an object is the same in every org, so a half-made demo can be made on. Every name is invented.
+Record number n of an object is the same in every org, so an interrupted demo can resume. All names are invented.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 Record = dict[str, object]
 Known = Mapping[str, Sequence[str]]
-"""Ids of the records that are there already, by object."""
+"""Ids of existing records, by object."""
 
 _DAY_MS = 86_400_000
 
@@ -140,16 +140,16 @@ INVOICE_STATUSES = ("Open", "Negotiating", "Pending", "Closed")
 
 
 class Company:
-    """Makes records. `today_ms` dates deals and orders around the day on which they are made."""
+    """Makes records. Deals and orders are dated around `today_ms`."""
 
     def __init__(self, today_ms: int, seed: str = "") -> None:
         self._today_ms = today_ms
         self._seed = seed
 
     def account(self, number: int, known: Known) -> Record:
-        """A customer."""
+        """Make a customer."""
         draw = self._draw("Account", number)
-        # Every word meets every kind before a name comes again, and then with a city behind it.
+        # All pairs of word and kind are used before a name repeats, then with a city appended.
         kind, industry = _KINDS[(number + number // len(_WORDS)) % len(_KINDS)]
         name = f"{_WORDS[number % len(_WORDS)]} {kind}"
         city, country, code = draw.choice(CITIES)
@@ -172,7 +172,7 @@ class Company:
         }
 
     def contact(self, number: int, known: Known) -> Record:
-        """Somebody who works for a customer."""
+        """Make a contact of a customer."""
         draw = self._draw("Contact", number)
         first, last = draw.choice(_FIRST), draw.choice(_LAST)
         return {
@@ -185,7 +185,7 @@ class Company:
         }
 
     def lead(self, number: int, known: Known) -> Record:
-        """Somebody who asked."""
+        """Make a lead."""
         draw = self._draw("Lead", number)
         first, last = draw.choice(_FIRST), draw.choice(_LAST)
         kind, industry = draw.choice(_KINDS)
@@ -201,7 +201,7 @@ class Company:
         }
 
     def opportunity(self, number: int, known: Known) -> Record:
-        """A deal, somewhere on its way."""
+        """Make a deal at some stage."""
         draw = self._draw("Opportunity", number)
         stage = draw.choice(STAGES)
         days = draw.randrange(-120, 0) if stage.startswith("Closed") else draw.randrange(5, 180)
@@ -215,7 +215,7 @@ class Company:
         }
 
     def case(self, number: int, known: Known) -> Record:
-        """A customer's trouble."""
+        """Make a support case."""
         draw = self._draw("Case", number)
         return {
             "Subject": draw.choice(_SUBJECTS).format(product=draw.choice(PRODUCTS)),
@@ -226,7 +226,7 @@ class Company:
         }
 
     def invoice(self, number: int, known: Known) -> Record:
-        """An invoice statement."""
+        """Make an invoice statement."""
         draw = self._draw("Invoice", number)
         pieces = draw.randrange(1, 40)
         return {
@@ -237,7 +237,7 @@ class Company:
         }
 
     def order(self, number: int, known: Known) -> Record:
-        """An order that is still being drawn up."""
+        """Make a draft order."""
         draw = self._draw("Order", number)
         return {
             "AccountId": draw.choice(known["Account"]),
@@ -247,7 +247,7 @@ class Company:
         }
 
     def day(self, days: int) -> str:
-        """The date so many days from today."""
+        """Return the date `days` from today."""
         return datetime.fromtimestamp((self._today_ms + days * _DAY_MS) / 1000, UTC).date().isoformat()
 
     def _draw(self, entity: str, number: int) -> random.Random:

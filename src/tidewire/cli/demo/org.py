@@ -1,7 +1,6 @@
-"""The demo's org, made through the public API: its definition, then its records, 200 in a call.
+"""Create the demo's org through the public API: its definition, then its records, 200 per call.
 
-What was made is noted after each call in a file beside the org's data, so a demo that was stopped half-way goes on
-there, and one that is whole is left alone.
+Progress is saved in a file after each call, so an interrupted demo resumes and a complete one is left alone.
 """
 
 from __future__ import annotations
@@ -14,12 +13,13 @@ from pathlib import Path
 
 import yaml
 
+from tidewire.cli.client_options import ADMIN_PATH
 from tidewire.cli.demo.calls import DemoCalls
 from tidewire.cli.demo.company import Company, Maker
 
 GENERIC_CHANNEL = "/u/demo/announcements"
-_NOTES = "demo.json"
-_AT_ONCE = 200
+_PROGRESS_FILE = "demo.json"
+_RECORDS_PER_CALL = 200
 SIZES: Mapping[str, int] = {
     "Account": 1200,
     "Contact": 2400,
@@ -29,23 +29,23 @@ SIZES: Mapping[str, int] = {
     "Invoice_Statement__c": 1000,
     "Order": 600,
 }
-"""How many records of each object a new demo has."""
+"""Number of records of each object in a new demo."""
 
 
 def ensure_demo_org(
     calls: DemoCalls,
     data: Path,
     company: Company,
-    tell: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
     stop: threading.Event,
     sizes: Mapping[str, int] = SIZES,
 ) -> None:
-    """Make what is missing. `tell` hears how many records of how many are there. Raises PlatformError."""
+    """Create what is missing. `on_progress` gets the number of created records and the total. Raises PlatformError."""
     for name in ("invoices.yaml", "org.yaml"):
         document = yaml.safe_load((files("tidewire.cli.demo") / name).read_text("utf-8"))
-        calls.rest("POST", "/services/tidewire/v1/apply", document)
+        calls.rest("POST", ADMIN_PATH + "/apply", document)
     ensure_channel(calls)
-    made = _read_notes(data, calls.org_id)
+    made = _read_progress(data, calls.org_id)
     total = sum(sizes.values())
     makers = makers_of(company)
     known: dict[str, list[str]] = {}
@@ -54,15 +54,15 @@ def ensure_demo_org(
             if entity != "Account" and "Account" not in known:
                 known["Account"] = calls.ids("Account", sizes["Account"])
             first = made.get(entity, 0)
-            batch = range(first, min(size, first + _AT_ONCE))
+            batch = range(first, min(size, first + _RECORDS_PER_CALL))
             calls.create_all(entity, [makers[entity](number, known) for number in batch])
             made[entity] = batch.stop
-            _write_notes(data, calls.org_id, made)
-            tell(sum(made.values()), total)
+            _write_progress(data, calls.org_id, made)
+            on_progress(sum(made.values()), total)
 
 
 def makers_of(company: Company) -> dict[str, Maker]:
-    """Who makes the records of which object."""
+    """Return the function that makes the records of each object."""
     return {
         "Account": company.account,
         "Contact": company.contact,
@@ -75,7 +75,7 @@ def makers_of(company: Company) -> dict[str, Maker]:
 
 
 def ensure_channel(calls: DemoCalls) -> str:
-    """The id of the generic channel that announcements go to."""
+    """Return the id of the generic channel for announcements, creating it if needed."""
     soql = f"SELECT Id FROM StreamingChannel WHERE Name = '{GENERIC_CHANNEL}'"  # noqa: S608  # a constant
     found = calls.query(soql)
     if found:
@@ -84,17 +84,17 @@ def ensure_channel(calls: DemoCalls) -> str:
     return str(answer["id"])
 
 
-def _read_notes(data: Path, org_id: str) -> dict[str, int]:
+def _read_progress(data: Path, org_id: str) -> dict[str, int]:
     try:
-        notes = json.loads((data / _NOTES).read_text("utf-8"))
-        # Notes of an org that was thrown away say nothing about the one in its place.
-        return {str(k): int(v) for k, v in notes["made"].items()} if notes["org_id"] == org_id else {}
+        saved = json.loads((data / _PROGRESS_FILE).read_text("utf-8"))
+        # The file may belong to a deleted org.
+        return {str(k): int(v) for k, v in saved["made"].items()} if saved["org_id"] == org_id else {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
 
 
-def _write_notes(data: Path, org_id: str, made: Mapping[str, int]) -> None:
+def _write_progress(data: Path, org_id: str, made: Mapping[str, int]) -> None:
     data.mkdir(parents=True, exist_ok=True)
-    written = data / (_NOTES + ".new")
+    written = data / (_PROGRESS_FILE + ".new")
     written.write_text(json.dumps({"org_id": org_id, "made": made}), "utf-8")
-    written.replace(data / _NOTES)
+    written.replace(data / _PROGRESS_FILE)

@@ -1,4 +1,4 @@
-"""Who listens on a port and who holds a data directory, as far as Linux tells: `/proc` is read, nothing is touched."""
+"""Find the process that uses a port or locks a data directory, by reading `/proc` on Linux."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Owner:
 
     @property
     def is_tidewire(self) -> bool:
-        """Whether it is a server of ours, or an edge of one."""
+        """Whether the process is a Tidewire server or one of its edges."""
         return "tidewire" in self.command
 
 
 def why_not_bound(host: str, port: int) -> int:
-    """0 if a server could listen there, otherwise the errno that it would get."""
+    """Try to listen on a port; return 0, or the errno of the failure."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -42,27 +42,27 @@ def why_not_bound(host: str, port: int) -> int:
 
 
 def find_owner(port: int) -> Owner | None:
-    """The process that listens on a port, None if it cannot be seen."""
+    """Find the process that listens on a port; None if it is not visible to us."""
     wanted = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     if not wanted:
         return None
     for process in _PROC.glob("[0-9]*"):
         with suppress(OSError):
             for handle in (process / "fd").iterdir():
-                with suppress(FileNotFoundError):  # closed meanwhile, as the one that listed them is
+                with suppress(FileNotFoundError):  # closed since it was listed
                     if os.readlink(handle) in wanted:
                         return _owner(int(process.name))
     return None
 
 
 def find_lock_holder(path: Path) -> Owner | None:
-    """The process that holds a lock on a file, None if there is none or it cannot be seen."""
+    """Find the process that locks a file; None if there is none, or it is not visible to us."""
     with suppress(OSError, ValueError):
         found = path.stat()
-        place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        inode = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
         for line in (_PROC / "locks").read_text().splitlines():
             words = line.split()
-            if place in words and "->" not in words:
+            if inode in words and "->" not in words:
                 return _owner(int(words[4]))
     return None
 

@@ -37,7 +37,7 @@ def test_directory_that_is_there_or_can_be_made_is_well(tmp_path: Path) -> None:
 def test_directory_under_a_file_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (found,) = check_directory("data directory", tmp_path / "file" / "data", "--data")
-    assert (found.state, "is a file" in found.told, "--data" in found.do) == ("problem", True, True)
+    assert (found.state, "is a file" in found.message, "--data" in found.fix) == ("problem", True, True)
 
 
 def test_directory_that_forbids_writing_is_explained(tmp_path: Path) -> None:
@@ -46,15 +46,15 @@ def test_directory_that_forbids_writing_is_explained(tmp_path: Path) -> None:
     for path in (closed, closed / "below"):
         (found,) = check_directory("data directory", path, "--data")
         assert found.state == "problem"
-        assert str(closed) in found.told
-        assert "chmod u+w" in found.do
+        assert str(closed) in found.message
+        assert "chmod u+w" in found.fix
 
 
 def test_database_file_that_forbids_writing_is_explained(tmp_path: Path) -> None:
     (tmp_path / "org.db").write_text("")
     (tmp_path / "org.db").chmod(0o444)
     found = check_directory("data directory", tmp_path, "--data")[0]
-    assert (found.state, "org.db" in found.told) == ("problem", True)
+    assert (found.state, "org.db" in found.message) == ("problem", True)
 
 
 def test_taken_port_is_explained_with_who_has_it(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_taken_port_is_explained_with_who_has_it(tmp_path: Path) -> None:
         assert owner.pid == os.getpid()
         found = {each.check: each for each in check_ports(settings(tmp_path, grpc=f"127.0.0.1:{port}"))}
     assert {name for name, each in found.items() if each.state == "problem"} == {"port grpc"}
-    assert f"127.0.0.1:{port} is taken by process {os.getpid()}" in found["port grpc"].told
-    assert "--grpc 127.0.0.1:PORT" in found["port grpc"].do
+    assert f"127.0.0.1:{port} is in use by process {os.getpid()}" in found["port grpc"].message
+    assert "--grpc 127.0.0.1:PORT" in found["port grpc"].fix
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_taken_port_is_explained_with_who_has_it(tmp_path: Path) -> None:
 )
 def test_address_that_cannot_be_listened_on_is_explained(tmp_path: Path, address: str, word: str) -> None:
     found = check_ports(settings(tmp_path, http=address))[0]
-    assert (found.state, word in found.told) == ("problem", True)
+    assert (found.state, word in found.message) == ("problem", True)
 
 
 def test_certificates_are_looked_at_for_their_dates(tmp_path: Path) -> None:
@@ -85,17 +85,17 @@ def test_certificates_are_looked_at_for_their_dates(tmp_path: Path) -> None:
     assert (soon.state, authority.state) == ("note", "ok")
     expired, authority = check_certificates(settings(tmp_path), NOW_MS + 400 * DAY_MS)
     assert (expired.state, authority.state) == ("problem", "ok")
-    assert "expired on 2028-" in expired.told
-    assert "start the server again" in expired.do
+    assert "expired on 2028-" in expired.message
+    assert "restart the server" in expired.fix
     early = check_certificates(settings(tmp_path), NOW_MS - DAY_MS)[0]
-    assert (early.state, "clock" in early.do) == ("problem", True)
+    assert (early.state, "clock" in early.fix) == ("problem", True)
 
 
 def test_certificate_that_cannot_be_read_is_explained(tmp_path: Path) -> None:
     ensure_certificates(tmp_path / "tls", [], NOW_MS)
     (tmp_path / "tls" / "server.pem").write_text("nonsense")
     found = check_certificates(settings(tmp_path), NOW_MS)[0]
-    assert (found.state, "cannot be read" in found.told) == ("problem", True)
+    assert (found.state, "cannot read" in found.message) == ("problem", True)
 
 
 def test_missing_java_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,5 +103,5 @@ def test_missing_java_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("JAVA_HOME", raising=False)
     found = check_pipeline_software()[0]
     assert (found.check, found.state) == ("java", "problem")
-    assert "no java on the PATH" in found.told
-    assert "JAVA_HOME" in found.do
+    assert "no java on the PATH" in found.message
+    assert "JAVA_HOME" in found.fix

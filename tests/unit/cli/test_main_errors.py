@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidewire.cli.hints import find_hint
+from tidewire.cli.main import find_hint
 from tidewire.errors import ConfigInvalid
 
 
@@ -56,7 +56,7 @@ def test_file_that_describes_no_org_is_refused_before_anybody_is_asked(tmp_path:
     path.write_text("- one\n- two\n")
     told = run("apply", "-f", str(path), "--url", "http://127.0.0.1:1")
     assert told.returncode == 1
-    assert "does not describe an org" in told.stderr
+    assert "is not an org definition" in told.stderr
 
 
 def test_server_that_is_away_is_told_without_the_words_of_a_library() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidewire.cli.rows import Columns, flat_record, plain_record
+from tidewire.cli.output import Columns, flat_record, plain_record
 
 RECORD = {
     "attributes": {"type": "Contact", "url": "/x"},
