@@ -110,7 +110,7 @@ class CometdClient:
         self._task: asyncio.Task[None] | None = None
         self._failure: PlatformError | None = None
         self._is_closed = False
-        self._handshakes = 0
+        self.handshakes = 0  # sessions opened so far
         # per login
         self._login: Login | None = None
         self._is_login_proven = False
@@ -121,11 +121,6 @@ class CometdClient:
         self._cookies: dict[str, str] = {}
         self._advice = Advice()
         self._ready = asyncio.Event()  # set while a session is open, and forever once the client has ended
-
-    @property
-    def handshakes(self) -> int:
-        """How many sessions have been opened so far."""
-        return self._handshakes
 
     async def __aenter__(self) -> Self:
         """Log in and do the handshake. Raises the server's rejection; waits while it cannot be reached."""
@@ -161,7 +156,7 @@ class CometdClient:
                     await asyncio.sleep(self._pause_s(failures))
                     failures += 1
                     continue
-                if session == self._handshakes and self._ready.is_set():
+                if session == self.handshakes and self._ready.is_set():
                     wanted.is_granted = True
                     return
         except BaseException:
@@ -202,9 +197,7 @@ class CometdClient:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await self._disconnect(self._client_id)
-        for connection in (self._polling, self._calling):
-            if connection is not None:
-                connection.close()
+        self._close_connections()
         self._end()
 
     # sessions
@@ -236,7 +229,7 @@ class CometdClient:
             raise self._failure
         if self._is_closed:
             raise ProtocolViolation("the client is closed")
-        return self._handshakes
+        return self.handshakes
 
     async def _run(self) -> None:
         failures = 0
@@ -255,11 +248,14 @@ class CometdClient:
                 pass
             finally:
                 self._ready.clear()
-                for connection in (self._polling, self._calling):
-                    if connection is not None:
-                        connection.close()
+                self._close_connections()
             await asyncio.sleep(self._pause_s(failures))
             failures += 1
+
+    def _close_connections(self) -> None:
+        for connection in (self._polling, self._calling):
+            if connection is not None:
+                connection.close()
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         """Record why the polling task ended, and wake waiting tasks."""
@@ -282,7 +278,8 @@ class CometdClient:
             self._polling = HttpConnection(self._login.instance_url, self._tls_ca)
             self._calling = HttpConnection(self._login.instance_url, self._tls_ca)
             self._cookies.clear()
-        reply = await self._call_one(handshake_message())
+        message = handshake_message()
+        reply = _reply_to(message, await self._call([message]))
         if not reply.get("successful"):
             error = error_of(reply)
             # At a handshake no client id exists yet, so "unknown client" means that the login was rejected.
@@ -295,7 +292,7 @@ class CometdClient:
         granted = [wanted for wanted in self._wanted.values() if wanted.is_granted]
         for first in range(0, len(granted), _SUBSCRIBES_PER_REQUEST):
             await self._ask_for(granted[first : first + _SUBSCRIBES_PER_REQUEST])
-        self._handshakes += 1
+        self.handshakes += 1
         self._ready.set()
         if former:
             # The old session would count against the org's client limit until the server expires it.
@@ -307,11 +304,7 @@ class CometdClient:
         if is_first:
             message["advice"] = {"timeout": 0}
         timeout_s = self._advice.timeout_ms / 1000 + _NETWORK_DELAY_S
-        answer = await self._post(self._polling, [message], timeout_s)
-        await self._take_events(answer)
-        reply = next((m for m in answer if m.get("channel") == CONNECT), None)
-        if reply is None:
-            raise ProtocolViolation("a connect was not answered")
+        reply = _reply_to(message, await self._post(self._polling, [message], timeout_s))
         self._advice = merge_advice(self._advice, reply)
         if not reply.get("successful"):
             error = error_of(reply)
@@ -369,21 +362,13 @@ class CometdClient:
             if replay_id is not None:
                 wanted.replay = replay_id
 
-    async def _call_one(self, message: Message) -> Message:
-        answer = await self._call([message])
-        for reply in answer:
-            if reply.get("channel") == message["channel"]:
-                return reply
-        raise ProtocolViolation(f"{message['channel']} was not answered")
-
     async def _call(self, messages: list[Message]) -> list[Message]:
-        answer = await self._post(self._calling, messages, _REQUEST_S)
-        await self._take_events(answer)
-        return answer
+        return await self._post(self._calling, messages, _REQUEST_S)
 
     async def _post(
         self, connection: HttpConnection | None, messages: list[Message], timeout_s: float
     ) -> list[Message]:
+        """Send messages, queue the events of the response, and return all that was received."""
         if connection is None or self._login is None:
             raise ClientUnknown("the client has no session")
         headers = {"Authorization": f"Bearer {self._login.token}", "Content-Type": "application/json"}
@@ -393,4 +378,13 @@ class CometdClient:
         if answer.status != 200:
             raise http_error(answer.status)
         self._cookies.update(answer.cookies)
-        return parse_messages(answer.body)
+        received = parse_messages(answer.body)
+        await self._take_events(received)
+        return received
+
+
+def _reply_to(message: Message, received: Iterable[Message]) -> Message:
+    for reply in received:
+        if reply.get("channel") == message["channel"]:
+            return reply
+    raise ProtocolViolation(f"{message['channel']} was not answered")

@@ -20,7 +20,7 @@ import asyncio
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
 from tidewire.client.login import Login
@@ -44,6 +44,7 @@ from tidewire.schema.codec import EventSchema
 from tidewire.schema.proto import pubsub_pb2 as pb
 
 MAX_SCHEMAS = 1_000
+Opened = TypeVar("Opened", bound=Subscription)
 
 
 class PubSubClient:
@@ -137,14 +138,13 @@ class PubSubClient:
         """
         start = render_replay_id(replay) if isinstance(replay, int) else replay
         cursor = ReplayCursor(topic, start, from_ms, when_expired)
-        return self._subscription(cursor, max_requested, keepalive_ms)
+        return self._open_subscription(Subscription, cursor, max_requested, keepalive_ms)
 
     def subscribe_managed(
         self, name: str, *, max_requested: int = USUAL_MAX_REQUESTED, keepalive_ms: int | None = None
     ) -> ManagedSubscription:
         """Read a managed subscription, by id or developer name, from after its last commit."""
-        cursor = ManagedCursor(name)
-        return ManagedSubscription(self._subscription(cursor, max_requested, keepalive_ms), cursor)
+        return self._open_subscription(ManagedSubscription, ManagedCursor(name), max_requested, keepalive_ms)
 
     async def publish(self, topic: str, events: Sequence[Mapping[str, Any]]) -> list[Published]:
         """Publish events given by their fields; return the result of each, in order, once accepted ones are durable.
@@ -164,10 +164,12 @@ class PubSubClient:
         self._open.add(stream)
         return stream
 
-    def _subscription(self, cursor: Cursor, max_requested: int, keepalive_ms: int | None) -> Subscription:
+    def _open_subscription(
+        self, kind: type[Opened], cursor: Cursor, max_requested: int, keepalive_ms: int | None
+    ) -> Opened:
         if max_requested < 1:
             raise DemandInvalid(f"max_requested must be at least 1, not {max_requested}")
-        subscription = Subscription(
+        subscription = kind(
             self._connection,
             self._decode,
             cursor,

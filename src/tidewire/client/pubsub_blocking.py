@@ -10,19 +10,18 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 import grpc
 
 from tidewire.client.pubsub_messages import (
-    KEEPALIVE_OPTIONS,
-    MAX_MESSAGE_BYTES,
+    CHANNEL_OPTIONS,
     SERVICE,
     USUAL_MAX_REQUESTED,
     Fetched,
     Published,
     Topic,
+    login_metadata,
     read_fetched,
     read_results,
     read_rpc_error,
@@ -98,9 +97,7 @@ class EventStream:
     def __enter__(self) -> EventStream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
 
@@ -120,20 +117,13 @@ class BlockingPubSubClient:
         tls_ca: bytes | None,
         timeout_s: float = 30.0,
     ) -> None:
-        options = [
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-            # Spark executors open one client per task; with a shared subchannel one failure would hit them all.
-            ("grpc.use_local_subchannel_pool", 1),
-            *KEEPALIVE_OPTIONS,
-        ]
         self._endpoint = endpoint
         if tls_ca is None:
-            self._channel = grpc.insecure_channel(endpoint, options)
+            self._channel = grpc.insecure_channel(endpoint, CHANNEL_OPTIONS)
         else:
             credentials = grpc.ssl_channel_credentials(tls_ca or None)
-            self._channel = grpc.secure_channel(endpoint, credentials, options)
-        self._metadata = (("accesstoken", token), ("instanceurl", instance_url), ("tenantid", org_id))
+            self._channel = grpc.secure_channel(endpoint, credentials, CHANNEL_OPTIONS)
+        self._metadata = login_metadata(token, instance_url, org_id)
         self._timeout_s = timeout_s
         self._streams: set[EventStream] = set()
         self._lock = threading.Lock()
@@ -200,9 +190,7 @@ class BlockingPubSubClient:
     def __enter__(self) -> BlockingPubSubClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def _forget(self, stream: EventStream) -> None:

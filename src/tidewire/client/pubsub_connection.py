@@ -11,9 +11,9 @@ import grpc
 
 from tidewire.client.login import Login
 from tidewire.client.pubsub_messages import (
-    KEEPALIVE_OPTIONS,
-    MAX_MESSAGE_BYTES,
+    CHANNEL_OPTIONS,
     SERVICE,
+    login_metadata,
     read_failure,
     read_rpc_error,
 )
@@ -30,10 +30,7 @@ Message = TypeVar("Message")
 REFUSED_LOGIN = (SessionInvalid, AuthHeaderInvalid)
 
 _OPTIONS = [
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.use_local_subchannel_pool", 1),
-    *KEEPALIVE_OPTIONS,
+    *CHANNEL_OPTIONS,
     # By default a channel waits up to two minutes before it reconnects.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
@@ -175,4 +172,4 @@ class Retry:
 
 
 def _metadata_of(login: Login) -> list[tuple[str, str]]:
-    return [("accesstoken", login.token), ("instanceurl", login.instance_url), ("tenantid", login.org_id)]
+    return login_metadata(login.token, login.instance_url, login.org_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from itertools import takewhile
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 from tidewire.client.pubsub_messages import replay_number
 from tidewire.errors import ManagedActive, PlatformError, RequestRefused
@@ -17,47 +17,11 @@ _MAX_UNCOMMITTED = 100_000
 _NOTICED_WITHIN_S = 120.0  # how long a server may take to detect a dead connection
 
 
-class Cursor(Protocol):
-    """The position of a subscription, and the requests that resume from it."""
-
-    rpc: ClassVar[str]
-
-    def parse(self, body: bytes) -> Any:
-        """Parse a response."""
-
-    def metadata(self) -> list[tuple[str, str]]:
-        """Return the metadata of a call that starts at this position."""
-
-    def first_requests(self, count: int) -> list[Any]:
-        """Return the requests that open a call for `count` events."""
-
-    def more_request(self, count: int) -> Any:
-        """Return the request for `count` more events."""
-
-    def has_commits(self) -> bool:
-        """Whether commits are waiting for the server's confirmation."""
-
-    def take(self, response: Any) -> list[pb.ConsumerEvent]:
-        """Return the new events of a response. `note` then advances the cursor."""
-
-    def follow_ups(self) -> list[Any]:
-        """Return the requests that the last response makes necessary."""
-
-    def note(self, event: pb.ConsumerEvent) -> None:
-        """Advance past a received event."""
-
-    def note_end(self, response: Any) -> None:
-        """Advance to the end of a response whose events were all noted."""
-
-    def can_recover(self, error: PlatformError) -> bool:
-        """Whether another call may succeed after an error that says the position is expired or in use."""
-
-    def fail(self, error: PlatformError) -> None:
-        """Fail pending commits: there will be no further call."""
-
-
 class ReplayCursor:
-    """A position that the client keeps: a preset until an event arrives, then a replay id."""
+    """A position that the client keeps: a preset until an event arrives, then a replay id.
+
+    `replay` is the position to resume from.
+    """
 
     rpc: ClassVar[str] = "Subscribe"
 
@@ -69,15 +33,16 @@ class ReplayCursor:
         self._from_ms = from_ms
         self._when_expired = when_expired
 
-    def parse(self, body: bytes) -> pb.FetchResponse:
-        return pb.FetchResponse.FromString(body)
+    parse = staticmethod(pb.FetchResponse.FromString)
 
     def metadata(self) -> list[tuple[str, str]]:
+        """Return the metadata of a call that starts at this position."""
         if self._from_ms is None or isinstance(self.replay, bytes):
             return []
         return [("tidewire-replay-from-ms", str(self._from_ms))]
 
     def first_requests(self, count: int) -> list[pb.FetchRequest]:
+        """Return the requests that open a call for `count` events."""
         request = pb.FetchRequest(topic_name=self._topic, num_requested=count)
         if isinstance(self.replay, bytes):
             request.replay_preset = pb.CUSTOM
@@ -87,26 +52,33 @@ class ReplayCursor:
         return [request]
 
     def more_request(self, count: int) -> pb.FetchRequest:
+        """Return the request for `count` more events."""
         return pb.FetchRequest(topic_name=self._topic, num_requested=count)
 
     def has_commits(self) -> bool:
+        """Whether commits are waiting for the server's confirmation."""
         return False
 
     def take(self, response: pb.FetchResponse) -> list[pb.ConsumerEvent]:
+        """Return the new events of a response. `note` then advances the cursor."""
         return list(response.events)
 
     def follow_ups(self) -> list[pb.FetchRequest]:
+        """Return the requests that the last response makes necessary."""
         return []
 
     def note(self, event: pb.ConsumerEvent) -> None:
+        """Advance past a received event."""
         self.replay = event.replay_id
 
     def note_end(self, response: pb.FetchResponse) -> None:
+        """Advance to the end of a response whose events were all noted."""
         # A keepalive says how far the server has read the log, but only while there is demand.
         if not response.events and response.pending_num_requested > 0 and response.latest_replay_id:
             self.replay = response.latest_replay_id
 
     def can_recover(self, error: PlatformError) -> bool:
+        """Whether another call may succeed after an error that says the position is expired or in use."""
         if self._when_expired is None or not isinstance(self.replay, bytes):
             return False
         self.replay = self._when_expired
@@ -114,11 +86,11 @@ class ReplayCursor:
         return True
 
     def fail(self, error: PlatformError) -> None:
-        pass
+        """Fail pending commits: there will be no further call."""
 
 
 class ManagedCursor:
-    """A position that the server keeps, and the commits that advance it."""
+    """A position that the server keeps, and the commits that advance it. Methods as in ReplayCursor."""
 
     rpc: ClassVar[str] = "ManagedSubscribe"
 
@@ -131,8 +103,7 @@ class ManagedCursor:
         self._is_recovering = False
         self._heard_s: float | None = None
 
-    def parse(self, body: bytes) -> pb.ManagedFetchResponse:
-        return pb.ManagedFetchResponse.FromString(body)
+    parse = staticmethod(pb.ManagedFetchResponse.FromString)
 
     def metadata(self) -> list[tuple[str, str]]:
         return []
@@ -180,7 +151,7 @@ class ManagedCursor:
             del self._uncommitted[next(iter(self._uncommitted))]
 
     def note_end(self, response: pb.ManagedFetchResponse) -> None:
-        pass
+        """No-op: only commits advance the position."""
 
     def can_recover(self, error: PlatformError) -> bool:
         if isinstance(error, ManagedActive):
@@ -192,12 +163,10 @@ class ManagedCursor:
         return is_first
 
     def _commit_request(self, key: str) -> pb.ManagedFetchRequest:
-        commit = pb.CommitReplayRequest(commit_request_id=key, replay_id=self._commits[key][0])
-        return pb.ManagedFetchRequest(
-            subscription_id=self._id,
-            developer_name=self._developer_name,
-            commit_replay_id_request=commit,
-        )
+        request = self.more_request(0)
+        request.commit_replay_id_request.commit_request_id = key
+        request.commit_replay_id_request.replay_id = self._commits[key][0]
+        return request
 
     def _repeat_highest(self, keys: list[str]) -> list[pb.ManagedFetchRequest]:
         """Return a request for the highest of these commits, which from now on covers all of them."""
@@ -240,3 +209,7 @@ class ManagedCursor:
             del self._uncommitted[known]
             if known == replay_id:
                 return
+
+
+Cursor = ReplayCursor | ManagedCursor
+"""The position of a subscription, and the requests that resume from it."""

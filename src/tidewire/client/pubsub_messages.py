@@ -33,9 +33,12 @@ from tidewire.schema.proto import pubsub_pb2 as pb
 
 SERVICE = "/eventbus.v1.PubSub/"
 USUAL_MAX_REQUESTED = 100  # every server grants this many; more is an extension of ours
-MAX_MESSAGE_BYTES = 16 << 20
-# Detects a dead peer within minutes; TCP alone may take hours.
-KEEPALIVE_OPTIONS = [
+CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", 16 << 20),
+    ("grpc.max_send_message_length", 16 << 20),
+    # Spark executors open one client per task; with a shared subchannel one failure would hit them all.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Detects a dead peer within minutes; TCP alone may take hours.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -209,6 +212,11 @@ def read_fetched(response: pb.FetchResponse) -> Fetched:
         for consumed in response.events
     ]
     return Fetched(events, replay_number(response.latest_replay_id), response.pending_num_requested)
+
+
+def login_metadata(token: str, instance_url: str, org_id: str) -> list[tuple[str, str]]:
+    """Return the metadata by which every call is authenticated."""
+    return [("accesstoken", token), ("instanceurl", instance_url), ("tenantid", org_id)]
 
 
 def subscribe_metadata(max_requested: int, keepalive_ms: int | None) -> list[tuple[str, str]]:

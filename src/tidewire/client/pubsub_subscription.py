@@ -36,7 +36,8 @@ LONGEST_SILENCE_S = 300.0  # servers promise a keepalive within 270 s
 class Subscription:
     """The events of one subscription: `async for event in subscription`. Ends when closed; raises final errors.
 
-    For one consumer, on one event loop. `failure` is the error that ended it.
+    For one consumer, on one event loop. `failure` is the error that ended it, `calls` counts the calls opened so far.
+    `last_replay_id` is that of the last event taken, after which a later program can resume.
     """
 
     def __init__(
@@ -60,24 +61,14 @@ class Subscription:
         self.failure: PlatformError | None = None
         self._answered = asyncio.Event()
         self._is_closed = False
-        self._last: bytes | None = None
-        self._calls = 0
+        self.last_replay_id: bytes | None = None
+        self.calls = 0
         # per call
         self._requests: asyncio.Queue[Any] | None = None
         self._granted = max_requested
         self._demand = 0
         self._task = asyncio.create_task(self._run(), name="pubsub-subscription")
         self._task.add_done_callback(self._note_end)
-
-    @property
-    def calls(self) -> int:
-        """The number of calls opened so far."""
-        return self._calls
-
-    @property
-    def last_replay_id(self) -> bytes | None:
-        """The replay id of the last event taken, after which a later program can resume."""
-        return self._last
 
     def __aiter__(self) -> Self:
         return self
@@ -92,7 +83,7 @@ class Subscription:
             self._changed.clear()
             await self._changed.wait()
         event = self._queued.popleft()
-        self._last = event.replay_id
+        self.last_replay_id = event.replay_id
         self._ask_for_more()
         return event
 
@@ -120,7 +111,7 @@ class Subscription:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
-    def send(self, request: Any) -> None:
+    def _send(self, request: Any) -> None:
         """Send a request of the cursor. Between calls it is left to the first requests of the next call."""
         if self._requests is not None:
             self._requests.put_nowait(request)
@@ -158,7 +149,7 @@ class Subscription:
 
     async def _read_call(self, login: Login) -> bool:
         """Read one call to its end; return whether the server sent any response."""
-        self._calls += 1
+        self.calls += 1
         self._granted = self._max_requested
         self._demand = max(1, self._max_requested - len(self._queued))
         requests: asyncio.Queue[Any] = asyncio.Queue()
@@ -190,7 +181,7 @@ class Subscription:
     async def _take(self, response: Any) -> None:
         events = self._cursor.take(response)
         for request in self._cursor.follow_ups():
-            self.send(request)
+            self._send(request)
         for consumed in events:
             event = await self._decode(consumed)
             self._cursor.note(consumed)
@@ -217,46 +208,22 @@ class Subscription:
         self._changed.set()
 
 
-class ManagedSubscription:
+class ManagedSubscription(Subscription):
     """The events of a managed subscription, whose position the server keeps. Commit processed events.
 
     No event is delivered twice after a lost connection. Events that a program did not commit before it ended are
     delivered again to the next one.
     """
 
-    def __init__(self, subscription: Subscription, cursor: ManagedCursor) -> None:
-        self._subscription = subscription
-        self._cursor = cursor
-
-    @property
-    def calls(self) -> int:
-        """The number of calls opened so far."""
-        return self._subscription.calls
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> DecodedEvent:
-        """Wait for the next event."""
-        return await anext(self._subscription)
+    _cursor: ManagedCursor
 
     async def commit(self, replay_id: bytes) -> None:
         """Commit an event and all before it; wait for the server's confirmation.
 
         A commit whose connection was lost is sent again. Raises RequestRefused.
         """
-        if self._subscription.failure is not None:
-            raise self._subscription.failure
+        if self.failure is not None:
+            raise self.failure
         request, done = self._cursor.add_commit(replay_id)
-        self._subscription.send(request)
+        self._send(request)
         await done
-
-    async def close(self) -> None:
-        """End the subscription. Idempotent."""
-        await self._subscription.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()

@@ -38,16 +38,11 @@ class RestClient:
         api_version: str = USUAL_VERSION,
         renew: Callable[[], Login] | None = None,
     ) -> None:
-        self._login = login
+        self.login = login  # the login in use
         self._timeout_s = timeout_s
         self._context = ssl.create_default_context(cadata=tls_ca.decode("ascii") if tls_ca else None)
         self._renew = renew
         self.data_path = f"/services/data/v{api_version}"
-
-    @property
-    def login(self) -> Login:
-        """The login in use."""
-        return self._login
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request and return the decoded response; None without a body.
@@ -60,7 +55,7 @@ class RestClient:
             if self._renew is None:
                 raise
         # A request that was rejected for its token had no effect, so it is safe to send again.
-        self._login = self._renew()
+        self.login = self._renew()
         return self._call_once(method, path, body)
 
     def query(self, soql: str) -> list[dict[str, Any]]:
@@ -124,9 +119,9 @@ class RestClient:
 
     def _call_once(self, method: str, path: str, body: Any) -> Any:
         request = urllib.request.Request(  # noqa: S310  # the instance URL came from a login over http or https
-            self._login.instance_url + path,
+            self.login.instance_url + path,
             None if body is None else json.dumps(body).encode(),
-            {"Authorization": f"Bearer {self._login.token}", "Content-Type": "application/json"},
+            {"Authorization": f"Bearer {self.login.token}", "Content-Type": "application/json"},
             method=method,
         )
         try:
@@ -137,12 +132,12 @@ class RestClient:
                 raise _rejection(error.code, error.read()) from error
         except (OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise ServerUnreachable.at(self._login.instance_url, reason) from error
+            raise ServerUnreachable.at(self.login.instance_url, reason) from error
         try:
             return json.loads(answer) if answer else None
         except ValueError as error:
             raise RequestRefused(
-                f"the response to {method} {path} is not JSON; check that {self._login.instance_url} serves the API",
+                f"the response to {method} {path} is not JSON; check that {self.login.instance_url} serves the API",
                 status=200,
                 error_code="",
             ) from error
