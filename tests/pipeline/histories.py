@@ -28,7 +28,7 @@ from tidewire.schema.codec import EventSchema
 from tidewire.schema.fields import date, double, text
 from tidewire.schema.layout import add_fields, custom_object
 from tidewire.schema.model import ObjectType
-from tidewire.schema.standard import ACCOUNT, CONTACT
+from tidewire.schema.standard.accounts import ACCOUNT, CONTACT
 
 INVOICE = custom_object(
     "Invoice__c", "Invoice", "Invoices", "a00", 1001, None, [double("Total__c", "Total", 18, 2)]

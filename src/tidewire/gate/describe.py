@@ -16,7 +16,7 @@ from tidewire.gate.record_types import MASTER, RecordType
 from tidewire.names import data_url
 from tidewire.schema.field_types import DOUBLE_TYPES, FieldType
 from tidewire.schema.model import EventType, Field, ObjectType
-from tidewire.schema.standard import status_rows
+from tidewire.schema.standard.statuses import status_rows
 from tidewire.schema.values import render_value
 from tidewire.soql.typing_rules import is_groupable, is_sortable
 

@@ -132,6 +132,28 @@ def lookup(
     )
 
 
+def required_parent(
+    name: str,
+    label: str,
+    target: str | tuple[str, ...],
+    relationship_name: str,
+    child_relationship_name: str = "",
+    *,
+    updateable: bool = False,
+) -> Field:
+    """The id of a record that this one needs and is deleted with; fixed unless updateable."""
+    return lookup(
+        name,
+        label,
+        target,
+        relationship_name,
+        child_relationship_name,
+        required=True,
+        updateable=updateable,
+        delete_constraint="Cascade",
+    )
+
+
 def detail(
     name: str,
     label: str,

@@ -87,10 +87,10 @@ def standard_object(
     table_number: int,
     key_prefix: str,
     name: str,
-    plural: str,
     fields: Iterable[Field],
     *,
     label: str = "",
+    plural: str = "",
     is_setup: bool = False,
     createable: bool = True,
     updateable: bool = True,
@@ -98,11 +98,11 @@ def standard_object(
     named_by: str = "",
     id_lookup: str = "",
 ) -> ObjectType:
-    """Return a standard object with its table and columns."""
+    """Return a standard object with its table and columns; its plural is by default its label with an s."""
     return ObjectType(
         name=name,
         label=label or name,
-        label_plural=plural,
+        label_plural=plural or f"{label or name}s",
         key_prefix=key_prefix,
         fields=with_columns(fields),
         table=f"o{table_number}_0",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from tidewire.schema.fields import lookup, picklist
+from tidewire.schema.fields import picklist, required_parent
 from tidewire.schema.layout import audit_fields, identity_fields, with_columns
 from tidewire.schema.model import Field, ObjectType
 from tidewire.schema.standard.access import SHARE_PREFIXES, SHARED_CHILDREN, SHARES_NAMED_ALIKE
@@ -69,25 +69,8 @@ def _share_object(entity: str, label: str, custom: bool, key_prefix: str, table:
     also = SHARED_CHILDREN.get(entity, ())
     fields = (
         *identity_fields(),
-        lookup(
-            f"{name}Id",
-            f"{label} ID",
-            entity,
-            name,
-            "Shares",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
-        lookup(
-            "UserOrGroupId",
-            "User/Group ID",
-            ("Group", "User"),
-            "UserOrGroup",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
+        required_parent(f"{name}Id", f"{label} ID", entity, name, "Shares"),
+        required_parent("UserOrGroupId", "User/Group ID", ("Group", "User"), "UserOrGroup"),
         picklist(f"{level}AccessLevel", f"{label} Access", SHARE_LEVELS, restricted=True, required=True),
         *(
             picklist(

@@ -15,7 +15,7 @@ from tidewire.events import Change, CommitContext, Value
 from tidewire.records.service import ChangeHook
 from tidewire.records.touched import changes_of
 from tidewire.records.work import UnitOfWork
-from tidewire.schema.standard import USER
+from tidewire.schema.standard.access import USER
 from tidewire.schema.text_keys import fold_key
 from tidewire.storage.store import Reader
 

@@ -18,7 +18,10 @@ from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import auto_number, detail, location, lookup, multi_picklist, rich_text
 from tidewire.schema.layout import custom_object
 from tidewire.schema.model import EventType, Field, ObjectType, PicklistValue, RollUp
-from tidewire.schema.standard import ACCOUNT, CONTACT, LEAD_STATUS, STANDARD_OBJECTS, TASK
+from tidewire.schema.standard import STANDARD_OBJECTS
+from tidewire.schema.standard.accounts import ACCOUNT, CONTACT
+from tidewire.schema.standard.activities import TASK
+from tidewire.schema.standard.statuses import LEAD_STATUS
 
 FIELD_KEYS = [
     "aggregatable",

@@ -13,7 +13,9 @@ from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import double, location, multi_picklist, rich_text, text
 from tidewire.schema.layout import add_fields, custom_object
 from tidewire.schema.model import EventType, Field, ObjectType, RollUp
-from tidewire.schema.standard import ACCOUNT, CONTACT, STANDARD_OBJECTS, USER
+from tidewire.schema.standard import STANDARD_OBJECTS
+from tidewire.schema.standard.access import USER
+from tidewire.schema.standard.accounts import ACCOUNT, CONTACT
 
 ORDERED = EventType(
     name="Ordered__e",

@@ -13,7 +13,8 @@ from tidewire.schema.bitmap import decode_bitmap, encode_bitmap
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.fields import lookup, text
 from tidewire.schema.model import ObjectType
-from tidewire.schema.standard import ACCOUNT, USER
+from tidewire.schema.standard.access import USER
+from tidewire.schema.standard.accounts import ACCOUNT
 
 
 def recorded_account() -> ObjectType:

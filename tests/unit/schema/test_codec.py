@@ -15,7 +15,7 @@ from tidewire.schema.avro import change_event_schema, platform_event_schema
 from tidewire.schema.codec import EventSchema
 from tidewire.schema.field_types import COMPOUND_TYPES, FieldType
 from tidewire.schema.model import EventType, Field
-from tidewire.schema.standard import ACCOUNT, CONTACT
+from tidewire.schema.standard.accounts import ACCOUNT, CONTACT
 
 ALL_TYPES = EventType(
     name="Everything__e",

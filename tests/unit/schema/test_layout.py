@@ -9,7 +9,7 @@ from tidewire.schema.field_types import FieldType
 from tidewire.schema.fields import checkbox, detail, location, text
 from tidewire.schema.layout import FIRST_ADDED_COLUMN, add_fields, custom_object
 from tidewire.schema.model import Field, ObjectType
-from tidewire.schema.standard import ACCOUNT, CONTACT
+from tidewire.schema.standard.accounts import ACCOUNT, CONTACT
 
 
 def invoice(*fields: Field, name_field: Field | None = None) -> ObjectType:

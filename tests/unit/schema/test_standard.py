@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from tidewire.schema.field_types import FieldType
+from tidewire.schema.layout import FIRST_ADDED_COLUMN
 from tidewire.schema.model import ObjectType
-from tidewire.schema.standard import FIRST_ADDED_COLUMN, OPPORTUNITY_STAGES, STANDARD_OBJECTS, status_rows
+from tidewire.schema.standard import STANDARD_OBJECTS
 from tidewire.schema.standard.people import PERSON_OBJECTS
+from tidewire.schema.standard.statuses import OPPORTUNITY_STAGES, status_rows
 
 PINNED = json.loads((Path(__file__).parent / "standard_columns.json").read_text())
 BY_NAME = {obj.name: obj for obj in STANDARD_OBJECTS}

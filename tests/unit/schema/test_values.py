@@ -20,7 +20,8 @@ from tidewire.schema import fields
 from tidewire.schema.field_types import FieldType
 from tidewire.schema.layout import custom_object
 from tidewire.schema.model import Field, PicklistValue
-from tidewire.schema.standard import ACCOUNT, CONTACT, USER
+from tidewire.schema.standard.access import USER
+from tidewire.schema.standard.accounts import ACCOUNT, CONTACT
 from tidewire.schema.values import join_person_name, parse_value, render_compound, render_value
 
 TEXT = fields.text("Name", "Account Name", 10)

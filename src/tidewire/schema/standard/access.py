@@ -17,6 +17,7 @@ from tidewire.schema.fields import (
     phone,
     picklist,
     read_only,
+    required_parent,
     text,
     url,
 )
@@ -135,7 +136,6 @@ USER = standard_object(
     4,
     "005",
     "User",
-    "Users",
     (
         *identity_fields(has_is_deleted=False),
         text("Username", "Username", 80, required=True, unique=True),
@@ -192,7 +192,6 @@ PROFILE = standard_object(
     5,
     "00e",
     "Profile",
-    "Profiles",
     (
         *identity_fields(),
         text("Name", "Name", 255, required=True, unique=True),
@@ -207,7 +206,6 @@ PERMISSION_SET = standard_object(
     6,
     "0PS",
     "PermissionSet",
-    "Permission Sets",
     (
         *identity_fields(),
         text("Name", "Permission Set Name", 80, required=True, unique=True),
@@ -226,29 +224,12 @@ PERMISSION_SET_ASSIGNMENT = standard_object(
     7,
     "0Pa",
     "PermissionSetAssignment",
-    "Permission Set Assignments",
     (
         *identity_fields(),
-        lookup(
-            "PermissionSetId",
-            "PermissionSet ID",
-            "PermissionSet",
-            "PermissionSet",
-            "Assignments",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
+        required_parent(
+            "PermissionSetId", "PermissionSet ID", "PermissionSet", "PermissionSet", "Assignments"
         ),
-        lookup(
-            "AssigneeId",
-            "Assignee ID",
-            "User",
-            "Assignee",
-            "PermissionSetAssignments",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
+        required_parent("AssigneeId", "Assignee ID", "User", "Assignee", "PermissionSetAssignments"),
         *audit_fields(),
     ),
     label="Permission Set Assignment",
@@ -259,19 +240,9 @@ OBJECT_PERMISSIONS = standard_object(
     8,
     "110",
     "ObjectPermissions",
-    "Object Permissions",
     (
         *identity_fields(),
-        lookup(
-            "ParentId",
-            "Parent ID",
-            "PermissionSet",
-            "Parent",
-            "ObjectPerms",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
+        required_parent("ParentId", "Parent ID", "PermissionSet", "Parent", "ObjectPerms"),
         picklist("SobjectType", "SObject Type Name", "", length=80, required=True, updateable=False),
         checkbox("PermissionsCreate", "Create Records"),
         checkbox("PermissionsRead", "Read Records"),
@@ -282,6 +253,7 @@ OBJECT_PERMISSIONS = standard_object(
         *audit_fields(),
     ),
     label="Object Permissions",
+    plural="Object Permissions",
     is_setup=True,
 )
 
@@ -289,19 +261,9 @@ FIELD_PERMISSIONS = standard_object(
     9,
     "01k",
     "FieldPermissions",
-    "Field Permissions",
     (
         *identity_fields(),
-        lookup(
-            "ParentId",
-            "Parent ID",
-            "PermissionSet",
-            "Parent",
-            "FieldPerms",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
+        required_parent("ParentId", "Parent ID", "PermissionSet", "Parent", "FieldPerms"),
         picklist("SobjectType", "SObject Type Name", "", length=80, required=True, updateable=False),
         picklist("Field", "Field Name", "", length=255, required=True, updateable=False),
         checkbox("PermissionsRead", "Read Field"),
@@ -309,6 +271,7 @@ FIELD_PERMISSIONS = standard_object(
         *audit_fields(),
     ),
     label="Field Permissions",
+    plural="Field Permissions",
     is_setup=True,
 )
 
@@ -316,7 +279,6 @@ ORGANIZATION = standard_object(
     10,
     "00D",
     "Organization",
-    "Organizations",
     (
         *identity_fields(has_is_deleted=False),
         text("Name", "Name", 80, required=True),
@@ -354,7 +316,6 @@ GROUP = standard_object(
     36,
     "00G",
     "Group",
-    "Groups",
     (
         *identity_fields(),
         text("Name", "Name", 40, required=True),
@@ -381,28 +342,10 @@ GROUP_MEMBER = standard_object(
     47,
     "011",
     "GroupMember",
-    "Group Members",
     (
         *identity_fields(),
-        lookup(
-            "GroupId",
-            "Group ID",
-            "Group",
-            "Group",
-            "GroupMembers",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
-        lookup(
-            "UserOrGroupId",
-            "User/Group ID",
-            ("Group", "User"),
-            "UserOrGroup",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
+        required_parent("GroupId", "Group ID", "Group", "Group", "GroupMembers"),
+        required_parent("UserOrGroupId", "User/Group ID", ("Group", "User"), "UserOrGroup"),
         *audit_fields(),
     ),
     label="Group Member",
@@ -413,20 +356,10 @@ QUEUE_SOBJECT = standard_object(
     48,
     "03g",
     "QueueSobject",
-    "Queue sObjects",
     (
         *identity_fields(),
         picklist("SobjectType", "SObject Type", "", length=80, required=True, updateable=False),
-        lookup(
-            "QueueId",
-            "Group ID",
-            "Group",
-            "Queue",
-            "QueueSobjects",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
+        required_parent("QueueId", "Group ID", "Group", "Queue", "QueueSobjects"),
         *audit_fields(),
     ),
     label="Queue sObject",
@@ -437,7 +370,6 @@ USER_ROLE = standard_object(
     37,
     "00E",
     "UserRole",
-    "Roles",
     (
         *identity_fields(),
         text("Name", "Name", 80, required=True),
@@ -459,7 +391,6 @@ RECORD_TYPE = standard_object(
     38,
     "012",
     "RecordType",
-    "Record Types",
     (
         *identity_fields(),
         text("Name", "Name", 80, required=True),
@@ -479,7 +410,6 @@ USER_LOGIN = standard_object(
     49,
     "0Yw",
     "UserLogin",
-    "User Logins",
     (
         *identity_fields(has_is_deleted=False),
         read_only(lookup("UserId", "User ID", "User", "User")),

@@ -31,11 +31,11 @@ from tidewire.schema.layout import (
 )
 from tidewire.schema.standard.choices import (
     CLEAN_STATUSES,
-    CONTACT_ROLES,
     INDUSTRIES,
     LEAD_SOURCES,
     RATINGS,
     activity_fields,
+    contact_role_fields,
     merged_into,
 )
 
@@ -43,7 +43,6 @@ ACCOUNT = standard_object(
     1,
     "001",
     "Account",
-    "Accounts",
     (
         *identity_fields(),
         text("Name", "Account Name", 255, required=True),
@@ -97,7 +96,6 @@ CONTACT = standard_object(
     2,
     "003",
     "Contact",
-    "Contacts",
     (
         *identity_fields(),
         lookup("AccountId", "Account ID", "Account", "Account", "Contacts", delete_constraint="Cascade"),
@@ -144,22 +142,11 @@ ACCOUNT_CONTACT_ROLE = standard_object(
     14,
     "02Z",
     "AccountContactRole",
-    "Account Contact Roles",
     (
         *identity_fields(),
         *audit_fields(),
         detail("AccountId", "Account ID", "Account", "Account", "AccountContactRoles"),
-        lookup(
-            "ContactId",
-            "Contact ID",
-            "Contact",
-            "Contact",
-            "AccountContactRoles",
-            required=True,
-            delete_constraint="Cascade",
-        ),
-        picklist("Role", "Role", CONTACT_ROLES),
-        checkbox("IsPrimary", "Primary"),
+        *contact_role_fields("AccountContactRoles"),
     ),
     label="Account Contact Role",
 )

@@ -16,6 +16,7 @@ from tidewire.schema.fields import (
     lookup,
     picklist,
     read_only,
+    required_parent,
     rich_text,
     text,
     text_area,
@@ -31,7 +32,7 @@ from tidewire.schema.layout import (
 )
 from tidewire.schema.model import Field
 from tidewire.schema.standard.choices import TIME_ZONES
-from tidewire.schema.standard.statuses import TASK_STATUSES, default_of, names_of
+from tidewire.schema.standard.statuses import TASK_STATUSES, status_field
 
 PEOPLE = ("Contact", "Lead")
 SUBJECTS_OF_WORK = (
@@ -109,7 +110,7 @@ def _recurrence(entity: str, start: Field) -> tuple[Field, ...]:
     )
 
 
-def _untold(field: Field) -> Field:
+def _omitted_from_events(field: Field) -> Field:
     """Return a field that change events leave out, because others carry the same value."""
     return replace(field, in_change_events=False)
 
@@ -118,7 +119,6 @@ TASK = standard_object(
     18,
     "00T",
     "Task",
-    "Tasks",
     (
         *identity_fields(),
         *_related("Tasks"),
@@ -126,13 +126,7 @@ TASK = standard_object(
         derived(integer("WhatCount", "Related To Count", 9, default=0)),
         picklist("Subject", "Subject", "Call;Send Letter;Send Quote;Other", length=255),
         date("ActivityDate", "Due Date Only"),
-        picklist(
-            "Status",
-            "Status",
-            names_of(TASK_STATUSES),
-            required=True,
-            default=default_of(TASK_STATUSES),
-        ),
+        status_field(TASK_STATUSES, required=True),
         picklist("Priority", "Priority", "High;Normal;Low", required=True, default="Normal"),
         read_only(checkbox("IsHighPriority", "High Priority")),
         owner_field("Group", "User"),
@@ -171,7 +165,6 @@ EVENT = standard_object(
     19,
     "00U",
     "Event",
-    "Events",
     (
         *identity_fields(),
         *_related("Events"),
@@ -183,8 +176,8 @@ EVENT = standard_object(
         datetime("ActivityDateTime", "Due Date Time"),
         date("ActivityDate", "Due Date Only"),
         integer("DurationInMinutes", "Duration", 8),
-        _untold(datetime("StartDateTime", "Start Date Time")),
-        _untold(datetime("EndDateTime", "End Date Time")),
+        _omitted_from_events(datetime("StartDateTime", "Start Date Time")),
+        _omitted_from_events(datetime("EndDateTime", "End Date Time")),
         derived(date("EndDate", "End Date")),
         long_text("Description", "Description"),
         _account(),
@@ -199,14 +192,18 @@ EVENT = standard_object(
         *_recurrence("Event", datetime("RecurrenceStartDateTime", "Recurrence Start")),
         datetime("ReminderDateTime", "Reminder Date/Time"),
         checkbox("IsReminderSet", "Reminder Set"),
-        _untold(picklist("EventSubtype", "Event Subtype", "Event", restricted=True, default="Event")),
+        _omitted_from_events(
+            picklist("EventSubtype", "Event Subtype", "Event", restricted=True, default="Event")
+        ),
         read_only(checkbox("IsRecurrence2Exclusion", "Historical Event, Not Following Recurrence")),
         text_area("Recurrence2PatternText", "Recurrence Pattern", 512),
         picklist("Recurrence2PatternVersion", "Pattern Version", "1;2", restricted=True),
-        _untold(read_only(checkbox("IsRecurrence2", "Repeat"))),
-        _untold(read_only(checkbox("IsRecurrence2Exception", "Is Exception"))),
-        _untold(read_only(datetime("Recurrence2PatternStartDate", "Recurrence Pattern Start Date"))),
-        _untold(
+        _omitted_from_events(read_only(checkbox("IsRecurrence2", "Repeat"))),
+        _omitted_from_events(read_only(checkbox("IsRecurrence2Exception", "Is Exception"))),
+        _omitted_from_events(
+            read_only(datetime("Recurrence2PatternStartDate", "Recurrence Pattern Start Date"))
+        ),
+        _omitted_from_events(
             picklist(
                 "Recurrence2PatternTimeZone", "Recurrence Pattern Time Zone Reference", TIME_ZONES, length=255
             )
@@ -228,22 +225,14 @@ EVENT = standard_object(
 
 
 def _relation(*others: str) -> Field:
-    return lookup(
-        "RelationId",
-        "Relation ID",
-        tuple(sorted((*PEOPLE, *SUBJECTS_OF_WORK, *others))),
-        "Relation",
-        required=True,
-        updateable=False,
-        delete_constraint="Cascade",
-    )
+    targets = tuple(sorted((*PEOPLE, *SUBJECTS_OF_WORK, *others)))
+    return required_parent("RelationId", "Relation ID", targets, "Relation")
 
 
 EVENT_RELATION = standard_object(
     20,
     "0RE",
     "EventRelation",
-    "Event Relations",
     (
         *identity_fields(),
         _relation("User"),
@@ -264,7 +253,6 @@ TASK_RELATION = standard_object(
     21,
     "0RT",
     "TaskRelation",
-    "Task Relations",
     (
         *identity_fields(),
         _relation(),
@@ -280,7 +268,6 @@ LIST_EMAIL = standard_object(
     35,
     "0XB",
     "ListEmail",
-    "List Emails",
     (
         *identity_fields(),
         owner_field(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidewire.schema.fields import date, derived, lookup
+from tidewire.schema.fields import checkbox, date, derived, lookup, picklist, required_parent
 from tidewire.schema.layout import viewed_fields
 from tidewire.schema.model import Field
 
@@ -28,6 +28,38 @@ ENCODINGS = "UTF-8;ISO-8859-1;Shift_JIS;ISO-2022-JP;EUC-JP;ks_c_5601-1987;Big5;G
 def merged_into(entity: str) -> Field:
     """Return the field with the record, of the same object, that this one was merged into."""
     return derived(lookup("MasterRecordId", "Master Record ID", entity, "MasterRecord"))
+
+
+def contact_role_fields(child_relationship_name: str) -> tuple[Field, ...]:
+    """Return the contact of a role, what the role is, and whether it is the primary one."""
+    return (
+        required_parent(
+            "ContactId", "Contact ID", "Contact", "Contact", child_relationship_name, updateable=True
+        ),
+        picklist("Role", "Role", CONTACT_ROLES),
+        checkbox("IsPrimary", "Primary"),
+    )
+
+
+def price_book_entry(child_relationship_name: str, *, required: bool = True) -> Field:
+    """Return the field with the price book entry that a line item sells."""
+    return lookup(
+        "PricebookEntryId",
+        "Price Book Entry ID",
+        "PricebookEntry",
+        "PricebookEntry",
+        child_relationship_name,
+        required=required,
+        updateable=False,
+        delete_constraint="Restrict",
+    )
+
+
+def product(child_relationship_name: str) -> Field:
+    """Return the field with the product that a line item sells."""
+    return lookup(
+        "Product2Id", "Product ID", "Product2", "Product2", child_relationship_name, updateable=False
+    )
 
 
 def activity_fields() -> tuple[Field, ...]:

@@ -22,6 +22,7 @@ from tidewire.schema.fields import (
     phone,
     picklist,
     read_only,
+    required_parent,
     text,
 )
 from tidewire.schema.layout import (
@@ -33,8 +34,8 @@ from tidewire.schema.layout import (
     viewed_fields,
 )
 from tidewire.schema.model import Field
-from tidewire.schema.standard.choices import activity_fields
-from tidewire.schema.standard.statuses import CONTRACT_STATUSES, ORDER_STATUSES, default_of, names_of
+from tidewire.schema.standard.choices import activity_fields, price_book_entry, product
+from tidewire.schema.standard.statuses import CONTRACT_STATUSES, ORDER_STATUSES, status_field
 
 
 def _total(name: str, label: str) -> Field:
@@ -45,40 +46,13 @@ def _price_book(child_relationship_name: str) -> Field:
     return lookup("Pricebook2Id", "Price Book ID", "Pricebook2", "Pricebook2", child_relationship_name)
 
 
-def _line(child_relationship_name: str) -> tuple[Field, ...]:
-    """Return the fields of what a line item sells: a price book entry and its product."""
-    entry = lookup(
-        "PricebookEntryId",
-        "Price Book Entry ID",
-        "PricebookEntry",
-        "PricebookEntry",
-        child_relationship_name,
-        required=True,
-        updateable=False,
-        delete_constraint="Restrict",
-    )
-    product = lookup(
-        "Product2Id", "Product ID", "Product2", "Product2", child_relationship_name, updateable=False
-    )
-    return entry, product
-
-
 CONTRACT = standard_object(
     22,
     "800",
     "Contract",
-    "Contracts",
     (
         *identity_fields(),
-        lookup(
-            "AccountId",
-            "Account ID",
-            "Account",
-            "Account",
-            "Contracts",
-            required=True,
-            delete_constraint="Cascade",
-        ),
+        required_parent("AccountId", "Account ID", "Account", "Account", "Contracts", updateable=True),
         _price_book("Contracts"),
         picklist("OwnerExpirationNotice", "Owner Expiration Notice", "15;30;45;60;90;120"),
         date("StartDate", "Contract Start Date"),
@@ -87,7 +61,7 @@ CONTRACT = standard_object(
         *address("Shipping"),
         integer("ContractTerm", "Contract Term", 4),
         owner_field(),
-        picklist("Status", "Status", names_of(CONTRACT_STATUSES), default=default_of(CONTRACT_STATUSES)),
+        status_field(CONTRACT_STATUSES),
         lookup("CompanySignedId", "Company Signed By ID", "User", "CompanySigned"),
         date("CompanySignedDate", "Company Signed Date"),
         lookup("CustomerSignedId", "Customer Signed By ID", "Contact", "CustomerSigned", "ContractsSigned"),
@@ -119,7 +93,6 @@ ORDER = standard_object(
     23,
     "801",
     "Order",
-    "Orders",
     (
         *identity_fields(),
         owner_field("Group", "User"),
@@ -130,13 +103,7 @@ ORDER = standard_object(
         date("EffectiveDate", "Order Start Date", required=True),
         date("EndDate", "Order End Date"),
         checkbox("IsReductionOrder", "Reduction Order"),
-        picklist(
-            "Status",
-            "Status",
-            names_of(ORDER_STATUSES),
-            required=True,
-            default=default_of(ORDER_STATUSES),
-        ),
+        status_field(ORDER_STATUSES, required=True),
         long_text("Description", "Description"),
         lookup("CustomerAuthorizedById", "Customer Authorized By ID", "Contact", "CustomerAuthorizedBy"),
         date("CustomerAuthorizedDate", "Customer Authorized Date"),
@@ -169,11 +136,11 @@ ORDER_ITEM = standard_object(
     24,
     "802",
     "OrderItem",
-    "Order Products",
     (
         *identity_fields(),
         detail("OrderId", "Order ID", "Order", "Order", "OrderItems"),
-        *_line("OrderItems"),
+        price_book_entry("OrderItems"),
+        product("OrderItems"),
         lookup(
             "OriginalOrderItemId",
             "Original Order Product ID",
@@ -201,7 +168,6 @@ QUOTE = standard_object(
     29,
     "0Q0",
     "Quote",
-    "Quotes",
     (
         *identity_fields(),
         owner_field(),
@@ -241,13 +207,13 @@ QUOTE_LINE_ITEM = standard_object(
     30,
     "0QL",
     "QuoteLineItem",
-    "Quote Line Items",
     (
         *identity_fields(),
         auto_number("LineNumber", "Line Item Number", "{00000000}"),
         *audit_fields(),
         detail("QuoteId", "Quote ID", "Quote", "Quote", "QuoteLineItems"),
-        *_line("QuoteLineItems"),
+        price_book_entry("QuoteLineItems"),
+        product("QuoteLineItems"),
         double("Quantity", "Quantity", 12, 2, required=True),
         currency("UnitPrice", "Sales Price", 18, 2),
         percent("Discount", "Discount", 5, 2),

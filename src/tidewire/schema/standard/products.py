@@ -11,6 +11,7 @@ from tidewire.schema.fields import (
     lookup,
     picklist,
     read_only,
+    required_parent,
     text,
     url,
 )
@@ -27,7 +28,6 @@ PRICEBOOK2 = standard_object(
     25,
     "01s",
     "Pricebook2",
-    "Price Books",
     (
         *identity_fields(),
         text("Name", "Price Book Name", 255, required=True),
@@ -44,30 +44,11 @@ PRICEBOOK_ENTRY = standard_object(
     26,
     "01u",
     "PricebookEntry",
-    "Price Book Entries",
     (
         *identity_fields(),
         read_only(text("Name", "Product Name", 255)),
-        lookup(
-            "Pricebook2Id",
-            "Price Book ID",
-            "Pricebook2",
-            "Pricebook2",
-            "PricebookEntries",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
-        lookup(
-            "Product2Id",
-            "Product ID",
-            "Product2",
-            "Product2",
-            "PricebookEntries",
-            required=True,
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
+        required_parent("Pricebook2Id", "Price Book ID", "Pricebook2", "Pricebook2", "PricebookEntries"),
+        required_parent("Product2Id", "Product ID", "Product2", "Product2", "PricebookEntries"),
         currency("UnitPrice", "List Price", 18, 2, required=True),
         checkbox("IsActive", "Active"),
         checkbox("UseStandardPrice", "Use Standard Price"),
@@ -75,13 +56,13 @@ PRICEBOOK_ENTRY = standard_object(
         read_only(text("ProductCode", "Product Code", 255)),
     ),
     label="Price Book Entry",
+    plural="Price Book Entries",
 )
 
 PRODUCT2 = standard_object(
     27,
     "01t",
     "Product2",
-    "Products",
     (
         *identity_fields(),
         text("Name", "Product Name", 255, required=True),
@@ -105,7 +86,6 @@ ASSET = standard_object(
     28,
     "02i",
     "Asset",
-    "Assets",
     (
         *identity_fields(),
         lookup("ContactId", "Contact ID", "Contact", "Contact", "Assets"),

@@ -22,6 +22,7 @@ from tidewire.schema.fields import (
     phone,
     picklist,
     read_only,
+    required_parent,
     text,
     text_area,
     url,
@@ -34,35 +35,38 @@ from tidewire.schema.layout import (
     record_type_field,
     standard_object,
 )
+from tidewire.schema.model import Field
 from tidewire.schema.standard.choices import (
     CLEAN_STATUSES,
-    CONTACT_ROLES,
     INDUSTRIES,
     LEAD_SOURCES,
     RATINGS,
     activity_fields,
+    contact_role_fields,
     merged_into,
+    price_book_entry,
+    product,
 )
-from tidewire.schema.standard.statuses import LEAD_STATUSES, OPPORTUNITY_STAGES, default_of, names_of
+from tidewire.schema.standard.statuses import (
+    FORECAST_CATEGORIES,
+    FORECAST_CATEGORY_NAMES,
+    LEAD_STATUSES,
+    OPPORTUNITY_STAGES,
+    names_of,
+    status_field,
+)
 
 OPPORTUNITY = standard_object(
     3,
     "006",
     "Opportunity",
-    "Opportunities",
     (
         *identity_fields(),
         lookup("AccountId", "Account ID", "Account", "Account", "Opportunities", delete_constraint="Cascade"),
         checkbox("IsPrivate", "Private"),
         text("Name", "Name", 120, required=True),
         long_text("Description", "Description"),
-        picklist(
-            "StageName",
-            "Stage",
-            names_of(OPPORTUNITY_STAGES),
-            length=255,
-            required=True,
-        ),
+        picklist("StageName", "Stage", names_of(OPPORTUNITY_STAGES), length=255, required=True),
         currency("Amount", "Amount", 18, 2),
         percent("Probability", "Probability (%)", 3, 0),
         read_only(currency("ExpectedRevenue", "Expected Amount", 18, 2)),
@@ -79,20 +83,8 @@ OPPORTUNITY = standard_object(
         picklist("LeadSource", "Lead Source", LEAD_SOURCES, length=255),
         read_only(checkbox("IsClosed", "Closed")),
         read_only(checkbox("IsWon", "Won")),
-        read_only(
-            picklist(
-                "ForecastCategory",
-                "Forecast Category",
-                "Omitted;Pipeline;BestCase;MostLikely;Forecast;Closed",
-                restricted=True,
-            )
-        ),
-        picklist(
-            "ForecastCategoryName",
-            "Forecast Category",
-            "Omitted;Pipeline;Best Case;Most Likely;Commit;Closed",
-            length=255,
-        ),
+        read_only(picklist("ForecastCategory", "Forecast Category", FORECAST_CATEGORIES, restricted=True)),
+        picklist("ForecastCategoryName", "Forecast Category", FORECAST_CATEGORY_NAMES, length=255),
         *added_from(
             29,
             lookup("CampaignId", "Campaign ID", "Campaign", "Campaign", "Opportunities"),
@@ -117,27 +109,17 @@ OPPORTUNITY = standard_object(
         ),
         *added_from(28, record_type_field()),
     ),
+    plural="Opportunities",
 )
 
 OPPORTUNITY_CONTACT_ROLE = standard_object(
     13,
     "00K",
     "OpportunityContactRole",
-    "Opportunity Contact Roles",
     (
         *identity_fields(),
         detail("OpportunityId", "Opportunity ID", "Opportunity", "Opportunity", "OpportunityContactRoles"),
-        lookup(
-            "ContactId",
-            "Contact ID",
-            "Contact",
-            "Contact",
-            "OpportunityContactRoles",
-            required=True,
-            delete_constraint="Cascade",
-        ),
-        picklist("Role", "Role", CONTACT_ROLES),
-        checkbox("IsPrimary", "Primary"),
+        *contact_role_fields("OpportunityContactRoles"),
         *audit_fields(),
     ),
     label="Opportunity Contact Role",
@@ -147,21 +129,12 @@ OPPORTUNITY_LINE_ITEM = standard_object(
     46,
     "00k",
     "OpportunityLineItem",
-    "Opportunity Products",
     (
         *identity_fields(),
         detail("OpportunityId", "Opportunity ID", "Opportunity", "Opportunity", "OpportunityLineItems"),
         integer("SortOrder", "Sort Order", 9),
-        lookup(
-            "PricebookEntryId",
-            "Price Book Entry ID",
-            "PricebookEntry",
-            "PricebookEntry",
-            "OpportunityLineItems",
-            updateable=False,
-            delete_constraint="Restrict",
-        ),
-        lookup("Product2Id", "Product ID", "Product2", "Product2", "OpportunityLineItems", updateable=False),
+        price_book_entry("OpportunityLineItems", required=False),
+        product("OpportunityLineItems"),
         derived(text("ProductCode", "Product Code", 255)),
         read_only(text("Name", "Opportunity Product Name", 376)),
         double("Quantity", "Quantity", 12, 2, required=True),
@@ -180,7 +153,6 @@ LEAD = standard_object(
     12,
     "00Q",
     "Lead",
-    "Leads",
     (
         *identity_fields(),
         merged_into("Lead"),
@@ -196,14 +168,7 @@ LEAD = standard_object(
         derived(url("PhotoUrl", "Photo URL")),
         long_text("Description", "Description"),
         picklist("LeadSource", "Lead Source", LEAD_SOURCES, length=255),
-        picklist(
-            "Status",
-            "Status",
-            names_of(LEAD_STATUSES),
-            length=255,
-            required=True,
-            default=default_of(LEAD_STATUSES),
-        ),
+        status_field(LEAD_STATUSES, length=255, required=True),
         picklist("Industry", "Industry", INDUSTRIES, length=255),
         picklist("Rating", "Rating", RATINGS, length=255),
         currency("AnnualRevenue", "Annual Revenue", 18, 0),
@@ -239,7 +204,6 @@ CAMPAIGN = standard_object(
     16,
     "701",
     "Campaign",
-    "Campaigns",
     (
         *identity_fields(),
         text("Name", "Name", 80, required=True),
@@ -284,32 +248,22 @@ CAMPAIGN = standard_object(
     ),
 )
 
+
+def _member(entity: str) -> Field:
+    return replace(
+        required_parent(f"{entity}Id", f"{entity} ID", entity, entity, "CampaignMembers"), required=False
+    )
+
+
 CAMPAIGN_MEMBER = standard_object(
     17,
     "00v",
     "CampaignMember",
-    "Campaign Members",
     (
         *identity_fields(),
         detail("CampaignId", "Campaign ID", "Campaign", "Campaign", "CampaignMembers"),
-        lookup(
-            "LeadId",
-            "Lead ID",
-            "Lead",
-            "Lead",
-            "CampaignMembers",
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
-        lookup(
-            "ContactId",
-            "Contact ID",
-            "Contact",
-            "Contact",
-            "CampaignMembers",
-            updateable=False,
-            delete_constraint="Cascade",
-        ),
+        _member("Lead"),
+        _member("Contact"),
         picklist("Status", "Status", "Sent;Responded", default="Sent"),
         read_only(checkbox("HasResponded", "Responded")),
         *audit_fields(),

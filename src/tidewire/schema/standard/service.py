@@ -20,6 +20,7 @@ from tidewire.schema.fields import (
     phone,
     picklist,
     read_only,
+    required_parent,
     text,
     text_area,
 )
@@ -31,14 +32,13 @@ from tidewire.schema.layout import (
     standard_object,
     viewed_fields,
 )
-from tidewire.schema.standard.choices import merged_into
-from tidewire.schema.standard.statuses import CASE_STATUSES, default_of, names_of
+from tidewire.schema.standard.choices import merged_into, price_book_entry, product
+from tidewire.schema.standard.statuses import CASE_STATUSES, status_field
 
 CASE = standard_object(
     15,
     "500",
     "Case",
-    "Cases",
     (
         *identity_fields(),
         merged_into("Case"),
@@ -54,7 +54,7 @@ CASE = standard_object(
         text("SuppliedPhone", "Phone", 40),
         text("SuppliedCompany", "Company", 80),
         picklist("Type", "Case Type", "Mechanical;Electrical;Electronic;Structural;Other"),
-        picklist("Status", "Status", names_of(CASE_STATUSES), default=default_of(CASE_STATUSES)),
+        status_field(CASE_STATUSES),
         picklist(
             "Reason",
             "Case Reason",
@@ -84,7 +84,6 @@ SERVICE_CONTRACT = standard_object(
     31,
     "810",
     "ServiceContract",
-    "Service Contracts",
     (
         *identity_fields(),
         owner_field("Group", "User"),
@@ -128,7 +127,6 @@ CONTRACT_LINE_ITEM = standard_object(
     32,
     "811",
     "ContractLineItem",
-    "Contract Line Items",
     (
         *identity_fields(),
         auto_number("LineItemNumber", "Line Item Number", "{00000000}"),
@@ -140,21 +138,12 @@ CONTRACT_LINE_ITEM = standard_object(
             "ServiceContract",
             "ContractLineItems",
         ),
-        lookup("Product2Id", "Product ID", "Product2", "Product2", "ContractLineItems", updateable=False),
+        product("ContractLineItems"),
         lookup("AssetId", "Asset ID", "Asset", "Asset", "ContractLineItems"),
         date("StartDate", "Start Date"),
         date("EndDate", "End Date"),
         text("Description", "Description", 255),
-        lookup(
-            "PricebookEntryId",
-            "Price Book Entry ID",
-            "PricebookEntry",
-            "PricebookEntry",
-            "ContractLineItems",
-            required=True,
-            updateable=False,
-            delete_constraint="Restrict",
-        ),
+        price_book_entry("ContractLineItems"),
         double("Quantity", "Quantity", 12, 2, required=True),
         currency("UnitPrice", "Sales Price", 18, 2),
         percent("Discount", "Discount", 5, 2),
@@ -172,20 +161,11 @@ ENTITLEMENT = standard_object(
     33,
     "550",
     "Entitlement",
-    "Entitlements",
     (
         *identity_fields(),
         text("Name", "Entitlement Name", 255, required=True),
         *audit_fields(),
-        lookup(
-            "AccountId",
-            "Account ID",
-            "Account",
-            "Account",
-            "Entitlements",
-            required=True,
-            delete_constraint="Cascade",
-        ),
+        required_parent("AccountId", "Account ID", "Account", "Account", "Entitlements", updateable=True),
         picklist("Type", "Type", "Phone Support;Web Support"),
         lookup(
             "ServiceContractId", "Service Contract ID", "ServiceContract", "ServiceContract", "Entitlements"
@@ -212,7 +192,6 @@ LIVE_CHAT_TRANSCRIPT = standard_object(
     34,
     "570",
     "LiveChatTranscript",
-    "Chat Transcripts",
     (
         *identity_fields(),
         owner_field("Group", "User"),

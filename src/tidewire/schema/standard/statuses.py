@@ -37,6 +37,8 @@ class OpportunityStage:
     is_won: bool = False
 
 
+FORECAST_CATEGORIES = "Omitted;Pipeline;BestCase;MostLikely;Forecast;Closed"
+FORECAST_CATEGORY_NAMES = "Omitted;Pipeline;Best Case;Most Likely;Commit;Closed"
 OPPORTUNITY_STAGES = (
     OpportunityStage("Prospecting", 10.0, "Pipeline", "Pipeline"),
     OpportunityStage("Qualification", 10.0, "Pipeline", "Pipeline"),
@@ -81,9 +83,10 @@ def names_of(statuses: Sequence[Status] | Sequence[OpportunityStage]) -> str:
     return ";".join(status.name for status in statuses)
 
 
-def default_of(statuses: Sequence[Status]) -> str:
-    """Return the default status."""
-    return next(status.name for status in statuses if status.is_default)
+def status_field(statuses: Sequence[Status], *, length: int = 40, required: bool = False) -> Field:
+    """Return the Status field of an object with these statuses."""
+    default = next(status.name for status in statuses if status.is_default)
+    return picklist("Status", "Status", names_of(statuses), length=length, required=required, default=default)
 
 
 def status_rows() -> dict[str, tuple[dict[str, object], ...]]:
@@ -134,7 +137,6 @@ def _status_object(table_number: int, key_prefix: str, name: str, label: str, *o
         table_number,
         key_prefix,
         name,
-        label + "s",
         (
             *identity_fields(has_is_deleted=False),
             text("MasterLabel", "Master Label", 255, required=True),
@@ -172,13 +174,8 @@ OPPORTUNITY_STAGE = _status_object(
     checkbox("IsActive", "Is Active", default=True),
     checkbox("IsClosed", "Closed"),
     checkbox("IsWon", "Won"),
-    picklist("ForecastCategory", "Forecast Category", "Omitted;Pipeline;BestCase;MostLikely;Forecast;Closed"),
-    picklist(
-        "ForecastCategoryName",
-        "Forecast Category Name",
-        "Omitted;Pipeline;Best Case;Most Likely;Commit;Closed",
-        length=255,
-    ),
+    picklist("ForecastCategory", "Forecast Category", FORECAST_CATEGORIES),
+    picklist("ForecastCategoryName", "Forecast Category Name", FORECAST_CATEGORY_NAMES, length=255),
     percent("DefaultProbability", "Probability (%)", 3, 0),
     text("Description", "Description", 255),
 )

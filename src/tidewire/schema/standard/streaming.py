@@ -9,7 +9,6 @@ PUSH_TOPIC = standard_object(
     11,
     "0IF",
     "PushTopic",
-    "Push Topics",
     (
         *identity_fields(),
         text("Name", "Topic Name", 25, required=True, unique=True),
@@ -43,7 +42,6 @@ STREAMING_CHANNEL = standard_object(
     45,
     "0M6",
     "StreamingChannel",
-    "Streaming Channels",
     (
         *identity_fields(),
         owner_field(),
@@ -61,7 +59,6 @@ USAGE_METRIC = standard_object(
     50,
     "0Mu",
     "PlatformEventUsageMetric",
-    "Platform Event Usage Metrics",
     (
         *identity_fields(has_is_deleted=False),
         text("ExternalId", "External ID", 255),
@@ -82,12 +79,11 @@ USAGE_METRIC = standard_object(
     deletable=False,
 )
 
-# It tells of triggers only, never of clients; since there are no triggers it stays empty.
+# Lists triggers only, never clients; as there are no triggers, it stays empty.
 EVENT_BUS_SUBSCRIBER = standard_object(
     51,
     "0Mb",
     "EventBusSubscriber",
-    "Event Bus Subscribers",
     (
         *identity_fields(has_is_deleted=False),
         text("ExternalId", "External ID", 18),

@@ -9,7 +9,7 @@ import pytest
 
 from tidewire.frontends.rest.describe import is_format_valid, render_event_schema
 from tidewire.schema.avro import change_event_schema, schema_id
-from tidewire.schema.standard import ACCOUNT
+from tidewire.schema.standard.accounts import ACCOUNT
 
 LOW_INK = {
     "type": "record",

@@ -9,7 +9,7 @@ from tidewire.gate.query_pages import AnswerPage
 from tidewire.gate.requests import Rows
 from tidewire.records.query import Record
 from tidewire.schema.model import Field
-from tidewire.schema.standard import ACCOUNT, CONTACT
+from tidewire.schema.standard.accounts import ACCOUNT, CONTACT
 
 ID = "001TW0000000001AAA"
 
