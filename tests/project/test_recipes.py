@@ -112,7 +112,9 @@ def test_recipe_is_short_and_names_the_test_that_shows_success(title: str) -> No
 
 def test_date_literals_are_named_in_one_module() -> None:
     words = RELATIVE_DATES | COUNTED_DATES
-    found = {name for name, text in MODULES.items() if name.startswith("soql/") and words & set(strings(text))}
+    found = {
+        name for name, text in MODULES.items() if name.startswith("soql/") and words & set(strings(text))
+    }
 
     assert found == {"soql/dates.py"} <= set(files_named("A SOQL date literal"))
 
@@ -183,7 +185,9 @@ def test_log_backends_are_made_in_one_module() -> None:
 
 
 def test_every_front_end_is_in_the_list_and_no_other_module_imports_one() -> None:
-    exported = {name for name in MODULES if name.endswith("/front_end.py") and not name.startswith("delivery/")}
+    exported = {
+        name for name in MODULES if name.endswith("/front_end.py") and not name.startswith("delivery/")
+    }
     names = {Path(name).parent.name for name in exported}
 
     assert names == {each.name for each in FRONT_ENDS}

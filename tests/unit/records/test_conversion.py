@@ -107,7 +107,9 @@ def test_value_goes_the_way_that_the_effect_says(old: FieldType, new: FieldType)
         assert converted is not None
 
 
-@pytest.mark.parametrize("kind", [*sorted(COMPOUND_TYPES, key=lambda each: each.value), F.ID, F.REFERENCE, F.INTEGER])
+@pytest.mark.parametrize(
+    "kind", [*sorted(COMPOUND_TYPES, key=lambda each: each.value), F.ID, F.REFERENCE, F.INTEGER]
+)
 def test_what_is_no_column_of_its_own_does_not_convert(kind: FieldType) -> None:
     assert {try_effect(kind, other) for other in F} == {None}
     assert {try_effect(other, kind) for other in F} == {None}
