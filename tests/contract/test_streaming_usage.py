@@ -42,7 +42,7 @@ async def test_usage_is_there_again_after_a_restart(
     async with open_org(directory, clock, store=place) as org:
         assert org.core.allocations.used_events(Family.PUSH_TOPIC, is_durable=True) == 7
         clock.advance(24 * 3600)
-        fresh = Allocations(org.core.records, clock)
+        fresh = Allocations(org.core.records, clock, {})
         await fresh.load()
         assert fresh.used_events(Family.PUSH_TOPIC, is_durable=True) == 0
 

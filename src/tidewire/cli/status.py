@@ -14,6 +14,10 @@ from tidewire.errors import RequestRefused
 _STREAMS = ("topic", "username", "managed", "position", "pending", "lag", "client_id")
 _MANAGED = ("name", "topic", "state", "is_read", "position", "lag")
 _LOG = ("family", "events", "payload_bytes", "kept_hours")
+_CLIENT_WORDS = {
+    "bayeux": "Bayeux",
+    "pubsub": "Pub/Sub streams",
+}  # others are shown by their front end's name
 _LIMITS = ("limit", "used", "of")
 _STREAMING_WORDS = ("Streaming", "Event", "DailyApiRequests")
 
@@ -40,7 +44,8 @@ def status(as_json: bool, connection: Connection) -> None:
         return
     click.echo(f"log head: {found['head']}")
     if sessions := found.get("sessions"):
-        click.echo(f"sessions: {sessions['bayeux']} Bayeux, {sessions['pubsub']} Pub/Sub streams")
+        counts = [f"{count} {_CLIENT_WORDS.get(name, name)}" for name, count in sessions.items()]
+        click.echo(f"sessions: {', '.join(counts)}")
     if found.get("log"):
         click.echo("\nlog:")
         show_table(found["log"], _LOG, as_json=False)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
 from tidewire.clock import Clock
-from tidewire.delivery.link_values import Delivered
+from tidewire.delivery.link_values import ClientLimits, Delivered
 from tidewire.delivery.usage_metrics import (
     NAME,
     PUBLISHED_CHANGES,
@@ -96,31 +96,31 @@ def find_allocation(edition: str) -> Allocation | None:
 
 @dataclass(slots=True)
 class _Client:
+    front_end: str
+    user_id: str
     is_durable: bool
     lease_s: float
-    user_id: str
     topics: frozenset[str] = frozenset()
 
 
 class Allocations:
     """One org's. All calls belong on the loop, except where they say otherwise.
 
-    `max_sessions` and `max_sessions_per_user` limit Bayeux sessions in every edition.
+    `client_limits` has the limits of each front end that has clients, by its name.
     """
 
     def __init__(
         self,
         records: RecordService,
         clock: Clock,
+        client_limits: Mapping[str, ClientLimits],
         edition: str = "",
-        max_sessions: int = 100_000,
-        max_sessions_per_user: int = 20_000,
     ) -> None:
         self._records = records
         self._clock = clock
-        self._max_sessions = max_sessions
-        self._max_sessions_per_user = max_sessions_per_user
-        self._sessions: Counter[str] = Counter()  # by user
+        self._client_limits = client_limits
+        self._counts = dict.fromkeys(client_limits, 0)  # clients by front end
+        self._user_clients: Counter[tuple[str, str]] = Counter()  # by front end and user
         self.limits = find_allocation(edition)
         self._clients: dict[str, _Client] = {}
         self._by_hour: Counter[tuple[int, bool, int]] = Counter()
@@ -140,21 +140,22 @@ class Allocations:
 
     # clients
 
-    def admit_client(self, client_id: str, *, is_durable: bool, user_id: str = "") -> int:
+    def admit_client(self, client_id: str, front_end: str, user_id: str, *, is_durable: bool) -> int:
         """Count a client at its handshake or after a restart. Raises LimitExceeded.
 
-        With `user_id` it is a Bayeux session; the result is how many other sessions of that user must end for it.
+        Returns how many other clients of the user at this front end must end for it.
         """
         if self.limits is not None and self.used_clients(is_durable=is_durable) >= self.limits.clients:
             raise LimitExceeded(CLIENT_LIMIT_TEXT, limit=self.limits.clients, allocation="clients")
-        if user_id and self._sessions.total() >= self._max_sessions:
-            raise LimitExceeded("too many sessions", limit=self._max_sessions, allocation="sessions")
+        limits = self._client_limits[front_end]
+        if self._counts[front_end] >= limits.total:
+            raise LimitExceeded("too many sessions", limit=limits.total, allocation="sessions")
         self.release_client(client_id)
-        self._clients[client_id] = _Client(is_durable, self._clock.monotonic_s() + _LEASE_S, user_id)
-        if not user_id:
-            return 0
-        self._sessions[user_id] += 1
-        return max(0, self._sessions[user_id] - self._max_sessions_per_user)
+        lease_s = self._clock.monotonic_s() + _LEASE_S
+        self._clients[client_id] = _Client(front_end, user_id, is_durable, lease_s)
+        self._counts[front_end] += 1
+        self._user_clients[front_end, user_id] += 1
+        return max(0, self._user_clients[front_end, user_id] - limits.per_user)
 
     def renew_clients(self, client_ids: Iterable[str]) -> None:
         """Renew the leases of clients."""
@@ -167,23 +168,27 @@ class Allocations:
     def release_client(self, client_id: str) -> None:
         """Stop counting a client."""
         client = self._clients.pop(client_id, None)
-        if client is not None and client.user_id:
-            self._sessions[client.user_id] -= 1
-            if not self._sessions[client.user_id]:
-                del self._sessions[client.user_id]
+        if client is not None:
+            self._counts[client.front_end] -= 1
+            key = (client.front_end, client.user_id)
+            self._user_clients[key] -= 1
+            if not self._user_clients[key]:
+                del self._user_clients[key]
 
     def used_clients(self, *, is_durable: bool) -> int:
         """Return the number of clients."""
+        self._release_expired()
+        return sum(client.is_durable is is_durable for client in self._clients.values())
+
+    def count_clients(self) -> dict[str, int]:
+        """Return the number of clients of each front end."""
+        self._release_expired()
+        return dict(self._counts)
+
+    def _release_expired(self) -> None:
         now_s = self._clock.monotonic_s()
         for client_id in [c for c, client in self._clients.items() if client.lease_s <= now_s]:
             self.release_client(client_id)
-        return sum(client.is_durable is is_durable for client in self._clients.values())
-
-    def count_clients(self) -> tuple[int, int]:
-        """Return the number of Bayeux sessions and of Pub/Sub streams."""
-        both = self.used_clients(is_durable=True) + self.used_clients(is_durable=False)
-        sessions = self._sessions.total()
-        return sessions, both - sessions
 
     # subscriptions
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidewire.clock import Clock
 from tidewire.delivery.hub import Hub
 from tidewire.delivery.link import CoreLink
+from tidewire.delivery.link_values import ClientLimits
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.routes import ParkingHandler, Route
 from tidewire.transport.tls import TlsFiles
@@ -245,6 +246,7 @@ class FrontEnd:
     the list counts. `render_error` gives errors that the HTTP listener finds, before any handler sees the
     request, the form that clients expect; the request may lack part of its head, and None stands for one line
     of text. It must not raise. `addresses` names the settings that hold the addresses of its own listener.
+    `client_limits` reads the limits on its clients from the server's settings; without it there are none.
     """
 
     name: str
@@ -252,5 +254,6 @@ class FrontEnd:
     render_error: Callable[[HttpRequest, int, str], HttpResponse | None] | None = None
     uploads: Uploads | None = None
     addresses: tuple[str, ...] = ()
+    client_limits: Callable[[Any], ClientLimits] | None = None
     load_core: Callable[[], CoreSide] | None = None
     load_edge: Callable[[], EdgeSide] | None = None

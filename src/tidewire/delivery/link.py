@@ -34,10 +34,10 @@ class Sessions(Protocol):
 class Clients(Protocol):
     """Streaming clients and what they use, counted against the org's allocations."""
 
-    async def admit_client(self, client_id: str, is_durable: bool, user_id: str, /) -> int:
+    async def admit_client(self, client_id: str, front_end: str, user_id: str, is_durable: bool, /) -> int:
         """Count a client. Raises LimitExceeded.
 
-        With `user_id` it is a Bayeux session; the result is how many other sessions of that user must end for it.
+        Returns how many other clients of the user at this front end must end for it.
         """
 
     def renew_clients(self, client_ids: frozenset[str], /) -> None:

@@ -1,10 +1,19 @@
-"""Values about streaming clients that edges and core exchange. All can be copied byte for byte."""
+"""Values about streaming clients that edges, core and front ends exchange. All can be copied byte for byte."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from tidewire.events import Family
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """The most clients of one front end that an org may have, over all edges and in every edition."""
+
+    total: int = sys.maxsize
+    per_user: int = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,7 @@ class StreamState:
     """The progress of one subscription: a Pub/Sub stream, or a Bayeux client's subscription to one channel.
 
     `managed` is the name of its managed subscription, if it has one. `pending` is the remaining demand of a stream.
+    `protocol` is the name of the front end.
     """
 
     client_id: str
@@ -50,7 +60,7 @@ class StreamState:
     managed: str
     position: int
     pending: int
-    protocol: str = "pubsub"
+    protocol: str
 
 
 @dataclass(frozen=True, slots=True)

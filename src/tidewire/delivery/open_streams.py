@@ -47,8 +47,8 @@ class StreamingStatus:
     head: int
     streams: tuple[StreamLag, ...]
     managed: tuple[ManagedLag, ...]
-    bayeux_sessions: int
-    pubsub_streams: int
+    clients: Mapping[str, int]
+    """Connected clients by front end."""
     delivered: Mapping[Family, int]
     """Since the org was opened."""
     sizes: tuple[FamilySize, ...]
@@ -114,13 +114,11 @@ class OpenStreams:
                 )
             )
         streams = sorted(states, key=lambda s: (s.topic, s.client_id))
-        sessions, open_streams = self.allocations.count_clients()
         return StreamingStatus(
             head,
             tuple(StreamLag(s, max(0, head - s.position)) for s in streams),
             tuple(managed),
-            sessions,
-            open_streams,
+            self.allocations.count_clients(),
             dict(self.allocations.delivered),
             sizes,
             self._kept_hours,

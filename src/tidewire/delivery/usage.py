@@ -62,12 +62,12 @@ class EdgeUsage:
         """Add a front end: the ids of its connected clients, and how far its subscriptions are."""
         self._sources.append((clients, states))
 
-    async def admit_client(self, client_id: str, *, is_durable: bool, user_id: str = "") -> int:
+    async def admit_client(self, client_id: str, front_end: str, user_id: str, *, is_durable: bool) -> int:
         """Count a client. Raises LimitExceeded.
 
-        With a user, returns how many of the user's other sessions must end to make room for this one.
+        Returns how many other clients of the user at this front end must end to make room for this one.
         """
-        return await self._link.admit_client(client_id, is_durable, user_id)
+        return await self._link.admit_client(client_id, front_end, user_id, is_durable)
 
     def release_client(self, client_id: str) -> None:
         """Release a client that has left."""

@@ -40,6 +40,7 @@ from tidewire.records.service import RecordService
 from tidewire.records.types import Types
 from tidewire.schema.channels import EDITION_LIMITS, NO_LIMITS
 from tidewire.server.bootstrap import DEV_LOGIN, OrgIdentity, create_org, draw_org_id, try_read_identity
+from tidewire.server.front_ends import client_limits
 from tidewire.storage.sqlite import SqliteStore
 from tidewire.storage.store import Progress, Store, Transaction
 from tidewire.storage.writer import GroupWriter
@@ -283,9 +284,7 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
             cursors.drop_session(session_id)
 
     commits.watch(end_sessions)
-    allocations = Allocations(
-        records, clock, settings.edition, settings.bayeux_clients, settings.bayeux_clients_per_user
-    )
+    allocations = Allocations(records, clock, client_limits(settings), settings.edition)
     await allocations.load()
     commits.watch(allocations.on_commit)
     gate.usage.quota = allocations

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from tidewire.console.front_end import FRONT_END as CONSOLE
 from tidewire.delivery.front_end import CoreSide, EdgeSide
+from tidewire.delivery.link_values import ClientLimits
 from tidewire.frontends.bayeux.front_end import FRONT_END as BAYEUX
 from tidewire.frontends.pubsub.front_end import FRONT_END as PUBSUB
 from tidewire.frontends.rest.front_end import FRONT_END as REST
@@ -27,6 +29,15 @@ ADDRESSES = tuple(setting for each in FRONT_ENDS for setting in each.addresses)
 (UPLOADS,) = (each.uploads for each in FRONT_ENDS if each.uploads is not None)
 
 UNAVAILABLE = "The org is temporarily unavailable; retry in a few seconds"
+
+
+def client_limits(settings: Any) -> dict[str, ClientLimits]:
+    """Return the limits on the clients of every front end that has streaming clients, by its name."""
+    return {
+        each.name: each.client_limits(settings) if each.client_limits is not None else ClientLimits()
+        for each in FRONT_ENDS
+        if each.load_edge is not None
+    }
 
 
 @cache

@@ -41,8 +41,8 @@ class LocalLink:
 
     # clients
 
-    async def admit_client(self, client_id: str, is_durable: bool, user_id: str) -> int:
-        surplus = self._core.allocations.admit_client(client_id, is_durable=is_durable, user_id=user_id)
+    async def admit_client(self, client_id: str, front_end: str, user_id: str, is_durable: bool) -> int:
+        surplus = self._core.allocations.admit_client(client_id, front_end, user_id, is_durable=is_durable)
         self._client_ids.add(client_id)
         return surplus
 

@@ -141,11 +141,8 @@ class Probes:
 
 
 def _render_streams(out: Exposition, statuses: list[StreamingStatus]) -> None:
-    sessions = {
-        "bayeux": sum(status.bayeux_sessions for status in statuses),
-        "pubsub": sum(status.pubsub_streams for status in statuses),
-    }
-    out.gauge("tidewire_sessions", "connected clients", [({"protocol": k}, v) for k, v in sessions.items()])
+    clients = [({"protocol": name}, sum(status.clients[name] for status in statuses)) for name in EDGE_NAMES]
+    out.gauge("tidewire_sessions", "connected clients", clients)
     counts: Counter[tuple[str, str]] = Counter()
     total: Counter[tuple[str, str]] = Counter()
     most: Counter[tuple[str, str]] = Counter()

@@ -10,10 +10,12 @@ from tests.orgs import TestOrg
 from tests.unit.frontends.rest.data_caller import Caller
 from tidewire.capture.topic_rules import topic_limit
 from tidewire.delivery.allocations import Allocations, find_allocation
-from tidewire.delivery.link_values import Delivered
+from tidewire.delivery.link_values import ClientLimits, Delivered
 from tidewire.errors import ConfigInvalid, LimitExceeded
 from tidewire.events import Family
 from tidewire.matching.channel_values import PublishDraft
+
+LIMITS = {"bayeux": ClientLimits()}
 
 
 @pytest.mark.parametrize(
@@ -55,38 +57,41 @@ def test_unknown_edition_is_rejected() -> None:
 
 
 async def test_sessions_of_one_user_are_counted_wherever_they_are(org: TestOrg) -> None:
-    counted = Allocations(org.core.records, org.clock, max_sessions=4, max_sessions_per_user=2)
-    surplus = [counted.admit_client(f"a{n}", is_durable=n > 0, user_id="A") for n in range(3)]
+    counted = Allocations(
+        org.core.records, org.clock, {"bayeux": ClientLimits(4, 2), "pubsub": ClientLimits()}
+    )
+    surplus = [counted.admit_client(f"a{n}", "bayeux", "A", is_durable=n > 0) for n in range(3)]
     assert surplus == [0, 0, 1]
-    assert counted.admit_client("b", is_durable=True, user_id="B") == 0
-    assert counted.admit_client("stream", is_durable=True) == 0
+    assert counted.admit_client("b", "bayeux", "B", is_durable=True) == 0
+    assert counted.admit_client("stream", "pubsub", "A", is_durable=True) == 0
+    assert counted.count_clients() == {"bayeux": 4, "pubsub": 1}
     with pytest.raises(LimitExceeded) as caught:
-        counted.admit_client("late", is_durable=True, user_id="B")
+        counted.admit_client("late", "bayeux", "B", is_durable=True)
     assert caught.value.details["allocation"] == "sessions"
     counted.release_client("a0")
     counted.release_client("a0")
-    assert counted.admit_client("a3", is_durable=True, user_id="A") == 1
+    assert counted.admit_client("a3", "bayeux", "A", is_durable=True) == 1
     counted.release_client("a3")
-    assert counted.admit_client("late", is_durable=True, user_id="B") == 0
+    assert counted.admit_client("late", "bayeux", "B", is_durable=True) == 0
 
 
 async def test_client_beyond_the_allocation_is_rejected_until_one_leaves(org: TestOrg) -> None:
-    counted = Allocations(org.core.records, org.clock, "free")
+    counted = Allocations(org.core.records, org.clock, LIMITS, "free")
     for number in range(20):
-        counted.admit_client(f"c{number}", is_durable=True)
+        counted.admit_client(f"c{number}", "bayeux", "A", is_durable=True)
     with pytest.raises(LimitExceeded, match="Organization concurrent user limit exceeded"):
-        counted.admit_client("late", is_durable=True)
-    counted.admit_client("old", is_durable=False)
+        counted.admit_client("late", "bayeux", "A", is_durable=True)
+    counted.admit_client("old", "bayeux", "A", is_durable=False)
     assert (counted.used_clients(is_durable=True), counted.used_clients(is_durable=False)) == (20, 1)
     counted.release_client("c3")
-    counted.admit_client("late", is_durable=True)
+    counted.admit_client("late", "bayeux", "A", is_durable=True)
     assert counted.used_clients(is_durable=True) == 20
 
 
 async def test_client_that_its_edge_no_longer_mentions_is_forgotten(org: TestOrg) -> None:
-    counted = Allocations(org.core.records, org.clock, "free")
-    counted.admit_client("kept", is_durable=True)
-    counted.admit_client("lost", is_durable=True)
+    counted = Allocations(org.core.records, org.clock, LIMITS, "free")
+    counted.admit_client("kept", "bayeux", "A", is_durable=True)
+    counted.admit_client("lost", "bayeux", "A", is_durable=True)
     for _ in range(5):
         org.clock.advance(15)
         counted.renew_clients(["kept", "never admitted"])
@@ -94,8 +99,8 @@ async def test_client_that_its_edge_no_longer_mentions_is_forgotten(org: TestOrg
 
 
 async def test_topic_takes_as_many_subscriptions_as_there_may_be_clients(org: TestOrg) -> None:
-    counted = Allocations(org.core.records, org.clock, "free")
-    counted.admit_client("one", is_durable=True)
+    counted = Allocations(org.core.records, org.clock, LIMITS, "free")
+    counted.admit_client("one", "bayeux", "A", is_durable=True)
 
     def subscribe(filter_: int, topic: str = "/topic/A", family: Family = Family.PUSH_TOPIC) -> None:
         counted.admit_subscription("one", f"{topic}?F={filter_}", topic, family, is_durable=True)
@@ -113,8 +118,8 @@ async def test_topic_takes_as_many_subscriptions_as_there_may_be_clients(org: Te
 
 
 async def test_subscription_after_the_last_event_of_the_day_is_rejected_for_a_day(org: TestOrg) -> None:
-    counted = Allocations(org.core.records, org.clock, "free")
-    counted.admit_client("one", is_durable=True)
+    counted = Allocations(org.core.records, org.clock, LIMITS, "free")
+    counted.admit_client("one", "bayeux", "A", is_durable=True)
     counted.count_delivered([Delivered(True, Family.PUSH_TOPIC, 9_999)])
     counted.admit_subscription("one", "/topic/A", "/topic/A", Family.PUSH_TOPIC, is_durable=True)
     counted.count_delivered([Delivered(True, Family.PUSH_TOPIC, 1)])
@@ -127,7 +132,7 @@ async def test_subscription_after_the_last_event_of_the_day_is_rejected_for_a_da
 
 
 async def test_change_and_platform_events_share_an_allocation(org: TestOrg) -> None:
-    counted = Allocations(org.core.records, org.clock, "free")
+    counted = Allocations(org.core.records, org.clock, LIMITS, "free")
     counted.count_delivered([Delivered(True, Family.PLATFORM, 6_000), Delivered(True, Family.CHANGE, 4_000)])
     with pytest.raises(LimitExceeded):
         counted.admit_subscription("one", "/data/X", "/data/X", Family.CHANGE, is_durable=True)
@@ -148,7 +153,7 @@ async def test_events_of_standard_volume_and_of_the_server_itself_count_against_
             "c": {"channel": "All__chn", "event": "Few__e"},
         },
     )
-    counted = Allocations(org.core.records, org.clock, "free")
+    counted = Allocations(org.core.records, org.clock, LIMITS, "free")
     counted.count_delivered([Delivered(True, Family.PLATFORM, 9_999)])
     counted.count_delivered([Delivered(True, Family.PLATFORM, 50, is_allotted=False)])
     assert counted.used_events(Family.PLATFORM, is_durable=True) == 9_999
@@ -187,9 +192,9 @@ async def test_published_events_are_counted_by_what_they_are(org: TestOrg) -> No
 
 
 async def test_without_an_edition_nothing_is_rejected_but_everything_counted(org: TestOrg) -> None:
-    counted = Allocations(org.core.records, org.clock)
+    counted = Allocations(org.core.records, org.clock, LIMITS)
     for number in range(2_001):
-        counted.admit_client(f"c{number}", is_durable=True)
+        counted.admit_client(f"c{number}", "bayeux", "A", is_durable=True)
     counted.count_delivered([Delivered(True, Family.CHANGE, 60_000)])
     counted.admit_subscription("c1", "/data/X", "/data/X", Family.CHANGE, is_durable=True)
     assert counted.used_clients(is_durable=True) == 2_001

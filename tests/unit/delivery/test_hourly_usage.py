@@ -25,7 +25,7 @@ def test_hours_are_summed_by_metric_without_the_running_one_and_other_families()
 async def test_deliveries_of_both_kinds_of_session_count_together_once_their_hour_is_over(
     org: TestOrg,
 ) -> None:
-    allocations = Allocations(org.core.records, org.clock)
+    allocations = Allocations(org.core.records, org.clock, {})
     allocations.count_delivered([Delivered(True, Family.CHANGE, 3), Delivered(False, Family.CHANGE, 4)])
     assert allocations.hourly_usage() == []
     hour_ms = org.clock.now_ms() // HOUR_MS * HOUR_MS

@@ -223,13 +223,13 @@ async def test_events_published_before_a_restart_count(org: TestOrg) -> None:
     for _ in range(3):
         await org.gate.publisher.publish(org.call, "Late__e", {})
     await org.core.allocations.flush()
-    again = Allocations(org.core.records, org.clock, "enterprise")
+    again = Allocations(org.core.records, org.clock, {}, "enterprise")
     await again.load()
     assert again.reserve(1_000_000).events == 250_000 - 3
 
 
 @pytest.mark.parametrize("edition, hourly", [("enterprise", 250_000), ("developer", 50_000), ("", None)])
 async def test_quota_follows_the_edition(org: TestOrg, edition: str, hourly: int | None) -> None:
-    quota = Allocations(org.core.records, org.clock, edition)
+    quota = Allocations(org.core.records, org.clock, {}, edition)
     hour = org.clock.now_ms() // 3_600_000
     assert quota.reserve(1_000_000) == Charge(hour, hourly or 1_000_000)

@@ -133,7 +133,7 @@ async def test_calls_cross_and_so_do_their_errors(both: Both, link: RemoteLink) 
 
 async def test_streaming_clients_of_an_edge_count_for_the_org(both: Both, link: RemoteLink) -> None:
     client = DurableClient("1c", "005", 62.0, True, "b", -1, (("/topic/A", 7), ("/u/B", 9)))
-    await link.admit_client("1c", True, "")
+    await link.admit_client("1c", "bayeux", "005", True)
     await link.admit_subscription("1c", "/u/B", Family.GENERIC, True)
     link.count_delivered((Delivered(True, Family.GENERIC, 5),))
     link.renew_clients(frozenset({"1c"}))
@@ -153,8 +153,8 @@ async def test_streaming_clients_of_an_edge_count_for_the_org(both: Both, link: 
 
 async def test_clients_of_an_edge_that_is_gone_do_not_count(both: Both, link: RemoteLink) -> None:
     (org,) = both.orgs.open_orgs
-    await link.admit_client("1c", True, "")
-    await org.link.admit_client("2c", True, "")
+    await link.admit_client("1c", "bayeux", "005", True)
+    await org.link.admit_client("2c", "bayeux", "005", True)
     both.core.send(kinds.RELEASE, org.org_id)
     await settle(both)
     assert org.core.allocations.used_clients(is_durable=True) == 1

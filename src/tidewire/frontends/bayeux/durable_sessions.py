@@ -88,7 +88,7 @@ class DurableSessions:
         stored = await self._link.find_client(client_id)
         if stored is None or stored.user_id != principal.user_id:
             return None
-        await self._hub.usage.admit_client(client_id, is_durable=stored.is_durable, user_id=stored.user_id)
+        await self._hub.usage.admit_client(client_id, "bayeux", stored.user_id, is_durable=stored.is_durable)
         settings = self._settings
         session = Session(
             client_id,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from tidewire.delivery.front_end import EdgeApp, EdgeContext, EdgeHttp, EdgeSide, FrontEnd
+from tidewire.delivery.link_values import ClientLimits
 from tidewire.errors import AuthHeaderInvalid
 from tidewire.frontends.bayeux.wire import parse_token
 from tidewire.transport.http import HttpRequest, HttpResponse
+
+if TYPE_CHECKING:
+    from tidewire.frontends.bayeux.settings import BayeuxOptions
 
 _HOME = re.compile(rb'"clientId"\s*:\s*"([0-9a-z])')
 
@@ -30,6 +35,10 @@ def _find_home(request: HttpRequest) -> str:
     return "" if match is None else match[1].decode()
 
 
+def _client_limits(options: BayeuxOptions) -> ClientLimits:
+    return ClientLimits(options.bayeux_clients, options.bayeux_clients_per_user)
+
+
 def _load_edge() -> EdgeSide:
     from tidewire.frontends.bayeux.serve import BayeuxApp, make_routes
     from tidewire.frontends.bayeux.settings import BayeuxSettings
@@ -43,4 +52,6 @@ def _load_edge() -> EdgeSide:
     return EdgeSide(open_app, http)
 
 
-FRONT_END = FrontEnd("bayeux", re.compile(r"/cometd(?:/.*)?"), load_edge=_load_edge)
+FRONT_END = FrontEnd(
+    "bayeux", re.compile(r"/cometd(?:/.*)?"), client_limits=_client_limits, load_edge=_load_edge
+)

@@ -94,7 +94,7 @@ class Handshakes:
             session.acks = Acknowledgements()
         try:
             surplus = await self._usage.admit_client(
-                session.client_id, is_durable=endpoint.is_durable, user_id=principal.user_id
+                session.client_id, "bayeux", principal.user_id, is_durable=endpoint.is_durable
             )
             self._make_room(principal, surplus)
             if self._durable is not None:

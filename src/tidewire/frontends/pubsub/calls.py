@@ -110,7 +110,9 @@ class Callers:
                 "The server has reached its limit of open streams", limit=self._settings.max_streams
             )
         opened = OpenStream(f"pubsub-{call.rpc_id}", caller)
-        await self._hub.usage.admit_client(opened.client_id, is_durable=True)
+        await self._hub.usage.admit_client(
+            opened.client_id, "pubsub", caller.principal.user_id, is_durable=True
+        )
         self._streams.add(opened)
         if self._is_closing:
             opened.end(_stopping())

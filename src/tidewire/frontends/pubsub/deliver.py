@@ -87,6 +87,7 @@ class Deliverer:
                 flow.managed,
                 flow.subscription.reached(),
                 flow.control.pending,
+                "pubsub",
             )
             for flow in self._flows
         )

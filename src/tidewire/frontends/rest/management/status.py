@@ -24,7 +24,7 @@ async def show_status(services: Services, call: ApiCall) -> HttpResponse:
         "head": status.head,
         "streams": [asdict(each.state) | {"lag": each.lag} for each in status.streams],
         "managed": [asdict(m) for m in status.managed],
-        "sessions": {"bayeux": status.bayeux_sessions, "pubsub": status.pubsub_streams},
+        "sessions": dict(status.clients),
         "delivered": {family.name.lower(): status.delivered.get(family, 0) for family in Family},
         "log": [_render_size(status, size) for size in status.sizes],
         "usage": [asdict(each) for each in status.usage],
