@@ -18,6 +18,8 @@ from tidewire.jobs.model import Batch, BatchState, Job, JobKind, JobState
 from tidewire.records.table import try_read_row
 from tidewire.storage.store import Reader, Transaction
 
+_RUNNING = (BatchState.IN_PROGRESS, BatchState.UNSPLIT)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
@@ -40,38 +42,47 @@ class BatchContext:
         if user is None or not user.get("IsActive"):
             raise JobInvalid("The user who made the job is no longer active", reason="InvalidUser")
 
-    def require_running(self, tx: Reader) -> Batch:
-        """Return the stored batch. Raises JobStateInvalid if it is no longer in progress."""
+    def require(self, tx: Reader, *states: BatchState) -> Batch:
+        """Return the stored batch. Raises JobStateInvalid if it is in none of these states."""
         batch = store.try_read_batch(tx, self.batch.batch_id)
-        if batch is None or batch.state not in (BatchState.IN_PROGRESS, BatchState.UNSPLIT):
+        if batch is None or batch.state not in states:
             raise JobStateInvalid("The job was ended", job_id=self.job.job_id)
         return batch
 
+    def require_running(self, tx: Reader) -> Batch:
+        """Return the stored batch. Raises JobStateInvalid if it is no longer in progress."""
+        return self.require(tx, *_RUNNING)
+
+    def add_progress(self, tx: Transaction, rows: int, failed: int, data: bytes, begun_s: float) -> None:
+        """Store the results of the next rows, whose processing began at `begun_s`."""
+        store.add_progress(
+            tx,
+            self.batch.batch_id,
+            rows=rows,
+            failed=failed,
+            work_ms=round((self.clock.monotonic_s() - begun_s) * 1000),
+            data=data,
+            now_ms=self.clock.now_ms(),
+        )
+
     async def begin(self) -> None:
         """Mark the batch as in progress. Raises JobStateInvalid if it was aborted or has ended."""
-
-        def work(tx: Transaction) -> None:
-            batch = store.try_read_batch(tx, self.batch.batch_id)
-            if batch is None or batch.state not in (BatchState.QUEUED, BatchState.IN_PROGRESS):
-                raise JobStateInvalid("The job was ended", job_id=self.job.job_id)
-            now_ms = self.clock.now_ms()
-            store.set_batch_state(tx, batch.batch_id, BatchState.IN_PROGRESS, now_ms)
-            if self.job.request.kind is not JobKind.CLASSIC:
-                store.set_job_state(tx, self.job.job_id, JobState.IN_PROGRESS, now_ms)
-
-        await self.gate.records.write_plain(work)
+        startable = (BatchState.QUEUED, BatchState.IN_PROGRESS)
+        await self._change_state(startable, BatchState.IN_PROGRESS, JobState.IN_PROGRESS)
 
     async def finish(self) -> None:
         """Mark the batch as completed, and its job too unless clients may add more batches."""
-        await self._end(BatchState.COMPLETED, JobState.JOB_COMPLETE, "")
+        await self._change_state(_RUNNING, BatchState.COMPLETED, JobState.JOB_COMPLETE)
 
     async def fail(self, message: str) -> None:
         """Mark the batch as failed, and its job likewise. Committed chunks stay."""
-        await self._end(BatchState.FAILED, JobState.FAILED, message)
+        await self._change_state(_RUNNING, BatchState.FAILED, JobState.FAILED, message)
 
-    async def _end(self, batch_state: BatchState, job_state: JobState, message: str) -> None:
+    async def _change_state(
+        self, allowed: tuple[BatchState, ...], batch_state: BatchState, job_state: JobState, message: str = ""
+    ) -> None:
         def work(tx: Transaction) -> None:
-            self.require_running(tx)
+            self.require(tx, *allowed)
             now_ms = self.clock.now_ms()
             store.set_batch_state(tx, self.batch.batch_id, batch_state, now_ms, message)
             if self.job.request.kind is not JobKind.CLASSIC:

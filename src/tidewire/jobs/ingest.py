@@ -9,6 +9,7 @@ are retried one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tidewire.access.principal import Principal
 from tidewire.errors import (
@@ -107,7 +108,7 @@ class IngestRun:
         source = UploadReader(request, context.batch.batch_id)
         skipped = self._done + (self._columns is not None)
         while skipped:
-            skipped -= len(await records.read(_taking(source, min(skipped, _SCAN_ROWS))))
+            skipped -= len(await records.read(partial(source.take, count=min(skipped, _SCAN_ROWS))))
         return source
 
     def _full_column(self, name: str) -> str:
@@ -186,15 +187,8 @@ class IngestRun:
                 outcome_of(plan) if isinstance(plan, PlatformError) else self._outcome(plan, next(left))
                 for plan in plans
             ]
-            store.add_progress(
-                unit.tx,
-                batch.batch_id,
-                rows=len(outcomes),
-                failed=sum(1 for outcome in outcomes if outcome.code),
-                work_ms=round((context.clock.monotonic_s() - begun_s) * 1000),
-                data=store.dump_outcomes(outcomes),
-                now_ms=context.clock.now_ms(),
-            )
+            failed = sum(1 for outcome in outcomes if outcome.code)
+            context.add_progress(unit.tx, len(outcomes), failed, store.dump_outcomes(outcomes), begun_s)
 
         return note
 
@@ -226,7 +220,3 @@ async def open_target(
 
 def _texts(row: InputRow) -> list[str]:
     return row if isinstance(row, list) else []
-
-
-def _taking(source: UploadReader, count: int) -> Callable[[Reader], list[InputRow]]:
-    return lambda reader: source.take(reader, count)

@@ -6,10 +6,11 @@ transaction, so a crash leaves either both or neither.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tidewire.errors import JobInvalid, JobStateInvalid
+from tidewire.errors import JobInvalid
 from tidewire.ids import try_normalise_id
 from tidewire.jobs import store
 from tidewire.jobs.batch_context import BatchContext
@@ -81,7 +82,7 @@ class ChunkingRun:
                 f"startRow must be an id that begins with {prefix}: {request.chunk_start[:18]}",
                 reason="InvalidBatch",
             )
-        first = _count_before(ids, start)
+        first = bisect_left(range(len(ids)), start, key=lambda place: ids.between(place, place + 1)[0])
         size = request.chunk_rows
         if (len(ids) - first) // size >= MAX_CHUNKS:
             raise JobInvalid(f"The query has more than {MAX_CHUNKS} chunks", reason="ExceededQuota")
@@ -97,9 +98,7 @@ class ChunkingRun:
 
     def _queue(self, tx: Transaction, ranges: list[str]) -> None:
         context = self._context
-        original = store.try_read_batch(tx, context.batch.batch_id)
-        if original is None or original.state is not BatchState.UNSPLIT:
-            raise JobStateInvalid("The job was ended", job_id=context.job.job_id)
+        original = context.require(tx, BatchState.UNSPLIT)
         now_ms = context.clock.now_ms()
         for soql in ranges:
             text = soql.encode()
@@ -110,15 +109,3 @@ class ChunkingRun:
 
 def _compare(key: str, operator: Operator, record_id: str) -> Comparison:
     return Comparison(FieldPath((key,)), operator, StringLiteral(record_id))
-
-
-def _count_before(ids: RowIds, start: str) -> int:
-    """Count the ids below `start`; they are sorted."""
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high) // 2
-        if ids.between(middle, middle + 1)[0] < start:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -73,7 +73,8 @@ class QueryRun:
         query_read = QueryRead(operation, self._soql, bound.entity.name, rows, len(self._ids))
 
         def keep(tx: Transaction) -> None:
-            self._keep(tx, len(rows), data, begun_s)
+            context.require_running(tx)
+            context.add_progress(tx, len(rows), 0, data, begun_s)
             context.gate.monitor.append_query(tx, ApiReader(context.principal, "Bulk", None), query_read)
 
         await context.gate.records.write_plain(keep)
@@ -107,21 +108,6 @@ class QueryRun:
     def _runner(self, reader: Reader) -> QueryRunner:
         is_all = self._context.job.request.operation is Operation.QUERY_ALL
         return QueryRunner(reader, is_all, self._now_ms)
-
-    def _keep(self, tx: Transaction, rows: int, data: bytes, begun_s: float) -> None:
-        context = self._context
-        context.require_running(tx)
-        clock = context.clock
-        work_ms = round((clock.monotonic_s() - begun_s) * 1000)
-        store.add_progress(
-            tx,
-            context.batch.batch_id,
-            rows=rows,
-            failed=0,
-            work_ms=work_ms,
-            data=data,
-            now_ms=clock.now_ms(),
-        )
 
 
 def check_query(soql: str) -> None:

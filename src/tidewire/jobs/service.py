@@ -23,6 +23,7 @@ from tidewire.jobs.ingest import open_target
 from tidewire.jobs.model import (
     ENDED,
     MAX_BATCH_BYTES,
+    WAITING,
     Batch,
     BatchState,
     Job,
@@ -42,15 +43,7 @@ KEPT_MS = 7 * 86_400_000
 _SLICE_ROWS = 2_000
 _PURGED_AT_ONCE = 100
 _MAX_SPEC_BYTES = 1 << 20
-_UNFINISHED = frozenset(
-    {
-        BatchState.UPLOADING,
-        BatchState.UPLOADED,
-        BatchState.UNSPLIT,
-        BatchState.QUEUED,
-        BatchState.IN_PROGRESS,
-    }
-)
+_UNFINISHED = frozenset({BatchState.UPLOADING, BatchState.UPLOADED, *WAITING})
 
 
 class BulkJobs:
@@ -301,17 +294,20 @@ class BulkJobs:
         """Stop processing a job. Committed chunks stay."""
 
         def work(tx: Transaction) -> Job:
-            now_ms = self._clock.now_ms()
             current = store.try_read_job(tx, job.job_id)
             if current is not None and current.state in (JobState.JOB_COMPLETE, JobState.FAILED):
                 raise JobStateInvalid("Aborting already Completed Job not allowed", job_id=job.job_id)
-            for batch in store.read_batches(tx, [job.job_id]):
-                if batch.state in _UNFINISHED:
-                    store.set_batch_state(tx, batch.batch_id, BatchState.NOT_PROCESSED, now_ms)
-            store.set_job_state(tx, job.job_id, JobState.ABORTED, now_ms)
+            self._abort(tx, job)
             return self._require(tx, job, JobState.ABORTED)
 
         return await self._gate.records.write_plain(work)
+
+    def _abort(self, tx: Transaction, job: Job) -> None:
+        now_ms = self._clock.now_ms()
+        for batch in store.read_batches(tx, [job.job_id]):
+            if batch.state in _UNFINISHED:
+                store.set_batch_state(tx, batch.batch_id, BatchState.NOT_PROCESSED, now_ms)
+        store.set_job_state(tx, job.job_id, JobState.ABORTED, now_ms)
 
     async def delete(self, job: Job) -> None:
         """Delete a job that is not in progress, with its uploads and results."""
@@ -319,10 +315,7 @@ class BulkJobs:
         def begin(tx: Transaction) -> None:
             current = self._require(tx, job, JobState.UPLOAD_COMPLETE, *ENDED)
             if current.state is JobState.UPLOAD_COMPLETE:
-                now_ms = self._clock.now_ms()
-                store.set_job_state(tx, job.job_id, JobState.ABORTED, now_ms)
-                for batch in store.read_batches(tx, [job.job_id]):
-                    store.set_batch_state(tx, batch.batch_id, BatchState.NOT_PROCESSED, now_ms)
+                self._abort(tx, job)
 
         await self._gate.records.write_plain(begin)
         await self._remove(job.job_id)

@@ -290,20 +290,7 @@ def _job(row: Row) -> Job:
 
 
 def _batch(row: Row) -> Batch:
-    batch_id, job_id, number, state, size, done, failed, work_ms, columns, error, created_ms, modified_ms = (
-        row
-    )
-    return Batch(
-        batch_id,
-        job_id,
-        number,
-        BatchState(state),
-        size,
-        done,
-        failed,
-        work_ms,
-        created_ms,
-        modified_ms,
-        tuple(ResultColumn(*column) for column in json.loads(columns)),
-        error,
-    )
+    stored = dict(zip(_BATCH.split(", "), row, strict=True))
+    stored["state"] = BatchState(stored["state"])
+    stored["columns"] = tuple(ResultColumn(*column) for column in json.loads(stored["columns"]))
+    return Batch(**stored)
