@@ -147,13 +147,13 @@ def travel(server: ServerProcess, folder: Path, kills: int, seed: int) -> Journe
     )
 
 
-def test_cometd_client_on_a_push_topic_sees_every_acknowledged_change_once_and_in_order(
+def test_cometd_client_on_a_push_topic_gets_every_acknowledged_change_once_in_order(
     journey: Journey,
 ) -> None:
     assert find_violations(journey.ledger, journey.by_push_topic, journey.records) == []
 
 
-def test_cometd_client_on_change_events_sees_every_acknowledged_change_once_and_in_order(
+def test_cometd_client_on_change_events_gets_acknowledged_changes_once_in_order(
     journey: Journey,
 ) -> None:
     assert find_violations(journey.ledger, journey.by_cometd, journey.records) == []

@@ -139,7 +139,7 @@ def test_dockerfile_copies_what_exists_from_the_context_or_an_earlier_stage() ->
                 assert f"!{source.strip('/').split('/')[0]}" in ignored, source
 
 
-def test_dockerfile_sets_only_variables_that_the_server_reads_and_runs_as_nobody_special() -> None:
+def test_dockerfile_sets_only_variables_that_the_server_reads_and_runs_unprivileged() -> None:
     variables = {
         v for word, rest in instructions() if word == "ENV" for v in re.findall(r"TIDEWIRE_\w+", rest)
     }

@@ -78,7 +78,7 @@ def delete_together(server: ServerProcess, token: str, ids: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_cascade_of_a_delete_beyond_the_limit_is_told_by_overflow_events_in_bounded_memory(
+def test_delete_cascade_beyond_the_limit_sends_overflow_events_in_bounded_memory(
     fresh_server: ServerProcess, rest: Rest
 ) -> None:
     token = fresh_server.login()

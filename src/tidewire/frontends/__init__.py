@@ -12,7 +12,5 @@ from typing import Any
 
 
 def setting(default: Any, help_text: str) -> Any:
-    """Declare one setting that an operator can change, as a field of a settings dataclass; see
-    `tidewire.config`.
-    """
+    """Declare a setting as a field of a settings dataclass, see `tidewire.config`."""
     return field(default=default, metadata={"help": help_text})

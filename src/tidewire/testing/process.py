@@ -72,9 +72,9 @@ def _python_path() -> str:
 
 
 class ServerProcess:
-    """One `tidewire serve --dev` on a data directory. Not thread-safe, except that `kill` may come from any
-    thread.
+    """One `tidewire serve --dev` on a data directory.
 
+    Not thread-safe, except that `kill` may be called from any thread.
     `options` are further command-line flags; `env` is added to the server's environment (crash points, a
     preloaded library) and may be changed between starts. After `start`: `http` and `https` are base URLs,
     `grpc` and `grpc_tls` are `host:port`, `ca_path` is the private CA that signs the TLS listeners.

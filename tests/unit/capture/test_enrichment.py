@@ -170,7 +170,7 @@ async def test_enriched_field_is_hidden_from_users_who_may_not_see_it(org: TestO
     assert set(body_of(data)) == {"Fax", "Phone", "LastModifiedDate"}
 
 
-async def test_deleted_campaign_member_has_no_enriched_fields_unless_its_campaign_was_deleted(
+async def test_deleted_campaign_member_is_enriched_only_if_its_campaign_was_deleted(
     org: TestOrg, hub: Hub
 ) -> None:
     await select(org, "CampaignMemberChangeEvent", "LeadId")

@@ -43,7 +43,7 @@ def test_port_that_is_taken_is_answered_with_the_flag_that_chooses_another() -> 
 
 
 @pytest.mark.parametrize("channel", ["/topic/Accounts", "/u/Broadcast"])
-def test_channel_that_the_pubsub_api_does_not_have_is_answered_with_the_protocol_that_has_it(
+def test_channel_that_the_pubsub_api_lacks_is_answered_with_the_protocol_that_has_it(
     channel: str,
 ) -> None:
     told = run("subscribe", channel, "--protocol", "pubsub", "--url", "http://127.0.0.1:1")

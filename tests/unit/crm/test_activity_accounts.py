@@ -49,7 +49,7 @@ async def test_account_is_that_of_what_the_activity_is_about_before_that_of_its_
     assert (await org.row("Event", event))["AccountId"] is None
 
 
-async def test_last_activity_is_the_latest_event_or_closed_task_and_no_change_of_the_record(org: Org) -> None:
+async def test_last_activity_is_the_latest_event_or_closed_task_and_no_record_change(org: Org) -> None:
     account = await org.make("Account", Name="One")
     contact = await org.make("Contact", LastName="C", AccountId=account)
     modified = (await org.row("Account", account))["SystemModstamp"]

@@ -138,7 +138,7 @@ async def test_new_parent_counts_zero_and_has_no_extremes(org: Org) -> None:
     assert picked(row, "Lines__c", "Total__c", "Largest__c", "First__c", "Gross__c") == [0, 0, None, None, 0]
 
 
-async def test_roll_ups_over_more_children_than_are_looked_at_together_are_right_on_every_level(
+async def test_roll_ups_over_more_children_than_one_page_are_right_on_every_level(
     org: Org,
 ) -> None:
     shop, first = await new_order(org)

@@ -56,7 +56,7 @@ def _fields(name: str, kind: str) -> tuple[Field, ...]:
     return (Field(name=name, label=name, type=TYPES[kind]),)
 
 
-def test_schema_id_of_accounts_captured_at_the_real_service_is_the_one_their_events_had() -> None:
+def test_schema_id_of_accounts_captured_at_the_real_service_is_that_of_their_events() -> None:
     parts = [
         replace(part, compound="", in_change_events=False)
         for part in person_name("Name", has_salutation=True)

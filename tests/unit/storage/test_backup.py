@@ -78,7 +78,7 @@ async def test_restored_org_has_records_and_events_up_to_the_backup(
         assert [row["Name"] for row in found.rows] == ["Kept"]
 
 
-async def test_position_given_out_after_the_backup_is_unknown_after_a_restore_in_the_same_second(
+async def test_position_assigned_after_the_backup_is_unknown_after_a_quick_restore(
     org: TestOrg, backup: Path, tmp_path: Path
 ) -> None:
     kept = await last_position(org)
@@ -93,7 +93,7 @@ async def test_position_given_out_after_the_backup_is_unknown_after_a_restore_in
     assert known == [True, False, True, True, False]
 
 
-async def test_record_ids_given_out_after_the_backup_are_not_given_out_again_after_a_restore(
+async def test_record_ids_assigned_after_the_backup_are_not_reused_after_a_restore(
     org: TestOrg, backup: Path, tmp_path: Path
 ) -> None:
     definition: dict[str, object] = {"objects": {"Late__c": {}}}

@@ -114,7 +114,7 @@ def test_record_goes_through_its_life(api: Api) -> None:
         assert answer.json()[0]["fields"] == []
 
 
-def test_record_that_never_was_is_not_found_to_readers_and_a_bad_reference_to_writers(api: Api) -> None:
+def test_unknown_record_is_not_found_for_readers_and_a_bad_reference_for_writers(api: Api) -> None:
     url = f"{V}/sobjects/Account/{make_id('001', 61**8)}"
     assert_refused(api.go("GET", url), 404, "NOT_FOUND")
     assert_refused(api.go("DELETE", url), 404, "INVALID_CROSS_REFERENCE_KEY")
