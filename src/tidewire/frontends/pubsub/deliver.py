@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidewire.access.principal import Principal
 from tidewire.clock import Clock
@@ -31,20 +31,22 @@ _LIMIT_EVERY_S = 1.0
 class Flow:
     """One open subscription.
 
-    `render` builds a response from encoded events, the position reached and the remaining demand. `run_tasks` runs in
-    every turn for work besides events, such as commits. `wait_s` returns the time until the next timer. `managed` names
-    its managed subscription, if any.
+    `render` builds a response from encoded events, the position reached and the remaining demand. `wait_s` returns the
+    time until the next timer. `run_tasks`, if any, runs in every turn for work besides events, such as commits.
+    `managed` names its managed subscription, if any. `generation` is that of the access rights that `run_tasks` checked
+    last. `subscription` and `reading`, the task that reads requests, are set when the subscription is open.
     """
 
     call: Call
     stream: OpenStream
     control: FlowControl
-    subscription: Subscription
-    reading: asyncio.Task[None]
     render: Callable[[Sequence[bytes], int, int], bytes]
     wait_s: Callable[[float], float]
-    run_tasks: Callable[[], Awaitable[None]]
+    run_tasks: Callable[[Flow], Awaitable[None]] | None = None
     managed: str = ""
+    generation: int = -1
+    subscription: Subscription = field(init=False)
+    reading: asyncio.Task[None] = field(init=False)
 
 
 class Deliverer:
@@ -102,7 +104,8 @@ class Deliverer:
                 raise error
             if flow.reading.done():
                 flow.reading.result()
-            await flow.run_tasks()
+            if flow.run_tasks is not None:
+                await flow.run_tasks(flow)
             events = (
                 subscription.take(control.pending, self._settings.max_response_bytes)
                 if control.pending

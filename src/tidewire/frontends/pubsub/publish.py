@@ -63,7 +63,7 @@ class Publisher:
     async def _read(self, call: Call, stream: OpenStream, requests: Requests, queue: _Queue) -> None:
         is_first = True
         while True:
-            await queue.room()
+            await queue.has_room.wait()
             try:
                 async with asyncio.timeout(self._settings.publish_idle_close_s):
                     body = await anext(requests, None)
@@ -177,18 +177,14 @@ class Publisher:
 
 
 class _Queue:
-    """Requests read but not yet published. Bounded."""
+    """Requests read but not yet published. Bounded: `has_room` is set while another request may be read."""
 
     def __init__(self, settings: PubSubSettings) -> None:
         self._settings = settings
         self._waiting: deque[tuple[pb.PublishRequest, int]] = deque()
         self._size_bytes = 0
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-
-    async def room(self) -> None:
-        """Wait until another request may be read."""
-        await self._has_room.wait()
+        self.has_room = asyncio.Event()
+        self.has_room.set()
 
     def put(self, request: pb.PublishRequest, size_bytes: int) -> None:
         """Add a request."""
@@ -198,7 +194,7 @@ class _Queue:
             len(self._waiting) >= self._settings.queued_requests
             or self._size_bytes >= self._settings.queued_bytes
         ):
-            self._has_room.clear()
+            self.has_room.clear()
 
     def take(self) -> list[pb.PublishRequest]:
         """Remove and return the oldest requests, as many as fit one commit."""
@@ -215,7 +211,7 @@ class _Queue:
             size_bytes += request_bytes
         self._size_bytes -= size_bytes
         if taken:
-            self._has_room.set()
+            self.has_room.set()
         return taken
 
 

@@ -53,7 +53,7 @@ class PubSubApp:
         deliverer = Deliverer(link, hub.usage, clock, settings)
         hub.usage.add_source(callers.client_ids, deliverer.states)
         subscriber = Subscriber(hub, callers, deliverer, clock, settings)
-        managed = ManagedSubscriber(link, hub, callers, deliverer, clock, settings)
+        managed = ManagedSubscriber(link, subscriber)
         self._bodies = RequestBodies(settings)
         self._unary: dict[str, Callable[[Call, Caller, bytes], Awaitable[bytes]]] = {
             "GetTopic": self._get_topic,

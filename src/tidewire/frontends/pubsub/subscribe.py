@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from tidewire.clock import Clock
 from tidewire.delivery.hub import EARLIEST, LATEST, Hub, Replay, after, at_time, nearest
-from tidewire.delivery.subscription import Subscription
 from tidewire.faults import fail_point
 from tidewire.frontends.pubsub import request_rules as rules
 from tidewire.frontends.pubsub import wire
@@ -20,100 +21,96 @@ from tidewire.frontends.pubsub.settings import PubSubSettings
 from tidewire.schema.proto import pubsub_pb2 as pb
 from tidewire.telemetry import counters
 
-FORM = wire.PubSubForm()
+_FORM = wire.PubSubForm()
+
+Request = TypeVar("Request", pb.FetchRequest, pb.ManagedFetchRequest)
 
 
+@dataclass(frozen=True, slots=True)
 class Subscriber:
-    """Answers Subscribe for one org."""
+    """Answers Subscribe for one org, and serves the streams of ManagedSubscribe."""
 
-    def __init__(
-        self, hub: Hub, callers: Callers, deliverer: Deliverer, clock: Clock, settings: PubSubSettings
-    ) -> None:
-        self._hub = hub
-        self._callers = callers
-        self._deliverer = deliverer
-        self._clock = clock
-        self._settings = settings
+    hub: Hub
+    callers: Callers
+    deliverer: Deliverer
+    clock: Clock
+    settings: PubSubSettings
 
     async def subscribe(self, call: Call, caller: Caller, requests: Requests) -> None:
         """Serve one call until it ends."""
-        async with self._callers.stream(call, caller) as stream:
-            session = SubscribeSession(self._settings, caller.headers, self._clock.monotonic_s())
-            body = await first_request(stream, requests, self._settings.idle_close_s)
-            if body is None:
+        async with self.callers.stream(call, caller) as stream:
+            session = SubscribeSession(self.settings, caller.headers, self.clock.monotonic_s())
+            request = await self.read_first(pb.FetchRequest, stream, requests)
+            if request is None:
                 return
-            request = self._parse(body)
             call.topic = request.topic_name
             start = session.start(request)
             fail_point("pubsub.Subscribe", call.topic)
+            render = partial(wire.render_fetch_response, call.rpc_id)
+            flow = Flow(call, stream, session.control, render, session.control.wait_s)
             replay = _replay(start, caller.headers)
-            subscription = await self._hub.subscribe(
-                caller.principal, start.topic, API_VERSION, replay, FORM, stream.wake.set
+            await self.serve(flow, start.topic, replay, requests, pb.FetchRequest, session.receive)
+
+    async def read_first(self, kind: type[Request], stream: OpenStream, requests: Requests) -> Request | None:
+        """Return the first request of a stream, or None if it ended or timed out. Raises the stream's error."""
+        reading = asyncio.ensure_future(anext(requests, None))
+        ending = asyncio.create_task(stream.wake.wait())
+        try:
+            await asyncio.wait(
+                {reading, ending}, timeout=self.settings.idle_close_s, return_when=asyncio.FIRST_COMPLETED
             )
-            reading = asyncio.create_task(self._read(requests, session, stream, subscription))
-            reading.add_done_callback(lambda task: wake_on_end(task, stream.wake))
-            counters["pubsub.subscriptions_opened"] += 1
-            try:
-                # A login that ended during the call above could not end this subscription, which did not exist yet.
-                await self._callers.check(caller)
-                await self._deliverer.check_topic(caller.principal, start.topic)
-                await self._deliverer.count_usage(stream, subscription)
-                render = partial(_render, call)
-                await self._deliverer.deliver(
-                    Flow(
-                        call,
-                        stream,
-                        session.control,
-                        subscription,
-                        reading,
-                        render,
-                        session.control.wait_s,
-                        _no_tasks,
-                    )
-                )
-            finally:
-                subscription.close()
-                reading.cancel()
+            if reading.done():
+                body = reading.result()
+                return None if body is None else self._parse(kind, body)
+            if stream.error is not None:
+                raise stream.error
+            return None
+        finally:
+            reading.cancel()
+            ending.cancel()
+
+    async def serve(
+        self,
+        flow: Flow,
+        topic: str,
+        replay: Replay,
+        requests: Requests,
+        kind: type[Request],
+        receive: Callable[[Request], None],
+    ) -> None:
+        """Subscribe and deliver until the call ends. Later requests, of type `kind`, are passed to `receive`."""
+        stream, caller = flow.stream, flow.stream.caller
+        flow.subscription = await self.hub.subscribe(
+            caller.principal, topic, API_VERSION, replay, _FORM, stream.wake.set
+        )
+        flow.reading = asyncio.create_task(self._read(flow, requests, kind, receive))
+        flow.reading.add_done_callback(lambda task: wake_on_end(task, stream.wake))
+        counters["pubsub.subscriptions_opened"] += 1
+        try:
+            # A login that ended during the call above could not end this subscription, which did not exist yet.
+            await self.callers.check(caller)
+            await self.deliverer.check_topic(caller.principal, topic)
+            await self.deliverer.count_usage(stream, flow.subscription)
+            await self.deliverer.deliver(flow)
+        finally:
+            flow.subscription.close()
+            flow.reading.cancel()
 
     async def _read(
-        self, requests: Requests, session: SubscribeSession, stream: OpenStream, subscription: Subscription
+        self, flow: Flow, requests: Requests, kind: type[Request], receive: Callable[[Request], None]
     ) -> None:
         async for body in requests:
-            request = self._parse(body)
+            request = self._parse(kind, body)
             if request.auth_refresh:
-                await self._callers.refresh(stream.caller, request.auth_refresh)
-                subscription.principal = stream.caller.principal
-            session.receive(request)
-            stream.wake.set()
-        session.control.half_close()
+                await self.callers.refresh(flow.stream.caller, request.auth_refresh)
+                flow.subscription.principal = flow.stream.caller.principal
+            receive(request)
+            flow.stream.wake.set()
+        flow.control.half_close()
 
-    def _parse(self, body: bytes) -> pb.FetchRequest:
-        rules.check_size(body, self._settings)
-        return wire.parse_message(pb.FetchRequest, body)
-
-
-async def first_request(stream: OpenStream, requests: Requests, timeout_s: float) -> bytes | None:
-    """Return the first request of a stream, or None if it ended or timed out. Raises the stream's error."""
-    reading = asyncio.ensure_future(anext(requests, None))
-    ending = asyncio.create_task(stream.wake.wait())
-    try:
-        await asyncio.wait({reading, ending}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if reading.done():
-            return reading.result()
-        if stream.error is not None:
-            raise stream.error
-        return None
-    finally:
-        reading.cancel()
-        ending.cancel()
-
-
-def _render(call: Call, events: Sequence[bytes], reached: int, pending: int) -> bytes:
-    return wire.render_fetch_response(events, reached, call.rpc_id, pending)
-
-
-async def _no_tasks() -> None:
-    """No-op: Subscribe has no work besides events."""
+    def _parse(self, kind: type[Request], body: bytes) -> Request:
+        rules.check_size(body, self.settings)
+        return wire.parse_message(kind, body)
 
 
 def _replay(start: Start, headers: CallHeaders) -> Replay:

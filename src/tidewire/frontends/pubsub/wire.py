@@ -111,7 +111,7 @@ def _varint_of(size: int) -> bytes:
     return _SHORT_LENGTHS[size] if size < 1024 else _varint(size)
 
 
-def render_fetch_response(events: Sequence[bytes], reached: int, rpc_id: str, pending: int) -> bytes:
+def render_fetch_response(rpc_id: str, events: Sequence[bytes], reached: int, pending: int) -> bytes:
     """Render a FetchResponse of encoded entries; without entries it is a keepalive."""
     rest = pb.FetchResponse(
         latest_replay_id=render_replay_id(reached), rpc_id=rpc_id, pending_num_requested=pending
@@ -120,7 +120,7 @@ def render_fetch_response(events: Sequence[bytes], reached: int, rpc_id: str, pe
 
 
 def render_managed_response(
-    events: Sequence[bytes], reached: int, rpc_id: str, pending: int, commit: pb.CommitReplayResponse | None
+    rpc_id: str, commit: pb.CommitReplayResponse | None, events: Sequence[bytes], reached: int, pending: int
 ) -> bytes:
     """Render a ManagedFetchResponse of encoded entries, or the answer to a commit."""
     rest = pb.ManagedFetchResponse(

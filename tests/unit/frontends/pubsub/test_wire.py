@@ -81,7 +81,7 @@ def test_response_of_joined_entries_parses_as_a_whole() -> None:
         form.encode(event(payload=payload, position=position), "/data/AccountChangeEvent", frozenset(), None)
         for position, payload in ((7, b"\x01"), (8, large))
     ]
-    response = pb.FetchResponse.FromString(wire.render_fetch_response(entries, 12, "rpc", 98))
+    response = pb.FetchResponse.FromString(wire.render_fetch_response("rpc", entries, 12, 98))
     assert [e.event.payload for e in response.events] == [b"\x01", large]
     assert [int.from_bytes(e.replay_id[:8], "big") for e in response.events] == [7, 8]
     first = response.events[0].event
