@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from types import TracebackType
 from typing import Generic, NamedTuple, TypeVar
 
 from tidewire.access.principal import Principal
@@ -112,38 +110,32 @@ class RouteTable(Generic[ApiT]):
         raise ResourceUnknown("The requested resource does not exist")
 
 
+@dataclass(slots=True)
 class Api:
     """Answers data API requests, and holds what their handlers use."""
 
-    def __init__(
-        self,
-        routes: RouteTable[Api],
-        gate: Gate,
-        cursors: QueryCursors[CursorState],
-        clock: Clock,
-        generic: GenericStreaming,
-        allocations: Allocations,
-        changes: ChangeTimes | None = None,
-    ) -> None:
-        self.routes = routes
-        self.gate = gate
-        self.clock = clock
-        self.generic = generic
-        self.allocations = allocations
-        self.pages = QueryPages(gate, cursors, clock)
-        self.changes = changes or ChangeTimes(clock)
-        self._cursors = cursors
+    routes: RouteTable[Api]
+    gate: Gate
+    cursors: QueryCursors[CursorState]
+    clock: Clock
+    generic: GenericStreaming
+    allocations: Allocations
+    changes: ChangeTimes
+    pages: QueryPages = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pages = QueryPages(self.gate, self.cursors, self.clock)
 
     def view_for(self, gate: Gate) -> Api:
         """Return the same resources with another gate, such as that of an open transaction."""
-        return Api(self.routes, gate, self._cursors, self.clock, self.generic, self.allocations, self.changes)
+        return replace(self, gate=gate)
 
     async def answer(
         self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
     ) -> HttpResponse:
         """Count and answer a request, in JSON or XML as its Accept header asks. Raises PlatformError."""
         self.gate.usage.count()
-        route, response = await self._answer(request, version, segments, principal)
+        route, response = await self.run(request, version, segments, principal)
         if not any(name == USAGE_HEADER for name, _ in response.headers):
             response = replace(response, headers=(*response.headers, self.gate.usage.header()))
         if wants_xml(request):
@@ -152,14 +144,8 @@ class Api:
 
     async def run(
         self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
-    ) -> HttpResponse:
-        """Answer a subrequest in JSON. Raises PlatformError."""
-        _, response = await self._answer(request, version, segments, principal)
-        return response
-
-    async def _answer(
-        self, request: HttpRequest, version: int, segments: tuple[str, ...], principal: Principal
     ) -> tuple[Route[Api], HttpResponse]:
+        """Answer a request or subrequest in JSON; return its route too. Raises PlatformError."""
         namespace = namespace_of(request, segments, self.gate.catalog)
         if namespace is not None:
             request, segments = add_prefixes(namespace, request, segments)
@@ -193,16 +179,10 @@ class _ObjectInPath:
     def __enter__(self) -> None:
         """No-op."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, ObjectUnknown):
             raise ResourceUnknown("The requested resource does not exist") from error
 
 
-_OBJECT_IN_PATH = _ObjectInPath()
-
-
-def object_in_path() -> AbstractContextManager[None]:
-    """Turn ObjectUnknown into ResourceUnknown: an unknown object in a path is a 404, in a query a wrong query."""
-    return _OBJECT_IN_PATH
+object_in_path = _ObjectInPath()
+"""Turns ObjectUnknown into ResourceUnknown: an unknown object in a path is a 404, in a query a wrong query."""

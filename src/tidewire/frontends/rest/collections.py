@@ -103,7 +103,7 @@ async def delete_collection(api: Api, call: ApiCall) -> HttpResponse:
 async def upsert_collection(api: Api, call: ApiCall) -> HttpResponse:
     """Update or create records by external id in one transaction."""
     name, field_name = call.arguments
-    with object_in_path():
+    with object_in_path:
         entity, readable, _ = await api.gate.visible_fields(call.principal, name, "upsert")
     key = entity.try_field(field_name)
     is_key = key is not None and key.name in entity.keys and key.name in readable
@@ -159,7 +159,7 @@ async def _write(
 
 async def _retrieve(api: Api, call: ApiCall, ids: list[str], fields: list[str]) -> HttpResponse:
     (name,) = call.arguments
-    with object_in_path():
+    with object_in_path:
         entity, readable, _ = await api.gate.visible_fields(call.principal, name)
     _check_count(len(ids), MAX_RETRIEVED)
     if not fields:

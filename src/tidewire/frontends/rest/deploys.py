@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import orjson
-
 from tidewire.errors import BodyMalformed, MediaTypeUnsupported, RequiredFieldMissing
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
 from tidewire.frontends.rest.collections import parse_flag
-from tidewire.frontends.rest.wire import parse_json_object
+from tidewire.frontends.rest.wire import parse_json, parse_json_object
 from tidewire.gate.metadata.deploy import DeployOptions, Deploys
 from tidewire.gate.metadata.service import Metadata
 from tidewire.transport.http import HttpRequest, HttpResponse
@@ -82,10 +80,7 @@ def _render_pending(
 
 
 def _parse_options(data: bytes) -> Mapping[str, object]:
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError as err:
-        raise BodyMalformed(f"{err.msg} at [line:{err.lineno}, column:{err.colno}]") from err
+    value = parse_json(data)
     options = value.get("deployOptions", {}) if isinstance(value, dict) else None
     if not isinstance(options, dict):
         raise BodyMalformed("deployOptions must be a JSON object")

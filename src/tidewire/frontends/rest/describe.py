@@ -56,7 +56,7 @@ async def list_objects(api: Api, call: ApiCall) -> HttpResponse:
 
 async def describe_briefly(api: Api, call: ApiCall) -> HttpResponse:
     """Return an object's entry of the global list, and the caller's recent records of it."""
-    with object_in_path():
+    with object_in_path:
         entry, entity = await find_entry(api.gate, call.principal, call.arguments[0], call.version)
     recent = [] if entity is None else await read_recent(api, call, _RECENT_ITEMS, entity.name)
     return render_answer(api, call, 200, {"objectDescribe": entry, "recentItems": recent})
@@ -64,7 +64,7 @@ async def describe_briefly(api: Api, call: ApiCall) -> HttpResponse:
 
 async def describe(api: Api, call: ApiCall) -> HttpResponse:
     """Describe an object as far as the caller may know it."""
-    with object_in_path():
+    with object_in_path:
         body = await describe_entity(api.gate, call.principal, call.arguments[0], call.version)
     return _render_described(api, call, str(body["name"]), body)
 
@@ -124,7 +124,7 @@ async def _answer_schema(api: Api, call: ApiCall, load: Callable[[], Awaitable[s
             "INVALID_PARAMETER",
             "payloadFormat takes EXPANDED or COMPACT, from API version 43.0 on",
         )
-    with object_in_path():
+    with object_in_path:
         schema_json = await load()
     body = render_event_schema(schema_json, payload_format, call.version)
     return render_answer(api, call, 200, body)

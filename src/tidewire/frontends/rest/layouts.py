@@ -6,7 +6,7 @@ the description, and one compact layout with its name. Actions and menus are emp
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from tidewire.errors import ResourceUnknown, TooManyRecords
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer
@@ -20,11 +20,12 @@ from tidewire.transport.http import HttpResponse
 _LAYOUT_ID = "00h000000000000AAA"
 _COLUMNS = 2
 _MAX_COMPACT = 100
-_MENUS = frozenset({"AppSwitcher", "Salesforce1", "NetworkTabs"})
+
+Handler = Callable[[Api, ApiCall], Awaitable[HttpResponse]]
 
 
 async def _open(api: Api, call: ApiCall, name: str) -> tuple[ObjectType, list[Field], frozenset[str]]:
-    with object_in_path():
+    with object_in_path:
         entity, readable, editable = await api.gate.visible_fields(call.principal, name)
     return entity, [f for f in entity.fields if f.name in readable and not f.compound], editable
 
@@ -167,22 +168,12 @@ async def describe_several_compact_layouts(api: Api, call: ApiCall) -> HttpRespo
     return render_answer(api, call, 200, layouts)
 
 
-async def describe_approval_layouts(api: Api, call: ApiCall) -> HttpResponse:
-    """Return no approval layouts: there are no approvals."""
-    await _open(api, call, call.arguments[0])
-    return render_answer(api, call, 200, {"approvalLayouts": []})
-
-
-async def list_object_actions(api: Api, call: ApiCall) -> HttpResponse:
-    """Return no quick actions of an object."""
-    await _open(api, call, call.arguments[0])
-    return render_answer(api, call, 200, [])
-
-
-def _answer_always(value: object) -> Callable[[Api, ApiCall], Awaitable[HttpResponse]]:
-    """Return the handler of a resource that is empty on this server."""
+def _answer_always(value: object) -> Handler:
+    """Return the handler of a resource that is empty on this server; its object, if any, must be visible."""
 
     async def answer(api: Api, call: ApiCall) -> HttpResponse:
+        if call.arguments:
+            await _open(api, call, call.arguments[0])
         return render_answer(api, call, 200, value)
 
     return answer
@@ -208,30 +199,20 @@ async def list_tabs(api: Api, call: ApiCall) -> HttpResponse:
     return render_answer(api, call, 200, tabs)
 
 
-async def list_menus(api: Api, call: ApiCall) -> HttpResponse:
-    """List the menus."""
-    menus = {name: data_url(call.version, "appMenu", name) for name in sorted(_MENUS)}
-    return render_answer(api, call, 200, menus)
+def _empty_lists(resource: str, names: Sequence[str], items: str, since: int) -> Iterator[Route[Api]]:
+    """Yield the routes of a resource that lists these names, and of each name, which has no items."""
 
+    async def list_names(api: Api, call: ApiCall) -> HttpResponse:
+        links = {name: data_url(call.version, resource, name) for name in names}
+        return render_answer(api, call, 200, links)
 
-async def show_menu(api: Api, call: ApiCall) -> HttpResponse:
-    """Return a menu without items."""
-    if call.arguments[0] not in _MENUS:
-        raise ResourceUnknown("The requested resource does not exist")
-    return render_answer(api, call, 200, {"appMenuItems": []})
+    async def show_name(api: Api, call: ApiCall) -> HttpResponse:
+        if call.arguments[0] not in names:
+            raise ResourceUnknown("The requested resource does not exist")
+        return render_answer(api, call, 200, {items: []})
 
-
-async def list_invocable(api: Api, call: ApiCall) -> HttpResponse:
-    """List the kinds of invocable actions."""
-    kinds = {kind: data_url(call.version, "actions", kind) for kind in ("custom", "standard")}
-    return render_answer(api, call, 200, kinds)
-
-
-async def list_invocable_kind(api: Api, call: ApiCall) -> HttpResponse:
-    """Return no invocable actions of a kind."""
-    if call.arguments[0] not in ("custom", "standard"):
-        raise ResourceUnknown("The requested resource does not exist")
-    return render_answer(api, call, 200, {"actions": []})
+    yield Route((resource,), {"GET": list_names}, since)
+    yield Route((resource, "*"), {"GET": show_name}, since)
 
 
 def _url(call: ApiCall, entity: ObjectType, *rest: str) -> str:
@@ -249,13 +230,11 @@ ROUTES: tuple[Route[Api], ...] = (
     Route(
         ("sobjects", "*", "describe", "compactLayouts", "primary"), {"GET": describe_primary_compact_layout}
     ),
-    Route(("sobjects", "*", "describe", "approvalLayouts"), {"GET": describe_approval_layouts}),
-    Route(("sobjects", "*", "quickActions"), {"GET": list_object_actions}),
+    Route(("sobjects", "*", "describe", "approvalLayouts"), {"GET": _answer_always({"approvalLayouts": []})}),
+    Route(("sobjects", "*", "quickActions"), {"GET": _answer_always([])}),
     Route(("quickActions",), {"GET": _answer_always([])}, since=28),
     Route(("tabs",), {"GET": list_tabs}, since=31),
     Route(("theme",), {"GET": _answer_always({"themeItems": []})}, since=29),
-    Route(("appMenu",), {"GET": list_menus}, since=29),
-    Route(("appMenu", "*"), {"GET": show_menu}, since=29),
-    Route(("actions",), {"GET": list_invocable}, since=32),
-    Route(("actions", "*"), {"GET": list_invocable_kind}, since=32),
+    *_empty_lists("appMenu", ("AppSwitcher", "NetworkTabs", "Salesforce1"), "appMenuItems", since=29),
+    *_empty_lists("actions", ("custom", "standard"), "actions", since=32),
 )

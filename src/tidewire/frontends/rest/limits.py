@@ -50,10 +50,7 @@ _FIRST_ENTITLEMENT_VERSION = 48
 
 
 def render_limits(
-    used_api_requests: int,
-    version: int,
-    used_permission_sets: int = 0,
-    streaming: Allocations | None = None,
+    used_api_requests: int, version: int, used_permission_sets: int, streaming: Allocations
 ) -> dict[str, dict[str, object]]:
     """Render the limits of a version, each with its maximum and the remaining amount."""
     maxima = dict(_NOMINAL) | dict.fromkeys(_ABSENT, 0)
@@ -65,24 +62,23 @@ def render_limits(
     return dict(sorted(limits.items()))
 
 
-def _render_streaming(version: int, used: Allocations | None) -> dict[str, dict[str, object]]:
+def _render_streaming(version: int, used: Allocations) -> dict[str, dict[str, object]]:
     """Render the limits of events and subscribers; durable ones exist from 37.0 on."""
-    limits = NOMINAL if used is None or used.limits is None else used.limits
+    limits = NOMINAL if used.limits is None else used.limits
     monthly = "UsageEntitlement" if version >= _FIRST_ENTITLEMENT_VERSION else ""
-    in_day = 0 if used is None else used.used_bus_events()
-    in_month = 0 if used is None else used.used_bus_events(in_month=True)
-    published = 0 if used is None else used.published_events()
     rows = {
-        "DailyDeliveredPlatformEvents": _entry(limits.bus_events, in_day),
-        f"MonthlyPlatformEvents{monthly}": _entry(limits.bus_events * _DAYS_IN_MONTH, in_month),
-        "HourlyPublishedPlatformEvents": _entry(_HOURLY_PUBLISHED, published),
+        "DailyDeliveredPlatformEvents": _entry(limits.bus_events, used.used_bus_events()),
+        f"MonthlyPlatformEvents{monthly}": _entry(
+            limits.bus_events * _DAYS_IN_MONTH, used.used_bus_events(in_month=True)
+        ),
+        "HourlyPublishedPlatformEvents": _entry(_HOURLY_PUBLISHED, used.published_events()),
     }
     for is_durable in (False, True) if version >= _FIRST_DURABLE_VERSION else (False,):
         word = "Durable" if is_durable else ""
-        push = 0 if used is None else used.used_events(Family.PUSH_TOPIC, is_durable=is_durable)
-        generic = 0 if used is None else used.used_events(Family.GENERIC, is_durable=is_durable)
+        push = used.used_events(Family.PUSH_TOPIC, is_durable=is_durable)
+        generic = used.used_events(Family.GENERIC, is_durable=is_durable)
         most_generic = limits.daily_events(Family.GENERIC, is_durable=is_durable)
-        clients = 0 if used is None else used.used_clients(is_durable=is_durable)
+        clients = used.used_clients(is_durable=is_durable)
         rows[f"Daily{word}StreamingApiEvents"] = _entry(limits.push_events, push)
         rows[f"Daily{word}GenericStreamingApiEvents"] = _entry(most_generic, generic)
         rows[f"{word}StreamingApiConcurrentClients"] = _entry(limits.clients, clients)

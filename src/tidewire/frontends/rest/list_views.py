@@ -104,7 +104,7 @@ async def read_view(api: Api, call: ApiCall) -> HttpResponse:
 
 async def _open(api: Api, call: ApiCall) -> tuple[ObjectType, list[Field]]:
     """Return an object and the columns of its list view; no columns if the caller has no list view of it."""
-    with object_in_path():
+    with object_in_path:
         entity, readable, _ = await api.gate.visible_fields(call.principal, call.arguments[0])
     named = entity.name_field
     if entity.is_setup or named is None or named.name not in readable or not named.is_filterable:

@@ -12,7 +12,7 @@ from tidewire.transport.http import HttpResponse
 async def show_subscribers(api: Api, call: ApiCall) -> HttpResponse:
     """Return the channel's name and its online users."""
     (channel_id,) = call.arguments
-    with object_in_path():
+    with object_in_path:
         name, online = await api.generic.list_online(api.gate, call.principal, channel_id)
     return render_answer(api, call, 200, {"OnlineUserIds": online, "ChannelName": name})
 
@@ -21,7 +21,7 @@ async def push_events(api: Api, call: ApiCall) -> HttpResponse:
     """Push events to all subscribers, or to the users that each event names."""
     (channel_id,) = call.arguments
     events = _parse_events(parse_body(call.request))
-    with object_in_path():
+    with object_in_path:
         results = await api.generic.push(api.gate, call.principal, channel_id, events)
     body = [{"fanoutCount": r.fanout_count, "userOnlineStatus": r.online} for r in results]
     return render_answer(api, call, 200, body)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tidewire.errors import SearchMalformed, SoqlSyntaxError
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, render_answer
 from tidewire.frontends.rest.parameterized_search import parse_search_body, parse_search_query
@@ -15,17 +17,8 @@ from tidewire.transport.http import HttpResponse
 _SEARCH_OBJECT_VERSION = 37  # older versions answer a search with a bare list
 
 
-async def query(api: Api, call: ApiCall) -> HttpResponse:
-    """Return the first page of a query; deleted records are left out."""
-    return await _query(api, call, "query")
-
-
-async def query_all(api: Api, call: ApiCall) -> HttpResponse:
-    """Return the first page of a query that includes deleted records."""
-    return await _query(api, call, "queryAll")
-
-
-async def _query(api: Api, call: ApiCall, resource: str) -> HttpResponse:
+async def query(api: Api, call: ApiCall, resource: str) -> HttpResponse:
+    """Return the first page of a query. Only the resource `queryAll` includes deleted records."""
     parameters = call.request.query
     includes_deleted = resource == "queryAll"
     if "explain" in parameters and "q" not in parameters:
@@ -98,8 +91,8 @@ def _require_soql(text: str) -> str:
 
 
 ROUTES: tuple[Route[Api], ...] = (
-    Route(("query",), {"GET": query}, xml_root="QueryResult"),
-    Route(("queryAll",), {"GET": query_all}, since=29, xml_root="QueryResult"),
+    Route(("query",), {"GET": partial(query, resource="query")}, xml_root="QueryResult"),
+    Route(("queryAll",), {"GET": partial(query, resource="queryAll")}, since=29, xml_root="QueryResult"),
     Route(("query", "*"), {"GET": next_page}, xml_root="QueryResult"),
     Route(("queryAll", "*"), {"GET": next_page}, since=29, xml_root="QueryResult"),
     Route(("search",), {"GET": search}, xml_root="SearchResult"),

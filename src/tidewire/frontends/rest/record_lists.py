@@ -21,7 +21,7 @@ _SUFFIX = "+0000"
 async def list_updated(api: Api, call: ApiCall) -> HttpResponse:
     """List the ids of an object's records that changed in a time window."""
     start_ms, end_ms = _parse_window(call)
-    with object_in_path():
+    with object_in_path:
         found = await read_updated(
             api.gate, call.principal, call.arguments[0], start_ms, end_ms, api.clock.now_ms()
         )
@@ -32,7 +32,7 @@ async def list_updated(api: Api, call: ApiCall) -> HttpResponse:
 async def list_deleted(api: Api, call: ApiCall) -> HttpResponse:
     """List the ids of an object's records that were deleted in a time window."""
     start_ms, end_ms = _parse_window(call)
-    with object_in_path():
+    with object_in_path:
         found = await read_deleted(
             api.gate, call.principal, call.arguments[0], start_ms, end_ms, api.clock.now_ms()
         )

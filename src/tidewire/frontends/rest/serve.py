@@ -22,6 +22,7 @@ from tidewire.errors import (
 from tidewire.frontends.rest.bulk.classic import ClassicApi
 from tidewire.frontends.rest.bulk.jobs import JobsApi
 from tidewire.frontends.rest.calls import Api
+from tidewire.frontends.rest.conditional_requests import ChangeTimes
 from tidewire.frontends.rest.cors import try_answer_preflight, with_cors
 from tidewire.frontends.rest.data import DATA_ROUTES
 from tidewire.frontends.rest.management.api import answer_management
@@ -72,7 +73,7 @@ class RestApp:
     ) -> None:
         self._gate = gate
         self._logins = logins
-        self._data = Api(DATA_ROUTES, gate, cursors, clock, generic, streams.allocations)
+        self._data = Api(DATA_ROUTES, gate, cursors, clock, generic, streams.allocations, ChangeTimes(clock))
         self._jobs = JobsApi(gate, jobs)
         self._classic = ClassicApi(gate, logins, jobs)
         self._management = Services(gate, logins, oauth.apps, streams, ranges, lake, is_first)

@@ -13,7 +13,6 @@ from tidewire.errors import (
     ResourceUnknown,
 )
 from tidewire.events import Value
-from tidewire.frontends.rest import relationship_paths
 from tidewire.frontends.rest.calls import Api, ApiCall, Route, object_in_path, render_answer, render_empty
 from tidewire.frontends.rest.conditional_requests import (
     check_conditions,
@@ -30,6 +29,7 @@ from tidewire.frontends.rest.record_json import (
     render_upserted,
 )
 from tidewire.frontends.rest.record_lists import updates_recent
+from tidewire.frontends.rest.relationship_paths import ChildRecords, ParentRecord, child_query, follow
 from tidewire.frontends.rest.wire import (
     POSITION_HEADER,
     method_not_allowed,
@@ -67,7 +67,7 @@ async def create(api: Api, call: ApiCall) -> HttpResponse:
     if event := api.gate.catalog.try_any_event(name):
         published = await api.gate.publisher.publish(call.context, event.name, values)
         return render_answer(api, call, 201, render_published(published.event_id, published.event_uuid))
-    with object_in_path():
+    with object_in_path:
         entity = api.gate.catalog.object(name)
         record_id = await api.gate.create(call.context, entity.name, values)
     api.gate.recent_items.add_use(call.principal, entity.name, record_id)
@@ -77,7 +77,7 @@ async def create(api: Api, call: ApiCall) -> HttpResponse:
 async def read_record(api: Api, call: ApiCall) -> HttpResponse:
     """Return one record, with all fields or those in `?fields=`."""
     name, id_text = call.arguments
-    with object_in_path():
+    with object_in_path:
         return await _read(api, call, name, _parse_id(id_text))
 
 
@@ -86,13 +86,13 @@ async def update_record(api: Api, call: ApiCall) -> HttpResponse:
     name, id_text = call.arguments
     if id_text.lower() == "id":  # an upsert by an empty id
         values = _record_values(call)
-        with object_in_path():
+        with object_in_path:
             entity = api.gate.catalog.object(name)
             made_id = await api.gate.create(call.context, entity.name, values)
         return _render_upserted(api, call, entity, made_id, is_new=True)
     record_id = _parse_id(id_text)
     values = _record_values(call)
-    with object_in_path():
+    with object_in_path:
         await _write(api, call, name, record_id, values)
     return render_empty(api)
 
@@ -107,7 +107,7 @@ async def create_by_empty_id(api: Api, call: ApiCall) -> HttpResponse:
 async def delete_record(api: Api, call: ApiCall) -> HttpResponse:
     """Move a record to the recycle bin."""
     name, id_text = call.arguments
-    with object_in_path():
+    with object_in_path:
         await _write(api, call, name, _parse_id(id_text), None)
     return render_empty(api)
 
@@ -116,7 +116,7 @@ async def read_by_key_or_path(api: Api, call: ApiCall) -> HttpResponse:
     """Return the record with an external id, or the records that a relationship leads to."""
     key = await _try_key(api, call, "retrieve")
     if key is None:
-        return await _read_related(api, call)
+        return await read_related(api, call)
     found = await _find(api, call, key)
     if len(found) > 1:
         return _render_matches(api, call, key.entity, found)
@@ -198,7 +198,7 @@ def _render_upserted(
 async def _try_key(api: Api, call: ApiCall, operation: str) -> _Key | None:
     """Return the external id that a path names, or None if it follows relationships."""
     name, field_name, value = call.arguments
-    with object_in_path():
+    with object_in_path:
         entity, readable, _ = await api.gate.visible_fields(call.principal, name, operation)
     field = entity.try_field(field_name)
     if field is None or field.name not in readable:
@@ -302,7 +302,8 @@ async def _write(
         api.gate.recent_items.add_use(call.principal, entity.name, result)
 
 
-async def _read_related(api: Api, call: ApiCall) -> HttpResponse:
+async def read_related(api: Api, call: ApiCall) -> HttpResponse:
+    """Return what a chain of relationships leads to."""
     name, id_text, *path = call.arguments
     fields = _chosen_fields(call)
     try:
@@ -313,23 +314,18 @@ async def _read_related(api: Api, call: ApiCall) -> HttpResponse:
         # The last step may be a field of the record that the others lead to.
         found = await _follow(api, call, name, id_text, path[:-1])
         fields = [await _field_at_end(api, call, found, path[-1])]
-    if isinstance(found, relationship_paths.ParentRecord):
-        with object_in_path():
+    if isinstance(found, ParentRecord):
+        with object_in_path:
             return await _read(api, call, found.entity, found.record_id, fields)
-    soql = await relationship_paths.child_query(api.gate, call.principal, found, fields)
+    soql = await child_query(api.gate, call.principal, found, fields)
     size = parse_batch_size(call.request)
     page = await api.pages.open(call.principal, soql, size, version=call.version)
     return answer_page(api, call, page, "query")
 
 
-async def _field_at_end(
-    api: Api,
-    call: ApiCall,
-    found: relationship_paths.ParentRecord | relationship_paths.ChildRecords,
-    name: str,
-) -> str:
-    entity = found.entity if isinstance(found, relationship_paths.ParentRecord) else found.entity.name
-    with object_in_path():
+async def _field_at_end(api: Api, call: ApiCall, found: ParentRecord | ChildRecords, name: str) -> str:
+    entity = found.entity if isinstance(found, ParentRecord) else found.entity.name
+    with object_in_path:
         obj, readable, _ = await api.gate.visible_fields(call.principal, entity)
     field = obj.try_field(name)
     if field is None or field.name not in readable:
@@ -337,33 +333,26 @@ async def _field_at_end(
     return field.name
 
 
-async def _find_parent(api: Api, call: ApiCall) -> relationship_paths.ParentRecord:
+async def _find_parent(api: Api, call: ApiCall) -> ParentRecord:
     name, id_text, *path = call.arguments
     found = await _follow(api, call, name, id_text, path)
-    if not isinstance(found, relationship_paths.ParentRecord):
+    if not isinstance(found, ParentRecord):
         raise ResourceUnknown("The requested resource does not exist")
     return found
 
 
 async def _follow(
     api: Api, call: ApiCall, name: str, id_text: str, path: list[str]
-) -> relationship_paths.ParentRecord | relationship_paths.ChildRecords:
+) -> ParentRecord | ChildRecords:
     """Follow a chain of relationships; only the last one may lead to children."""
-    at = relationship_paths.ParentRecord(name, _parse_id(id_text))
-    with object_in_path():
+    at = ParentRecord(name, _parse_id(id_text))
+    with object_in_path:
         for relationship in path[:-1]:
-            found = await relationship_paths.follow(
-                api.gate, call.principal, at.entity, at.record_id, relationship
-            )
-            if not isinstance(found, relationship_paths.ParentRecord):
+            found = await follow(api.gate, call.principal, at.entity, at.record_id, relationship)
+            if not isinstance(found, ParentRecord):
                 raise ResourceUnknown("The requested resource does not exist")
             at = found
-        return await relationship_paths.follow(api.gate, call.principal, at.entity, at.record_id, path[-1])
-
-
-async def read_along_path(api: Api, call: ApiCall) -> HttpResponse:
-    """Return what a chain of relationships leads to."""
-    return await _read_related(api, call)
+        return await follow(api.gate, call.principal, at.entity, at.record_id, path[-1])
 
 
 def _record_values(call: ApiCall) -> dict[str, object]:
@@ -401,6 +390,6 @@ ROUTES: tuple[Route[Api], ...] = (
         ("sobjects", "*", "*", "*"),
         {"GET": read_by_key_or_path, "PATCH": update_by_key_or_path, "DELETE": delete_by_key_or_path},
     ),
-    Route(("sobjects", "*", "*", "*", "*"), {"GET": read_along_path}, xml_root="QueryResult"),
-    Route(("sobjects", "*", "*", "*", "*", "*"), {"GET": read_along_path}, xml_root="QueryResult"),
+    Route(("sobjects", "*", "*", "*", "*"), {"GET": read_related}, xml_root="QueryResult"),
+    Route(("sobjects", "*", "*", "*", "*", "*"), {"GET": read_related}, xml_root="QueryResult"),
 )

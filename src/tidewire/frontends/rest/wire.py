@@ -210,14 +210,19 @@ def parse_json_object(request: HttpRequest) -> dict[str, object]:
         raise MediaTypeUnsupported(
             f"Content type {request.media_type[:80]} is not supported: send application/json"
         )
-    body = decode_body(request)
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as err:
-        raise BodyMalformed(f"{err.msg} at [line:{err.lineno}, column:{err.colno}]") from err
+    value = parse_json(decode_body(request))
     if not isinstance(value, dict):
         raise BodyMalformed("The request body must be a JSON object at [line:1, column:1]")
     _check_depth(value)
+    return value
+
+
+def parse_json(body: bytes) -> object:
+    """Parse JSON. Raises BodyMalformed with the line and column of the error."""
+    try:
+        value: object = orjson.loads(body)
+    except orjson.JSONDecodeError as err:
+        raise BodyMalformed(f"{err.msg} at [line:{err.lineno}, column:{err.colno}]") from err
     return value
 
 

@@ -11,6 +11,7 @@ from tidewire.access.principal import Principal
 from tidewire.clock import Clock
 from tidewire.errors import PlatformError
 from tidewire.frontends.rest.calls import Api
+from tidewire.frontends.rest.conditional_requests import ChangeTimes
 from tidewire.frontends.rest.data import DATA_ROUTES
 from tidewire.frontends.rest.wire import parse_segments
 from tidewire.frontends.rest.wire_errors import render_error
@@ -27,13 +28,15 @@ class Caller:
         version: int = 60,
         clock: Clock | None = None,
     ) -> None:
+        clock = clock or org.clock
         self._api = Api(
             DATA_ROUTES,
             org.gate,
             org.core.cursors,
-            clock or org.clock,
+            clock,
             org.core.generic,
             org.core.allocations,
+            ChangeTimes(clock),
         )
         self._principal = principal or org.admin
         self._version = version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.orgs import TestOrg
 from tidewire.clock import ManualClock
 from tidewire.frontends.rest.limits import render_limits
 from tidewire.gate.api_usage import DAILY_API_REQUESTS, ApiUsage
@@ -21,8 +22,8 @@ def test_usage_counts_the_last_24_hours() -> None:
     assert usage.used() == 0
 
 
-def test_limits_name_what_the_version_names() -> None:
-    old, middle, new = render_limits(0, 36), render_limits(0, 47), render_limits(0, 48)
+async def test_limits_name_what_the_version_names(org: TestOrg) -> None:
+    old, middle, new = (render_limits(0, version, 0, org.core.allocations) for version in (36, 47, 48))
     assert "DailyStreamingApiEvents" in old
     assert "DailyDurableStreamingApiEvents" not in old
     for word in ("", "Durable"):
@@ -37,9 +38,10 @@ def test_limits_name_what_the_version_names() -> None:
     assert {"DailyApiRequests", "DataStorageMB", "FileStorageMB"} <= set(new)
 
 
-def test_limits_report_the_remainder_and_never_below_zero() -> None:
-    assert render_limits(7, 59)["DailyApiRequests"] == {
+async def test_limits_report_the_remainder_and_never_below_zero(org: TestOrg) -> None:
+    assert render_limits(7, 59, 0, org.core.allocations)["DailyApiRequests"] == {
         "Max": DAILY_API_REQUESTS,
         "Remaining": DAILY_API_REQUESTS - 7,
     }
-    assert render_limits(DAILY_API_REQUESTS + 1, 59)["DailyApiRequests"]["Remaining"] == 0
+    used_up = render_limits(DAILY_API_REQUESTS + 1, 59, 0, org.core.allocations)
+    assert used_up["DailyApiRequests"]["Remaining"] == 0

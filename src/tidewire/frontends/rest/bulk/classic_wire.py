@@ -22,6 +22,7 @@ from tidewire.frontends.rest.bulk.wire import (
     render_cell,
     render_json_cell,
     render_row_error,
+    require_text,
     row_message,
     status_code,
 )
@@ -106,9 +107,7 @@ def parse_info(request: HttpRequest) -> dict[str, object]:
 
 def parse_request(body: Mapping[str, object], version: int, origin: str) -> JobRequest:
     """Parse the request of a new job. Raises JobInvalid."""
-    entity = parse_text(body, "object")
-    if not entity:
-        raise JobInvalid("object is required", reason="InvalidJob")
+    entity = require_text(body, "object")
     mode = str(body.get("concurrencyMode") or "Parallel")
     return JobRequest(
         JobKind.CLASSIC,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from email.message import Message
 from email.parser import BytesParser
-
-import orjson
+from functools import partial
 
 from tidewire.access.principal import Principal
 from tidewire.errors import (
@@ -37,6 +36,7 @@ from tidewire.frontends.rest.calls import ApiCall, Route, RouteTable
 from tidewire.frontends.rest.wire import (
     NO_STORE,
     parse_default_namespace,
+    parse_json,
     parse_json_object,
     render_json,
     try_parse_number,
@@ -106,15 +106,8 @@ class JobsApi:
         job = await self._jobs.create(call.principal, _with_format(request, body, call.request))
         return self._json(call, 200, render_job(job, call.version))
 
-    async def list_ingest(self, call: ApiCall) -> HttpResponse:
-        """List ingest jobs, including those of Bulk API 1.0."""
-        return await self._list(call, "ingest", (JobKind.INGEST, JobKind.CLASSIC))
-
-    async def list_query(self, call: ApiCall) -> HttpResponse:
-        """List query jobs."""
-        return await self._list(call, "query", (JobKind.QUERY,))
-
-    async def _list(self, call: ApiCall, resource: str, kinds: tuple[JobKind, ...]) -> HttpResponse:
+    async def list_jobs(self, call: ApiCall, resource: str, kinds: tuple[JobKind, ...]) -> HttpResponse:
+        """List the jobs of these kinds."""
         query = call.request.query
         wanted = query.get("jobType")
         if wanted is not None:
@@ -130,45 +123,25 @@ class JobsApi:
         records = [render_job_info(job, batches, call.version) for job, batches in shown]
         return self._json(call, 200, {"done": is_last, "records": records, "nextRecordsUrl": url})
 
-    async def read_ingest(self, call: ApiCall) -> HttpResponse:
-        """Return one ingest job."""
-        return await self._read(call, JobKind.INGEST)
-
-    async def read_query(self, call: ApiCall) -> HttpResponse:
-        """Return one query job."""
-        return await self._read(call, JobKind.QUERY)
-
-    async def _read(self, call: ApiCall, kind: JobKind) -> HttpResponse:
+    async def read_job(self, call: ApiCall, kind: JobKind) -> HttpResponse:
+        """Return one job."""
         job = await self._jobs.find(call.principal, call.arguments[0], kind)
         batches = await self._jobs.batches(job)
         return self._json(call, 200, render_job_info(job, batches, call.version))
 
-    async def change_ingest(self, call: ApiCall) -> HttpResponse:
-        """Close or abort an ingest job."""
-        job = await self._jobs.find(call.principal, call.arguments[0], JobKind.INGEST)
+    async def change_job(self, call: ApiCall, kind: JobKind) -> HttpResponse:
+        """Close an ingest job, or abort a job."""
+        job = await self._jobs.find(call.principal, call.arguments[0], kind)
         body = parse_json_object(call.request)
-        state = parse_word(body, "state", (JobState.UPLOAD_COMPLETE, JobState.ABORTED), "")
+        closing = (JobState.UPLOAD_COMPLETE,) if kind is JobKind.INGEST else ()
+        state = parse_word(body, "state", (*closing, JobState.ABORTED), "")
         if not state:
             raise JobInvalid("state is required", reason="InvalidJob")
         act = self._jobs.close if state == JobState.UPLOAD_COMPLETE else self._jobs.abort
         return self._json(call, 200, render_job(await act(job), call.version))
 
-    async def change_query(self, call: ApiCall) -> HttpResponse:
-        """Abort a query job."""
-        job = await self._jobs.find(call.principal, call.arguments[0], JobKind.QUERY)
-        if not parse_word(parse_json_object(call.request), "state", (JobState.ABORTED,), ""):
-            raise JobInvalid("state is required", reason="InvalidJob")
-        return self._json(call, 200, render_job(await self._jobs.abort(job), call.version))
-
-    async def delete_ingest(self, call: ApiCall) -> HttpResponse:
-        """Delete an ingest job."""
-        return await self._delete(call, JobKind.INGEST)
-
-    async def delete_query(self, call: ApiCall) -> HttpResponse:
-        """Delete a query job."""
-        return await self._delete(call, JobKind.QUERY)
-
-    async def _delete(self, call: ApiCall, kind: JobKind) -> HttpResponse:
+    async def delete_job(self, call: ApiCall, kind: JobKind) -> HttpResponse:
+        """Delete a job."""
         await self._jobs.delete(await self._jobs.find(call.principal, call.arguments[0], kind))
         return HttpResponse(204, b"", "", (self._usage.header(), NO_STORE))
 
@@ -188,15 +161,10 @@ class JobsApi:
             await self._jobs.upload(job, request.upload.iter_blocks(MAX_UPLOAD_BYTES))
         return HttpResponse(201, b"", "", (self._usage.header(), NO_STORE))
 
-    async def successful_results(self, call: ApiCall) -> HttpResponse:
-        """Return the rows that were written."""
+    async def read_outcomes(self, call: ApiCall, *, are_failed: bool) -> HttpResponse:
+        """Return the rows that were written, or those that failed with their errors."""
         job, batch = await self._find_results(call)
-        return self._csv(iter_outcomes_csv(self._jobs, job, batch, are_failed=False))
-
-    async def failed_results(self, call: ApiCall) -> HttpResponse:
-        """Return the rows that failed, with their errors."""
-        job, batch = await self._find_results(call)
-        return self._csv(iter_outcomes_csv(self._jobs, job, batch, are_failed=True))
+        return self._csv(iter_outcomes_csv(self._jobs, job, batch, are_failed=are_failed))
 
     async def unprocessed_records(self, call: ApiCall) -> HttpResponse:
         """Return the rows that were not processed."""
@@ -288,33 +256,34 @@ def _parse_form_job(request: HttpRequest) -> tuple[dict[str, object], bytes]:
                 found[name] = data
     if "job" not in found or "content" not in found:
         raise BodyMalformed("The form must have the parts job and content")
-    try:
-        job = orjson.loads(found["job"])
-    except orjson.JSONDecodeError as error:
-        raise BodyMalformed(f"{error.msg} at [line:{error.lineno}, column:{error.colno}]") from error
+    job = parse_json(found["job"])
     if not isinstance(job, dict):
         raise BodyMalformed("The part job must be a JSON object")
     return job, found["content"]
 
 
+def _job_routes(kind: JobKind, *listed: JobKind, since: int) -> Iterator[Route[JobsApi]]:
+    """Yield the routes that ingest and query jobs both have; lists also include the jobs of `listed`."""
+    name = "ingest" if kind is JobKind.INGEST else "query"
+    create = JobsApi.create_ingest if kind is JobKind.INGEST else JobsApi.create_query
+    show_list = partial(JobsApi.list_jobs, resource=name, kinds=(kind, *listed))
+    yield Route((name,), {"GET": show_list, "POST": create}, since)
+    handlers = {"GET": JobsApi.read_job, "PATCH": JobsApi.change_job, "DELETE": JobsApi.delete_job}
+    yield Route((name, "*"), {word: partial(handler, kind=kind) for word, handler in handlers.items()}, since)
+
+
 ROUTES: tuple[Route[JobsApi], ...] = (
-    Route(("ingest",), {"GET": JobsApi.list_ingest, "POST": JobsApi.create_ingest}, _INGEST_SINCE),
-    Route(
-        ("ingest", "*"),
-        {"GET": JobsApi.read_ingest, "PATCH": JobsApi.change_ingest, "DELETE": JobsApi.delete_ingest},
-        _INGEST_SINCE,
-    ),
+    *_job_routes(JobKind.INGEST, JobKind.CLASSIC, since=_INGEST_SINCE),
     Route(("ingest", "*", "batches"), {"PUT": JobsApi.upload}, _INGEST_SINCE),
-    Route(("ingest", "*", "successfulResults"), {"GET": JobsApi.successful_results}, _INGEST_SINCE),
-    Route(("ingest", "*", "failedResults"), {"GET": JobsApi.failed_results}, _INGEST_SINCE),
+    *(
+        Route(
+            ("ingest", "*", name), {"GET": partial(JobsApi.read_outcomes, are_failed=failed)}, _INGEST_SINCE
+        )
+        for name, failed in (("successfulResults", False), ("failedResults", True))
+    ),
     Route(("ingest", "*", "unprocessedrecords"), {"GET": JobsApi.unprocessed_records}, _INGEST_SINCE),
     Route(("ingest", "*", "unprocessedRecords"), {"GET": JobsApi.unprocessed_records}, _INGEST_SINCE),
-    Route(("query",), {"GET": JobsApi.list_query, "POST": JobsApi.create_query}, _QUERY_SINCE),
-    Route(
-        ("query", "*"),
-        {"GET": JobsApi.read_query, "PATCH": JobsApi.change_query, "DELETE": JobsApi.delete_query},
-        _QUERY_SINCE,
-    ),
+    *_job_routes(JobKind.QUERY, since=_QUERY_SINCE),
     Route(("query", "*", "results"), {"GET": JobsApi.query_results}, _QUERY_SINCE),
 )
 _TABLE = RouteTable(ROUTES)

@@ -61,6 +61,14 @@ def parse_text(body: Mapping[str, object], name: str) -> str:
     return value.strip()
 
 
+def require_text(body: Mapping[str, object], name: str) -> str:
+    """Parse a text that must not be empty. Raises JobInvalid."""
+    text = parse_text(body, name)
+    if not text:
+        raise JobInvalid(f"{name} is required", reason="InvalidJob")
+    return text
+
+
 def render_job(job: Job, version: int) -> dict[str, object]:
     """Render a job of Bulk API 2.0 as the answer to its creation or change."""
     request = job.request
@@ -110,9 +118,7 @@ def render_job_info(job: Job, batches: Sequence[Batch], version: int) -> dict[st
 
 def ingest_request(body: Mapping[str, object], version: int, origin: str) -> JobRequest:
     """Parse the request of an ingest job of Bulk API 2.0. Raises JobInvalid."""
-    entity = parse_text(body, "object")
-    if not entity:
-        raise JobInvalid("object is required", reason="InvalidJob")
+    entity = require_text(body, "object")
     return JobRequest(
         JobKind.INGEST,
         parse_operation(body, is_query=False),
@@ -127,9 +133,7 @@ def ingest_request(body: Mapping[str, object], version: int, origin: str) -> Job
 
 def query_request(body: Mapping[str, object], version: int, origin: str) -> JobRequest:
     """Parse the request of a query job of Bulk API 2.0. Raises JobInvalid."""
-    query = parse_text(body, "query")
-    if not query:
-        raise JobInvalid("query is required", reason="InvalidJob")
+    query = require_text(body, "query")
     return JobRequest(
         JobKind.QUERY,
         parse_operation(body, is_query=True),

@@ -122,9 +122,8 @@ async def run_composite(api: Api, call: ApiCall) -> HttpResponse:
     if call.version < _COMPOSITE_SINCE:
         raise ResourceUnknown("The requested resource does not exist")
     body = parse_json_object(call.request)
-    parse_flag(
-        body, "collateSubrequests"
-    )  # only its form is checked: we run in order, which suits either value
+    # Only the form of this flag is checked: we run in order, which suits either value.
+    parse_flag(body, "collateSubrequests")
     subrequests = parse_subrequests(body.get("compositeRequest"), call.version, _MAX_SUBREQUESTS)
     if sum(_is_large(each.url) for each in subrequests) > _MAX_LARGE:
         raise TooManyRecords(
@@ -297,7 +296,7 @@ async def _ask(api: Api, call: ApiCall, each: Subrequest, *, is_shared: bool = F
             url, body = _all_or_none(each.method, url, body)
         content = b"" if body is None else orjson.dumps(body)
         request = replace(request, target=url, body=content)
-        response = await api.run(request, version, segments, call.principal)
+        _, response = await api.run(request, version, segments, call.principal)
     except PlatformError as error:
         if is_shared and not isinstance(error, RequestError):
             raise

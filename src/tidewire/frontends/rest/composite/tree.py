@@ -56,7 +56,7 @@ async def create_tree(api: Api, call: ApiCall) -> HttpResponse:
     """Create the records of a tree."""
     (name,) = call.arguments
     body = parse_json_object(call.request)
-    with object_in_path():
+    with object_in_path:
         root = await _root(api.gate, call, name)
     nodes = _parse_nodes(body.get("records"), root, await _links(api.gate, call))
     if any(not node.reference_id for node in nodes):

@@ -49,7 +49,7 @@ class LoginForm:
         leads_to: str = "",
     ) -> HttpResponse:
         """Show the login form; `asked` is the original request, which the form sends back."""
-        cookie = read_cookie(request, FORM_COOKIE) or draw_form_cookie()
+        cookie = read_cookie(request, FORM_COOKIE) or secrets.token_urlsafe(24)
         hidden = {"request": asked, "form": render_csrf_token("login", cookie)}
         page = render_login(action, hidden, username=username, problem=problem, leads_to=leads_to)
         headers = (*page.headers, cookie_header(request, FORM_COOKIE, cookie))
@@ -104,8 +104,3 @@ def cookie_header(request: HttpRequest, name: str, value: str) -> tuple[str, str
     """Render a cookie that scripts cannot read and that forms of other sites do not send."""
     secure = "; Secure" if request.scheme == "https" else ""
     return "Set-Cookie", f"{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}"
-
-
-def draw_form_cookie() -> str:
-    """Generate the cookie that binds a login form to its browser."""
-    return secrets.token_urlsafe(24)

@@ -22,7 +22,6 @@ from tidewire.frontends.rest.oauth.token import DEVICE_PATH
 from tidewire.frontends.rest.oauth.wire import (
     client_credentials,
     given_parameters,
-    is_callback_name,
     refuse,
 )
 from tidewire.frontends.rest.wire import (
@@ -39,6 +38,7 @@ from tidewire.names import MAX_API_VERSION
 from tidewire.transport.http import HttpRequest, HttpResponse
 
 _VERSION = re.compile(r"[1-9][0-9]\.0")
+_CALLBACK_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,63}(?:\.[A-Za-z_$][A-Za-z0-9_$]{0,63}){0,5}")
 
 
 class TokenResources:
@@ -146,7 +146,7 @@ class TokenResources:
         key = await self._oauth.signing_key()
         return render_json(request, 200, {"keys": [key.render_jwk()]}, (NO_STORE,))
 
-    def answer_configuration(self, request: HttpRequest) -> HttpResponse:
+    async def answer_configuration(self, request: HttpRequest) -> HttpResponse:
         """GET /.well-known/openid-configuration."""
         base = request.base_url
         oauth = f"{base}/services/oauth2"
@@ -169,7 +169,7 @@ class TokenResources:
         }
         return render_json(request, 200, body)
 
-    def answer_login_settings(self, request: HttpRequest) -> HttpResponse:
+    async def answer_login_settings(self, request: HttpRequest) -> HttpResponse:
         """GET /.well-known/auth-configuration."""
         base = request.base_url
         body = {
@@ -213,7 +213,7 @@ def _wants_xml(request: HttpRequest) -> bool:
 
 def _jsonp(callback: str, body: object) -> HttpResponse:
     """Render JSONP: a script that calls the caller's function. Rejects anything but a plain function name."""
-    if not is_callback_name(callback):
+    if not _CALLBACK_NAME.fullmatch(callback):
         return render_text(400, "Invalid_Callback")
     # Escaped so that the body cannot end the script or start markup, however a browser interprets it.
     text = json.dumps(body).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -16,47 +16,36 @@ from tidewire.frontends.rest.wire import require_method
 from tidewire.gate.gate import Gate
 from tidewire.transport.http import HttpRequest, HttpResponse
 
+Answer = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
 
 class OAuthApi:
     """Answers `/services/oauth2`, `/id`, `/setup/connect` and `/.well-known`."""
 
     def __init__(self, oauth: OAuth, logins: Logins, gate: Gate, clock: Clock) -> None:
         login_form = LoginForm(oauth)
-        self._tokens = TokenEndpoint(oauth, logins, clock)
-        self._authorize = AuthorizeEndpoint(oauth, login_form, self._tokens)
-        self._device = DevicePage(oauth, login_form)
-        self._resources = TokenResources(oauth, logins, gate, clock)
+        tokens = TokenEndpoint(oauth, logins, clock)
+        self._resources = resources = TokenResources(oauth, logins, gate, clock)
+        authorize = AuthorizeEndpoint(oauth, login_form, tokens)
+        self._answers: dict[tuple[str, ...], tuple[Answer, tuple[str, ...]]] = {
+            ("services", "oauth2", "token"): (tokens.answer, ("POST",)),
+            ("services", "oauth2", "authorize"): (authorize.answer, ("GET", "POST")),
+            ("services", "oauth2", "userinfo"): (resources.answer_userinfo, ("GET", "POST")),
+            ("services", "oauth2", "revoke"): (resources.revoke, ("GET", "POST")),
+            ("services", "oauth2", "introspect"): (resources.introspect, ("POST",)),
+            ("setup", "connect"): (DevicePage(oauth, login_form).answer, ("GET", "POST")),
+            ("id", "keys"): (resources.answer_keys, ("GET",)),
+            (".well-known", "openid-configuration"): (resources.answer_configuration, ("GET",)),
+            (".well-known", "auth-configuration"): (resources.answer_login_settings, ("GET",)),
+        }
 
     async def try_answer(self, request: HttpRequest, segments: tuple[str, ...]) -> HttpResponse | None:
         """Answer an OAuth path; None for any other path. Raises MethodNotAllowed."""
-        resources = self._resources
-        answer: Callable[[HttpRequest], Awaitable[HttpResponse]]
-        allowed: tuple[str, ...]
-        match segments:
-            case ("services", "oauth2", "token"):
-                answer, allowed = self._tokens.answer, ("POST",)
-            case ("services", "oauth2", "authorize"):
-                answer, allowed = self._authorize.answer, ("GET", "POST")
-            case ("services", "oauth2", "userinfo"):
-                answer, allowed = resources.answer_userinfo, ("GET", "POST")
-            case ("services", "oauth2", "revoke"):
-                answer, allowed = resources.revoke, ("GET", "POST")
-            case ("services", "oauth2", "introspect"):
-                answer, allowed = resources.introspect, ("POST",)
-            case ("setup", "connect"):
-                answer, allowed = self._device.answer, ("GET", "POST")
-            case ("id", "keys"):
-                answer, allowed = resources.answer_keys, ("GET",)
-            case (".well-known", "openid-configuration"):
-                require_method(request, "GET")
-                return resources.answer_configuration(request)
-            case (".well-known", "auth-configuration"):
-                require_method(request, "GET")
-                return resources.answer_login_settings(request)
-            case ("id", org_id, user_id):
-                require_method(request, "GET")
-                return await resources.answer_identity(request, org_id, user_id)
-            case _:
-                return None
-        require_method(request, *allowed)
-        return await answer(request)
+        if segments in self._answers:
+            answer, allowed = self._answers[segments]
+            require_method(request, *allowed)
+            return await answer(request)
+        if len(segments) == 3 and segments[0] == "id":
+            require_method(request, "GET")
+            return await self._resources.answer_identity(request, *segments[1:])
+        return None

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Mapping
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from tidewire.frontends.rest.wire import NO_STORE, parse_form, render_json
 from tidewire.transport.http import HttpRequest, HttpResponse
-
-_CALLBACK_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,63}(?:\.[A-Za-z_$][A-Za-z0-9_$]{0,63}){0,5}")
 
 
 def given_parameters(request: HttpRequest) -> dict[str, str]:
@@ -54,8 +51,3 @@ def redirect(url: str, values: Mapping[str, str], *, in_fragment: bool = False) 
 def redirect_to(target: str, *headers: tuple[str, str], status: int = 302) -> HttpResponse:
     """Redirect the browser to a URL that the caller has checked."""
     return HttpResponse(status, b"", "", (("Location", target), NO_STORE, *headers))
-
-
-def is_callback_name(text: str) -> bool:
-    """Whether the text is a plain function name, the only thing that a JSONP script may start with."""
-    return _CALLBACK_NAME.fullmatch(text) is not None
