@@ -20,19 +20,19 @@ from tidewire.errors import InternalError, LoginFailed
 from tidewire.server.core import open_core
 from tidewire.testing import ServerProcess, choose_ports
 from tidewire.testing.controlled import ControlledServer
-from tidewire.testing.fresh import FreshOrg, ensure_kept_org, make_fresh_org
+from tidewire.testing.template_org import TemplateOrg, create_template_org, ensure_cached_org
 
 DAY_MS = 86_400_000
 
 
 @asynccontextmanager
-async def controlled(directory: Path, fresh: FreshOrg) -> AsyncIterator[tuple[ControlledServer, Rest]]:
+async def controlled(directory: Path, template: TemplateOrg) -> AsyncIterator[tuple[ControlledServer, Rest]]:
     """A server under control, and REST calls with its administrator's token."""
     any_port = "127.0.0.1:0"
     settings = Settings(
         data=str(directory), dev=True, http=any_port, https=any_port, grpc=any_port, grpc_tls=any_port
     )
-    server = ControlledServer(settings, fresh)
+    server = ControlledServer(settings, template)
     try:
         ready = await server.start()
         rest = Rest(ready["http"], ready["token"])
@@ -52,13 +52,13 @@ def test_chosen_ports_are_distinct_and_outside_the_ephemeral_range() -> None:
 def test_kept_org_is_made_once_a_day_and_old_ones_are_forgotten(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     now_ms = SystemClock().now_ms()
-    made = ensure_kept_org(cache, now_ms)
+    made = ensure_cached_org(cache, now_ms)
     assert (made.directory / "org.db").exists()
     assert cache.stat().st_mode & 0o077 == 0
-    assert ensure_kept_org(cache, now_ms) == made
+    assert ensure_cached_org(cache, now_ms) == made
     old_s = now_ms / 1000 - 3 * 86_400
     os.utime(made.directory.parent, (old_s, old_s))
-    tomorrow = ensure_kept_org(cache, now_ms + 86_400_000)
+    tomorrow = ensure_cached_org(cache, now_ms + 86_400_000)
     assert tomorrow.token != made.token
     assert [path.name for path in cache.iterdir()] == [tomorrow.directory.parent.name]
 
@@ -66,13 +66,13 @@ def test_kept_org_is_made_once_a_day_and_old_ones_are_forgotten(tmp_path: Path) 
 def test_kept_org_that_several_want_at_once_is_whole_for_all(tmp_path: Path) -> None:
     now_ms = SystemClock().now_ms()
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: ensure_kept_org(tmp_path, now_ms), range(3)))
+        found = list(pool.map(lambda _: ensure_cached_org(tmp_path, now_ms), range(3)))
     assert len({org.token for org in found}) == 1
     assert [path.name for path in tmp_path.iterdir()] == [found[0].directory.parent.name]
 
 
 async def test_token_of_an_org_made_hours_ago_survives_the_first_purge_of_a_copy(tmp_path: Path) -> None:
-    made = await make_fresh_org(tmp_path / "made")
+    made = await create_template_org(tmp_path / "made")
     with closing(sqlite3.connect(made.directory / "org.db")) as database, database:
         database.execute("UPDATE login_sessions SET started_ms = ?, used_ms = ?", (DAY_MS, DAY_MS))
     made.copy_to(tmp_path / "copy")
@@ -85,7 +85,7 @@ async def test_token_of_an_org_made_hours_ago_survives_the_first_purge_of_a_copy
 
 
 async def test_server_whose_kept_org_is_forgotten_still_goes_back_to_its_beginning(tmp_path: Path) -> None:
-    made = await make_fresh_org(tmp_path / "made")
+    made = await create_template_org(tmp_path / "made")
     async with controlled(tmp_path / "data", made) as (server, rest):
         await asyncio.to_thread(rest.create, "Account", {"Name": "gone"})
         shutil.rmtree(made.directory)

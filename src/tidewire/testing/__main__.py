@@ -1,7 +1,7 @@
-"""`python -m tidewire.testing`: a server under control as a process of its own, for tests in any language.
+"""`python -m tidewire.testing`: run a controlled server in its own process, for tests in any language.
 
 Takes the settings of `tidewire serve` as flags and prints the same ready line, with `control` and `token` added. The
-data directory must not exist yet, or be one that an earlier test server left.
+data directory must not exist yet, or belong to an earlier test server.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tidewire.config import Settings, load_settings
 from tidewire.errors import ConfigInvalid
 from tidewire.telemetry import configure_logging
 from tidewire.testing.controlled import ControlledServer
-from tidewire.testing.fresh import FreshOrg, ensure_fresh_org
+from tidewire.testing.template_org import TemplateOrg, ensure_template_org
 
 _MARK = "tidewire-test-server"
 
 
-async def serve(settings: Settings, fresh: FreshOrg) -> int:
-    """Run until SIGTERM or SIGINT; returns the process's exit status."""
-    server = ControlledServer(settings, fresh)
+async def serve(settings: Settings, template: TemplateOrg) -> int:
+    """Run until SIGTERM or SIGINT; return the exit status."""
+    server = ControlledServer(settings, template)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -46,10 +46,12 @@ async def serve(settings: Settings, fresh: FreshOrg) -> int:
 
 
 def _clear(directory: Path) -> None:
-    """Make the directory, or empty it if it is ours. Raises ConfigInvalid rather than touch anything else."""
+    """Create the directory, or empty it if a test server created it. Raises ConfigInvalid otherwise."""
     if directory.exists() and any(directory.iterdir()):
         if not (directory / _MARK).exists():
-            raise ConfigInvalid(f"{directory} holds something else than a test server's data", setting="data")
+            raise ConfigInvalid(
+                f"{directory} is not empty and not the data directory of a test server", setting="data"
+            )
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / _MARK).touch()
@@ -67,11 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.add_argument(flag, help=help_text)
     try:
         flags = vars(parser.parse_args(arguments)) | {"dev": True}
-        # The same wherever and by whomever it is started: neither environment nor file has a say.
+        # Ignore environment and tidewire.toml, so that tests behave the same everywhere.
         settings = load_settings(flags, environment={}, directory=Path(__file__).parent)
         configure_logging(settings.log_level, form=settings.log_format)
         _clear(Path(settings.data))
-        return uvloop.run(serve(settings, ensure_fresh_org()))
+        return uvloop.run(serve(settings, ensure_template_org()))
     except ConfigInvalid as error:
         parser.exit(2, f"{parser.prog}: {error.message}\n")
 

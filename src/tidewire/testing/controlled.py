@@ -1,8 +1,8 @@
-"""A server that tests may turn: its clock, its state, and what goes wrong.
+"""A server whose clock, state and faults are controlled by tests.
 
-The control channel is an HTTP listener of its own, on loopback, that only this module opens; `tidewire serve` has no
-such thing. Its address, which the ready line gives as `control`, holds a secret, so that no page in a browser can
-reach it. A call is `POST <control>/<name>` with a JSON object of arguments:
+The control channel is a separate HTTP listener on loopback; `tidewire serve` has none. Its address is `control` in the
+ready line and contains a secret, so that no web page can call it. A call is `POST <control>/<name>` with a JSON object
+of arguments:
 
     curl -d '{"seconds": 7200}' $CONTROL/advance
 """
@@ -41,17 +41,17 @@ from tidewire.server.orgs import OpenOrg
 from tidewire.server.run import Server
 from tidewire.storage.store import Transaction
 from tidewire.testing.faults import FailingRouter, make_fault
-from tidewire.testing.fresh import FreshOrg
+from tidewire.testing.template_org import TemplateOrg
 from tidewire.transport.http import HttpRequest, HttpResponse
 from tidewire.transport.http_server import HttpListener, Route, Router, serve_http
 from tidewire.transport.tls import TlsFiles, tls_files
 
 _DRAIN_S = 1.0
-_LAST_MS = 253_402_300_799_999  # the end of the year 9999, after which no date can be written
+_LAST_MS = 253_402_300_799_999  # the end of the year 9999, the last date that can be written
 
 
 class _Server(Server):
-    """One whose certificates came with the fresh org, which is of today: looking at them takes a process."""
+    """A server that skips the certificate check, which starts a process: the template org is at most a day old."""
 
     async def _ensure_certificates(self) -> TlsFiles:
         if self._settings.tls_host:
@@ -60,15 +60,15 @@ class _Server(Server):
 
 
 class ControlledServer:
-    """A `Server` on copies of a fresh org in a directory, and its control channel. Lives on one loop."""
+    """A `Server` on copies of a template org, with a control channel. Bound to one event loop."""
 
-    def __init__(self, settings: Settings, fresh: FreshOrg) -> None:
+    def __init__(self, settings: Settings, template: TemplateOrg) -> None:
         if settings.edges or settings.store != "sqlite":
             raise ConfigInvalid(
-                "a server under control is one process with a store that can be copied: no edges, store sqlite",
+                "a test server needs a single process and a store that can be copied; use no edges and store sqlite",
                 setting="edges" if settings.edges else "store",
             )
-        self._fresh = fresh
+        self._template = template
         self._directory = Path(settings.data)
         self._settings = replace(settings, data=str(self._directory / "run-0"))
         self._clock = AdjustableClock()
@@ -84,45 +84,45 @@ class ControlledServer:
 
     @property
     def failed(self) -> asyncio.Event:
-        """Set when nothing can be written any more."""
+        """Set when the server can no longer write."""
         return self._server.failed
 
     async def start(self) -> dict[str, str]:
-        """Open every listener; returns the ready line, with `control` and the administrator's `token`."""
-        # A copy of its own to return to: a server may run for longer than a cache keeps the org.
-        own = FreshOrg(self._directory / "fresh", self._fresh.token)
-        await asyncio.to_thread(self._fresh.copy_to, own.directory)
-        self._fresh = own
+        """Open every listener; return the ready line, with `control` and the administrator's `token`."""
+        # Resets need a private copy: the server may run for longer than the cache keeps the org.
+        own = TemplateOrg(self._directory / "template", self._template.token)
+        await asyncio.to_thread(self._template.copy_to, own.directory)
+        self._template = own
         await asyncio.to_thread(own.copy_to, Path(self._settings.data))
         await self._server.start()
         router = Router([Route("/", handle=self._answer)])
         self._listener = await serve_http(router, "127.0.0.1", 0, clock=SystemClock())
         control = f"http://127.0.0.1:{self._listener.port}/{self._secret}"
-        return {**self._server.ready, "control": control, "token": self._fresh.token}
+        return {**self._server.ready, "control": control, "token": self._template.token}
 
     async def close(self) -> None:
-        """Let go of everything but what is on disk."""
+        """Stop the server and keep its data directory."""
         if self._listener is not None:
             await self._listener.close(_DRAIN_S)
         await self._server.close()
 
-    # what tests may ask for
+    # calls of the control channel
 
     async def reset(self) -> None:
-        """Put everything back: records, types, users, log, clock and faults. All clients are disconnected."""
+        """Reset records, types, users, log, clock and faults. Disconnects all clients."""
         self._clock.reset()
         self._router.faults.clear()
         self._is_paused = False
         self._resets += 1
         copy = self._directory / f"run-{self._resets}"
         before = self._directory / f"run-{self._resets - 1}"
-        await asyncio.to_thread(self._fresh.copy_to, copy)
+        await asyncio.to_thread(self._template.copy_to, copy)
         await self._server.orgs.replace_first(replace(self._settings, data=str(copy)))
-        if self._resets > 1:  # the first has the certificates in use
+        if self._resets > 1:  # the first directory has the certificates in use
             await asyncio.to_thread(shutil.rmtree, before, ignore_errors=True)
 
     async def advance(self, seconds: float) -> int:
-        """Move the wall clock forward, and do what the server would have done by then; the time in ms."""
+        """Move the wall clock forward and run the work that is due; return the time in ms."""
         if not 0 <= seconds <= 100 * 366 * 86_400:
             raise ValueMalformed("seconds must be from 0 to a hundred years", fields=["seconds"])
         self._clock.advance(seconds)
@@ -130,7 +130,7 @@ class ControlledServer:
         return self._clock.now_ms()
 
     async def freeze(self, at_ms: int | None = None) -> int:
-        """Stop the wall clock, here or at a time in ms; the time in ms."""
+        """Stop the wall clock, now or at a time in ms; return the time in ms."""
         if at_ms is not None and not 0 <= at_ms <= _LAST_MS:
             raise ValueMalformed("at_ms must be from 0 to the end of the year 9999", fields=["at_ms"])
         self._clock.freeze(at_ms)
@@ -138,16 +138,16 @@ class ControlledServer:
         return self._clock.now_ms()
 
     async def unfreeze(self) -> int:
-        """Let the wall clock go on; the time in ms."""
+        """Restart the wall clock; return the time in ms."""
         self._clock.unfreeze()
         return self._clock.now_ms()
 
     async def now(self) -> int:
-        """The server's time in ms."""
+        """Return the server's time in ms."""
         return self._clock.now_ms()
 
     async def expire_sessions(self, username: str = "") -> int:
-        """End all login sessions, or those of one user, open streams included; how many there were."""
+        """End all login sessions, or those of one user, with their streams; return their number."""
         sessions = self._core.logins.sessions
         ended = [
             await sessions.revoke(entry.session_id)
@@ -157,7 +157,7 @@ class ControlledServer:
         return sum(ended)
 
     async def gap(self, entity: str, record_ids: list[object], change: str = "UPDATE") -> None:
-        """Append the gap event that says these records changed, and not how."""
+        """Append a gap event for these records."""
         self._check_captured(entity)
         try:
             kind = ChangeType(change)
@@ -175,7 +175,7 @@ class ControlledServer:
         await self._core.records.write(lambda unit: unit.untracked_changes.append(untracked), user_id=user_id)
 
     async def overflow(self, entity: str) -> None:
-        """Append the overflow event that stands for more changes of an object than could be told one by one."""
+        """Append an overflow event for an object."""
         self._check_captured(entity)
         core, now_ms, user_id = self._core, self._clock.now_ms(), await self._admin_id()
         name = core.records.catalog.object(entity).name
@@ -193,13 +193,13 @@ class ControlledServer:
         await core.records.write_plain(work)
 
     async def limit_changes(self, count: int = MAX_CHANGES) -> None:
-        """Let overflow events begin after so many changes of a transaction."""
+        """Set the number of changes in a transaction after which overflow events are sent."""
         if count < 0:
             raise ValueMalformed(f"count must not be negative: {count}", fields=["count"])
         self._core.capture.max_changes = count
 
     async def disconnect(self) -> None:
-        """End every streaming session and stream, as a restart would. Clients may come back at once."""
+        """End every streaming session and stream, like a restart. Clients may reconnect at once."""
         await self._server.orgs.renew_front()
         if self._is_paused:
             self._hub.hold()
@@ -209,18 +209,18 @@ class ControlledServer:
         status: int | str,
         count: int = 1,
         path: str = "",
-        message: str = "a fault that a test asked for",
+        message: str = "a fault injected by a test",
     ) -> None:
-        """Let the next requests fail: by an HTTP status, those whose path begins so, or by a gRPC status."""
+        """Make the next requests fail: with an HTTP status, for a path prefix, or with a gRPC status."""
         self._router.faults.append(make_fault(status, count=count, path=path, message=message))
 
     async def pause(self) -> None:
-        """Deliver nothing of what commits from now on."""
+        """Hold back all events committed from now on."""
         self._is_paused = True
         self._hub.hold()
 
     async def resume(self) -> None:
-        """Deliver what waited, and what follows."""
+        """Deliver the held events and continue."""
         self._is_paused = False
         self._hub.release()
 
@@ -259,34 +259,34 @@ class ControlledServer:
         catalog = self._core.records.catalog
         obj = catalog.try_object(entity)
         if obj is None:
-            raise ObjectUnknown(f"there is no object {entity!r}", entity=entity)
+            raise ObjectUnknown(f"no object {entity!r}", entity=entity)
         if obj.name not in catalog.captured:
             raise ObjectUnknown(f"{obj.name} is not selected for change data capture", entity=entity)
 
     async def _catch_up(self) -> None:
-        # Whoever is connected would have kept the login alive all the while.
+        # Connected clients would have kept their login sessions alive.
         self._hub.touch_sessions()
         await self._core.trim(self._clock)
 
-    # the channel
+    # the control channel
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         secret, _, name = request.raw_path.removeprefix("/").partition("/")
         if not hmac.compare_digest(secret.encode(), self._secret.encode()):
-            return _refusal(404, "resource_unknown", "no such resource")
+            return _error_response(404, "resource_unknown", "no such resource")
         if request.method != "POST":
-            return _refusal(405, "method_not_allowed", "calls are POST requests")
+            return _error_response(405, "method_not_allowed", "calls are POST requests")
         try:
             async with self._turn:
                 result = await self._call(name, request.body)
         except PlatformError as error:
-            return _refusal(400, error.code, error.message)
+            return _error_response(400, error.code, error.message)
         return HttpResponse(200, json.dumps({"result": result}).encode())
 
     async def _call(self, name: str, body: bytes) -> object:
         call = self._calls.get(name)
         if call is None:
-            raise ResourceUnknown(f"there is no call {name!r}; there are {', '.join(CALLS)}")
+            raise ResourceUnknown(f"unknown call {name!r}; known: {', '.join(CALLS)}")
         try:
             arguments = json.loads(body or b"{}")
             bound = inspect.signature(call).bind(**arguments)
@@ -299,7 +299,7 @@ class ControlledServer:
         return await call(*bound.args, **bound.kwargs)
 
 
-def _refusal(status: int, code: str, message: str) -> HttpResponse:
+def _error_response(status: int, code: str, message: str) -> HttpResponse:
     return HttpResponse(status, json.dumps({"code": code, "message": message}).encode())
 
 
@@ -318,7 +318,7 @@ CALLS = (
     "pause",
     "resume",
 )
-"""The names of all calls."""
+"""The names of all calls of the control channel."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "seconds": (int, float),

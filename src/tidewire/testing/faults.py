@@ -1,4 +1,4 @@
-"""Requests that fail because a test said so, whichever protocol they come by."""
+"""Injected faults: requests that fail because a test asked for it, over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GRPC_NAMES = frozenset(status.name for status in grpc.StatusCode) - {"OK"}
 
 @dataclass(slots=True)
 class Fault:
-    """What the next `left` requests get: an HTTP status, for paths that begin with `path`, or a gRPC status."""
+    """A fault of the next `left` requests: an HTTP status for a path prefix, or a gRPC status."""
 
     status: int
     grpc_status: str
@@ -33,7 +33,7 @@ class Fault:
 
 
 def make_fault(status: int | str, *, count: int, path: str, message: str) -> Fault:
-    """Raises ValueMalformed for a status that neither protocol has."""
+    """Build a fault. Raises ValueMalformed for an unknown status."""
     if count < 1:
         raise ValueMalformed(f"count must be 1 or more, not {count}", fields=["count"])
     if isinstance(status, int) and 400 <= status <= 599:
@@ -47,19 +47,19 @@ def make_fault(status: int | str, *, count: int, path: str, message: str) -> Fau
 
 
 class FailingRouter(OrgRouter):
-    """An `OrgRouter` that first asks whether a request is meant to fail."""
+    """An `OrgRouter` that injects faults."""
 
     def __init__(self, orgs: Orgs, probes: Probes) -> None:
         super().__init__(orgs, probes)
         self.faults: list[Fault] = []
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
-        """As `OrgRouter` does, unless a fault is due."""
+        """Do what `OrgRouter` does, unless a fault applies."""
         response = self._try_fail(request)
         return response if response is not None else await super().answer(request)
 
     def park(self, name: str, http: EdgeHttp, request: HttpRequest, exchange: Exchange) -> None:
-        """As `OrgRouter` does, unless a fault is due."""
+        """Do what `OrgRouter` does, unless a fault applies."""
         response = self._try_fail(request)
         if response is None:
             super().park(name, http, request, exchange)
@@ -68,7 +68,7 @@ class FailingRouter(OrgRouter):
 
     @asynccontextmanager
     async def find_calls(self, name: str, token: str) -> AsyncIterator[Any]:
-        """As `OrgRouter` does, unless a fault is due."""
+        """Do what `OrgRouter` does, unless a fault applies."""
         fault = self._try_take(lambda each: bool(each.grpc_status))
         if fault is not None:
             yield _Failing(fault)
@@ -83,8 +83,8 @@ class FailingRouter(OrgRouter):
         body = [{"errorCode": "SERVER_UNAVAILABLE", "message": fault.message}]
         return HttpResponse(fault.status, json.dumps(body).encode())
 
-    def _try_take(self, concerns: Callable[[Fault], bool]) -> Fault | None:
-        fault = next((each for each in self.faults if concerns(each)), None)
+    def _try_take(self, matches: Callable[[Fault], bool]) -> Fault | None:
+        fault = next((each for each in self.faults if matches(each)), None)
         if fault is not None:
             fault.left -= 1
             if not fault.left:

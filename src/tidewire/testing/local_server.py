@@ -1,4 +1,4 @@
-"""A server for tests, in this process or in one of its own, with the same calls for both."""
+"""A server for tests, in a thread or in its own process, with the same calls for both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidewire.config import (
     load_settings,
 )
 from tidewire.errors import ConfigInvalid, InternalError, PlatformError, leaf_errors
-from tidewire.testing.listening import Listener
+from tidewire.testing.listener import Listener
 from tidewire.testing.process import ServerProcess
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 _ANY_PORT = dict.fromkeys(("http", "https", "grpc", "grpc_tls"), "127.0.0.1:0")
 _CALL_S = 120.0
-_NO_FILE = Path(__file__).parent  # a test server is the same wherever and by whomever it is started
+_NO_FILE = Path(__file__).parent  # without a tidewire.toml: tests behave the same everywhere
 
 
 class LocalServer:
-    """A server on loopback that begins with a fresh development org, on ports that are free. Use it with `with`.
+    """A server on free loopback ports with a new development org. Use it as a context manager.
 
-    `form` is "thread", which starts soonest, or "process", which shares nothing with the test. Further arguments are
+    `form` is "thread", which starts fastest, or "process", which shares nothing with the test. Other arguments are
     settings of `tidewire serve`, such as `edition="developer"`. After `start`: `http` and `https` are base URLs, `grpc`
     and `grpc_tls` are `host:port`, `ca_path` is the private CA that signs the TLS listeners, `token` is a session of
     the administrator `username`.
@@ -48,11 +48,11 @@ class LocalServer:
             raise ConfigInvalid(f"form must be thread or process, not {form!r}", setting="form")
         taken = sorted({"data", "store", "dev", "edges", *_ANY_PORT} & settings.keys())
         if taken:
-            raise ConfigInvalid(f"the test kit itself decides about {', '.join(taken)}", setting=taken[0])
+            raise ConfigInvalid(f"reserved by the test kit: {', '.join(taken)}", setting=taken[0])
         unknown = sorted(settings.keys() - {f.name for f in dataclasses.fields(Settings)})
         if unknown:
-            raise ConfigInvalid(f"there is no setting {unknown[0]!r}", setting=unknown[0])
-        # To be refused here, and not in the thread or the process.
+            raise ConfigInvalid(f"unknown setting {unknown[0]!r}", setting=unknown[0])
+        # Validate here rather than in the thread or process.
         load_settings(settings, environment={}, directory=_NO_FILE)
         self.form = form
         self._settings = settings
@@ -81,7 +81,7 @@ class LocalServer:
         return self
 
     def stop(self) -> None:
-        """End the server and remove what it wrote. Idempotent."""
+        """Stop the server and delete its data. Idempotent."""
         running, self._running = self._running, None
         try:
             if running is not None:
@@ -97,7 +97,7 @@ class LocalServer:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
-    # where it is
+    # addresses
 
     @property
     def http(self) -> str:
@@ -131,118 +131,117 @@ class LocalServer:
 
     @property
     def control(self) -> str:
-        """The URL of the control channel, for whoever is not Python; see `tidewire.testing.controlled`."""
+        """The URL of the control channel, for other languages; see `tidewire.testing.controlled`."""
         return str(self._ready["control"])
 
     @property
     def token(self) -> str:
-        """A session of the administrator, good from start or `reset` on, until `expire_sessions` or its time is up."""
+        """An administrator session, valid from start or `reset` until `expire_sessions` or its timeout."""
         return str(self._ready["token"])
 
     def login(self, username: str = DEV_USERNAME, password: str = DEV_PASSWORD) -> str:
-        """A new session's token. Raises LoginFailed."""
+        """Sign in; return the token. Raises LoginFailed."""
         return self._sign_in(username, password).token
 
     # records and events
 
     @property
     def rest(self) -> RestClient:
-        """REST calls as the administrator, signed in again when that is needed."""
+        """The administrator's REST client, which renews its session when needed."""
         if self._rest is None:
             raise InternalError("the server has not been started")
         return self._rest
 
     def create(self, entity: str, **fields: Any) -> str:
-        """Make a record; its id."""
+        """Create a record; return its id."""
         return self.rest.create(entity, fields)
 
     def update(self, entity: str, record_id: str, **fields: Any) -> None:
-        """Change fields of a record."""
+        """Update fields of a record."""
         self.rest.update(entity, record_id, fields)
 
     def delete(self, entity: str, record_id: str) -> None:
-        """Put a record into the recycle bin."""
+        """Move a record to the recycle bin."""
         self.rest.delete(entity, record_id)
 
     def query(self, soql: str) -> list[dict[str, Any]]:
-        """Every record that a query finds."""
+        """Return all records of a query."""
         return self.rest.query(soql)
 
     def publish_event(self, event: str, **fields: Any) -> str:
-        """Publish a platform event; its id."""
+        """Publish a platform event; return its id."""
         return self.rest.create(event, fields)
 
     def apply(self, **definition: Any) -> list[str]:
-        """Make objects, fields, platform events, push topics and the like, as `tidewire apply` does; what was done."""
+        """Apply a definition of objects, events, push topics and so on, like `tidewire apply`; return the changes."""
         answer = self.rest.call("POST", "/services/tidewire/v1/apply", definition)
         return list(answer["plan"])
 
     def listen(self, channel: str, replay: int = NEW_EVENTS) -> Listener:
-        """Subscribe to a channel, from new events on, from all kept ones (-2) or after a replay id. For `with`."""
+        """Subscribe to new events (-1), all retained ones (-2) or those after a replay id. Use as a context manager."""
         return Listener(self._sign_in, channel, replay)
 
     # control
 
     def reset(self) -> None:
-        """Put everything back as it was at the start, clock and faults included. All clients are disconnected."""
+        """Restore the initial state, clock and faults included. Disconnects all clients."""
         self._control("reset")
         self._rest = self._client()
 
     def advance(self, seconds: float) -> int:
-        """Move the server's wall clock forward; its time in ms. Sessions and events that are due expire."""
+        """Move the server's wall clock forward; return its time in ms. Due sessions and events expire."""
         return int(self._control("advance", seconds=seconds))
 
     def freeze(self, at_ms: int | None = None) -> int:
-        """Stop the server's wall clock, here or at a time; its time in ms."""
+        """Stop the server's wall clock, now or at a time; return its time in ms."""
         return int(self._control("freeze", at_ms=at_ms))
 
     def unfreeze(self) -> int:
-        """Let the wall clock go on from where it stands; the server's time in ms."""
+        """Restart the wall clock from its current time; return the server's time in ms."""
         return int(self._control("unfreeze"))
 
     def now_ms(self) -> int:
-        """The server's time, in ms since 1970."""
+        """Return the server's time in ms since 1970."""
         return int(self._control("now"))
 
     def expire_sessions(self, username: str = "") -> int:
-        """End all login sessions, or those of one user, open streams included; how many there were."""
+        """End all login sessions, or those of one user, with their streams; return their number."""
         return int(self._control("expire_sessions", username=username))
 
     def force_gap(self, entity: str, record_ids: Sequence[str], change: str = "UPDATE") -> None:
-        """Send the gap event that says these records changed, and not how: CREATE, UPDATE, DELETE or UNDELETE."""
+        """Send a gap event for records; `change` is CREATE, UPDATE, DELETE or UNDELETE."""
         self._control("gap", entity=entity, record_ids=list(record_ids), change=change)
 
     def force_overflow(self, entity: str) -> None:
-        """Send the overflow event of an object, as if a transaction had made too many changes to tell each."""
+        """Send the overflow event of an object, as after a very large transaction."""
         self._control("overflow", entity=entity)
 
     def limit_changes(self, count: int) -> None:
-        """Let overflow events begin after so many changes of one transaction, instead of 100,000."""
+        """Send overflow events after `count` changes in a transaction, instead of 100,000."""
         self._control("limit_changes", count=count)
 
     def disconnect(self) -> None:
-        """End every streaming session and stream, as a restart would. Clients may come back at once."""
+        """End every streaming session and stream, like a restart. Clients may reconnect at once."""
         self._control("disconnect")
 
     def fail_next(self, status: int | str, *, count: int = 1, path: str = "", message: str = "") -> None:
-        """Let the next requests fail.
+        """Make the next `count` requests fail.
 
-        `status` is an HTTP status, for requests whose path begins with `path`, or the name of a gRPC status such as
-        UNAVAILABLE, for calls of the Pub/Sub API.
+        `status` is an HTTP status, for paths that start with `path`, or the name of a gRPC status such as UNAVAILABLE.
         """
         text = {"message": message} if message else {}
         self._control("fail_next", status=status, count=count, path=path, **text)
 
     def pause_delivery(self) -> None:
-        """Keep what is committed from now on from every subscriber."""
+        """Hold back all events committed from now on."""
         self._control("pause")
 
     def resume_delivery(self) -> None:
-        """Deliver what waited, and what follows."""
+        """Deliver the held events and continue."""
         self._control("resume")
 
     def _start_thread(self, data: Path) -> Mapping[str, object]:
-        # Loaded here because a server in a process of its own needs none of it in this one.
+        # Imported here: form "process" does not need the server's modules in this process.
         from tidewire.testing.thread import ServerThread
 
         values = {**_ANY_PORT, **self._settings, "dev": True, "data": str(data)}
@@ -257,7 +256,7 @@ class LocalServer:
         return process.ready
 
     def _control(self, name: str, **arguments: object) -> Any:
-        """One call of the control channel. Raises what the server raises."""
+        """Call the control channel. Raises the server's PlatformError."""
         if self._running is None:
             raise InternalError("the server is not running")
         url = urlsplit(self.control)

@@ -1,12 +1,12 @@
 """The pytest plugin: `tidewire_server` for the whole run, `tidewire_org` for one test.
 
-Installed with the package, so that no test has to name it. A suite chooses the server by a fixture of its own:
+It is registered by the package. A suite configures the server by overriding a fixture:
 
     @pytest.fixture(scope="session")
     def tidewire_settings():
         return {"form": "process", "edition": "developer"}
 
-Nothing of the server is loaded until a test asks for one.
+The server's modules are imported when a test first uses it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def tidewire_settings() -> dict[str, Any]:
-    """The arguments of `LocalServer`; override it to choose others."""
+    """Return the arguments of `LocalServer`; override to change them."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def tidewire_server(tidewire_settings: dict[str, Any]) -> Iterator[LocalServer]:
-    """A server for the whole run. What one test does to it, the next one sees; see `tidewire_org`."""
+    """Run one server for the whole session, without resets between tests; see `tidewire_org`."""
     from tidewire.testing.local_server import LocalServer
 
     with LocalServer(**tidewire_settings) as server:
@@ -37,6 +37,6 @@ def tidewire_server(tidewire_settings: dict[str, Any]) -> Iterator[LocalServer]:
 
 @pytest.fixture
 def tidewire_org(tidewire_server: LocalServer) -> LocalServer:
-    """The same server, put back to its beginning before the test."""
+    """Return the same server, reset before the test."""
     tidewire_server.reset()
     return tidewire_server

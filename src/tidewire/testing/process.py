@@ -1,14 +1,13 @@
-"""A real server in a process of its own, to be used, killed and started again.
+"""A real server in its own process, which tests can kill and restart.
 
     with ServerProcess(tmp_path / "data") as server:
         token = server.login()
         ...
-        server.kill()      # as kill -9 does: no goodbye
+        server.kill()      # like kill -9
         server.restart()   # same data directory, same ports
 
-The server runs with the development defaults (`--dev`), on loopback. Its ports are chosen once and kept over
-restarts, so that a client may be left to find its own way back. Whatever the server writes to stderr is kept
-in a file beside the data directory.
+The server runs with `--dev` on loopback. It keeps its ports over restarts, so that clients can reconnect. Its stderr
+goes to a file next to the data directory.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tidewire.config import DEV_CLIENT_ID, DEV_CLIENT_SECRET, DEV_PASSWORD, DEV_
 from tidewire.errors import InternalError, LoginFailed
 
 READER_USERNAME = "reader@tidewire.local"
-"""The development user with few rights: some fields of Account, nothing of Opportunity."""
+"""The development user with few permissions: some fields of Account, no access to Opportunity."""
 
 _LISTENERS = ("http", "https", "grpc", "grpc_tls")
 _FIRST_PORT = 15_000
@@ -39,11 +38,11 @@ _STRIPES = 32
 
 
 def choose_ports(count: int) -> list[int]:
-    """Free loopback ports below the range that the kernel gives to outgoing connections.
+    """Choose free loopback ports below the kernel's ephemeral range.
 
-    A client that keeps dialling a port of that range while nobody listens there sooner or later meets itself:
-    TCP lets a socket connect to its own address. It would then sit on the port and the server could not come
-    back. Processes beside each other look at different ports: one that was chosen is free until a server listens.
+    A client that keeps connecting to an ephemeral port without a listener can end up connected to itself (TCP
+    self-connect), which blocks the port for the restarted server. Parallel processes choose from disjoint stripes,
+    because a chosen port is not reserved until a server listens on it.
     """
     first_ephemeral = 32_768
     text = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -66,17 +65,16 @@ def choose_ports(count: int) -> list[int]:
 
 
 def _python_path() -> str:
-    """The search path with which a child finds this very package, installed or not."""
+    """Return the module search path with which a child process imports this same package."""
     here = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 class ServerProcess:
-    """One `tidewire serve --dev` on a data directory.
+    """A `tidewire serve --dev` on a data directory. Not thread-safe, except for `kill`.
 
-    Not thread-safe, except that `kill` may be called from any thread.
-    `options` are further command-line flags; `env` is added to the server's environment (crash points, a
-    preloaded library) and may be changed between starts. After `start`: `http` and `https` are base URLs,
+    `options` are additional command-line flags; `env` is added to the server's environment (crash points, a preloaded
+    library) and may be changed between starts. After `start`: `http` and `https` are base URLs,
     `grpc` and `grpc_tls` are `host:port`, `ca_path` is the private CA that signs the TLS listeners.
     """
 
@@ -121,10 +119,7 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Start the server and wait until every listener answers.
-
-        Raises InternalError with the end of its stderr.
-        """
+        """Start the server and wait until every listener is open. Raises InternalError with the end of its stderr."""
         if self.is_running:
             raise InternalError("the server is already running")
         self.data.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +127,7 @@ class ServerProcess:
         for name in _LISTENERS:
             command += [f"--{name.replace('_', '-')}", f"127.0.0.1:{self._ports[name]}"]
         with self.stderr_path.open("ab") as stderr:
-            # A group of its own, so that one signal reaches whatever the server starts.
+            # In its own process group, so that one signal also reaches the server's children.
             self._process = subprocess.Popen(
                 [*command, *self._options],
                 stdin=subprocess.DEVNULL,
@@ -150,7 +145,7 @@ class ServerProcess:
         return self
 
     def kill(self) -> None:
-        """End the server and all it started with SIGKILL, and wait until they are gone. Idempotent."""
+        """Kill the server and its children with SIGKILL, and wait for the server. Idempotent."""
         process = self._process
         if process is None:
             return
@@ -160,7 +155,7 @@ class ServerProcess:
             process.stdout.close()
 
     def stop(self, timeout_s: float = 60.0) -> None:
-        """Ask the server to end (SIGTERM). Raises InternalError unless it drains and exits with 0 in time."""
+        """Stop the server with SIGTERM. Raises InternalError unless it drains and exits with 0 in time."""
         process = self._running()
         process.terminate()
         try:
@@ -175,10 +170,7 @@ class ServerProcess:
             raise InternalError(f"the server stopped with exit code {code}", stderr=self.stderr_tail())
 
     def wait_crashed(self, timeout_s: float = 90.0) -> None:
-        """Wait until the server has died by itself, as a crash point makes it.
-
-        Raises InternalError if it lives on.
-        """
+        """Wait until the server dies at a crash point. Raises InternalError if it stays alive."""
         process = self._running()
         try:
             process.wait(timeout=timeout_s)
@@ -188,12 +180,12 @@ class ServerProcess:
             self.kill()
 
     def restart(self) -> Self:
-        """Start again on the same data and the same ports; kills what still runs."""
+        """Kill the server if it runs, and start it on the same data and ports."""
         self.kill()
         return self.start()
 
     def login(self, username: str = DEV_USERNAME, password: str = DEV_PASSWORD) -> str:
-        """A session token, by the OAuth password grant. Raises LoginFailed."""
+        """Sign in by the OAuth password grant; return the token. Raises LoginFailed."""
         form = {
             "grant_type": "password",
             "client_id": DEV_CLIENT_ID,
@@ -214,11 +206,11 @@ class ServerProcess:
         finally:
             connection.close()
         if response.status != 200:
-            raise LoginFailed(f"login was refused: {answer.get('error_description', response.status)}")
+            raise LoginFailed(f"login rejected: {answer.get('error_description', response.status)}")
         return str(answer["access_token"])
 
     def stderr_tail(self, max_bytes: int = 4_000) -> str:
-        """The end of what the server wrote to stderr, over all starts."""
+        """Return the end of the server's stderr, over all starts."""
         if not self.stderr_path.exists():
             return ""
         return self.stderr_path.read_bytes()[-max_bytes:].decode(errors="replace")
@@ -238,12 +230,12 @@ class ServerProcess:
         if process.stdout is None:
             raise InternalError("the server's stdout is not a pipe")
         ready: list[Mapping[str, object]] = []
-        settled = threading.Event()
-        # The pipe is read to its end in the background, so that a talkative server never blocks on it.
+        done = threading.Event()
+        # A thread reads the pipe to its end, so that the server never blocks on a full pipe.
         threading.Thread(
-            target=_read_stdout, args=(process.stdout, ready, settled), name="server-stdout", daemon=True
+            target=_read_stdout, args=(process.stdout, ready, done), name="server-stdout", daemon=True
         ).start()
-        settled.wait(self._ready_timeout_s)
+        done.wait(self._ready_timeout_s)
         if ready:
             return ready[0]
         self.kill()
@@ -260,16 +252,16 @@ class ServerProcess:
             return
 
 
-def _read_stdout(stdout: IO[bytes], ready: list[Mapping[str, object]], settled: threading.Event) -> None:
+def _read_stdout(stdout: IO[bytes], ready: list[Mapping[str, object]], done: threading.Event) -> None:
     try:
         for line in stdout:
             if not ready and line.startswith(b"{"):
                 message = json.loads(line)
                 if message.get("event") == "ready":
                     ready.append(message)
-                    settled.set()
+                    done.set()
     except ValueError:
-        # The pipe was closed under us by `kill`, or a line was cut off by the server's death.
+        # `kill` closed the pipe, or the server died in the middle of a line.
         pass
     finally:
-        settled.set()
+        done.set()

@@ -1,4 +1,4 @@
-"""A server under control in a thread of the test's own process: the quickest to start."""
+"""A controlled server in a thread of the test process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import uvloop
 from tidewire.config import Settings
 from tidewire.errors import InternalError
 from tidewire.testing.controlled import ControlledServer
-from tidewire.testing.fresh import ensure_fresh_org
+from tidewire.testing.template_org import ensure_template_org
 
 _START_S = 90.0
 _STOP_S = 60.0
 
 
 class ServerThread:
-    """One `ControlledServer` on a loop of its own. `start` once, `stop` once."""
+    """A `ControlledServer` on its own event loop. `start` and `stop` may be called once each."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -29,12 +29,12 @@ class ServerThread:
         self._thread = threading.Thread(target=self._run, name="tidewire-server", daemon=True)
 
     def start(self) -> dict[str, str]:
-        """Start the server and wait until every listener answers; returns its ready line."""
+        """Start the server, wait until every listener is open, and return the ready line."""
         self._thread.start()
         return self._ready.result(_START_S)
 
     def stop(self) -> None:
-        """End the server. Raises InternalError if it does not end in time."""
+        """Stop the server. Raises InternalError if it does not stop in time."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_STOP_S)
@@ -43,9 +43,9 @@ class ServerThread:
 
     def _run(self) -> None:
         try:
-            # Outside the server's loop: making the org runs one of its own.
-            fresh = ensure_fresh_org()
-            uvloop.run(self._serve(ControlledServer(self._settings, fresh)))
+            # Before uvloop.run: creating the org runs its own event loop.
+            template = ensure_template_org()
+            uvloop.run(self._serve(ControlledServer(self._settings, template)))
         except BaseException as error:
             if self._ready.done():
                 raise

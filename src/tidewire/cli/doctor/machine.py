@@ -16,7 +16,7 @@ from typing import Literal
 
 from cryptography import x509
 
-from tidewire.cli.doctor.listening import find_lock_holder, find_owner, why_not_bound
+from tidewire.cli.doctor.port_owners import find_lock_holder, find_owner, why_not_bound
 from tidewire.cli.output import printable
 from tidewire.config import Settings, parse_address
 from tidewire.errors import ConfigInvalid

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tidewire.cli.doctor.listening import find_owner
 from tidewire.cli.doctor.machine import (
     check_certificates,
     check_directory,
     check_pipeline_software,
     check_ports,
 )
+from tidewire.cli.doctor.port_owners import find_owner
 from tidewire.config import Settings, load_settings
 from tidewire.transport.certificates import ensure_certificates
 

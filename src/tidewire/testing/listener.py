@@ -1,4 +1,4 @@
-"""What a channel sends, collected in the background for a test that waits for some of it."""
+"""Collect the events of a channel in the background, for tests that wait for some of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _OPEN_S = 60.0
 
 
 class Listener:
-    """One subscription by CometD, from `with` until its end. Its calls may come from any thread.
+    """A CometD subscription, open during a `with` block. Thread-safe.
 
-    It comes back by itself when it is disconnected or its login ends, as a good client does.
+    It reconnects by itself when it is disconnected or its login session expires.
     """
 
     def __init__(self, sign_in: Callable[[], Login], channel: str, replay: int = NEW_EVENTS) -> None:
@@ -37,16 +37,16 @@ class Listener:
 
     @property
     def events(self) -> list[ReceivedEvent]:
-        """Everything that has come so far, in order."""
+        """All events received so far, in order."""
         with self._arrived:
             return list(self._events)
 
     def wait_for(
         self, wanted: Callable[[ReceivedEvent], bool] = lambda event: True, timeout_s: float = 30.0
     ) -> ReceivedEvent:
-        """The first event for which `wanted` holds and that was not returned before.
+        """Wait for the first matching event that was not returned before.
 
-        Raises AssertionError, with what has come instead, if there is none in time; and what ended the subscription.
+        Raises AssertionError with the received events on timeout, or the error that ended the subscription.
         """
         clock = SystemClock()
         until_s = clock.monotonic_s() + timeout_s
@@ -60,9 +60,9 @@ class Listener:
                     raise self._failure
                 left_s = until_s - clock.monotonic_s()
                 if left_s <= 0:
-                    come = [event.data for event in self._events]
+                    received = [event.data for event in self._events]
                     raise AssertionError(
-                        f"no such event on {self._channel} within {timeout_s} s; came: {come}"
+                        f"no such event on {self._channel} within {timeout_s} s; received: {received}"
                     )
                 self._arrived.wait(left_s)
 
@@ -72,14 +72,14 @@ class Listener:
             self._opened.result(_OPEN_S)
         except TimeoutError as error:
             self.close()
-            raise ServerUnreachable(f"{self._channel} could not be subscribed to in time") from error
+            raise ServerUnreachable(f"timeout while subscribing to {self._channel}") from error
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Leave. Idempotent."""
+        """Unsubscribe. Idempotent."""
         loop, task = self._loop, self._task
         if loop is not None and task is not None and self._thread.is_alive():
             loop.call_soon_threadsafe(task.cancel)

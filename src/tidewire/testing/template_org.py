@@ -1,7 +1,7 @@
-"""The state that a test server begins with, and returns to: an org on disk that is made once and copied.
+"""The template org: the initial state of a test server, created once and copied.
 
-Making it takes longer than starting a server on it, so it is kept for a day in the user's cache, by what it was made
-from: another release, a changed source file or another day makes another one.
+Creating it takes longer than starting a server, so it is cached for a day in the user's cache. The key covers
+the release, the source files and the date.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from tidewire.config import DEV_PASSWORD, DEV_USERNAME, Settings
 from tidewire.server.core import open_core
 from tidewire.transport.certificates import ensure_certificates
 
-_ORG, _TOKEN, _KEPT = "org", "token", "fresh-"
+_ORG, _TOKEN, _PREFIX = "org", "token", "template-"
 _DAY_MS = 86_400_000
-_FORGOTTEN_DAYS = 2  # whoever is copying an old one must be done by then
+_EXPIRY_DAYS = 2  # leaves time for processes that still copy an old one
 
 
 @dataclass(frozen=True, slots=True)
-class FreshOrg:
-    """A development org that nobody has used, and the token of its administrator's session."""
+class TemplateOrg:
+    """A new development org on disk, and the token of an administrator's session."""
 
     directory: Path
     token: str = field(repr=False)
 
     def copy_to(self, directory: Path) -> None:
-        """Put the same org there, certificates included; its session begins now. Blocks; not for use on a loop."""
+        """Copy the org with its certificates and renew its session. Blocks; not for use on an event loop."""
         shutil.copytree(self.directory, directory)
         now_ms = SystemClock().now_ms()
-        # Before any server opens it: one that starts removes sessions that have idled as long as a kept org may.
+        # A starting server removes idle sessions, and a cached org may be hours old.
         with closing(sqlite3.connect(directory / "org.db")) as database, database:
             database.execute("UPDATE login_sessions SET started_ms = ?, used_ms = ?", (now_ms, now_ms))
 
 
-async def make_fresh_org(directory: Path) -> FreshOrg:
-    """Make an org to copy from."""
+async def create_template_org(directory: Path) -> TemplateOrg:
+    """Create a template org."""
     clock = SystemClock()
     core = await open_core(Settings(data=str(directory), dev=True), clock)
     try:
@@ -54,39 +54,39 @@ async def make_fresh_org(directory: Path) -> FreshOrg:
     finally:
         await core.close()
     ensure_certificates(directory / "tls", [], clock.now_ms())
-    return FreshOrg(directory, admin.token)
+    return TemplateOrg(directory, admin.token)
 
 
-def ensure_kept_org(cache: Path, now_ms: int) -> FreshOrg:
-    """The org that a cache keeps, made if there is none of today. Blocks; not for use on a loop. Raises OSError.
+def ensure_cached_org(cache: Path, now_ms: int) -> TemplateOrg:
+    """Return today's cached org, creating it if needed. Blocks; not for use on an event loop. Raises OSError.
 
-    It appears in one step, so that any number of processes may ask at once, and one that is killed leaves no half.
+    The org is renamed into place, so that processes may race and a killed one leaves no partial org.
     """
-    place = cache / (_KEPT + _fingerprint(now_ms))
+    path = cache / (_PREFIX + _fingerprint(now_ms))
     with suppress(FileNotFoundError):
-        return _load(place)
+        return _load(path)
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Readable by its owner only: it holds a session and keys.
     making = Path(tempfile.mkdtemp(dir=cache, prefix="making-"))
     try:
-        made = asyncio.run(make_fresh_org(making / _ORG))
-        (making / _TOKEN).write_text(made.token, "ascii")
-        making.rename(place)
+        created = asyncio.run(create_template_org(making / _ORG))
+        (making / _TOKEN).write_text(created.token, "ascii")
+        making.rename(path)
     except OSError:
-        if not (place / _TOKEN).exists():  # otherwise somebody else was faster
+        if not (path / _TOKEN).exists():  # otherwise another process was faster
             raise
     finally:
         shutil.rmtree(making, ignore_errors=True)
-    _forget_old(cache, now_ms)
-    return _load(place)
+    _remove_expired(cache, now_ms)
+    return _load(path)
 
 
-def _load(place: Path) -> FreshOrg:
-    return FreshOrg(place / _ORG, (place / _TOKEN).read_text("ascii"))
+def _load(path: Path) -> TemplateOrg:
+    return TemplateOrg(path / _ORG, (path / _TOKEN).read_text("ascii"))
 
 
 def _fingerprint(now_ms: int) -> str:
-    """What the org depends on: this package, the Python that runs it, and the day."""
+    """Hash what the org depends on: this package, the Python version and the date."""
     package = Path(__file__).resolve().parents[1]
     parts = [__version__, sys.version, str(now_ms // _DAY_MS)]
     for path in sorted(package.rglob("*.py")):
@@ -95,36 +95,36 @@ def _fingerprint(now_ms: int) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
-def _forget_old(cache: Path, now_ms: int) -> None:
+def _remove_expired(cache: Path, now_ms: int) -> None:
     for path in cache.iterdir():
         with suppress(OSError):
-            if now_ms - path.stat().st_mtime * 1000 > _FORGOTTEN_DAYS * _DAY_MS:
+            if now_ms - path.stat().st_mtime * 1000 > _EXPIRY_DAYS * _DAY_MS:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def _cache() -> Path:
-    """Where a user's programs keep what they can make again."""
+    """Return the user's cache directory."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "tidewire" / "testing"
 
 
 class _Shared:
-    """One fresh org for all servers of a process. Where no cache can be written, it is removed when that ends."""
+    """One template org for all servers of a process; in a temporary directory if the cache is not writable."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holder: tempfile.TemporaryDirectory[str] | None = None
-        self._org: FreshOrg | None = None
+        self._org: TemplateOrg | None = None
 
-    def ensure(self) -> FreshOrg:
-        """Make it, or return what was made before. Blocks; not for use on a loop."""
+    def ensure(self) -> TemplateOrg:
+        """Return the org, creating it on first use. Blocks; not for use on an event loop."""
         with self._lock:
             if self._org is None or not self._org.directory.exists():
                 try:
-                    self._org = ensure_kept_org(_cache(), SystemClock().now_ms())
+                    self._org = ensure_cached_org(_cache(), SystemClock().now_ms())
                 except (OSError, RuntimeError):
-                    self._holder = tempfile.TemporaryDirectory(prefix="tidewire-fresh-")
-                    self._org = asyncio.run(make_fresh_org(Path(self._holder.name) / _ORG))
+                    self._holder = tempfile.TemporaryDirectory(prefix="tidewire-template-")
+                    self._org = asyncio.run(create_template_org(Path(self._holder.name) / _ORG))
             return self._org
 
 
-ensure_fresh_org = _Shared().ensure
+ensure_template_org = _Shared().ensure
