@@ -118,8 +118,8 @@ async def _open_template(template: Template, settings: Settings) -> AsyncIterato
     clock = ManualClock()
     core = await open_core(settings, clock)
     try:
-        admin = await core.logins.authenticate(template.admin_token)
-        reader = await core.logins.authenticate(template.reader_token)
+        admin = await core.logins.sessions.authenticate(template.admin_token)
+        reader = await core.logins.sessions.authenticate(template.reader_token)
         yield TestOrg(core, clock, admin, reader)
     finally:
         await core.close()

@@ -51,11 +51,11 @@ async def test_sessions_and_tokens_survive_a_restart_until_revoked(tmp_path: Pat
             await oauth.grant_for_refresh(client_id, secret, first.refresh_token, "", "")
         for issued in (first, second):
             with pytest.raises(SessionInvalid):
-                await logins.authenticate(issued.login.token)
-        await logins.authenticate(third.login.token)
+                await logins.sessions.authenticate(issued.login.token)
+        await logins.sessions.authenticate(third.login.token)
         await oauth.apps.delete(org.call, client_id)
         with pytest.raises(SessionInvalid):
-            await logins.authenticate(third.login.token)
+            await logins.sessions.authenticate(third.login.token)
 
 
 async def test_failures_lock_and_purge_forgets(tmp_path: Path, address: str) -> None:

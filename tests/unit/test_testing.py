@@ -79,7 +79,7 @@ async def test_token_of_an_org_made_hours_ago_survives_the_first_purge_of_a_copy
     core = await open_core(Settings(data=str(tmp_path / "copy"), dev=True), SystemClock())
     try:
         await core.logins.purge()  # what a server that starts does at any moment
-        assert (await core.logins.authenticate(made.token)).user_id
+        assert (await core.logins.sessions.authenticate(made.token)).user_id
     finally:
         await core.close()
 

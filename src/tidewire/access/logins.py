@@ -7,7 +7,7 @@ the transaction that starts the session, so that a lock, a new password or a dea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
 
@@ -188,22 +188,6 @@ class Logins:
         token, principal = await self.sessions.start(user_id, str(user["Username"]), origin, check_all)
         return LoginResult(token, principal, self.seconds_valid)
 
-    async def authenticate(self, token: str) -> Principal:
-        """Return the user of a token that may use the data APIs. Raises SessionInvalid."""
-        return await self.sessions.authenticate(token)
-
-    def touch(self, session_ids: Iterable[str]) -> None:
-        """Extend the life of sessions that have an open stream."""
-        self.sessions.touch(session_ids)
-
-    async def logout(self, principal: Principal) -> None:
-        """End a session and its open streams at once."""
-        await self.sessions.log_out(principal.session_id)
-
-    async def set_password(self, call: Caller, user_id: str, new_password: str) -> None:
-        """Set a user's password; see `Credentials.set_password`."""
-        await self.credentials.set_password(call, user_id, new_password)
-
     async def change_own_password(self, call: Caller, old_password: str, new_password: str) -> None:
         """Set the caller's password if the old one is right. Raises PasswordInvalid.
 
@@ -226,10 +210,6 @@ class Logins:
         if not await self._records.write_plain(check):
             raise PasswordInvalid("Your old password is invalid", is_old=True)
         await self.credentials.set_password(call, principal.user_id, new_password)
-
-    async def reset_password(self, call: Caller, user_id: str) -> str:
-        """Set a random password and return it."""
-        return await self.credentials.reset_password(call, user_id)
 
     async def user_info(self, principal: Principal) -> UserInfo:
         """Return the signed-in user's data. Raises SessionInvalid if the user no longer exists."""
@@ -274,10 +254,6 @@ class Logins:
             postal_code=text("PostalCode"),
             modified_ms=int(row["LastModifiedDate"] or 0),
         )
-
-    def forget_sessions(self, session_ids: tuple[str, ...]) -> None:
-        """Drop ended sessions from the cache. Called on the loop after the commit that ended them."""
-        self.sessions.forget(session_ids)
 
     async def purge(self) -> None:
         """Delete expired sessions and old failure counts."""

@@ -316,11 +316,6 @@ def render_field(
     }
 
 
-def soap_type_of(field: Field) -> str:
-    """Return the XML type of a field's values, such as `xsd:string`."""
-    return field.type.row.soap_type
-
-
 def _length(field: Field) -> int:
     if field.type in (FieldType.ID, FieldType.REFERENCE):
         return _ID_LENGTH

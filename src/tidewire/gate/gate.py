@@ -68,7 +68,7 @@ class Gate:
     """One org's records behind its permissions."""
 
     def __init__(self, records: Records, log: EventLog, clock: Clock, generation: Callable[[], int]) -> None:
-        self._records = records
+        self.records = records  # without any permission check
         self._log = log
         self._clock = clock
         self._views = UserViews(records, generation)
@@ -80,12 +80,7 @@ class Gate:
     @property
     def catalog(self) -> Catalog:
         """The current types."""
-        return self._records.types.catalog
-
-    @property
-    def records(self) -> Records:
-        """The records without any permission check."""
-        return self._records
+        return self.records.types.catalog
 
     def with_records(
         self, records: Records, generation: int, grants: Mapping[str, tuple[int, Grants]]
@@ -118,7 +113,7 @@ class Gate:
 
     async def check_api(self, principal: Principal) -> None:
         """Raise AccessDenied if the org or the user lost API access since the login."""
-        is_on = self._records.types.settings.api_enabled
+        is_on = self.records.types.settings.api_enabled
         if not is_on or not (await self.grants(principal)).has("ApiEnabled"):
             raise AccessDenied("API is not enabled for this Organization or Partner", permission="ApiEnabled")
 
@@ -147,7 +142,7 @@ class Gate:
             row |= self.recent_items.read_dates(reader, principal.user_id, obj, record_id, unflushed)
             return Rows(obj, columns, [row], None, self._log.read_head(reader))
 
-        return await self._records.read(work, is_short=True)
+        return await self.records.read(work, is_short=True)
 
     async def query(self, principal: Principal, soql: str, *, include_deleted: bool = False) -> Rows:
         """Run a SOQL query. What the user may not see does not exist for it."""
@@ -158,13 +153,13 @@ class Gate:
             found = run_query(reader, bound, now_ms, include_deleted=include_deleted)
             return rows_of(bound, found.rows, found.count, self._log.read_head(reader))
 
-        rows = await self._records.read(work)
+        rows = await self.records.read(work)
         self.recent_items.add_query_results(principal, soql, rows.entity.name, rows.rows)
         return rows
 
     async def bind(self, principal: Principal, soql: str, now_ms: int) -> BoundQuery:
         """Bind a query to what the user may see now; relative dates count from `now_ms`."""
-        await self.recent_items.flush_if_queried(self._records, soql)
+        await self.recent_items.flush_if_queried(self.records, soql)
         view = await self._views.view(principal)
         if user_record_access.NAME.lower() in soql.lower():
             query = parse_query(soql)
@@ -186,14 +181,14 @@ class Gate:
                 "reading the record access of other users needs the permission Manage Users",
                 entity=query.entity,
             )
-        return await self._records.read(lambda reader: read_user_access(reader, catalog, asked))
+        return await self.records.read(lambda reader: read_user_access(reader, catalog, asked))
 
     async def read_snapshot(self, work: Callable[[Reader], T]) -> tuple[T, int]:
         """Run `work` in one read transaction, off the loop; returns its result and the head of the log.
 
         Checks no permission: `work` runs queries that were bound for its user.
         """
-        return await self._records.read(lambda reader: (work(reader), self._log.read_head(reader)))
+        return await self.records.read(lambda reader: (work(reader), self._log.read_head(reader)))
 
     async def search(self, principal: Principal, sosl: str) -> list[Rows]:
         """Run a SOSL search; returns one result for each object in its order, empty ones included."""
@@ -201,7 +196,7 @@ class Gate:
         view = await self._views.view(principal)
         now_ms = self._clock.now_ms()
         queries = bind_search(view, search, now_ms)
-        return await self._records.read(
+        return await self.records.read(
             lambda reader: run_search(reader, queries, search.limit, now_ms, self._log.read_head(reader))
         )
 
@@ -241,7 +236,7 @@ class Gate:
         sharing = view.sharing
         if sharing.condition(obj, level) is None:
             return frozenset(record_ids)
-        return await self._records.read(
+        return await self.records.read(
             lambda reader: frozenset(sharing.filter_accessible(reader, obj, record_ids, level))
         )
 
@@ -379,7 +374,7 @@ class Gate:
         """Bring the org to the state that a definition describes; returns the plan."""
         message = "applying a definition needs the permission Customize Application"
         await self.require(call.principal, "CustomizeApplication", message=message)
-        records = self._records
+        records = self.records
         return await self._commit(
             call,
             lambda unit: apply_definition(
@@ -420,7 +415,7 @@ class Gate:
     def _commit(
         self, call: Call, work: Callable[[UnitOfWork], T], *, exclusive: bool = False
     ) -> Awaitable[T]:
-        return self._records.write(
+        return self.records.write(
             work,
             user_id=call.principal.user_id,
             origin=call.origin,
@@ -432,14 +427,14 @@ class Gate:
 
     async def schema_json(self, schema_id: str) -> str:
         """Read the schema of an event that may have been published. Raises SchemaUnknown."""
-        return await self._records.read(lambda reader: self._log.read_schema(reader, schema_id))
+        return await self.records.read(lambda reader: self._log.read_schema(reader, schema_id))
 
     async def any_schema_json(self, schema_id: str) -> str:
         """Read a schema by id, also of change events that no channel selects. Raises SchemaUnknown."""
         try:
             return await self.schema_json(schema_id)
         except SchemaUnknown:
-            possible = self._records.types.try_possible_schema(schema_id)
+            possible = self.records.types.try_possible_schema(schema_id)
             if possible is None:
                 raise
             return possible
@@ -450,7 +445,7 @@ class Gate:
 
     def latest_schema(self, name: str) -> EventSchema:
         """Return the newest schema of an event type in any letter case. Raises TopicUnknown."""
-        schema = self._records.types.try_schema(name)
+        schema = self.records.types.try_schema(name)
         if schema is None:
             raise TopicUnknown(f"The requested resource does not exist: {name}", topic=name)
         return schema

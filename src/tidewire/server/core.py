@@ -279,7 +279,7 @@ async def _open(store: Store, settings: Settings, clock: Clock, new: NewOrg | No
     def end_sessions(batch: CommittedBatch) -> None:
         if not batch.ended_sessions:
             return
-        logins.forget_sessions(batch.ended_sessions)
+        logins.sessions.forget(batch.ended_sessions)
         for session_id in batch.ended_sessions:
             cursors.drop_session(session_id)
 

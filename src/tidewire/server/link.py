@@ -32,12 +32,12 @@ class LocalLink:
     # sessions
 
     async def authenticate(self, token: str) -> Principal:
-        principal = await self._core.logins.authenticate(token)
+        principal = await self._core.logins.sessions.authenticate(token)
         await self._core.gate.check_api(principal)
         return principal
 
     def touch_sessions(self, session_ids: frozenset[str]) -> None:
-        self._core.logins.touch(session_ids)
+        self._core.logins.sessions.touch(session_ids)
 
     # clients
 

@@ -135,10 +135,10 @@ async def test_new_password_ends_the_other_sessions(org: TestOrg) -> None:
     logins = org.core.logins
     here = await logins.login(READER, DEV_PASSWORD, "")
     there = await logins.login(READER, DEV_PASSWORD, "")
-    await logins.set_password(Call(here.principal, ""), org.reader.user_id, "a new password")
-    await logins.authenticate(here.token)
+    await logins.credentials.set_password(Call(here.principal, ""), org.reader.user_id, "a new password")
+    await logins.sessions.authenticate(here.token)
     with pytest.raises(SessionInvalid):
-        await logins.authenticate(there.token)
+        await logins.sessions.authenticate(there.token)
     await fails(org, DEV_PASSWORD)
     await logins.login(READER, "a new password", "")
 
@@ -146,7 +146,7 @@ async def test_new_password_ends_the_other_sessions(org: TestOrg) -> None:
 async def test_reset_password_is_drawn_and_unlocks(org: TestOrg) -> None:
     for _ in range(10):
         await fails(org, "wrong")
-    password = await org.core.logins.reset_password(org.call, org.reader.user_id)
+    password = await org.core.logins.credentials.reset_password(org.call, org.reader.user_id)
     await org.core.logins.login(READER, password, "")
 
 
@@ -155,16 +155,16 @@ async def test_reset_password_is_drawn_and_unlocks(org: TestOrg) -> None:
 )
 async def test_bad_new_password_is_refused(org: TestOrg, password: str) -> None:
     with pytest.raises(PasswordInvalid):
-        await org.core.logins.set_password(org.call, org.reader.user_id, password)
+        await org.core.logins.credentials.set_password(org.call, org.reader.user_id, password)
     await org.core.logins.login(READER, DEV_PASSWORD, "")
 
 
 async def test_only_managers_change_others_credentials(org: TestOrg) -> None:
     logins, reader = org.core.logins, Call(org.reader, "")
     for attempt in (
-        logins.set_password(reader, org.admin.user_id, "a new password"),
-        logins.reset_password(reader, org.admin.user_id),
-        logins.reset_password(reader, org.reader.user_id),
+        logins.credentials.set_password(reader, org.admin.user_id, "a new password"),
+        logins.credentials.reset_password(reader, org.admin.user_id),
+        logins.credentials.reset_password(reader, org.reader.user_id),
         logins.credentials.reset_security_token(reader, org.admin.user_id),
         logins.credentials.drop_security_token(reader, org.reader.user_id),
         logins.credentials.unlock(reader, org.reader.user_id),
@@ -173,13 +173,13 @@ async def test_only_managers_change_others_credentials(org: TestOrg) -> None:
         with pytest.raises(AccessDenied):
             await attempt
     with pytest.raises(RecordNotFound):
-        await logins.set_password(org.call, "005000000000001AAA", "a new password")
+        await logins.credentials.set_password(org.call, "005000000000001AAA", "a new password")
     await org.apply(
         permission_sets={"Manager": {"permissions": ["ManageUsers", "ApiEnabled"]}},
         users={READER: {"permission_sets": ["Manager"]}},
     )
     await logins.credentials.check_manager(reader)
-    await logins.set_password(reader, org.admin.user_id, "a new password")
+    await logins.credentials.set_password(reader, org.admin.user_id, "a new password")
 
 
 async def test_deactivation_while_the_password_is_checked_wins(org: TestOrg) -> None:
@@ -190,14 +190,14 @@ async def test_deactivation_while_the_password_is_checked_wins(org: TestOrg) -> 
     if not isinstance(result, LoginFailed):
         assert not isinstance(result, BaseException)
         with pytest.raises(SessionInvalid):
-            await org.core.logins.authenticate(result.token)
+            await org.core.logins.sessions.authenticate(result.token)
 
 
 async def test_password_changed_while_the_old_one_is_checked_wins(org: TestOrg) -> None:
     signing_in = asyncio.ensure_future(org.core.logins.login(READER, DEV_PASSWORD, ""))
-    await org.core.logins.set_password(org.call, org.reader.user_id, "a new password")
+    await org.core.logins.credentials.set_password(org.call, org.reader.user_id, "a new password")
     result = (await asyncio.gather(signing_in, return_exceptions=True))[0]
     if not isinstance(result, LoginFailed):
         assert not isinstance(result, BaseException)
         with pytest.raises(SessionInvalid):
-            await org.core.logins.authenticate(result.token)
+            await org.core.logins.sessions.authenticate(result.token)

@@ -15,7 +15,7 @@ from tidewire.errors import GrantInvalid, LoginFailed, SessionInvalid
 async def test_token_contains_its_org_and_identifies_the_user(org: TestOrg) -> None:
     login = await org.core.logins.login(DEV_USERNAME.upper(), DEV_PASSWORD, "")
     assert login.token.startswith(org.core.logins.org_id[:15] + "!")
-    assert await org.core.logins.authenticate(login.token) == login.principal
+    assert await org.core.logins.sessions.authenticate(login.token) == login.principal
     assert login.principal.user_id == org.admin.user_id
 
 
@@ -32,17 +32,17 @@ async def test_wrong_login_is_refused_without_saying_what_was_wrong(
 async def test_unknown_token_is_refused(org: TestOrg) -> None:
     for token in ("", "x", "00D000000000000!abc"):
         with pytest.raises(SessionInvalid):
-            await org.core.logins.authenticate(token)
+            await org.core.logins.sessions.authenticate(token)
 
 
 async def test_idle_session_ends_and_a_used_one_does_not(org: TestOrg) -> None:
     login = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "")
     for _ in range(3):
         org.clock.advance(7000)
-        await org.core.logins.authenticate(login.token)
+        await org.core.logins.sessions.authenticate(login.token)
     org.clock.advance(7201)
     with pytest.raises(SessionInvalid):
-        await org.core.logins.authenticate(login.token)
+        await org.core.logins.sessions.authenticate(login.token)
 
 
 async def test_session_outlives_the_process(tmp_path: Path) -> None:
@@ -50,21 +50,21 @@ async def test_session_outlives_the_process(tmp_path: Path) -> None:
     async with open_org(tmp_path, clock) as org:
         login = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "")
     async with open_org(tmp_path, clock) as org:
-        assert (await org.core.logins.authenticate(login.token)) == login.principal
+        assert (await org.core.logins.sessions.authenticate(login.token)) == login.principal
 
 
 async def test_logout_ends_the_session_at_once(org: TestOrg) -> None:
     login = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "")
-    await org.core.logins.logout(login.principal)
+    await org.core.logins.sessions.log_out(login.principal.session_id)
     with pytest.raises(SessionInvalid):
-        await org.core.logins.authenticate(login.token)
+        await org.core.logins.sessions.authenticate(login.token)
 
 
 async def test_deactivated_user_loses_every_session_and_cannot_sign_in(org: TestOrg) -> None:
     login = await org.core.logins.login(READER, DEV_PASSWORD, "")
     await org.apply(users={READER: {"active": False}})
     with pytest.raises(SessionInvalid):
-        await org.core.logins.authenticate(login.token)
+        await org.core.logins.sessions.authenticate(login.token)
     with pytest.raises(LoginFailed):
         await org.core.logins.login(READER, DEV_PASSWORD, "")
 

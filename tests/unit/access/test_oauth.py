@@ -104,7 +104,7 @@ async def test_device_answer_counts_once(org: TestOrg, app: ConnectedApp) -> Non
     assert not await oauth.answer_device(user_code, org.admin.user_id, allows=True)
     issued = await oauth.grant_for_device("app-1", "", device_code, "")
     assert issued.login.principal.user_id == org.reader.user_id
-    assert await org.core.logins.authenticate(issued.login.token) == issued.login.principal
+    assert await org.core.logins.sessions.authenticate(issued.login.token) == issued.login.principal
 
 
 async def test_nothing_handed_out_is_stored_readably(org: TestOrg, app: ConnectedApp, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ async def test_session_without_api_scope_is_identified_but_rejected(org: TestOrg
     token = await start(org, sessions, Origin("OAuth", "", parse_scopes("openid id")))
     assert (await sessions.identify(token)).username == READER
     with pytest.raises(SessionInvalid) as caught:
-        await org.core.logins.authenticate(token)
+        await org.core.logins.sessions.authenticate(token)
     assert caught.value.details["needed_scope"] == "api"
 
 
@@ -119,12 +119,12 @@ async def test_purge_removes_expired_sessions_from_the_store(org: TestOrg) -> No
     kept = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "")
     for _ in range(5):
         org.clock.advance(6000)
-        await org.core.logins.authenticate(kept.token)
+        await org.core.logins.sessions.authenticate(kept.token)
     await org.core.logins.purge()
     rows = await org.core.records.read(lambda r: r.execute("SELECT session_id FROM login_sessions"))
     assert rows == [(kept.principal.session_id,)]
     with pytest.raises(SessionInvalid):
-        await org.core.logins.authenticate(token)
+        await org.core.logins.sessions.authenticate(token)
 
 
 async def test_open_stream_keeps_its_session_and_ends_with_it(org: TestOrg) -> None:
@@ -137,8 +137,8 @@ async def test_open_stream_keeps_its_session_and_ends_with_it(org: TestOrg) -> N
     for _ in range(4):
         org.clock.advance(7000)
         hub.touch_sessions()
-    await org.core.logins.authenticate(login.token)
-    await org.core.logins.logout(login.principal)
+    await org.core.logins.sessions.authenticate(login.token)
+    await org.core.logins.sessions.log_out(login.principal.session_id)
     await org.core.records.write_plain(lambda tx: None)
     await asyncio.sleep(0)
     assert isinstance(subscription.error, SessionInvalid)
@@ -151,10 +151,10 @@ async def test_touch_extends_a_session_that_is_not_cached(tmp_path: Path) -> Non
         login = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "")
     async with open_org(tmp_path, clock) as org:
         clock.advance(7000)
-        org.core.logins.touch([login.principal.session_id])
+        org.core.logins.sessions.touch([login.principal.session_id])
         await written_back(org)
         clock.advance(7000)
-        assert await org.core.logins.authenticate(login.token) == login.principal
+        assert await org.core.logins.sessions.authenticate(login.token) == login.principal
 
 
 async def test_org_setting_shortens_the_session(org: TestOrg) -> None:
@@ -162,7 +162,7 @@ async def test_org_setting_shortens_the_session(org: TestOrg) -> None:
     login = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "")
     assert login.seconds_valid == 60
     org.clock.advance(59)
-    await org.core.logins.authenticate(login.token)
+    await org.core.logins.sessions.authenticate(login.token)
     org.clock.advance(61)
     with pytest.raises(SessionInvalid):
-        await org.core.logins.authenticate(login.token)
+        await org.core.logins.sessions.authenticate(login.token)

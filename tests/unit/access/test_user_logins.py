@@ -62,7 +62,7 @@ async def test_freezing_ends_sessions_and_refuses_every_login_until_it_is_lifted
     login = await org.core.logins.login(READER, DEV_PASSWORD, "")
     await change(org, org.reader.user_id, IsFrozen=True)
     with pytest.raises(SessionInvalid):
-        await org.core.logins.authenticate(login.token)
+        await org.core.logins.sessions.authenticate(login.token)
     await fail_login(org, DEV_PASSWORD)
     origin = Origin("OAuth", "", frozenset({"api"}))
     with pytest.raises(GrantInvalid):
@@ -132,7 +132,7 @@ async def test_new_password_lifts_the_lock_and_is_dated(org: TestOrg) -> None:
     for _ in range(10):
         await fail_login(org)
     org.clock.advance(60)
-    await org.core.logins.set_password(org.call, org.reader.user_id, "another long one")
+    await org.core.logins.credentials.set_password(org.call, org.reader.user_id, "another long one")
     assert (await row_of(org, org.reader.user_id))["IsPasswordLocked"] is False
     soql = f"SELECT LastPasswordChangeDate FROM User WHERE Id = '{org.reader.user_id}'"
     (user,) = (await org.gate.query(org.admin, soql)).rows

@@ -35,14 +35,14 @@ async def test_no_event_is_published_unless_settings_enable_it(org: TestOrg) -> 
     head = await org.link.read_log_head()
     result = await org.core.logins.login(READER, DEV_PASSWORD, "192.0.2.1")
     await Caller(org).send("GET", "query?q=SELECT+Id+FROM+Account")
-    await org.core.logins.logout(result.principal)
+    await org.core.logins.sessions.log_out(result.principal.session_id)
     assert await org.link.read_log_head() == head
 
 
 async def test_login_and_logout_events_share_their_session_keys(org: TestOrg) -> None:
     head = await listen(org)
     result = await org.core.logins.login(READER, DEV_PASSWORD, "192.0.2.1")
-    await org.core.logins.logout(result.principal)
+    await org.core.logins.sessions.log_out(result.principal.session_id)
     login, logout = await one(org, LOGIN, head), await one(org, LOGOUT, head)
     events = {name: login[name] for name in ("UserId", "Username", "SourceIp", "Status", "LoginType")}
     assert events == {
@@ -97,14 +97,14 @@ async def test_login_event_of_a_locked_out_user_names_the_lockout(org: TestOrg) 
 
 
 async def test_no_event_holds_a_password_or_a_token(org: TestOrg) -> None:
-    await org.core.logins.set_password(org.call, org.reader.user_id, "right-Passw0rd")
+    await org.core.logins.credentials.set_password(org.call, org.reader.user_id, "right-Passw0rd")
     head = await listen(org)
     result = await org.core.logins.login(READER, "right-Passw0rd", "192.0.2.1")
     with pytest.raises(LoginFailed):
         await org.core.logins.login(READER, "wrong-Passw0rd", "192.0.2.1")
     caller = Caller(org, result.principal)
     await caller.send("GET", "query?q=SELECT+Id+FROM+Account", authorization=f"Bearer {result.token}")
-    await org.core.logins.logout(result.principal)
+    await org.core.logins.sessions.log_out(result.principal.session_id)
     kept = [event.payload for name in ALL for event in await kept_events(org, name, head)]
     assert len(kept) == 4
     for secret in ("right-Passw0rd", "wrong-Passw0rd", result.token, result.principal.session_id):

@@ -62,7 +62,7 @@ async def people(org: TestOrg) -> People:
     signed_in = []
     for name in ("maker", "listener", "stranger"):
         user = await org.gate.query(org.admin, f"SELECT Id FROM User WHERE Username = '{name}@x.test'")
-        await org.core.logins.set_password(org.call, str(user.rows[0]["Id"]), DEV_PASSWORD)
+        await org.core.logins.credentials.set_password(org.call, str(user.rows[0]["Id"]), DEV_PASSWORD)
         signed_in.append((await org.core.logins.login(f"{name}@x.test", DEV_PASSWORD, "test")).principal)
     return People(*signed_in)
 

@@ -126,7 +126,7 @@ async def test_org_closes_when_idle_and_its_sessions_outlive_that(
     await orgs.close_idle()
     assert open_ids(orgs) == {orgs.first_id}
     async with orgs.using(await orgs.find_by_token(token)) as org:
-        assert (await org.core.logins.authenticate(token)).username == BETA
+        assert (await org.core.logins.sessions.authenticate(token)).username == BETA
 
 
 async def test_org_with_a_subscription_stays_open(

@@ -158,7 +158,7 @@ class SoapApp:
             name = f"{{{endpoint.dialect.namespace}}}{request.operation[:80]}"
             raise ResourceUnknown(f"No operation available for request {name}")
         # Without a header the token is empty, which no session has.
-        principal = await self._services.logins.authenticate(request.session_id)
+        principal = await self._services.logins.sessions.authenticate(request.session_id)
         if endpoint.org_id not in ("", principal.org_id):
             raise SessionInvalid("Session expired or invalid")  # the address of another org
         if request.operation != "logout":

@@ -30,7 +30,7 @@ async def login(logins: Logins, http: HttpRequest, endpoint: Endpoint, request: 
 
 async def logout(call: SoapCall) -> str:
     """End the caller's session."""
-    await call.services.logins.logout(call.principal)
+    await call.services.logins.sessions.log_out(call.principal.session_id)
     return ""
 
 
@@ -96,7 +96,7 @@ async def set_password(call: SoapCall) -> str:
     user_id = normalise_id(call.request.text("userId"))
     element = next(call.request.all("password"), None)
     password = "" if element is None else element.text or ""
-    await call.services.logins.set_password(call.context, user_id, password)
+    await call.services.logins.credentials.set_password(call.context, user_id, password)
     return "<result/>"
 
 
@@ -111,7 +111,7 @@ async def change_own_password(call: SoapCall) -> str:
 async def reset_password(call: SoapCall) -> str:
     """Give a user a random password."""
     user_id = normalise_id(call.request.text("userId"))
-    password = await call.services.logins.reset_password(call.context, user_id)
+    password = await call.services.logins.credentials.reset_password(call.context, user_id)
     return f"<result>{render_element('password', password)}</result>"
 
 

@@ -70,20 +70,24 @@ class MetadataType:
     """One type of component. `remove` adds a name to the section `remove`; `properties` are those that can be set."""
 
     name: str
-    directory: str
     suffix: str
-    children: tuple[str, ...]
     properties: tuple[str, ...]
     entries: Callable[[Source], list[Entry]]
     try_read: Callable[[Source, str], dict[str, object] | None]
     add: Callable[[Draft, Component, Context], None]
     remove: Callable[[Draft, str], None]
+    children: tuple[str, ...] = ()
 
     def path(self, full_name: str) -> str:
         """Return the file of a component in a package; a field is in the file of its object."""
         return (
             f"{self.directory}/{full_name.partition('.')[0] if self.is_nested else full_name}.{self.suffix}"
         )
+
+    @property
+    def directory(self) -> str:
+        """The directory of its files in a package."""
+        return f"{self.suffix}s"
 
     @property
     def is_nested(self) -> bool:
@@ -215,20 +219,17 @@ METADATA_TYPES: dict[str, MetadataType] = {
     for each in (
         MetadataType(
             "CustomObject",
-            "objects",
             "object",
-            ("CustomField", "RecordType"),
             ("description", "fields", "label", "nameField", "pluralLabel", "recordTypes", "sharingModel"),
             _object_entries,
             _read_object,
             _add_object,
             _remove_object,
+            ("CustomField", "RecordType"),
         ),
         MetadataType(
             "CustomField",
-            "objects",
             "object",
-            (),
             (
                 "defaultValue",
                 "description",
@@ -247,9 +248,7 @@ METADATA_TYPES: dict[str, MetadataType] = {
         ),
         MetadataType(
             "PermissionSet",
-            "permissionsets",
             "permissionset",
-            (),
             (*_RIGHTS, "label"),
             _set_entries,
             lambda source, name: try_read_permission_set(source.reader, source.catalog, name),
@@ -258,9 +257,7 @@ METADATA_TYPES: dict[str, MetadataType] = {
         ),
         MetadataType(
             "Profile",
-            "profiles",
             "profile",
-            (),
             (*_RIGHTS, "custom", "userLicense"),
             _profile_entries,
             lambda source, name: try_read_profile(source.reader, source.catalog, name),
@@ -269,9 +266,7 @@ METADATA_TYPES: dict[str, MetadataType] = {
         ),
         MetadataType(
             "PlatformEventChannel",
-            "platformEventChannels",
             "platformEventChannel",
-            (),
             ("channelType", "eventType", "label"),
             _channel_entries,
             lambda source, name: try_read_channel(source.catalog, name, source.api_version),
@@ -280,9 +275,7 @@ METADATA_TYPES: dict[str, MetadataType] = {
         ),
         MetadataType(
             "PlatformEventChannelMember",
-            "platformEventChannelMembers",
             "platformEventChannelMember",
-            (),
             ("enrichedFields", "eventChannel", "filterExpression", "selectedEntity"),
             _member_entries,
             lambda source, name: try_read_member(source.catalog, name),
@@ -291,9 +284,7 @@ METADATA_TYPES: dict[str, MetadataType] = {
         ),
         MetadataType(
             "ManagedEventSubscription",
-            "managedEventSubscriptions",
             "managedEventSubscription",
-            (),
             ("defaultReplay", "errorRecoveryReplay", "label", "state", "topicName"),
             _managed_entries,
             lambda source, name: try_read_managed(source.catalog, name),

@@ -47,17 +47,12 @@ class Metadata:
     """The metadata of one org, for users with Customize Application."""
 
     def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    @property
-    def gate(self) -> Gate:
-        """The gate of the org."""
-        return self._gate
+        self.gate = gate
 
     async def check(self, principal: Principal) -> None:
         """Raise AccessDenied unless the caller may use the Metadata API."""
         message = "use of the Metadata API requires a user with the ModifyAllData or CustomizeApplication permission"
-        await self._gate.require(principal, "CustomizeApplication", message=message)
+        await self.gate.require(principal, "CustomizeApplication", message=message)
 
     async def request(self, principal: Principal, kind: str, request_id: str) -> StoredRequest:
         """Read the stored result of a deploy or retrieve. Raises RecordNotFound, AccessDenied."""
@@ -66,7 +61,7 @@ class Metadata:
         kept = (
             None
             if found is None
-            else await self._gate.records.read(lambda reader: try_read_request(reader, found))
+            else await self.gate.records.read(lambda reader: try_read_request(reader, found))
         )
         if kept is None or kept.kind != kind:
             raise RecordNotFound(f"no {kind} {request_id[:18]}", record_id=request_id[:18])
@@ -110,13 +105,13 @@ class Metadata:
         await self.check(principal)
         check_count(full_names)
         type_ = metadata_type(kind)
-        catalog = self._gate.catalog
+        catalog = self.gate.catalog
 
         def work(reader: Reader) -> list[dict[str, object] | None]:
             source = Source(reader, catalog, api_version)
             return [type_.try_read(source, name) for name in full_names]
 
-        return await self._gate.records.read(work)
+        return await self.gate.records.read(work)
 
     async def entries(
         self, principal: Principal, kinds: Iterable[str], *, api_version: int | None = None
@@ -124,7 +119,7 @@ class Metadata:
         """List the components of some types."""
         await self.check(principal)
         types = [metadata_type(kind) for kind in kinds]
-        catalog = self._gate.catalog
+        catalog = self.gate.catalog
 
         def work(reader: Reader) -> list[Listed]:
             source = Source(reader, catalog, api_version)
@@ -135,7 +130,7 @@ class Metadata:
                 for entry in type_.entries(source)
             ]
 
-        return await self._gate.records.read(work)
+        return await self.gate.records.read(work)
 
     async def _save(
         self,
@@ -148,7 +143,7 @@ class Metadata:
         await self.check(call.principal)
         check_count(components)
         dated = [replace(each, api_version=call.api_version) for each in components]
-        works = [partial(action, self._gate.records, each) for each in dated]
+        works = [partial(action, self.gate.records, each) for each in dated]
         names = [each.full_name for each in components]
         if all_or_none and len(works) > 1:
             return await self._save_together(call, names, works)
@@ -187,7 +182,7 @@ class Metadata:
 
     async def commit(self, call: Call, work: Callable[[UnitOfWork], T]) -> T:
         """Run `work` in one transaction that is alone in its commit group."""
-        return await self._gate.records.write(
+        return await self.gate.records.write(
             work, user_id=call.principal.user_id, origin=call.origin, exclusive=True
         )
 

@@ -187,7 +187,7 @@ async def test_nothing_is_left_of_sessions_however_they_end(stage: Stage) -> Non
     await left.ask("/meta/disconnect")
     assert (stage.app.session_count, stage.hub.subscription_count) == (2, 2)
     held = await ended.hold()
-    await stage.org.core.logins.logout(login.principal)
+    await stage.org.core.logins.sessions.log_out(login.principal.session_id)
     (reply,) = await held.messages()
     assert (reply["error"], reply["advice"]["reconnect"]) == ("401::Authentication invalid", "none")
     assert (stage.app.session_count, stage.hub.subscription_count) == (1, 1)
@@ -251,4 +251,4 @@ async def test_waiting_client_keeps_its_login(stage: Stage) -> None:
         stage.hub.touch_sessions()
     await stage.org.core.logins.sessions.purge()
     assert held.is_open
-    await stage.org.core.logins.authenticate(stage.token)
+    await stage.org.core.logins.sessions.authenticate(stage.token)

@@ -59,7 +59,7 @@ async def test_publish_whose_login_ends_before_its_request_arrives_is_refused(
         yield body
 
     async def after_logout() -> AsyncIterator[bytes]:
-        await org.core.logins.logout(login.principal)
+        await org.core.logins.sessions.log_out(login.principal.session_id)
         yield body
 
     assert await app.answer_call("Publish", at_once(), context) is not None

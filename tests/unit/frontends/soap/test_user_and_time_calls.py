@@ -115,7 +115,7 @@ async def test_sessions_are_ended_by_token_but_not_anothers(org: TestOrg) -> Non
     assert code(results[1]) == code(results[2]) == "INVALID_SESSION_ID"
     await other.call("getUserInfo")
     with pytest.raises(SessionInvalid):
-        await org.core.logins.authenticate(mine.token)
+        await org.core.logins.sessions.authenticate(mine.token)
 
 
 async def test_every_answer_except_login_reports_the_api_usage(org: TestOrg) -> None:

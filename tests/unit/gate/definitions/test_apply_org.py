@@ -90,7 +90,7 @@ async def test_session_timeout_of_the_org_counts_at_once(org: TestOrg) -> None:
     assert org.core.logins.seconds_valid == 600
     org.clock.advance(601)
     with pytest.raises(SessionInvalid):
-        await org.core.logins.authenticate(login.token)
+        await org.core.logins.sessions.authenticate(login.token)
     await org.apply(settings={"session_timeout_s": 0})
     assert org.core.logins.seconds_valid == 7200
 
@@ -160,11 +160,11 @@ async def test_inactive_user_stays_inactive_unless_the_document_says_active(org:
 async def test_password_is_set_again_only_on_demand(org: TestOrg) -> None:
     login = await org.core.logins.login(READER, DEV_PASSWORD, "")
     assert await org.apply(users={READER: {"password": "another"}}) == []
-    await org.core.logins.authenticate(login.token)
+    await org.core.logins.sessions.authenticate(login.token)
     plan = await org.apply(users={READER: {"password": "another", "reset_password": True}})
     assert plan == [f"reset the password of {READER}"]
     with pytest.raises(SessionInvalid):
-        await org.core.logins.authenticate(login.token)
+        await org.core.logins.sessions.authenticate(login.token)
     with pytest.raises(LoginFailed):
         await org.core.logins.login(READER, DEV_PASSWORD, "")
     await org.core.logins.login(READER, "another", "")

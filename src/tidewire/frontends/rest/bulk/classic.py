@@ -86,7 +86,7 @@ class ClassicApi:
         if len(segments) < 2:
             raise ResourceUnknown("The requested resource does not exist")
         version = parse_version(segments[0])
-        principal = await self._logins.authenticate(parse_session(request))
+        principal = await self._logins.sessions.authenticate(parse_session(request))
         self._usage.count()
         is_on = self._gate.records.types.settings.api_enabled
         if not is_on or not (await self._gate.grants(principal)).has("ApiEnabled"):

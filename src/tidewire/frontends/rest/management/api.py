@@ -19,7 +19,7 @@ async def answer_management(
     services: Services, request: HttpRequest, segments: tuple[str, ...]
 ) -> HttpResponse:
     """Answer a request; `segments` follow `/services/tidewire/v1`. Raises PlatformError."""
-    principal = await services.logins.authenticate(parse_token(request))
+    principal = await services.logins.sessions.authenticate(parse_token(request))
     _, handler, call = _TABLE.find(request, 0, segments, principal)
     return await handler(services, call)
 

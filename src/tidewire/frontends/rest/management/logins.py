@@ -111,7 +111,7 @@ async def revoke_session(services: Services, call: ApiCall) -> HttpResponse:
 
 async def reset_password(services: Services, call: ApiCall) -> HttpResponse:
     """Give a user a random password."""
-    password = await services.logins.reset_password(context_of(call), call.arguments[0])
+    password = await services.logins.credentials.reset_password(context_of(call), call.arguments[0])
     return render_result(call, {"password": password})
 
 
@@ -144,10 +144,10 @@ async def answer_password(logins: Logins, request: HttpRequest, user_id: str, ca
                 raise RequiredFieldMissing(
                     "Required fields are missing: [NewPassword]", fields=["NewPassword"]
                 )
-            await logins.set_password(call, user_id, new)
+            await logins.credentials.set_password(call, user_id, new)
             return EMPTY
         case "DELETE":
-            password = await logins.reset_password(call, user_id)
+            password = await logins.credentials.reset_password(call, user_id)
             return render_json(request, 200, {"NewPassword": password}, (NO_STORE,))
         case method:
             raise method_not_allowed(method, ("GET", "POST", "DELETE"))

@@ -20,7 +20,6 @@ from tidewire.frontends.soap.wire import (
     parse_endpoint,
 )
 from tidewire.frontends.soap.wsdl.document import RecordShape, render_wsdl
-from tidewire.gate.describe import soap_type_of
 from tidewire.names import MAX_API_VERSION
 from tidewire.schema.model import EventType, Field
 from tidewire.transport.http import HttpRequest, HttpResponse
@@ -48,7 +47,7 @@ async def answer_wsdl(services: Services, request: HttpRequest) -> HttpResponse:
     address = f"{request.base_url}/services/Soap/{endpoint.dialect.letter}/{endpoint.version}.0"
     records: list[RecordShape] = []
     if not endpoint.dialect.has_type_element:
-        principal = await services.logins.authenticate(find_token(request))
+        principal = await services.logins.sessions.authenticate(find_token(request))
         await services.gate.check_api(principal)
         services.gate.usage.count()
         records = await _records(services, principal)
@@ -113,7 +112,7 @@ async def _records(services: Services, principal: Principal) -> list[RecordShape
 
 
 def _field_word(f: Field) -> str:
-    kind = soap_type_of(f).replace("urn:", "tns:")
+    kind = f.type.row.soap_type.replace("urn:", "tns:")
     return f"{f.name}:{kind}?~"
 
 

@@ -224,7 +224,8 @@ async def test_signed_out_reader_gets_no_further_page(org: TestOrg) -> None:
     for i in range(3):
         await org.make_account(f"Out {i}")
     answer = await admin.go("GET", "/log", base="/services/tidewire/v1")
-    await org.core.logins.logout(await org.core.logins.authenticate(admin.token))
+    principal = await org.core.logins.sessions.authenticate(admin.token)
+    await org.core.logins.sessions.log_out(principal.session_id)
     assert answer.pieces is not None
     with pytest.raises(Exception, match="Session expired"):
         await anext(aiter(answer.pieces))

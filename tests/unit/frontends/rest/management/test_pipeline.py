@@ -136,7 +136,7 @@ class SlowLake:
 
 
 async def ask_slow(org: TestOrg, token: str, lake: SlowLake) -> None:
-    principal = await org.core.logins.authenticate(token)
+    principal = await org.core.logins.sessions.authenticate(token)
     target = f"/services/tidewire/v1/pipeline/history?entity=Account&id={ID}"
     request = HttpRequest("GET", target, {"authorization": f"Bearer {token}"})
     core = org.core
@@ -148,7 +148,9 @@ async def ask_slow(org: TestOrg, token: str, lake: SlowLake) -> None:
 async def test_reader_signed_out_while_the_lake_is_read_is_rejected(org: TestOrg) -> None:
     login = await org.core.logins.login(DEV_USERNAME, DEV_PASSWORD, "test")
     with pytest.raises(SessionInvalid):
-        await ask_slow(org, login.token, SlowLake(lambda: org.core.logins.logout(login.principal)))
+        await ask_slow(
+            org, login.token, SlowLake(lambda: org.core.logins.sessions.log_out(login.principal.session_id))
+        )
 
 
 async def test_right_revoked_while_the_lake_is_read_counts(org: TestOrg) -> None:
