@@ -15,7 +15,7 @@ from tidewire.access.passwords import (
 )
 from tidewire.access.principal import Principal
 from tidewire.access.sessions import end_sessions
-from tidewire.access.user_logins import note_password, unlock
+from tidewire.access.user_logins import store_password, unlock
 from tidewire.clock import Clock
 from tidewire.errors import AccessDenied, RecordNotFound
 from tidewire.ids import normalise_id
@@ -43,15 +43,13 @@ class Credentials:
 
         Needs Manage Users for other users. Raises AccessDenied, RecordNotFound or PasswordInvalid.
         """
-        user_id = normalise_id(user_id)
-        username = await self._check(call.principal, user_id, allows_self=True)
+        user_id, username = await self._check(call.principal, user_id, allows_self=True)
         check_new_password(new_password)
         await self._store_password(call.principal, user_id, username, new_password)
 
     async def reset_password(self, call: Caller, user_id: str) -> str:
         """Set a random password and return it. Needs Manage Users, also for the caller's own user."""
-        user_id = normalise_id(user_id)
-        username = await self._check(call.principal, user_id)
+        user_id, username = await self._check(call.principal, user_id)
         password = draw_password()
         await self._store_password(call.principal, user_id, username, password)
         return password
@@ -61,8 +59,7 @@ class Credentials:
 
         From now on logins from addresses that are not trusted need it.
         """
-        user_id = normalise_id(user_id)
-        await self._check(call.principal, user_id, allows_self=True)
+        user_id, _ = await self._check(call.principal, user_id, allows_self=True)
         token = draw_security_token()
         await self._records.write_plain(
             lambda tx: tx.execute(
@@ -75,16 +72,14 @@ class Credentials:
 
     async def drop_security_token(self, call: Caller, user_id: str) -> None:
         """Delete a user's security token, so that logins no longer need one. Needs Manage Users."""
-        user_id = normalise_id(user_id)
-        await self._check(call.principal, user_id)
+        user_id, _ = await self._check(call.principal, user_id)
         await self._records.write_plain(
             lambda tx: tx.execute("DELETE FROM security_tokens WHERE user_id = ?", (user_id,))
         )
 
     async def unlock(self, call: Caller, user_id: str) -> None:
         """Unlock a user who is locked out after failed logins. Needs Manage Users."""
-        user_id = normalise_id(user_id)
-        username = await self._check(call.principal, user_id)
+        user_id, username = await self._check(call.principal, user_id)
         catalog, now_ms = self._records.types.catalog, self._clock.now_ms()
         await self._records.write_plain(lambda tx: unlock(tx, catalog, user_id, username, now_ms))
 
@@ -95,9 +90,11 @@ class Credentials:
         if not grants.has("ManageUsers"):
             raise AccessDenied("this needs the permission Manage Users")
 
-    async def _check(self, principal: Principal, user_id: str, *, allows_self: bool = False) -> str:
-        """Return the name of the user to change. Raises AccessDenied or RecordNotFound."""
-        catalog = self._records.types.catalog
+    async def _check(
+        self, principal: Principal, user_id: str, *, allows_self: bool = False
+    ) -> tuple[str, str]:
+        """Return the 18-character id and the name of the user to change. Raises AccessDenied or RecordNotFound."""
+        catalog, user_id = self._records.types.catalog, normalise_id(user_id)
         is_self = allows_self and user_id == principal.user_id
 
         def work(reader: Reader) -> tuple[bool, str | None]:
@@ -110,20 +107,15 @@ class Credentials:
             raise AccessDenied("this needs the permission Manage Users")
         if username is None:
             raise RecordNotFound("The requested resource does not exist", record_id=user_id)
-        return username
+        return user_id, username
 
     async def _store_password(self, principal: Principal, user_id: str, username: str, password: str) -> None:
         stored = await asyncio.to_thread(hash_password, password)
         catalog, now_ms = self._records.types.catalog, self._clock.now_ms()
 
         def work(tx: Transaction) -> None:
-            tx.execute(
-                "INSERT INTO passwords (user_id, hash) VALUES (?, ?)"
-                " ON CONFLICT (user_id) DO UPDATE SET hash = excluded.hash",
-                (user_id, stored),
-            )
+            store_password(tx, catalog, user_id, stored, now_ms)
             unlock(tx, catalog, user_id, username, now_ms)
-            note_password(tx, catalog, user_id, now_ms)
             end_sessions(tx, "user_id", user_id, spare=principal.session_id)
 
         await self._records.write_plain(work)

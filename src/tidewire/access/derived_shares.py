@@ -8,6 +8,7 @@ number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from tidewire.ids import POD, case_suffix
 from tidewire.schema.catalog import Catalog
@@ -47,6 +48,13 @@ def is_derived(record_id: str) -> bool:
     return record_id[5] in _CAUSE_MARKS.values()
 
 
+def derived_id(prefix: str, cause_mark: str, number: int) -> tuple[str, str]:
+    """Return the start of derived ids, before the record's digits, and the first character of their checksum."""
+    high, low = divmod(number, len(_DIGITS))
+    start = prefix + POD + cause_mark + _DIGITS[high] + _DIGITS[low]
+    return start, case_suffix(start + "0" * 7)[0]
+
+
 class DerivedShares:
     """Builds the derived rows of one share object."""
 
@@ -63,30 +71,23 @@ class DerivedShares:
         """Return all derived rows; `rules` are this object's, each with the condition of the records it shares."""
         if self._shared.internal_sharing == "ControlledByParent":
             return ()
-        found = [self._owner()]
-        for number, (rule, opened) in enumerate(rules):
-            if number < _MAX_RULES:
-                found.append(self._rule(number, rule, opened))
+        shared = self._shared
+        record, owner = Column(shared.by_name["id"]), Column(shared.by_name["ownerid"])
+        found = [self._rows(OWNER, 0, shared, None, record, owner, "All")]
+        for number, (rule, opened) in enumerate(islice(rules, _MAX_RULES)):
+            found.append(self._rows(RULE, number, shared, opened, record, rule.shared_with_id, rule.access))
         if self._shared.name in ACCOUNT_CHILDREN:
             found += self._of_account(child_access)
         if self._shared.name == "Account" and self._shared.internal_sharing == "Private":
             found += self._of_children()
         return tuple(found)
 
-    def _owner(self) -> DerivedRows:
-        owner = Column(self._shared.by_name["ownerid"])
-        return self._rows(OWNER, 0, self._shared, None, Column(self._shared.by_name["id"]), owner, "All")
-
-    def _rule(self, number: int, rule: SharingRule, opened: BoundCondition) -> DerivedRows:
-        record = Column(self._shared.by_name["id"])
-        return self._rows(RULE, number, self._shared, opened, record, rule.shared_with_id, rule.access)
-
     def _of_account(self, child_access: Mapping[tuple[str, str], str]) -> list[DerivedRows]:
         """Rows for owners of a record's account, whose role gives them access to its children."""
         child, account = self._shared, self._catalog.object("Account")
         to_account = (Step(child.by_name["accountid"], account),)
         owner = Column(account.by_name["ownerid"], to_account)
-        own = Column(child.by_name["ownerid"])
+        record, own = Column(child.by_name["id"]), Column(child.by_name["ownerid"])
         users = self._catalog.object("User")
         found = []
         for number, level in enumerate(("Read", "Edit")):
@@ -98,18 +99,8 @@ class DerivedShares:
                 continue
             people = BoundQuery(users, (), BoundIn(Column(users.by_name["userroleid"]), tuple(roles)))
             opened = BoundSemiJoin(owner, people, Column(users.by_name["id"]))
-            found.append(
-                self._rows(
-                    IMPLICIT_CHILD,
-                    number,
-                    child,
-                    opened,
-                    Column(child.by_name["id"]),
-                    owner,
-                    level,
-                    apart=(owner, own),
-                )
-            )
+            rows = self._rows(IMPLICIT_CHILD, number, child, opened, record, owner, level, apart=(owner, own))
+            found.append(rows)
         return found
 
     def _of_children(self) -> list[DerivedRows]:
@@ -129,16 +120,9 @@ class DerivedShares:
             BoundCompare(Column(child.by_name["isdeleted"]), Operator.EQ, False),
             BoundLike(owner, (self._catalog.object("User").key_prefix, Wildcard.ANY)),
         ]
-        return self._rows(
-            IMPLICIT_PARENT,
-            number,
-            child,
-            BoundAnd(tuple(living)),
-            Column(lookup),
-            owner,
-            "Read",
-            apart=(owner, account_owner),
-        )
+        apart = (owner, account_owner)
+        where = BoundAnd(tuple(living))
+        return self._rows(IMPLICIT_PARENT, number, child, where, Column(lookup), owner, "Read", apart=apart)
 
     def _rows(
         self,
@@ -153,8 +137,7 @@ class DerivedShares:
         apart: tuple[Column, Column] | None = None,
     ) -> DerivedRows:
         share = self._share
-        high, low = divmod(number, len(_DIGITS))
-        start = share.key_prefix + POD + _CAUSE_MARKS[cause] + _DIGITS[high] + _DIGITS[low]
+        start, mark = derived_id(share.key_prefix, _CAUSE_MARKS[cause], number)
         parent, granted = parent_field(share).name, level_field(share).name
         others = {f"{name}AccessLevel": "None" for name in ACCOUNT_CHILDREN if share.shares == "Account"}
         kept = ("LastModifiedDate", "LastModifiedById", "IsDeleted")
@@ -170,7 +153,7 @@ class DerivedShares:
                 "RowCause": cause,
             },
             id_start=start,
-            id_mark=case_suffix(start + "0" * 7)[0],
+            id_mark=mark,
             apart=apart,
             # The owner's row is the only one of its cause; any other pair may be opened in several ways.
             merged_by=() if cause == OWNER else (parent, "UserOrGroupId", "RowCause"),

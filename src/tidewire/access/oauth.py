@@ -204,16 +204,13 @@ class OAuth:
         is_verified = authorizations.is_verifier(authorization.challenge, verifier)
         if (authorization.challenge or verifier) and not is_verified:
             raise GrantInvalid("invalid code verifier", oauth_error="invalid_grant")
-        refresh = authorizations.draw_code(self._logins.org_id) if REFRESH in authorization.scopes else ""
 
         def use(tx: Transaction) -> PlatformError | None:
-            if not authorizations.use_code(tx, code, now_ms):
-                return GrantInvalid(_UNUSABLE_CODE, oauth_error="invalid_grant")
-            if refresh:
-                authorizations.store_refresh(tx, refresh, authorization, now_ms)
-            return None
+            if authorizations.use_code(tx, code, now_ms):
+                return None
+            return GrantInvalid(_UNUSABLE_CODE, oauth_error="invalid_grant")
 
-        return await self._start_granted(app, authorization, refresh, peer, use)
+        return await self._start_refreshable(app, authorization, peer, use)
 
     async def grant_directly(
         self, app: ConnectedApp, user_id: str, scopes: frozenset[str], peer: str, nonce: str = ""

@@ -97,8 +97,12 @@ def unlock(tx: Transaction, catalog: Catalog, user_id: str, username: str, now_m
     note_lock(tx, catalog, user_id, username, now_ms)
 
 
-def note_password(tx: Transaction, catalog: Catalog, user_id: str, now_ms: int) -> None:
-    """Set the date of a user's last password change."""
+def store_password(tx: Transaction, catalog: Catalog, user_id: str, password_hash: str, now_ms: int) -> None:
+    """Store the hash of a user's password, and the date of the change."""
+    tx.execute(
+        "INSERT INTO passwords (user_id, hash) VALUES (?, ?) ON CONFLICT (user_id) DO UPDATE SET hash = excluded.hash",
+        (user_id, password_hash),
+    )
     moment: dict[str, Value] = {"LastPasswordChangeDate": now_ms - now_ms % 1000}
     update_row(tx, catalog.object("User"), user_id, moment)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tidewire.access.derived_shares import derived_id
 from tidewire.access.grants import ObjectGrant
 from tidewire.access.sharing import Level, Sharing
 from tidewire.errors import FilterInvalid
-from tidewire.ids import POD, case_suffix, normalise_id
+from tidewire.ids import normalise_id
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.fields import checkbox, lookup, picklist
 from tidewire.schema.layout import identity_fields, with_columns
@@ -36,7 +37,6 @@ from tidewire.storage.store import Reader
 NAME = "UserRecordAccess"
 MAX_RECORDS = 200
 _PREFIX = "0J7"
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"  # no capitals: they would change an id's case checksum
 _FLAGS = ("HasReadAccess", "HasEditAccess", "HasDeleteAccess", "HasTransferAccess", "HasAllAccess")
 _LEVELS = ("None", "Read", "Edit", "Delete", "Transfer", "All")
 _USER_ID, _RECORD_ID = "UserId", "RecordId"
@@ -88,8 +88,7 @@ class AccessRows:
 
     def _row(self, number: int, access: tuple[str, frozenset[str]]) -> DerivedRows:
         record_id, held = access
-        high, low = divmod(number, len(_DIGITS))
-        start = _PREFIX + POD + "0" + _DIGITS[high] + _DIGITS[low]
+        start, mark = derived_id(_PREFIX, "0", number)
         highest = max((n for n, flag in enumerate(_FLAGS, 1) if flag in held), default=0)
         return DerivedRows(
             source=self.source,
@@ -101,7 +100,7 @@ class AccessRows:
                 "MaxAccessLevel": _LEVELS[highest],
             },
             id_start=start,
-            id_mark=case_suffix(start + "0" * 7)[0],
+            id_mark=mark,
         )
 
 
@@ -156,7 +155,7 @@ def read_access(
         for level, flags in (
             (Level.READ, ["HasReadAccess"]),
             (Level.EDIT, _edit_flags(grant, can_transfer=sharing.can_transfer(obj))),
-            (Level.FULL, _full_flags(grant.can_edit, grant.can_delete, grant.can_modify_all)),
+            (Level.FULL, _full_flags(grant)),
         ):
             for record_id in sharing.filter_accessible(reader, obj, ids, level) if flags else ():
                 found[record_id].update(flags)
@@ -169,10 +168,10 @@ def _edit_flags(grant: ObjectGrant, *, can_transfer: bool) -> list[str]:
     return ["HasEditAccess", "HasTransferAccess"] if can_transfer else ["HasEditAccess"]
 
 
-def _full_flags(can_edit: bool, can_delete: bool, can_modify_all: bool) -> list[str]:
+def _full_flags(grant: ObjectGrant) -> list[str]:
     flags = []
-    if can_delete or can_modify_all:
+    if grant.can_delete or grant.can_modify_all:
         flags.append("HasDeleteAccess")
-    if can_edit or can_modify_all:
+    if grant.can_edit or grant.can_modify_all:
         flags.append("HasTransferAccess")
     return [*flags, "HasAllAccess"] if len(flags) == 2 else flags

@@ -22,8 +22,7 @@ from tidewire.access.apps import (
 from tidewire.access.passwords import hash_token
 from tidewire.errors import DefinitionInvalid
 from tidewire.gate.definitions.document import flag_of, iter_entries, mapping, reject, text_list, text_of
-from tidewire.gate.definitions.plan import Step
-from tidewire.records.table import try_find_by_value
+from tidewire.gate.definitions.plan import Step, try_find
 from tidewire.records.work import UnitOfWork
 
 _FLAGS = {
@@ -87,23 +86,18 @@ def _wanted(
         values[name] = flag_of(spec, key, getattr(stored, name), path)
     if "run_as" in spec:
         username = text_of(spec, "run_as", "", path)
-        user_id = _try_user_id(unit, username)
+        user_id = try_find(unit, "User", "Username", username)
         if username and user_id is None and username not in planned:
             reject(f"{path}.run_as", f"there is no user {username}")
         values["run_as_user_id"] = user_id or username
     return replace(stored, **values)
 
 
-def _try_user_id(unit: UnitOfWork, username: str) -> str | None:
-    users = unit.catalog.object("User")
-    return try_find_by_value(unit.tx, users, users.by_name["username"], username) if username else None
-
-
 def _resolved(unit: UnitOfWork, app: ConnectedApp, spec: Mapping[str, Any]) -> ConnectedApp:
     """Return the app with the id of its user; the users of the document exist when steps run."""
     if not spec.get("run_as"):
         return app
-    return replace(app, run_as_user_id=_try_user_id(unit, str(spec["run_as"])) or "")
+    return replace(app, run_as_user_id=try_find(unit, "User", "Username", spec["run_as"]) or "")
 
 
 def _create(unit: UnitOfWork, app: ConnectedApp, spec: Mapping[str, Any], secrets: dict[str, str]) -> None:

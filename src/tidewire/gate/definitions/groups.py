@@ -21,9 +21,9 @@ from tidewire.gate.definitions.document import (
     text_list,
     text_of,
 )
-from tidewire.gate.definitions.plan import Step, update_steps
+from tidewire.gate.definitions.plan import Step, try_find, update_steps
 from tidewire.gate.definitions.roles import try_role_id
-from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
+from tidewire.records.table import read_all_rows, read_rows
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import ObjectType
 
@@ -179,8 +179,7 @@ def _check_member(
 def _try_member_id(unit: UnitOfWork, member: str) -> str | None:
     if ":" in member or member == _EVERYONE:
         return try_party_id(unit, member)
-    users = unit.catalog.object("User")
-    return try_find_by_value(unit.tx, users, users.by_name["username"], member)
+    return try_find(unit, "User", "Username", member)
 
 
 def _stored(unit: UnitOfWork, entity: str, parent: str, group_id: str | None, name: str) -> dict[Value, str]:

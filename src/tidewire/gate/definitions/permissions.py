@@ -46,12 +46,22 @@ OBJECT_RIGHTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Rights:
+class Rights:
     """Grants of a set: system permissions, rights by object, and by readable field whether it may be edited."""
 
     flags: frozenset[str]
     objects: Mapping[str, frozenset[str]]
     fields: Mapping[tuple[str, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A permission set or profile as the document wants it, and its stored row, None if it is new."""
+
+    name: str
+    row: Mapping[str, Value] | None
+    texts: Mapping[str, str | None]
+    rights: Rights
 
 
 def permission_set_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step]:
@@ -65,9 +75,10 @@ def permission_set_steps(unit: UnitOfWork, document: Mapping[str, object]) -> li
         if row is not None and row["IsOwnedByProfile"]:
             reject(path, f"{name} belongs to a profile; change the profile instead")
         texts = _texts(spec, path, Label="label", Description="description")
-        if row is None or not _is_as_wanted(unit, row, [str(row["Id"])], texts, rights):
+        wanted = _Wanted(name, row, texts, rights)
+        if row is None or not _is_as_wanted(unit, row, [str(row["Id"])], wanted):
             line = f"{'create' if row is None else 'update'} permission set {name}"
-            steps.append(Step(line, partial(_store_set, unit, name, row, texts, rights)))
+            steps.append(Step(line, partial(_store_set, unit, wanted)))
     return steps
 
 
@@ -84,9 +95,10 @@ def profile_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[Step
         texts = _texts(spec, path, Description="description")
         row = try_read_by_name(unit.tx, profiles, name)
         set_ids = [] if row is None else read_profile_sets(unit.tx, unit.catalog, str(row["Id"]))
-        if row is None or not _is_as_wanted(unit, row, set_ids, texts, rights):
+        wanted = _Wanted(name, row, texts, rights)
+        if row is None or not _is_as_wanted(unit, row, set_ids, wanted):
             line = f"{'create' if row is None else 'update'} profile {name}"
-            steps.append(Step(line, partial(_store_profile, unit, name, row, texts, rights)))
+            steps.append(Step(line, partial(_store_profile, unit, wanted)))
     return steps
 
 
@@ -107,7 +119,7 @@ def try_read_by_name(reader: Reader | Transaction, obj: ObjectType, name: str) -
     return None if row_id is None else read_rows(reader, obj, "Id", [row_id])[0]
 
 
-def _parse_rights(catalog: Catalog, spec: Mapping[str, Any], path: str) -> _Rights:
+def _parse_rights(catalog: Catalog, spec: Mapping[str, Any], path: str) -> Rights:
     sets = catalog.object("PermissionSet")
     flags = {f"Permissions{p}" for p in text_list(spec.get("permissions"), f"{path}.permissions")}
     known = {f.name for f in sets.fields if f.name.startswith("Permissions")}
@@ -132,7 +144,7 @@ def _parse_rights(catalog: Catalog, spec: Mapping[str, Any], path: str) -> _Righ
                 fields.pop((obj.name, f.name), None)
                 if right != "none":
                     fields[obj.name, f.name] = right == "edit"
-    return _Rights(frozenset(flags), objects, fields)
+    return Rights(frozenset(flags), objects, fields)
 
 
 def _named_fields(obj: ObjectType, name: str, path: str) -> Iterable[Field]:
@@ -145,15 +157,10 @@ def _named_fields(obj: ObjectType, name: str, path: str) -> Iterable[Field]:
 
 
 def _is_as_wanted(
-    unit: UnitOfWork,
-    row: Mapping[str, Value],
-    set_ids: Sequence[str],
-    texts: Mapping[str, str | None],
-    rights: _Rights,
+    unit: UnitOfWork, row: Mapping[str, Value], set_ids: Sequence[str], wanted: _Wanted
 ) -> bool:
-    flags = frozenset(name for name, value in row.items() if name.startswith("Permissions") and value)
-    stored = _Rights(flags, *_stored_rights(unit, set_ids))
-    return stored == rights and all(row.get(name) == text for name, text in texts.items())
+    stored = read_rights(unit.tx, unit.catalog, row, set_ids)
+    return stored == wanted.rights and all(row.get(name) == text for name, text in wanted.texts.items())
 
 
 def read_profile_sets(reader: Reader | Transaction, catalog: Catalog, profile_id: str) -> list[str]:
@@ -162,41 +169,34 @@ def read_profile_sets(reader: Reader | Transaction, catalog: Catalog, profile_id
     return [str(row["Id"]) for row in rows if row["IsOwnedByProfile"]]
 
 
-def _stored_rights(
-    unit: UnitOfWork, set_ids: Sequence[str]
-) -> tuple[dict[str, frozenset[str]], dict[tuple[str, str], bool]]:
-    catalog = unit.catalog
+def read_rights(
+    reader: Reader | Transaction, catalog: Catalog, row: Mapping[str, Value], set_ids: Sequence[str]
+) -> Rights:
+    """Read what a permission set or profile grants: `row` is its record, `set_ids` hold its other rights."""
+    flags = frozenset(name for name, value in row.items() if name.startswith("Permissions") and value)
     objects = {
         str(r["SobjectType"]): frozenset(n for n in OBJECT_RIGHTS.values() if r[n])
-        for r in read_rows(unit.tx, catalog.object("ObjectPermissions"), "ParentId", set_ids)
+        for r in read_rows(reader, catalog.object("ObjectPermissions"), "ParentId", set_ids)
     }
     fields: dict[tuple[str, str], bool] = {}
-    for r in read_rows(unit.tx, catalog.object("FieldPermissions"), "ParentId", set_ids):
+    for r in read_rows(reader, catalog.object("FieldPermissions"), "ParentId", set_ids):
         entity, _, name = str(r["Field"]).partition(".")
         fields[entity, name] = bool(r["PermissionsEdit"])
-    return objects, fields
+    return Rights(flags, objects, fields)
 
 
-def _store_set(
-    unit: UnitOfWork,
-    name: str,
-    row: Mapping[str, Value] | None,
-    texts: Mapping[str, str | None],
-    rights: _Rights,
-) -> None:
-    sets = unit.catalog.object("PermissionSet")
-    _store_rights(unit, _store_row(unit, sets, row, {"Name": name, "Label": name}, texts, rights), rights)
+def _store_set(unit: UnitOfWork, wanted: _Wanted) -> None:
+    sets, initial = unit.catalog.object("PermissionSet"), {"Name": wanted.name, "Label": wanted.name}
+    _store_rights(unit, _store_row(unit, sets, wanted, initial), wanted.rights)
 
 
-def _store_profile(
-    unit: UnitOfWork,
-    name: str,
-    row: Mapping[str, Value] | None,
-    texts: Mapping[str, str | None],
-    rights: _Rights,
-) -> None:
-    profiles, sets = unit.catalog.object("Profile"), unit.catalog.object("PermissionSet")
-    profile_id = _store_row(unit, profiles, row, {"Name": name}, texts, rights)
+def _store_profile(unit: UnitOfWork, wanted: _Wanted) -> None:
+    profiles, sets, rights = (
+        unit.catalog.object("Profile"),
+        unit.catalog.object("PermissionSet"),
+        wanted.rights,
+    )
+    profile_id = _store_row(unit, profiles, wanted, {"Name": wanted.name})
     own = read_profile_sets(unit.tx, unit.catalog, profile_id)
     if not own and (rights.objects or rights.fields):
         # Named as the platform does; no permission set that a person names can have this name.
@@ -206,24 +206,18 @@ def _store_profile(
         _store_rights(unit, own[0], rights)
 
 
-def _store_row(
-    unit: UnitOfWork,
-    obj: ObjectType,
-    row: Mapping[str, Value] | None,
-    initial: Mapping[str, object],
-    texts: Mapping[str, str | None],
-    rights: _Rights,
-) -> str:
+def _store_row(unit: UnitOfWork, obj: ObjectType, wanted: _Wanted, initial: Mapping[str, object]) -> str:
     """Create or update the row of a permission set or profile; returns its id."""
-    granted = dict.fromkeys(rights.flags, True)
-    if row is None:
-        return unit.create(obj, {**initial, **texts, **granted})
+    granted = dict.fromkeys(wanted.rights.flags, True)
+    if wanted.row is None:
+        return unit.create(obj, {**initial, **wanted.texts, **granted})
     revoked = {f.name: False for f in obj.fields if f.name.startswith("Permissions")}
-    unit.update(obj, str(row["Id"]), {**texts, **revoked, **granted})
-    return str(row["Id"])
+    row_id = str(wanted.row["Id"])
+    unit.update(obj, row_id, {**wanted.texts, **revoked, **granted})
+    return row_id
 
 
-def _store_rights(unit: UnitOfWork, own_id: str, rights: _Rights) -> None:
+def _store_rights(unit: UnitOfWork, own_id: str, rights: Rights) -> None:
     """Replace the rights of a set on objects and fields."""
     catalog = unit.catalog
     for child in ("ObjectPermissions", "FieldPermissions"):

@@ -8,6 +8,7 @@ from functools import partial
 
 from tidewire.events import Value
 from tidewire.records.conversion import ConversionNote
+from tidewire.records.table import try_find_by_value
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import ObjectType
 
@@ -30,6 +31,12 @@ class Applied:
     lines: list[str]
     conversions: tuple[ConversionNote, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def try_find(unit: UnitOfWork, entity: str, field_name: str, value: str) -> str | None:
+    """Return the id of the record that a unique field names, or None; no record has an empty name."""
+    obj = unit.catalog.object(entity)
+    return try_find_by_value(unit.tx, obj, obj.by_name[field_name.lower()], value) if value else None
 
 
 def update_steps(

@@ -17,10 +17,10 @@ from tidewire.capture.event_filters import compile_event_filter
 from tidewire.errors import DefinitionInvalid
 from tidewire.gate.definitions.document import check_keys, keys_in, mapping, reject, text_list
 from tidewire.gate.definitions.groups import try_group_id
-from tidewire.gate.definitions.plan import Step
+from tidewire.gate.definitions.plan import Step, try_find
 from tidewire.gate.definitions.roles import read_roles
 from tidewire.records.conversion import ConversionNote
-from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
+from tidewire.records.table import read_all_rows, read_rows
 from tidewire.records.types import Types, read_sharing_rules
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
@@ -50,33 +50,33 @@ def read_removal(unit: UnitOfWork, document: Mapping[str, object]) -> Removal:
     """Read what the section names and the org still has."""
     spec = mapping(document.get("remove"), "remove")
     check_keys(spec, _KEYS, "remove")
+    listed = {s: tuple(dict.fromkeys(text_list(spec.get(s), f"remove.{s}"))) for s in _KEYS}
     for section in ("objects", "events", *_NAMED):
         kept = mapping(document.get(section), section)
-        for name in text_list(spec.get(section), f"remove.{section}"):
+        for name in listed[section]:
             if name in kept:
                 reject(f"remove.{section}", f"{name} is both defined and removed")
-    for key in text_list(spec.get("sharing_rules"), "remove.sharing_rules"):
+    for key in listed["sharing_rules"]:
         entity, _, name = key.partition(".")
         kept = mapping(mapping(document.get("objects"), "objects").get(entity), f"objects.{entity}")
         if name in mapping(kept.get("sharing_rules"), f"objects.{entity}.sharing_rules"):
             reject("remove.sharing_rules", f"{key} is both defined and removed")
     objects = []
-    for name in text_list(spec.get("objects"), "remove.objects"):
+    for name in listed["objects"]:
         obj = unit.catalog.try_object(name)
         if obj is not None and not obj.custom:
             reject("remove.objects", f"{obj.name} is a standard object and cannot be removed")
         if obj is not None and obj.name not in objects:
             objects.append(obj.name)
-    known = [unit.catalog.try_event(name) for name in text_list(spec.get("events"), "remove.events")]
+    known = [unit.catalog.try_event(name) for name in listed["events"]]
     events = tuple(dict.fromkeys(event.name for event in known if event is not None))
-    listed = text_list(spec.get("fields"), "remove.fields")
-    fields, event_fields = _read_fields(unit.catalog, document, listed)
+    fields, event_fields = _read_fields(unit.catalog, document, listed["fields"])
     return Removal(
         tuple(objects),
         events,
         {name: names for name, names in fields.items() if name not in objects},
         {name: names for name, names in event_fields.items() if name not in events},
-        {s: tuple(dict.fromkeys(text_list(spec.get(s), f"remove.{s}"))) for s in _NAMED},
+        {section: listed[section] for section in _NAMED},
     )
 
 
@@ -236,12 +236,12 @@ def removal_steps(unit: UnitOfWork, types: Types, named: Mapping[str, tuple[str,
         remove = partial(types.change_sharing_rules, unit.tx, (), [key])
         steps.append(Step(f"remove sharing rule {key}", remove))
     for name in named["push_topics"]:
-        topic_id = _try_id(unit, "PushTopic", name)
+        topic_id = try_find(unit, "PushTopic", "Name", name)
         if topic_id is not None:
             delete = partial(unit.delete, unit.catalog.object("PushTopic"), topic_id)
             steps.append(Step(f"remove push topic {name}", delete))
     for name in named["permission_sets"]:
-        set_id = _try_id(unit, "PermissionSet", name)
+        set_id = try_find(unit, "PermissionSet", "Name", name)
         if set_id is not None:
             steps.append(Step(f"remove permission set {name}", partial(_remove_set, unit, set_id)))
     steps += _groups(unit, named)
@@ -252,11 +252,6 @@ def removal_steps(unit: UnitOfWork, types: Types, named: Mapping[str, tuple[str,
         if try_read_app(unit.tx, client_id) is not None:
             steps.append(Step(f"remove connected app {client_id}", partial(delete_app, unit.tx, client_id)))
     return steps
-
-
-def _try_id(unit: UnitOfWork, entity: str, name: str) -> str | None:
-    obj = unit.catalog.object(entity)
-    return try_find_by_value(unit.tx, obj, obj.by_name["name"], name)
 
 
 def _remove_set(unit: UnitOfWork, set_id: str) -> None:
@@ -330,7 +325,7 @@ def _remove_role(unit: UnitOfWork, role_id: str) -> None:
 
 
 def _profile(unit: UnitOfWork, name: str) -> list[Step]:
-    profile_id = _try_id(unit, "Profile", name)
+    profile_id = try_find(unit, "Profile", "Name", name)
     if profile_id is None:
         return []
     if name in _STANDARD_PROFILES:

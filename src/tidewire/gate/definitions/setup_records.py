@@ -15,8 +15,8 @@ from tidewire.gate.definitions.document import (
     reject,
     text_of,
 )
-from tidewire.gate.definitions.plan import Step, update_steps
-from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
+from tidewire.gate.definitions.plan import Step, try_find, update_steps
+from tidewire.records.table import read_all_rows, read_rows
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.model import ObjectType
 from tidewire.schema.values import parse_value
@@ -31,7 +31,7 @@ def push_topic_steps(unit: UnitOfWork, document: Mapping[str, object]) -> list[S
     topics = unit.catalog.object("PushTopic")
     for name, path, spec in iter_entries(document, "push_topics"):
         stored = _stored_values(topics, {"Name": name, **spec}, path)
-        topic_id = try_find_by_value(unit.tx, topics, topics.by_name["name"], name)
+        topic_id = try_find(unit, "PushTopic", "Name", name)
         if topic_id is None:
             values = {"ApiVersion": _NEWEST_API, **spec, "Name": name}
             steps.append(Step(f"create push topic {name}", partial(unit.create, topics, values)))

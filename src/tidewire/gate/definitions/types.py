@@ -73,6 +73,8 @@ _Work = Callable[[], object]
 class TypePlan:
     """The changes to types, collected while the document is read."""
 
+    unit: UnitOfWork
+    is_dry_run: bool
     lines: list[str] = field(default_factory=list)
     objects: list[ObjectType] = field(default_factory=list)
     events: list[EventType] = field(default_factory=list)
@@ -91,13 +93,13 @@ class TypePlan:
         has_removals = bool(self.removed_objects or self.removed_events)
         return not (self.objects or self.events or has_removals or self.captured is not None)
 
-    def derive(self, catalog: Catalog, entity: str) -> None:
+    def derive(self, entity: str) -> None:
         """Schedule the computation of an object's derived fields, and of roll-ups over it at any depth."""
         pending = [entity]
         for name in pending:  # grows: a roll-up may summarise a roll-up
             pending += [
                 o.name
-                for o in catalog.objects
+                for o in self.unit.catalog.objects
                 if o.name not in pending and any(f.roll_up and f.roll_up.child == name for f in o.fields)
             ]
         self.derived += [name for name in pending if name not in self.derived]
@@ -107,14 +109,14 @@ def apply_types(
     unit: UnitOfWork, types: Types, document: Mapping[str, object], removal: Removal, *, is_dry_run: bool
 ) -> TypePlan:
     """Change the types as the document says; afterwards `unit.catalog` is the new catalog, also in a dry run."""
-    plan = TypePlan()
+    plan = TypePlan(unit, is_dry_run)
     objects = mapping(document.get("objects"), "objects")
     events = mapping(document.get("events"), "events")
     spelling = _spelling(unit.catalog, objects, events)
     for name, spec in objects.items():
-        _plan_object(unit, name, mapping(spec, f"objects.{name}"), plan, spelling, is_dry_run)
-    _plan_events(unit, events, removal, plan, is_dry_run)
-    _plan_removal(unit, removal, plan)
+        _plan_object(plan, name, mapping(spec, f"objects.{name}"), spelling)
+    _plan_events(plan, events, removal)
+    _plan_removal(plan, removal)
     # The future catalog. Checks run against it, not the stored one: objects of the document may refer to each other,
     # and a formula may go together with the field that it uses.
     known = unit.catalog.with_objects(plan.objects).with_events(plan.events)
@@ -175,17 +177,10 @@ def _respelt(f: Field, spelling: Mapping[str, str]) -> Field:
     return replace(f, reference_to=targets, roll_up=roll_up)
 
 
-def _plan_object(
-    unit: UnitOfWork,
-    name: str,
-    spec: Mapping[str, Any],
-    plan: TypePlan,
-    spelling: Mapping[str, str],
-    is_dry_run: bool,
-) -> None:
+def _plan_object(plan: TypePlan, name: str, spec: Mapping[str, Any], spelling: Mapping[str, str]) -> None:
     path = f"objects.{name}"
     check_keys(spec, _OBJECT_KEYS, path)
-    known = unit.catalog.try_object(name)
+    known = plan.unit.catalog.try_object(name)
     specs: dict[str, dict[str, Any]] = {}
     value_changes: dict[str, ValueChanges] = {}
     for field_name, raw in mapping(spec.get("fields"), f"{path}.fields").items():
@@ -201,17 +196,16 @@ def _plan_object(
     for f in fields:
         check_field(f, f"{path}.fields.{f.name}")
     if known is None:
-        plan.objects.append(_new_object(unit, name, spec, fields, plan.lines, is_dry_run))
+        plan.objects.append(_new_object(plan, name, spec, fields))
         return
     # Each step below returns a new object that the next one starts from, so changes to several fields add up.
     changed = plan_sharing(known, spec, fields, path, plan.lines)
     changed = _relabelled(changed, spec, path, plan.lines)
     if spec.get("name") is not None:
-        changed = _with_name(unit, changed, spec, plan)
+        changed = _with_name(plan, changed, spec)
     for standard_name in filter(is_standard_name, specs):
-        changed = _plan_standard(
-            unit, changed, standard_name, specs[standard_name], value_changes[standard_name], plan
-        )
+        changes = value_changes[standard_name]
+        changed = _plan_standard(plan, changed, standard_name, specs[standard_name], changes)
     missing = [f for f in fields if known.try_field(f.name) is None]
     for f in fields:
         stored = changed.try_field(f.name)
@@ -219,45 +213,38 @@ def _plan_object(
             continue
         if stored.name != f.name or not stored.custom:
             reject(f"{path}.fields.{f.name}", f"{known.name} has a field {stored.name}")
-        change = plan_change(
-            unit, known, stored, f, specs[f.name], value_changes[f.name], f"{path}.fields.{f.name}"
-        )
-        if change is not None or value_changes[f.name] != ValueChanges():
-            changed = _plan_field(unit, changed, stored, change, value_changes[f.name], plan)
+        changes, field_path = value_changes[f.name], f"{path}.fields.{f.name}"
+        change = plan_change(plan.unit, known, stored, f, specs[f.name], changes, field_path)
+        if change is not None or changes != ValueChanges():
+            changed = _plan_field(plan, changed, stored, change, changes)
     # New fields last: their columns are numbered after those that conversions above have taken.
     if missing:
-        changed = _plan_missing(unit, changed, missing, plan)
+        changed = _plan_missing(plan, changed, missing)
     if changed != known:
         plan.objects.append(changed)
 
 
 def _plan_standard(
-    unit: UnitOfWork,
-    obj: ObjectType,
-    name: str,
-    spec: Mapping[str, Any],
-    value_changes: ValueChanges,
-    plan: TypePlan,
+    plan: TypePlan, obj: ObjectType, name: str, spec: Mapping[str, Any], value_changes: ValueChanges
 ) -> ObjectType:
     """Return the object with one standard field changed; adds the work to the plan."""
     path = f"objects.{obj.name}.fields.{name}"
     change, lines = plan_standard_field(obj, name, spec, value_changes, path)
     if change is None and value_changes == ValueChanges():
         return obj
-    changed = _plan_field(unit, obj, obj.by_name[name.lower()], change, value_changes, plan)
+    changed = _plan_field(plan, obj, obj.by_name[name.lower()], change, value_changes)
     plan.lines += lines
     if change is not None and is_status(obj.name, name):
-        plan.after.append(partial(store_status_rows, unit, changed, value_changes.rename))
+        plan.after.append(partial(store_status_rows, plan.unit, changed, value_changes.rename))
     return changed
 
 
-def _plan_events(
-    unit: UnitOfWork, events: Mapping[str, object], removal: Removal, plan: TypePlan, is_dry_run: bool
-) -> None:
+def _plan_events(plan: TypePlan, events: Mapping[str, object], removal: Removal) -> None:
     losing: dict[str, object] = {name: {} for name in removal.event_fields if name not in events}
     for name, spec in {**events, **losing}.items():
         gone = removal.event_fields.get(name, frozenset())
-        event, lines = plan_event(unit, name, mapping(spec, f"events.{name}"), gone, is_dry_run=is_dry_run)
+        own = mapping(spec, f"events.{name}")
+        event, lines = plan_event(plan.unit, name, own, gone, is_dry_run=plan.is_dry_run)
         plan.lines += lines
         if event is not None:
             plan.events.append(event)
@@ -273,20 +260,13 @@ def _with_stored_values(obj: ObjectType | None, name: str, spec: dict[str, Any])
     return {**spec, "values": [v.value for v in stored.picklist if v.is_active]}
 
 
-def _new_object(
-    unit: UnitOfWork,
-    name: str,
-    spec: Mapping[str, Any],
-    fields: tuple[Field, ...],
-    lines: list[str],
-    is_dry_run: bool,
-) -> ObjectType:
+def _new_object(plan: TypePlan, name: str, spec: Mapping[str, Any], fields: tuple[Field, ...]) -> ObjectType:
     path = f"objects.{name}"
     if not (is_api_name(name) and name.endswith("__c")):
         reject(path, "the name of a custom object must end in __c")
     label = text_of(spec, "label", name.removesuffix("__c").replace("_", " "), path)
-    lines.append(f"create object {name} with {len(fields)} fields")
-    number = 0 if is_dry_run else take_number(unit.tx, "custom objects", 0)
+    plan.lines.append(f"create object {name} with {len(fields)} fields")
+    number = 0 if plan.is_dry_run else take_number(plan.unit.tx, "custom objects", 0)
     obj = custom_object(
         name,
         label,
@@ -325,23 +305,18 @@ def _relabelled(obj: ObjectType, spec: Mapping[str, Any], path: str, lines: list
     return changed
 
 
-def _with_name(unit: UnitOfWork, obj: ObjectType, spec: Mapping[str, Any], plan: TypePlan) -> ObjectType:
+def _with_name(plan: TypePlan, obj: ObjectType, spec: Mapping[str, Any]) -> ObjectType:
     path = f"objects.{obj.name}.name"
     stored = obj.name_field
     wanted = _name_field(spec["name"], obj.label, path)
     if not obj.custom or stored is None or wanted is None:
         reject(path, f"{obj.name} is a standard object; its Name field cannot be changed")
-    change = plan_change(unit, obj, stored, wanted, mapping(spec["name"], path), ValueChanges(), path)
-    return obj if change is None else _plan_field(unit, obj, stored, change, ValueChanges(), plan)
+    change = plan_change(plan.unit, obj, stored, wanted, mapping(spec["name"], path), ValueChanges(), path)
+    return obj if change is None else _plan_field(plan, obj, stored, change, ValueChanges())
 
 
 def _plan_field(
-    unit: UnitOfWork,
-    obj: ObjectType,
-    old: Field,
-    change: FieldChange | None,
-    value_changes: ValueChanges,
-    plan: TypePlan,
+    plan: TypePlan, obj: ObjectType, old: Field, change: FieldChange | None, value_changes: ValueChanges
 ) -> ObjectType:
     """Return the object with one field changed; adds the work to the plan."""
     if change is None:
@@ -353,27 +328,28 @@ def _plan_field(
                 f"objects.{obj.name}.fields.{old.name}", "change the type first; its values in a later step"
             )
         # A conversion never rewrites a column in place: queries bound to the old catalog still read the old one.
-        new = replace(new, column=f"c{next_column(unit.tx, obj)}")
+        new = replace(new, column=f"c{next_column(plan.unit.tx, obj)}")
     changed = replace(obj, fields=tuple(new if f.name == old.name else f for f in obj.fields))
     if change.line:
         plan.lines.append(change.line)
     if change.note is not None:
         plan.notes.append(change.note)
-        plan.after.append(partial(convert_column, unit.tx, changed, old, new))
+        plan.after.append(partial(convert_column, plan.unit.tx, changed, old, new))
         return changed
     if new.type in PICKLIST_TYPES:
-        for step in value_steps(unit, changed, old, new, value_changes):
+        for step in value_steps(plan.unit, changed, old, new, value_changes):
             plan.lines.append(step.line)
             plan.before.append(step.run)
     if (new.unique or new.external_id) and not (old.unique or old.external_id):
-        plan.after.append(partial(ensure_index, unit.tx, changed, new))
+        plan.after.append(partial(ensure_index, plan.unit.tx, changed, new))
     if change.has_new_values:
-        plan.derive(unit.catalog, obj.name)
+        plan.derive(obj.name)
     return changed
 
 
-def _plan_missing(unit: UnitOfWork, obj: ObjectType, missing: list[Field], plan: TypePlan) -> ObjectType:
-    number = next_column(unit.tx, obj)
+def _plan_missing(plan: TypePlan, obj: ObjectType, missing: list[Field]) -> ObjectType:
+    tx = plan.unit.tx
+    number = next_column(tx, obj)
     placed: list[Field] = []
     for f in missing:
         placed.append(f if f.is_compound else replace(f, column=f"c{number}"))
@@ -383,16 +359,17 @@ def _plan_missing(unit: UnitOfWork, obj: ObjectType, missing: list[Field], plan:
         if not f.compound:
             plan.lines.append(f"add field {obj.name}.{f.name} ({f.type.value})")
         if f.type is FieldType.CHECKBOX and not f.formula:
-            plan.after.append(partial(fill_column, unit.tx, grown, f, f.default is True))
+            plan.after.append(partial(fill_column, tx, grown, f, f.default is True))
         if f.formula or f.roll_up is not None:
-            plan.derive(unit.catalog, obj.name)
-        if f.is_master_detail and count_records(unit.tx, obj):
+            plan.derive(obj.name)
+        if f.is_master_detail and count_records(tx, obj):
             path = f"objects.{obj.name}.fields.{f.name}"
             reject(path, f"{obj.name} has records, which would have no master; delete them first")
     return grown
 
 
-def _plan_removal(unit: UnitOfWork, removal: Removal, plan: TypePlan) -> None:
+def _plan_removal(plan: TypePlan, removal: Removal) -> None:
+    unit = plan.unit
     for name in removal.events:
         plan.lines.append(f"remove platform event {name}")
         plan.removed_events.append(name)

@@ -12,11 +12,11 @@ from typing import Any
 
 from tidewire.access.passwords import hash_password
 from tidewire.access.sessions import end_sessions
-from tidewire.access.user_logins import note_password
+from tidewire.access.user_logins import store_password
 from tidewire.events import Value
 from tidewire.gate.definitions.document import flag_of, iter_entries, mapping, reject, text_list, text_of
-from tidewire.gate.definitions.plan import Step
-from tidewire.records.table import read_all_rows, read_rows, try_find_by_value
+from tidewire.gate.definitions.plan import Step, try_find
+from tidewire.records.table import read_all_rows, read_rows
 from tidewire.records.work import UnitOfWork
 
 _ATTRIBUTES = {
@@ -94,7 +94,7 @@ def _check(unit: UnitOfWork, document: Mapping[str, object], spec: Mapping[str, 
             reject(f"{path}.{key}", f"there is no {key} {name}")
     sets = mapping(document.get("permission_sets"), "permission_sets")
     for name in text_list(spec.get("permission_sets"), f"{path}.permission_sets"):
-        if name not in sets and _try_set_id(unit, name) is None:
+        if name not in sets and try_find(unit, "PermissionSet", "Name", name) is None:
             reject(f"{path}.permission_sets", f"there is no permission set {name}")
 
 
@@ -132,13 +132,7 @@ def _differs(unit: UnitOfWork, row: Mapping[str, Value], key: str, name: str) ->
 def _try_link(unit: UnitOfWork, key: str, name: str) -> str | None:
     """Return the id of the profile, role or user with this name, or None."""
     entity, field_name, _ = _LINKS[key]
-    obj = unit.catalog.object(entity)
-    return try_find_by_value(unit.tx, obj, obj.by_name[field_name.lower()], name) if name else None
-
-
-def _try_set_id(unit: UnitOfWork, name: str) -> str | None:
-    sets = unit.catalog.object("PermissionSet")
-    return try_find_by_value(unit.tx, sets, sets.by_name["name"], name)
+    return try_find(unit, entity, field_name, name)
 
 
 def _update_user(
@@ -183,11 +177,7 @@ def _org_defaults(unit: UnitOfWork) -> dict[str, object]:
 
 def set_password(unit: UnitOfWork, user_id: str, password: str) -> None:
     """Store a user's password, as a hash."""
-    unit.tx.execute(
-        "INSERT INTO passwords (user_id, hash) VALUES (?, ?) ON CONFLICT (user_id) DO UPDATE SET hash = excluded.hash",
-        (user_id, hash_password(password)),
-    )
-    note_password(unit.tx, unit.catalog, user_id, unit.now_ms)
+    store_password(unit.tx, unit.catalog, user_id, hash_password(password), unit.now_ms)
 
 
 def _reset(unit: UnitOfWork, user_id: str, password: str) -> None:
@@ -200,12 +190,13 @@ def _assignments(unit: UnitOfWork, username: str, user_id: str, spec: Mapping[st
     stored = {r["PermissionSetId"] for r in read_rows(unit.tx, assignments, "AssigneeId", [user_id])}
     steps: list[Step] = []
     for name in dict.fromkeys(text_list(spec.get("permission_sets"), f"users.{username}.permission_sets")):
-        known = _try_set_id(unit, name)
+        known = try_find(unit, "PermissionSet", "Name", name)
         if known is None or known not in stored:
             steps.append(Step(f"assign {name} to {username}", partial(_assign, unit, name, user_id)))
     return steps
 
 
 def _assign(unit: UnitOfWork, name: str, user_id: str) -> None:
-    values = {"PermissionSetId": _try_set_id(unit, name), "AssigneeId": user_id}
-    unit.create(unit.catalog.object("PermissionSetAssignment"), values)
+    set_id = try_find(unit, "PermissionSet", "Name", name)
+    assignments = unit.catalog.object("PermissionSetAssignment")
+    unit.create(assignments, {"PermissionSetId": set_id, "AssigneeId": user_id})

@@ -53,7 +53,7 @@ def try_read_channel(catalog: Catalog, full_name: str, api_version: int | None) 
     if has_nested_members(api_version):
         members = catalog.selection.members_of(channel.name)
         properties["channelMembers"] = [{"selectedEntity": member.event} for member in members] or None
-    return ordered("", properties)
+    return ordered(**properties)
 
 
 def try_read_member(catalog: Catalog, full_name: str) -> dict[str, object] | None:
@@ -62,13 +62,10 @@ def try_read_member(catalog: Catalog, full_name: str) -> dict[str, object] | Non
     if member is None:
         return None
     return ordered(
-        "",
-        {
-            "enrichedFields": [{"name": name} for name in member.enriched] or None,
-            "eventChannel": member.channel,
-            "filterExpression": member.filter_text or None,
-            "selectedEntity": member.event,
-        },
+        enrichedFields=[{"name": name} for name in member.enriched] or None,
+        eventChannel=member.channel,
+        filterExpression=member.filter_text or None,
+        selectedEntity=member.event,
     )
 
 
@@ -126,14 +123,11 @@ def try_read_managed(catalog: Catalog, full_name: str) -> dict[str, object] | No
     if managed is None:
         return None
     return ordered(
-        "",
-        {
-            "defaultReplay": managed.default_replay,
-            "errorRecoveryReplay": managed.error_replay,
-            "label": managed.label,
-            "state": managed.state,
-            "topicName": managed.topic,
-        },
+        defaultReplay=managed.default_replay,
+        errorRecoveryReplay=managed.error_replay,
+        label=managed.label,
+        state=managed.state,
+        topicName=managed.topic,
     )
 
 

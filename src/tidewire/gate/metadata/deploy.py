@@ -30,14 +30,12 @@ from tidewire.errors import RecordNotFound, RequestError
 from tidewire.gate.metadata.archive import read_zip
 from tidewire.gate.metadata.changes import add_component, apply_draft, context_of
 from tidewire.gate.metadata.objects import Draft, field_components
-from tidewire.gate.metadata.package import MANIFEST, Message, Package, Removed, read_package
+from tidewire.gate.metadata.package import MANIFEST, Message, Package, read_package
 from tidewire.gate.metadata.properties import Component, items_of, text_of
 from tidewire.gate.metadata.registry import METADATA_TYPES, Source
 from tidewire.gate.metadata.service import Metadata
-from tidewire.gate.metadata.stored_requests import StoredRequest, store_request
+from tidewire.gate.metadata.stored_requests import store_request
 from tidewire.gate.requests import Call
-from tidewire.ids import make_id
-from tidewire.records.numbers import take_number
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.values import render_datetime
 
@@ -57,6 +55,15 @@ class DeployOptions:
     rollback_on_error: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Who deploys, how and when."""
+
+    principal: Principal
+    options: DeployOptions
+    started_ms: int
+
+
 class Deploys:
     """Deploys packages, and returns stored results."""
 
@@ -74,16 +81,14 @@ class Deploys:
         except RequestError as error:
             # An unreadable archive gives a failed deploy, not a failed call: clients poll for the result.
             package = Package(problems=[Message("", MANIFEST, MANIFEST, error.message)])
-        started_ms = self._clock.now_ms()
+        request = _Request(call.principal, options, self._clock.now_ms())
         mark = _SINGLE if options.is_single_package else _IN_FOLDER
         data = mark + archive if options.is_check_only else b""
-        work = partial(self._run, call.principal, package, options, started_ms, data)
         try:
-            return await self._metadata.commit(call, work)
+            return await self._metadata.commit(call, partial(self._run, request, package, data))
         except RequestError as error:
             # The transaction was rolled back, and the result with it; store the result in a second one.
-            failed = partial(self._fail, call.principal, package, options, started_ms, error)
-            return await self._metadata.commit(call, failed)
+            return await self._metadata.commit(call, partial(self._fail, request, package, error))
 
     async def deploy_checked(self, call: Call, request_id: str) -> str:
         """Deploy the package of a successful check; returns an id, like `deploy`.
@@ -111,41 +116,25 @@ class Deploys:
         )
         return result
 
-    def _run(
-        self,
-        principal: Principal,
-        package: Package,
-        options: DeployOptions,
-        started_ms: int,
-        data: bytes,
-        unit: UnitOfWork,
-    ) -> str:
+    def _run(self, request: _Request, package: Package, data: bytes, unit: UnitOfWork) -> str:
         problems = list(package.problems)
         draft, messages = _draft(unit, package, problems)
         # Problems found without applying anything: this transaction has changed nothing and may store the result.
         if problems:
             problems = self._all_problems(unit, package, problems)
-            return self._store_result(principal, options, started_ms, [], problems, unit)
+            return _store_result(unit, request, [], problems)
         records = self._metadata.gate.records
-        lines = apply_draft(records, unit, draft, is_dry_run=options.is_check_only)
+        lines = apply_draft(records, unit, draft, is_dry_run=request.options.is_check_only)
         # The plan says which existing components really change: their names occur in its lines.
         words = [set(_WORD.findall(line)) for line in lines]
         done = [_with_outcome(message, words) for message in messages]
         done += [Message("", MANIFEST, path, is_changed=True) for path in package.manifests]
-        return self._store_result(principal, options, started_ms, done, [], unit, data)
+        return _store_result(unit, request, done, [], data)
 
-    def _fail(
-        self,
-        principal: Principal,
-        package: Package,
-        options: DeployOptions,
-        started_ms: int,
-        error: RequestError,
-        unit: UnitOfWork,
-    ) -> str:
+    def _fail(self, request: _Request, package: Package, error: RequestError, unit: UnitOfWork) -> str:
         """Store the result of a failed deploy: the error that stopped it, and the problems behind it."""
         problems = self._all_problems(unit, package, [_blame(package, error)])
-        return self._store_result(principal, options, started_ms, [], problems, unit)
+        return _store_result(unit, request, [], problems)
 
     def _all_problems(self, unit: UnitOfWork, package: Package, problems: Sequence[Message]) -> list[Message]:
         """Return the problems, and those that show once the faulty components are removed."""
@@ -167,23 +156,18 @@ class Deploys:
                 unit.catalog = catalog
         return found
 
-    def _store_result(
-        self,
-        principal: Principal,
-        options: DeployOptions,
-        started_ms: int,
-        done: Sequence[Message],
-        problems: Sequence[Message],
-        unit: UnitOfWork,
-        data: bytes = b"",
-    ) -> str:
-        request_id = make_id(DEPLOY_PREFIX, take_number(unit.tx, "metadata requests"))
-        # A check creates nothing, so its components have no ids to report.
-        ids = {} if options.is_check_only else _component_ids(unit)
-        result = _render_result(request_id, principal, options, done, problems, ids, started_ms, unit.now_ms)
-        stored = StoredRequest(request_id, "deploy", json.dumps(result), data)
-        store_request(unit.tx, stored, principal.user_id, unit.now_ms)
-        return request_id
+
+def _store_result(
+    unit: UnitOfWork,
+    request: _Request,
+    done: Sequence[Message],
+    problems: Sequence[Message],
+    data: bytes = b"",
+) -> str:
+    # A check creates nothing, so its components have no ids to report.
+    ids = {} if request.options.is_check_only else _component_ids(unit)
+    result = _render_result(request, done, problems, ids, unit.now_ms)
+    return store_request(unit, DEPLOY_PREFIX, "deploy", request.principal.user_id, result, data)
 
 
 def _draft(unit: UnitOfWork, package: Package, problems: list[Message]) -> tuple[Draft, list[Message]]:
@@ -210,26 +194,25 @@ def _draft(unit: UnitOfWork, package: Package, problems: list[Message]) -> tuple
 
 
 def _remove(
-    draft: Draft, source: Source, removed: Removed, messages: list[Message], problems: list[Message]
+    draft: Draft, source: Source, removed: Message, messages: list[Message], problems: list[Message]
 ) -> None:
-    type_ = METADATA_TYPES.get(removed.kind)
-    kind, name, path = removed.kind, removed.full_name, removed.path
+    type_, kind = METADATA_TYPES.get(removed.kind), removed.kind
     if type_ is None:
-        problems.append(Message(kind, name, path, f"Unknown type name '{kind[:80]}' specified in {path}"))
-    elif type_.try_read(source, name) is None:
-        problem = f"No {kind} named: {name[:200]} found"
-        messages.append(Message(kind, name, path, problem, is_warning=True))
+        problem = f"Unknown type name '{kind[:80]}' specified in {removed.path}"
+        problems.append(replace(removed, problem=problem))
+    elif type_.try_read(source, removed.full_name) is None:
+        problem = f"No {kind} named: {removed.full_name[:200]} found"
+        messages.append(replace(removed, problem=problem, is_warning=True))
     else:
-        type_.remove(draft, name)
-        messages.append(Message(kind, name, path, is_deleted=True, is_changed=True))
+        type_.remove(draft, removed.full_name)
+        messages.append(replace(removed, is_deleted=True, is_changed=True))
 
 
 def _with_outcome(message: Message, words: Sequence[set[str]]) -> Message:
     """Return the message of an existing component with `is_changed` according to the plan."""
     if message.is_changed or message.problem:
         return message
-    is_changed = any(message.full_name in each for each in words)
-    return Message(message.kind, message.full_name, message.path, is_changed=is_changed)
+    return replace(message, is_changed=any(message.full_name in each for each in words))
 
 
 def _blame(package: Package, error: RequestError) -> Message:
@@ -248,8 +231,7 @@ def _blame(package: Package, error: RequestError) -> Message:
                 return Message(each.kind, each.full_name, path, error.message)
     # A prevented removal does not name its component; report it for the first removal.
     if section in ("remove", "push_topics") and package.removed:
-        first = package.removed[0]
-        return Message(first.kind, first.full_name, first.path, error.message)
+        return replace(package.removed[0], problem=error.message)
     # Otherwise the first component: a result without a component would look like a success to clients.
     if package.components:
         component, path = package.components[0]
@@ -287,17 +269,14 @@ def _nested(component: Component) -> list[Component]:
 
 
 def _render_result(
-    request_id: str,
-    principal: Principal,
-    options: DeployOptions,
+    request: _Request,
     done: Sequence[Message],
     problems: Sequence[Message],
     ids: Mapping[tuple[str, str], str],
-    started_ms: int,
     now_ms: int,
 ) -> dict[str, object]:
-    is_success = not problems
-    started, ended = render_datetime(started_ms, "Z"), render_datetime(now_ms, "Z")
+    principal, options, is_success = request.principal, request.options, not problems
+    started, ended = render_datetime(request.started_ms, "Z"), render_datetime(now_ms, "Z")
     counted = [message for message in done if message.kind]  # manifests are listed, but are not components
     return {
         "checkOnly": options.is_check_only,
@@ -314,7 +293,6 @@ def _render_result(
             "runTestResult": {"numFailures": 0, "numTestsRun": 0, "totalTime": 0.0},
         },
         "done": True,
-        "id": request_id,
         "ignoreWarnings": options.ignores_warnings,
         "lastModifiedDate": ended,
         "numberComponentErrors": len(problems),

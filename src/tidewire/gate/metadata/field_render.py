@@ -31,11 +31,11 @@ def field_kind(obj: ObjectType | None, f: Field) -> str:
 def render_field_properties(obj: ObjectType | None, f: Field, full_name: str = "") -> dict[str, object]:
     """Render the properties of a field; `obj` is None for fields of platform events."""
     if f.custom or obj is None:
-        return ordered(full_name, _texts(f) | _type_properties(obj, f))
+        return ordered(full_name, **_texts(f), **_type_properties(obj, f))
     found: dict[str, object] = {"description": f.description or None, "inlineHelpText": f.help_text or None}
     if f.type in PICKLIST_TYPES:
         found["type"] = field_kind(obj, f)
-    return ordered(full_name, found)
+    return ordered(full_name, **found)
 
 
 def _texts(f: Field) -> dict[str, object]:

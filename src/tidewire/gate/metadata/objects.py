@@ -229,7 +229,7 @@ def render_object(
             "nameField": _name_properties(obj),
             "pluralLabel": obj.label_plural,
         }
-    return ordered("", found)
+    return ordered(**found)
 
 
 def is_shared(obj: ObjectType) -> bool:
@@ -241,12 +241,9 @@ def _name_properties(obj: ObjectType) -> dict[str, object]:
     named = obj.by_name["name"]
     is_counted = named.type is FieldType.AUTO_NUMBER
     return ordered(
-        "",
-        {
-            "displayFormat": named.display_format if is_counted else None,
-            "label": named.label,
-            "type": "AutoNumber" if is_counted else "Text",
-        },
+        displayFormat=named.display_format if is_counted else None,
+        label=named.label,
+        type="AutoNumber" if is_counted else "Text",
     )
 
 
@@ -254,14 +251,11 @@ def render_event(event: EventType, fields: Iterable[Field] | None = None) -> dic
     """Render a platform event with its fields; `fields` selects some of them."""
     chosen = event.fields if fields is None else list(fields)
     return ordered(
-        "",
-        {
-            "deploymentStatus": "Deployed",
-            "description": event.description or None,
-            "eventType": "HighVolume" if event.is_high_volume else "StandardVolume",
-            "fields": [render_field_properties(None, f, f.name) for f in chosen] or None,
-            "label": event.label,
-            "pluralLabel": event.label_plural,
-            "publishBehavior": "PublishImmediately" if event.publishes_immediately else "PublishAfterCommit",
-        },
+        deploymentStatus="Deployed",
+        description=event.description or None,
+        eventType="HighVolume" if event.is_high_volume else "StandardVolume",
+        fields=[render_field_properties(None, f, f.name) for f in chosen] or None,
+        label=event.label,
+        pluralLabel=event.label_plural,
+        publishBehavior="PublishImmediately" if event.publishes_immediately else "PublishAfterCommit",
     )

@@ -35,21 +35,15 @@ class Message:
     is_deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """A component to remove, and the manifest that names it."""
-
-    kind: str
-    full_name: str
-    path: str
-
-
 @dataclass(slots=True)
 class Package:
-    """A parsed package: components with their files, removals, and problems found so far."""
+    """A parsed package: components with their files, removals, and problems found so far.
+
+    `removed` names each component to remove, and the manifest that lists it.
+    """
 
     components: list[tuple[Component, str]] = field(default_factory=list)
-    removed: list[Removed] = field(default_factory=list)
+    removed: list[Message] = field(default_factory=list)
     problems: list[Message] = field(default_factory=list)
     manifests: list[str] = field(default_factory=list)
 
@@ -121,7 +115,7 @@ def _read_one(package: Package, folder: str, files: Mapping[str, bytes]) -> None
         if path in files:
             gone, _ = parse_manifest(files[path])
             for kind, names in gone.items():
-                package.removed += [Removed(kind, name, folder + path) for name in names]
+                package.removed += [Message(kind, name, folder + path) for name in names]
 
 
 def _read_component(

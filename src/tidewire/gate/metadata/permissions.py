@@ -11,7 +11,12 @@ from typing import Any
 
 from tidewire.access.grants import is_permissionable
 from tidewire.events import Value
-from tidewire.gate.definitions.permissions import OBJECT_RIGHTS, read_profile_sets, try_read_by_name
+from tidewire.gate.definitions.permissions import (
+    OBJECT_RIGHTS,
+    read_profile_sets,
+    read_rights,
+    try_read_by_name,
+)
 from tidewire.gate.metadata.field_parse import Context
 from tidewire.gate.metadata.objects import Draft
 from tidewire.gate.metadata.properties import (
@@ -26,7 +31,7 @@ from tidewire.gate.metadata.properties import (
     require,
     text_of,
 )
-from tidewire.records.table import read_all_rows, read_rows
+from tidewire.records.table import read_all_rows
 from tidewire.schema.catalog import Catalog
 from tidewire.storage.store import Reader, Transaction
 
@@ -137,26 +142,21 @@ def _stored_spec(
     reader: Reader | Transaction, catalog: Catalog, row: Mapping[str, Value], set_ids: list[str]
 ) -> dict[str, Any]:
     """Return the stored rights as a spec; parts of a compound field are implied by the compound."""
-    objects = {
-        str(each["SobjectType"]): [word for word, column in OBJECT_RIGHTS.items() if each[column]]
-        for each in read_rows(reader, catalog.object("ObjectPermissions"), "ParentId", set_ids)
-    }
+    stored = read_rights(reader, catalog, row, set_ids)
     fields: dict[str, dict[str, str]] = {}
-    for each in read_rows(reader, catalog.object("FieldPermissions"), "ParentId", set_ids):
-        entity, _, name = str(each["Field"]).partition(".")
-        fields.setdefault(entity, {})[name] = "edit" if each["PermissionsEdit"] else "read"
+    for (entity, name), is_editable in stored.fields.items():
+        fields.setdefault(entity, {})[name] = "edit" if is_editable else "read"
     for entity, rules in fields.items():
         obj = catalog.try_object(entity)
         for f in obj.fields if obj is not None else ():
             if f.compound in rules and rules.get(f.name) == rules[f.compound]:
                 del rules[f.name]
     return {
-        "permissions": sorted(
-            name.removeprefix("Permissions")
-            for name, value in row.items()
-            if name.startswith("Permissions") and value
-        ),
-        "objects": objects,
+        "permissions": sorted(flag.removeprefix("Permissions") for flag in stored.flags),
+        "objects": {
+            entity: [word for word, column in OBJECT_RIGHTS.items() if column in rights]
+            for entity, rights in stored.objects.items()
+        },
         "fields": fields,
     }
 
@@ -170,13 +170,10 @@ def try_read_permission_set(
         return None
     spec = _stored_spec(reader, catalog, row, [str(row["Id"])])
     return ordered(
-        "",
-        {
-            "description": row.get("Description"),
-            "hasActivationRequired": False,
-            "label": str(row["Label"]),
-            **_render_rights(spec),
-        },
+        description=row.get("Description"),
+        hasActivationRequired=False,
+        label=str(row["Label"]),
+        **_render_rights(spec),
     )
 
 
@@ -189,15 +186,11 @@ def try_read_profile(
     if row is None:
         return None
     spec = _stored_spec(reader, catalog, row, read_profile_sets(reader, catalog, str(row["Id"])))
-    is_custom = full_name not in _PROFILE_NAMES
     return ordered(
-        "",
-        {
-            "custom": is_custom,
-            "description": row.get("Description"),
-            "userLicense": "Salesforce",
-            **_render_rights(spec),
-        },
+        custom=full_name not in _PROFILE_NAMES,
+        description=row.get("Description"),
+        userLicense="Salesforce",
+        **_render_rights(spec),
     )
 
 

@@ -113,8 +113,8 @@ def whole_of(properties: Properties, name: str) -> int | None:
     return int(text)
 
 
-def ordered(full_name: str, properties: Mapping[str, object]) -> dict[str, object]:
-    """Return properties in schema order: the name first, then alphabetically; omits None."""
+def ordered(full_name: str = "", /, **properties: object) -> dict[str, object]:
+    """Return properties in schema order: the name, if given, then alphabetically; omits None."""
     kept = {name: properties[name] for name in sorted(properties) if properties[name] is not None}
     return ({"fullName": full_name} if full_name else {}) | kept
 

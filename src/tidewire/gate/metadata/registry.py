@@ -135,12 +135,8 @@ def record_types_of(source: Source, entity: str) -> list[dict[str, object]]:
     for row in sorted(rows, key=lambda r: str(r["DeveloperName"])):
         if row["SobjectType"] != entity or row.get("IsDeleted"):
             continue
-        properties = {
-            "active": bool(row["IsActive"]),
-            "description": row.get("Description"),
-            "label": row["Name"],
-        }
-        found.append(ordered(str(row["DeveloperName"]), properties))
+        name, description = str(row["DeveloperName"]), row.get("Description")
+        found.append(ordered(name, active=bool(row["IsActive"]), description=description, label=row["Name"]))
     return found
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidewire.gate.definitions.plan import try_find
 from tidewire.gate.definitions.removal import Removal, check_unused
 from tidewire.gate.metadata.properties import reject
 from tidewire.gate.metadata.registry import field_id
 from tidewire.names import change_event_name, is_api_name
 from tidewire.records.numbers import auto_number_key, move_number
 from tidewire.records.service import Records
-from tidewire.records.table import read_rows, try_find_by_value
+from tidewire.records.table import read_rows
 from tidewire.records.types import read_sharing_rules
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.field_types import FieldType
@@ -188,7 +189,7 @@ def rename_row(unit: UnitOfWork, entity: str, old: str, new: str) -> list[str]:
     if _ADMINISTRATOR in (old, new) or not new.strip():
         reject(f"{old} cannot be renamed", "INVALID_OPERATION")
     obj = unit.catalog.object(entity)
-    row_id = try_find_by_value(unit.tx, obj, obj.by_name["name"], old)
+    row_id = try_find(unit, entity, "Name", old)
     if row_id is None:
         reject(f"no {entity} named {old} found", "INVALID_CROSS_REFERENCE_KEY", ["fullName"])
     unit.update(obj, row_id, {"Name": new})

@@ -15,11 +15,9 @@ from tidewire.gate.metadata.objects import render_event, render_object
 from tidewire.gate.metadata.package import MANIFEST, render_manifest, version_number
 from tidewire.gate.metadata.registry import METADATA_TYPES, Entry, MetadataType, Source
 from tidewire.gate.metadata.service import Metadata
-from tidewire.gate.metadata.stored_requests import StoredRequest, store_request
+from tidewire.gate.metadata.stored_requests import store_request
 from tidewire.gate.metadata.xml import render_file
 from tidewire.gate.requests import Call
-from tidewire.ids import make_id
-from tidewire.records.numbers import take_number
 from tidewire.records.work import UnitOfWork
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.values import render_datetime
@@ -59,11 +57,8 @@ class Retrieves:
         archive = await asyncio.to_thread(write_zip, gathered.files)
 
         def work(unit: UnitOfWork) -> str:
-            request_id = make_id(RETRIEVE_PREFIX, take_number(unit.tx, "metadata requests"))
-            result = json.dumps(_render_result(request_id, gathered))
-            kept = StoredRequest(request_id, "retrieve", result, archive)
-            store_request(unit.tx, kept, call.principal.user_id, unit.now_ms)
-            return request_id
+            user_id, result = call.principal.user_id, _render_result(gathered)
+            return store_request(unit, RETRIEVE_PREFIX, "retrieve", user_id, result, archive)
 
         return await self._metadata.commit(call, work)
 
@@ -146,11 +141,10 @@ def render_listed(listed: Listed) -> dict[str, object]:
     }
 
 
-def _render_result(request_id: str, gathered: _Gathered) -> dict[str, object]:
+def _render_result(gathered: _Gathered) -> dict[str, object]:
     return {
         "done": True,
         "fileProperties": [render_listed(each) for each in gathered.properties],
-        "id": request_id,
         "messages": [{"fileName": MANIFEST, "problem": problem} for problem in gathered.messages],
         "status": "Succeeded",
         "success": True,
