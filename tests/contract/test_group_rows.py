@@ -10,7 +10,7 @@ import pytest
 from tests.stores import OpenStore
 from tidewire.errors import DuplicateValue, PlatformError
 from tidewire.records.numbers import take_number
-from tidewire.records.short_reads import ShortReads
+from tidewire.records.service import ShortReads
 from tidewire.storage.store import Progress, Reader, Row, Store, Transaction
 from tidewire.storage.writer import GroupWriter
 

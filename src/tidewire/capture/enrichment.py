@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidewire.capture.event_filters import event_values
+from tidewire.capture.event_filters import HEADER, event_values
 from tidewire.crm.persons import IS_PERSON, NAME_PARTS
 from tidewire.errors import PayloadInvalid
 from tidewire.events import Event, Family, Value
@@ -33,7 +33,6 @@ from tidewire.storage.store import Reader
 
 Row = Mapping[str, Value]
 
-_HEADER = "ChangeEventHeader"
 _BITMAPS = ("changedFields", "nulledFields", "diffFields")
 _ENRICHED = frozenset({"UPDATE", "DELETE"})
 _GAP = "GAP_"
@@ -58,7 +57,7 @@ class _Opened:
 
     @property
     def record_ids(self) -> list[str]:
-        ids: list[str] = self.value[_HEADER]["recordIds"]
+        ids: list[str] = self.value[HEADER]["recordIds"]
         return ids
 
 
@@ -125,7 +124,7 @@ def _try_open(
     if event.family is not Family.CHANGE:
         return event if _passes(keeps, value) else None
     obj = catalog.try_object(entity_of_change_event(event.topic) or "")
-    header = value[_HEADER]
+    header = value[HEADER]
     is_of_all = any(i.endswith(_ALL_RECORDS) for i in header["recordIds"])
     if obj is None or header["changeType"].startswith(_GAP) or is_of_all:
         return event
@@ -168,12 +167,12 @@ def _passes(keeps: Predicate | None, value: Mapping[str, Any]) -> bool:
 
 def _completed(opened: _Opened, rows: Mapping[str, Row]) -> list[Event]:
     """Return one event per record that passes, or the stored event if those would be too large together."""
-    schema, header = opened.schema, opened.value[_HEADER]
+    schema, header = opened.schema, opened.value[HEADER]
     carried = {name for bitmap in _BITMAPS for name in decode_bitmap(schema, header[bitmap])}
     out: list[Event] = []
     size_bytes = 0
     for record_id in opened.record_ids:
-        plain = opened.value | {_HEADER: header | {"recordIds": [record_id]}}
+        plain = opened.value | {HEADER: header | {"recordIds": [record_id]}}
         value, row = dict(plain), rows.get(record_id)
         for name in opened.fields if row is not None else ():
             if name not in carried:

@@ -25,7 +25,7 @@ from tidewire.crm.event_times import EVENT_TIMES, align_times
 from tidewire.crm.invitees import (
     MIRRORED,
     PATTERN_FIELDS,
-    child_edits,
+    copy_edits,
     group_edits,
     invite,
 )
@@ -144,7 +144,7 @@ def _iter_related_edits(tx: Transaction, catalog: Catalog, relations: Sequence[R
                 after.append(row | values)
                 yield RowEdit(activity, row, values)
         if activity.name == "Event":
-            yield from child_edits(tx, activity, after, MIRRORED)
+            yield from copy_edits(tx, activity, after, MIRRORED)
 
 
 def _check_own(before: Row, changed: Mapping[str, Value]) -> None:
@@ -207,7 +207,7 @@ def _plan_single(
         if is_occurrence(before) and before.get("IsRecurrence2"):
             values["IsRecurrence2Exception"] = True
         fresh = {name for name in after if after[name] != before.get(name)}
-        return WritePlan(values, cascaded=tuple(child_edits(tx, obj, [after], fresh)))
+        return WritePlan(values, cascaded=tuple(copy_edits(tx, obj, [after], fresh)))
     successor = regenerate(tx, obj, before, after, now_ms)
     if successor is None:
         return WritePlan(values)
@@ -312,4 +312,4 @@ def _future_edits(
             yield RowEdit(obj, row, own)
             coming.append(row | own)
     if obj.name == "Event":
-        yield from child_edits(tx, obj, coming, {*values, *(EVENT_TIMES if is_longer else ())})
+        yield from copy_edits(tx, obj, coming, {*values, *(EVENT_TIMES if is_longer else ())})

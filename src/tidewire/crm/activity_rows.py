@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tidewire.events import Value
 from tidewire.records.cascade import DeletePlan, RowEdit
 from tidewire.records.table import read_rows
-from tidewire.schema.field_types import FieldType
 from tidewire.schema.model import ObjectType
 from tidewire.storage.store import Transaction
 
@@ -57,10 +56,21 @@ def read_occurrences(tx: Transaction, obj: ObjectType, series: Mapping[str, Valu
     return [row for row in found if not row.get("IsChild") and row["Id"] != series["Id"]]
 
 
+def iter_by(tx: Transaction, obj: ObjectType, name: str, ids: list[str]) -> Iterator[Row]:
+    """Yield the living records whose id or lookup is among any number of ids."""
+    for at in range(0, len(ids), _CHUNK):
+        yield from read_rows(tx, obj, name, ids[at : at + _CHUNK])
+
+
+def read_with_occurrences(tx: Transaction, obj: ObjectType, record_id: Value) -> list[Row]:
+    """Return a living activity and, if it is a series, its occurrences."""
+    found = read_rows(tx, obj, "Id", [record_id])
+    return [*found, *(one for series in found for one in read_occurrences(tx, obj, series))]
+
+
 def read_by(tx: Transaction, obj: ObjectType, name: str, ids: list[str]) -> list[Row]:
-    """Return the living records whose id or lookup is among any number of ids."""
-    chunks = (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
-    return [row for chunk in chunks for row in read_rows(tx, obj, name, chunk)]
+    """Return the records that `iter_by` yields."""
+    return list(iter_by(tx, obj, name, ids))
 
 
 def group_by(rows: Iterable[Row], name: str) -> dict[Value, list[Row]]:
@@ -69,14 +79,6 @@ def group_by(rows: Iterable[Row], name: str) -> dict[Value, list[Row]]:
     for row in rows:
         groups[row[name]].append(row)
     return groups
-
-
-def blank_row(obj: ObjectType) -> Row:
-    """Return the default values of a new record."""
-    return {
-        f.name: False if f.default is None and f.type is FieldType.CHECKBOX else f.default
-        for f in obj.stored_fields
-    }
 
 
 def copy_values(obj: ObjectType, row: Mapping[str, Value]) -> Row:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tidewire.crm.recurrence import find_zone
 from tidewire.errors import (
     ActivationRefused,
@@ -19,14 +17,13 @@ from tidewire.errors import (
 )
 from tidewire.events import Value
 from tidewire.records.cascade import RowEdit
-from tidewire.records.object_rules import WritePlan
+from tidewire.records.object_rules import Row, WritePlan
 from tidewire.records.table import read_rows, try_read_row
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
 from tidewire.schema.standard.status_categories import status_categories
 from tidewire.storage.store import Transaction
 
-Row = Mapping[str, Value]
 _ACTIVATED = "Activated"
 # No hierarchy is deeper; one that is, from before this was checked, must not hold up the writer.
 _MAX_LEVELS = 10_000

@@ -7,23 +7,23 @@ the record: there is no event, and nobody has modified it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from tidewire.crm.activity_rows import iter_by
 from tidewire.events import Value
 from tidewire.records.conversion import iter_values
 from tidewire.records.derived import fit_values
-from tidewire.records.object_rules import CopiedRule, FlushUnit
-from tidewire.records.table import read_rows, try_read_row
+from tidewire.records.object_rules import CopiedRule, FlushUnit, Row
+from tidewire.records.table import try_read_row
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
 from tidewire.storage.store import Transaction
 
-Row = Mapping[str, Value]
+_Values = dict[str, Value]
 _LINES = ("OpportunityLineItem", "OrderItem", "QuoteLineItem", "ContractLineItem")
 _FISCAL_YEAR = ("FiscalYearStartMonth", "UsesStartDateAsFiscalYearName")
-_CHUNK = 500  # ids in one statement
 _SAME = (
     "Salutation",
     "FirstName",
@@ -85,8 +85,8 @@ def _apply_fiscal_year(unit: FlushUnit) -> None:
 
 
 def _refresh(unit: FlushUnit, child: ObjectType, lookup: str, ids: list[str]) -> None:
-    for row in _iter_rows(unit.tx, child, lookup, ids):
-        if child.name == "Contact":  # shows nothing itself, but its memberships show its account's name
+    for row in iter_by(unit.tx, child, lookup, ids):
+        if child.name == "Contact":  # copies nothing itself, but its campaign members copy its account's name
             members = unit.catalog.object("CampaignMember")
             _refresh(unit, members, "ContactId", [str(row["Id"])])
             continue
@@ -96,19 +96,12 @@ def _refresh(unit: FlushUnit, child: ObjectType, lookup: str, ids: list[str]) ->
             unit.store_copies(child, row, fresh)
 
 
-def _iter_rows(tx: Transaction, child: ObjectType, lookup: str, ids: list[str]) -> Iterator[dict[str, Value]]:
-    for start in range(0, len(ids), _CHUNK):
-        yield from read_rows(tx, child, lookup, ids[start : start + _CHUNK])
-
-
 def _read(tx: Transaction, catalog: Catalog, entity: str, record_id: Value) -> Row:
     row = try_read_row(tx, catalog.object(entity), str(record_id)) if record_id is not None else None
     return row or {}
 
 
-def _member(
-    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
-) -> dict[str, Value]:
+def _member(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None) -> _Values:
     # A lead that was converted is shown as the contact that it became.
     if row.get("ContactId") is not None:
         person = _read(tx, catalog, "Contact", row["ContactId"])
@@ -126,9 +119,7 @@ def _member(
     }
 
 
-def _case(
-    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
-) -> dict[str, Value]:
+def _case(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None) -> _Values:
     contact = _read(tx, catalog, "Contact", row.get("ContactId"))
     values = {own: contact.get(other) for own, other in _CASE.items()}
     if before is None and row.get("AccountId") is None:
@@ -136,30 +127,26 @@ def _case(
     return values
 
 
-def _product(
-    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
-) -> dict[str, Value]:
+def _product(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None) -> _Values:
     product = _read(tx, catalog, "Product2", row.get("Product2Id"))
     names = ("Name", "ProductCode") if obj.name == "PricebookEntry" else ("ProductCode",)
     return _picked(product, names)
 
 
-def _quote(
-    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
-) -> dict[str, Value]:
+def _quote(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None) -> _Values:
     return _picked(_read(tx, catalog, "Opportunity", row.get("OpportunityId")), ("AccountId",))
 
 
 def _fiscal_period(
     tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
-) -> dict[str, Value]:
+) -> _Values:
     close_ms = row.get("CloseDate")
     if before is not None and before.get("CloseDate") == close_ms and row.get("Fiscal") is not None:
         return {}
     return _period(close_ms, _fiscal_year_start(tx, catalog))
 
 
-def _period(close_ms: Value, start: tuple[int, bool]) -> dict[str, Value]:
+def _period(close_ms: Value, start: tuple[int, bool]) -> _Values:
     if not isinstance(close_ms, int):
         return {"FiscalYear": None, "FiscalQuarter": None, "Fiscal": None}
     year, quarter = fiscal_quarter(close_ms, *start)
@@ -178,7 +165,7 @@ def fiscal_quarter(day_ms: int, start_month: int, is_named_by_start: bool) -> tu
 def _fiscal_year_start(tx: Transaction, catalog: Catalog) -> tuple[int, bool]:
     organization = catalog.object("Organization")
     month, by_start = (organization.by_name[name.lower()] for name in _FISCAL_YEAR)
-    # Names come from the catalog; an org has one such row. It waits for nothing, so nothing is hurried for it.
+    # Names come from the catalog; an org has one such row, which is never among the buffered inserts.
     rows = tx.execute_skipping_buffer(
         f"SELECT {month.column}, {by_start.column} FROM {organization.table} LIMIT 1"  # noqa: S608
     )
@@ -187,15 +174,13 @@ def _fiscal_year_start(tx: Transaction, catalog: Catalog) -> tuple[int, bool]:
     return int(rows[0][0]), bool(rows[0][1])
 
 
-def _picked(row: Row, names: Iterable[str]) -> dict[str, Value]:
+def _picked(row: Row, names: Iterable[str]) -> _Values:
     return {name: row.get(name) for name in names}
 
 
-def _line(
-    tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None
-) -> dict[str, Value]:
+def _line(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, before: Row | None) -> _Values:
     """Compute product, prices and totals of a line item; `before` is None for a new one."""
-    values: dict[str, Value] = {} if before is not None else _from_entry(tx, catalog, obj, row)
+    values: _Values = {} if before is not None else _from_entry(tx, catalog, obj, row)
     quantity = _number(row.get("Quantity")) or 0.0
     kept_share = 1 - (_number(row.get("Discount")) or 0.0) / 100
     price = _number(row.get("UnitPrice"))
@@ -221,18 +206,17 @@ def _is_priced_by_total(row: Row, before: Row | None) -> bool:
     return row.get("TotalPrice") != before.get("TotalPrice") and not is_other
 
 
-def _from_entry(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) -> dict[str, Value]:
-    entry_id = row.get("PricebookEntryId")
-    entry = try_read_row(tx, catalog.object("PricebookEntry"), str(entry_id)) if entry_id else None
-    if entry is None:
+def _from_entry(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) -> _Values:
+    entry = _read(tx, catalog, "PricebookEntry", row.get("PricebookEntryId"))
+    if not entry:
         return {}
-    values: dict[str, Value] = {
+    values: _Values = {
         "Product2Id": row.get("Product2Id") or entry.get("Product2Id"),
         "ListPrice": entry.get("UnitPrice"),
         "ProductCode": entry.get("ProductCode"),
     }
     if obj.name == "OpportunityLineItem":
-        deal = try_read_row(tx, catalog.object("Opportunity"), str(row["OpportunityId"])) or {}
+        deal = _read(tx, catalog, "Opportunity", row["OpportunityId"])
         names = (deal.get("Name"), entry.get("Name"))
         values["Name"] = " ".join(str(name) for name in names if name) or None
     return values

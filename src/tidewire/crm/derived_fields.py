@@ -6,11 +6,10 @@ A stage or status that is not on the object's list counts as open.
 from __future__ import annotations
 
 from calendar import monthrange
-from collections.abc import Mapping
 from datetime import date
 
 from tidewire.events import Value
-from tidewire.records.object_rules import DerivedRule
+from tidewire.records.object_rules import DerivedRule, Row
 from tidewire.schema.model import ObjectType
 from tidewire.schema.standard.status_categories import status_categories
 from tidewire.schema.values import DAY_MS
@@ -19,7 +18,7 @@ from tidewire.schema.values import DAY_MS
 _FORECAST_CATEGORIES = {"Best Case": "BestCase", "Most Likely": "MostLikely", "Commit": "Forecast"}
 _ACTIVATED = "Activated"  # a status code
 _RESPONDED = "Responded"  # a status of campaign members
-# What a push topic is told of: whether creates, whether updates.
+# NotifyForOperations by whether a push topic notifies of creates, and of updates.
 _OPERATIONS = {
     (True, True): "All",
     (True, False): "Create",
@@ -29,9 +28,7 @@ _OPERATIONS = {
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 
 
-def _opportunity(
-    obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
-) -> dict[str, Value]:
+def _opportunity(obj: ObjectType, row: Row, before: Row | None, now_ms: int) -> dict[str, Value]:
     stage = status_categories(obj).get(str(row.get("StageName")))
     values: dict[str, Value] = {
         "IsClosed": stage is not None and stage.is_closed,
@@ -56,7 +53,7 @@ def _opportunity(
     return values
 
 
-def _follows(name: str, row: Mapping[str, Value], before: Mapping[str, Value] | None) -> bool:
+def _follows(name: str, row: Row, before: Row | None) -> bool:
     """Return whether the stage sets a field: only if nobody has set the field together with the stage."""
     if before is None or row.get(name) is None:
         return row.get(name) is None
@@ -64,9 +61,7 @@ def _follows(name: str, row: Mapping[str, Value], before: Mapping[str, Value] | 
 
 
 def _closing(moment_field: str) -> DerivedRule:
-    def rule(
-        obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
-    ) -> dict[str, Value]:
+    def rule(obj: ObjectType, row: Row, before: Row | None, now_ms: int) -> dict[str, Value]:
         category = status_categories(obj).get(str(row.get("Status")))
         if category is None or not category.is_closed:
             return {"IsClosed": False, moment_field: None}
@@ -75,15 +70,11 @@ def _closing(moment_field: str) -> DerivedRule:
     return rule
 
 
-def _task(
-    obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
-) -> dict[str, Value]:
+def _task(obj: ObjectType, row: Row, before: Row | None, now_ms: int) -> dict[str, Value]:
     return _TASK_CLOSING(obj, row, before, now_ms) | {"IsHighPriority": row.get("Priority") == "High"}
 
 
-def _coded(
-    obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
-) -> dict[str, Value]:
+def _coded(obj: ObjectType, row: Row, before: Row | None, now_ms: int) -> dict[str, Value]:
     category = status_categories(obj).get(str(row.get("Status")))
     code = row.get("StatusCode") if category is None else category.code or None
     if code != _ACTIVATED:
@@ -97,9 +88,7 @@ def _coded(
     }
 
 
-def _contract(
-    obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
-) -> dict[str, Value]:
+def _contract(obj: ObjectType, row: Row, before: Row | None, now_ms: int) -> dict[str, Value]:
     start_ms, months, end_ms = row.get("StartDate"), row.get("ContractTerm"), None
     if isinstance(start_ms, int) and isinstance(months, int):
         end_ms = _last_day(start_ms, months)
@@ -117,9 +106,7 @@ def _last_day(start_ms: int, months: int) -> int | None:
     return (date(year, month + 1, day).toordinal() - _EPOCH_ORDINAL - 1) * DAY_MS
 
 
-def _member(
-    obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
-) -> dict[str, Value]:
+def _member(obj: ObjectType, row: Row, before: Row | None, now_ms: int) -> dict[str, Value]:
     has_responded = row.get("Status") == _RESPONDED
     first_ms = row.get("FirstRespondedDate")
     if has_responded and first_ms is None:
@@ -127,18 +114,14 @@ def _member(
     return {"HasResponded": has_responded, "FirstRespondedDate": first_ms}
 
 
-def _grand_total(
-    obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
-) -> dict[str, Value]:
+def _grand_total(obj: ObjectType, row: Row, before: Row | None, now_ms: int) -> dict[str, Value]:
     parts = (row.get(name) for name in ("TotalPrice", "Tax", "ShippingHandling"))
     return {"GrandTotal": sum(float(part) for part in parts if isinstance(part, int | float))}
 
 
-def _push_topic(
-    obj: ObjectType, row: Mapping[str, Value], before: Mapping[str, Value] | None, now_ms: int
-) -> dict[str, Value]:
-    is_told = bool(row.get("NotifyForOperationCreate")), bool(row.get("NotifyForOperationUpdate"))
-    return {"NotifyForOperations": _OPERATIONS[is_told]}
+def _push_topic(obj: ObjectType, row: Row, before: Row | None, now_ms: int) -> dict[str, Value]:
+    notified = bool(row.get("NotifyForOperationCreate")), bool(row.get("NotifyForOperationUpdate"))
+    return {"NotifyForOperations": _OPERATIONS[notified]}
 
 
 _TASK_CLOSING = _closing("CompletedDateTime")

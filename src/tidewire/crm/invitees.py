@@ -7,7 +7,7 @@ each of its occurrences. An uninvited user keeps the invitation, as a record of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
 from tidewire.crm.activity_rows import (
     SERIES,
@@ -18,6 +18,7 @@ from tidewire.crm.activity_rows import (
     join_edits,
     read_by,
     read_occurrences,
+    read_with_occurrences,
 )
 from tidewire.crm.event_times import EVENT_TIMES
 from tidewire.crm.recurrence import PATTERN
@@ -34,6 +35,7 @@ from tidewire.events import Value
 from tidewire.records.cascade import DeletePlan, RowEdit, plan_delete
 from tidewire.records.numbers import take_record_id
 from tidewire.records.object_rules import NewRow, WritePlan
+from tidewire.records.object_rules import Row as StoredRow
 from tidewire.records.table import read_rows
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
@@ -92,7 +94,7 @@ def plan_relation(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) 
     if is_event:
         joined = join_edits(edits)
         after = [{**edit.row, **edit.values} for edit in joined if edit.obj is activity]
-        edits += child_edits(tx, activity, after, MIRRORED & {n for e in edits for n in e.values})
+        edits += copy_edits(tx, activity, after, MIRRORED & {n for e in edits for n in e.values})
     return WritePlan(cascaded=join_edits(edits), created=tuple(created))
 
 
@@ -114,11 +116,10 @@ def plan_answer(
         return None
     status = changed["Status"]
     has_answered = status not in (None, "New", "Uninvited")
-    values: Row = {"RespondedDate": now_ms - now_ms % 1000 if has_answered else None}
-    values = {name: changed.get(name, value) for name, value in values.items()}
+    answered_ms = now_ms - now_ms % 1000 if has_answered else None
+    values: Row = {"RespondedDate": changed.get("RespondedDate", answered_ms)}
     event = catalog.object("Event")
-    events = read_rows(tx, event, "Id", [before["EventId"]])
-    events += [one for series in events for one in read_occurrences(tx, event, series)]
+    events = read_with_occurrences(tx, event, before["EventId"])
     ids = [str(one["Id"]) for one in events]
     alike = [
         row
@@ -132,23 +133,19 @@ def plan_answer(
         return WritePlan(values, cascaded=edited)
     answered = {before["EventId"], *(row["EventId"] for row in alike)}
     concerned = [one for one in events if one["Id"] in answered]
-    children = _read_children(tx, event, [str(one["Id"]) for one in concerned], before["RelationId"])
+    copies = _read_copies(tx, event, [str(one["Id"]) for one in concerned], before["RelationId"])
     if status == "Uninvited":
-        gone, cleared = join_deletes(plan_delete(tx, catalog, event, child) for child in children)
+        gone, cleared = join_deletes(plan_delete(tx, catalog, event, copy) for copy in copies)
         root = take_record_id(tx, SERIES_PREFIX)
         return WritePlan(values, gone=gone, cleared=cleared, cascaded=edited, bin_root=root)
-    have = {child["ParentEventId"] for child in children}
+    have = {copy["ParentEventId"] for copy in copies}
     lack = [one for one in concerned if one["Id"] not in have and not is_series(one)]
-    created = [new for one in lack for new in _child(tx, catalog, before, one)]
+    created = [new for one in lack for new in _invitee_copy(tx, catalog, before, one)]
     return WritePlan(values, cascaded=edited, created=tuple(created))
 
 
 def check_task_relation(
-    tx: Transaction,
-    catalog: Catalog,
-    obj: ObjectType,
-    row: Mapping[str, Value],
-    before: Mapping[str, Value] | None,
+    tx: Transaction, catalog: Catalog, obj: ObjectType, row: StoredRow, before: StoredRow | None
 ) -> None:
     """Reject an update that makes a person of a task its record, or the other way round."""
     if before is not None and before.get("IsWhat") != row.get("IsWhat"):
@@ -160,32 +157,30 @@ def with_relations(tx: Transaction, catalog: Catalog, plan: DeletePlan) -> Delet
     root = plan.gone[0]
     link = "EventId" if root.obj.name == "EventRelation" else "TaskId"
     activity = catalog.object(link.removesuffix("Id"))
-    found = read_rows(tx, activity, "Id", [root.row[link]])
-    found += [one for series in found for one in read_occurrences(tx, activity, series)]
-    ids = [str(one["Id"]) for one in found]
+    ids = [str(one["Id"]) for one in read_with_occurrences(tx, activity, root.row[link])]
     deletes = [plan]
     for row in read_by(tx, root.obj, link, ids):
         is_alike = row.get("IsInvitee") == root.row.get("IsInvitee")
         if row["RelationId"] == root.row["RelationId"] and is_alike:
             deletes.append(DeletePlan((RowEdit(root.obj, row, {"IsDeleted": True}),)))
     if root.row.get("IsInvitee"):
-        children = _read_children(tx, activity, ids, root.row["RelationId"])
-        deletes += [plan_delete(tx, catalog, activity, child) for child in children]
+        copies = _read_copies(tx, activity, ids, root.row["RelationId"])
+        deletes += [plan_delete(tx, catalog, activity, copy) for copy in copies]
     return DeletePlan(*join_deletes(deletes))
 
 
-def child_edits(
+def copy_edits(
     tx: Transaction, obj: ObjectType, events: list[Row], fresh: Collection[str]
 ) -> Iterator[RowEdit]:
     """Yield the edits that copy changed fields of these events to their invitee copies."""
     names = MIRRORED & set(fresh)
     by_id = {str(event["Id"]): event for event in events if event.get("IsGroupEvent")}
-    for child in read_by(tx, obj, "ParentEventId", list(by_id)) if names else ():
-        if child.get("IsChild"):
-            event = by_id[str(child["ParentEventId"])]
-            values = {name: event.get(name) for name in names if child.get(name) != event.get(name)}
+    for copy in read_by(tx, obj, "ParentEventId", list(by_id)) if names else ():
+        if copy.get("IsChild"):
+            event = by_id[str(copy["ParentEventId"])]
+            values = {name: event.get(name) for name in names if copy.get(name) != event.get(name)}
             if values:
-                yield RowEdit(obj, child, values)
+                yield RowEdit(obj, copy, values)
 
 
 def group_edits(obj: ObjectType, events: Iterable[Row], invited: Collection[Value]) -> Iterator[RowEdit]:
@@ -212,7 +207,7 @@ def _plan_invitation(
         raise duplicate_relation(held)
     created: list[NewRow] = []
     if not is_series(invited_to):
-        created += _child(tx, catalog, row, invited_to)
+        created += _invitee_copy(tx, catalog, row, invited_to)
     created.append((obj, row))
     for one in occurrences:
         if one["Id"] not in taken:
@@ -249,10 +244,10 @@ def _invitation(tx: Transaction, catalog: Catalog, relation: Row, event: Row) ->
     obj = catalog.object("EventRelation")
     row = copy_values(obj, relation) | {"Id": take_record_id(tx, obj.key_prefix), "EventId": event["Id"]}
     is_uninvited = relation.get("Status") == "Uninvited"
-    return [*([] if is_uninvited else _child(tx, catalog, relation, event)), (obj, row)]
+    return [*([] if is_uninvited else _invitee_copy(tx, catalog, relation, event)), (obj, row)]
 
 
-def _child(tx: Transaction, catalog: Catalog, relation: Row, event: Row) -> list[NewRow]:
+def _invitee_copy(tx: Transaction, catalog: Catalog, relation: Row, event: Row) -> list[NewRow]:
     invitee = str(relation["RelationId"])
     if not invitee.startswith(catalog.object("User").key_prefix) or invitee == event.get("OwnerId"):
         return []
@@ -268,7 +263,7 @@ def _child(tx: Transaction, catalog: Catalog, relation: Row, event: Row) -> list
     return [(obj, copy_values(obj, event) | own)]
 
 
-def _read_children(tx: Transaction, event: ObjectType, ids: list[str], invitee: Value) -> list[Row]:
+def _read_copies(tx: Transaction, event: ObjectType, ids: list[str], invitee: Value) -> list[Row]:
     found = read_by(tx, event, "ParentEventId", ids)
     return [row for row in found if row.get("IsChild") and row["OwnerId"] == invitee]
 
@@ -280,7 +275,7 @@ def _check_invitations(count: int) -> None:
         )
 
 
-def _check_invitees(count: int, event: Mapping[str, Value]) -> None:
+def _check_invitees(count: int, event: StoredRow) -> None:
     limit = MAX_SERIES_INVITEES if is_series(event) else MAX_INVITEES
     if count >= limit:
         raise NumberOutOfRange(f"the event has more than {limit} invitees", fields=["EventId"])

@@ -6,14 +6,13 @@ has exactly one contact, and a person account can become a business account agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tidewire.crm import persons
+from tidewire.crm.persons import IS_PERSON
 from tidewire.errors import DeleteRestricted, FieldNotWriteable, FieldsInconsistent, RequiredFieldMissing
 from tidewire.events import Value
 from tidewire.records.cascade import RowEdit
 from tidewire.records.numbers import take_record_id
-from tidewire.records.object_rules import WritePlan
+from tidewire.records.object_rules import Row, WritePlan
 from tidewire.records.submitted import defaults, not_writeable
 from tidewire.records.table import read_all_rows, read_living, read_rows, try_read_row
 from tidewire.schema.catalog import Catalog
@@ -22,11 +21,8 @@ from tidewire.schema.model import ObjectType
 from tidewire.schema.standard.people import has_person_accounts
 from tidewire.storage.store import Transaction
 
-Row = Mapping[str, Value]
 _Switch = tuple[dict[str, Value], RowEdit]
 """New values of an account, and the edit of its contact."""
-
-_FLAG = "IsPersonAccount"
 
 
 def is_person_type(tx: Transaction, catalog: Catalog, record_type_id: Value) -> bool:
@@ -58,15 +54,12 @@ def complete_account(
     if is_person and given.get("LastName") is None:
         raise RequiredFieldMissing("Required fields are missing: [LastName]", fields=["LastName"])
     names = [name for name, value in given.items() if value is not None and value is not False]
-    if is_person:
-        refused = persons.fixed_fields(obj, names)
-    else:
-        refused = persons.person_only_fields(obj, catalog.object("Contact"), names)
-    if refused:
-        raise not_writeable(refused)
-    if is_person:
-        row[_FLAG] = True
-        row["Name"] = persons.account_name(row)
+    if not is_person:
+        _check_writeable(persons.person_only_fields(obj, catalog.object("Contact"), names))
+        return
+    _check_writeable(persons.fixed_fields(obj, names))
+    row[IS_PERSON] = True
+    row["Name"] = persons.account_name(row)
 
 
 def plan_account(
@@ -101,15 +94,13 @@ def plan_update(
     if persons.is_person(obj, before):
         return _plan_person(tx, catalog, obj, before, changed)
     if has_person_accounts(obj):
-        refused = persons.person_only_fields(obj, catalog.object("Contact"), changed)
-        if refused:
-            raise not_writeable(refused)
+        _check_writeable(persons.person_only_fields(obj, catalog.object("Contact"), changed))
     return None
 
 
 def check_contact_delete(row: Row) -> None:
     """Reject the delete of a person account's contact."""
-    if row.get(_FLAG):
+    if row.get(IS_PERSON):
         raise DeleteRestricted(
             "The contact is part of a person account. Delete the account instead.",
             record_id=row["Id"],
@@ -125,16 +116,19 @@ def check_contact(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row, 
     if before is not None and before.get("AccountId") == account_id:
         return
     account = try_read_row(tx, catalog.object("Account"), str(account_id))
-    if account is not None and account.get(_FLAG):
+    if account is not None and account.get(IS_PERSON):
         raise FieldsInconsistent("A person account has no other contacts.", fields=["AccountId"])
+
+
+def _check_writeable(rejected: list[str]) -> None:
+    if rejected:
+        raise not_writeable(rejected)
 
 
 def _plan_person(
     tx: Transaction, catalog: Catalog, obj: ObjectType, before: Row, changed: dict[str, Value]
 ) -> WritePlan:
-    refused = persons.fixed_fields(obj, changed)
-    if refused:
-        raise not_writeable(refused)
+    _check_writeable(persons.fixed_fields(obj, changed))
     after = {**before, **changed}
     if not after.get("LastName"):
         raise RequiredFieldMissing("Required fields are missing: [LastName]", fields=["LastName"])
@@ -152,20 +146,22 @@ def _plan_switch(
     if "RecordTypeId" not in changed or not has_person_accounts(obj):
         return None
     is_person = is_person_type(tx, catalog, changed["RecordTypeId"])
-    if is_person == bool(before.get(_FLAG)):
+    if is_person == bool(before.get(IS_PERSON)):
         return None
     others = [name for name in changed if name != "RecordTypeId"]
     if others:
         raise FieldNotWriteable(
             "Cannot specify any additional fields when marrying or separating a Person-Account", fields=others
         )
-    switch = _marry(tx, catalog, obj, before) if is_person else _separate(tx, catalog, obj, before)
-    account, contact = switch
-    is_changed = any(contact.row.get(n) != v for n, v in contact.values.items() if n != _FLAG)
+    switch = _marry if is_person else _separate
+    account, contact = switch(tx, catalog, obj, before)
+    is_changed = any(contact.row.get(n) != v for n, v in contact.values.items() if n != IS_PERSON)
     if is_changed:
         return WritePlan(account, edited=(contact,))
     # The flag alone is not a change of the contact: the account's change event says it.
-    return WritePlan(account, copied=(RowEdit(contact.obj, contact.row, {_FLAG: contact.values[_FLAG]}),))
+    return WritePlan(
+        account, copied=(RowEdit(contact.obj, contact.row, {IS_PERSON: contact.values[IS_PERSON]}),)
+    )
 
 
 def _marry(tx: Transaction, catalog: Catalog, obj: ObjectType, before: Row) -> _Switch:
@@ -178,9 +174,9 @@ def _marry(tx: Transaction, catalog: Catalog, obj: ObjectType, before: Row) -> _
     # What both have and only one has set is the person's; where they differ, the account is right.
     both = {own: before.get(own) for own in pairs if own == pairs[own] and before.get(own) is not None}
     account = {own: both.get(own, person.get(other)) for own, other in pairs.items()}
-    account |= {_FLAG: True, "PersonContactId": person["Id"]}
+    account |= {IS_PERSON: True, "PersonContactId": person["Id"]}
     account["Name"] = persons.account_name(account)
-    return account, RowEdit(contact, person, {_FLAG: True, **both})
+    return account, RowEdit(contact, person, {IS_PERSON: True, **both})
 
 
 def _can_marry(tx: Transaction, obj: ObjectType, before: Row, contact: ObjectType, person: Row) -> bool:
@@ -200,5 +196,5 @@ def _separate(tx: Transaction, catalog: Catalog, obj: ObjectType, before: Row) -
     account: dict[str, Value] = {
         name: False if obj.by_name[name.lower()].type is FieldType.CHECKBOX else None for name in gone
     }
-    account |= {_FLAG: False, "PersonContactId": None}
-    return account, RowEdit(contact, person, {_FLAG: False})
+    account |= {IS_PERSON: False, "PersonContactId": None}
+    return account, RowEdit(contact, person, {IS_PERSON: False})

@@ -45,7 +45,7 @@ def shared_fields(account: ObjectType, contact: ObjectType) -> dict[str, str]:
 
 def is_person(obj: ObjectType, row: Mapping[str, Value]) -> bool:
     """Return whether the row is the account or contact of a person account."""
-    return obj.name in ("Account", "Contact") and bool(row.get("IsPersonAccount"))
+    return obj.name in ("Account", "Contact") and bool(row.get(IS_PERSON))
 
 
 def person_only_fields(account: ObjectType, contact: ObjectType, names: Iterable[str]) -> list[str]:
@@ -70,8 +70,8 @@ def contact_values(catalog: Catalog, account: Mapping[str, Value]) -> dict[str, 
     """Return the contact of a new person account."""
     values = twin_values(catalog, catalog.object("Account"), account, account)
     values |= {"Id": account["PersonContactId"], "AccountId": account["Id"]}
-    if catalog.object("Contact").try_field("IsPersonAccount"):
-        values["IsPersonAccount"] = True
+    if catalog.object("Contact").try_field(IS_PERSON):
+        values[IS_PERSON] = True
     return values
 
 

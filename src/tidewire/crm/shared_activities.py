@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidewire.crm.activity_accounts import find_account, find_account_of
-from tidewire.crm.activity_rows import Row, blank_row, group_by, read_by
+from tidewire.crm.activity_rows import Row, group_by, read_by
 from tidewire.errors import DuplicateValue, FieldsInconsistent, NumberOutOfRange, ReferenceWrongType
 from tidewire.events import Value
 from tidewire.records.cascade import RowEdit
 from tidewire.records.numbers import take_record_id
 from tidewire.records.object_rules import NewRow
 from tidewire.records.settings import read_settings
+from tidewire.records.submitted import defaults
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.model import ObjectType
 from tidewire.schema.standard.activities import PEOPLE
@@ -42,7 +43,7 @@ class Relinked:
 
 def is_shared(tx: Transaction) -> bool:
     """Return whether the org has Shared Activities enabled."""
-    # Settings are never among the rows that wait to be inserted, so the store is asked past them.
+    # Settings are never among the buffered inserts, which therefore need not be flushed first.
     return read_settings(tx.stored).shared_activities
 
 
@@ -90,6 +91,11 @@ def is_parent(relation: Mapping[str, Value]) -> bool:
     return "TaskId" in relation or bool(relation.get("IsParent"))
 
 
+def _peers(relations: Iterable[Row], *, is_what: bool) -> list[Row]:
+    """Return the relations to the record that an activity is about, or those to its people."""
+    return [row for row in relations if is_parent(row) and bool(row.get("IsWhat")) == is_what]
+
+
 def relink(
     tx: Transaction, catalog: Catalog, obj: ObjectType, pairs: Collection[tuple[Row, Row]]
 ) -> Relinked:
@@ -99,23 +105,32 @@ def relink(
     person takes its place.
     """
     result = Relinked()
+    relation = catalog.object(RELATION_OF[obj.name])
     pairs = [(b, a) for b, a in pairs if any(b.get(n) != a.get(n) for n in ("WhoId", "WhatId"))]
     held = _read_relations(tx, catalog, obj, [str(before["Id"]) for before, _ in pairs])
-    by_activity = group_by(held, LINK_OF[RELATION_OF[obj.name]])
+    by_activity = group_by(held, LINK_OF[relation.name])
     for before, after in pairs:
         own = by_activity[before["Id"]]
         values: Row = {}
         for name, count in (("WhoId", "WhoCount"), ("WhatId", "WhatCount")):
             is_what = name == "WhatId"
-            peers = [row for row in own if is_parent(row) and bool(row.get("IsWhat")) == is_what]
+            peers = _peers(own, is_what=is_what)
             old, new = before.get(name), after.get(name)
             if old != new and new not in [row["RelationId"] for row in peers]:
                 for row in [row for row in peers if row["RelationId"] == old]:
-                    _let_go(catalog, row, result)
+                    # The relation ends, but not the invitation of the same person.
+                    if row.get("IsInvitee"):
+                        result.edited.append(RowEdit(relation, row, {"IsParent": False}))
+                    else:
+                        result.gone.append(RowEdit(relation, row, {"IsDeleted": True}))
                     peers.remove(row)
                 if new is not None:
                     _check_people(catalog, [*(str(row["RelationId"]) for row in peers), str(new)])
-                    _join(tx, catalog, obj, after, str(new), own, result, is_what=is_what)
+                    invited = [row for row in own if row["RelationId"] == new]
+                    if invited:
+                        result.edited.append(RowEdit(relation, invited[0], {"IsParent": True}))
+                    else:
+                        result.created.append(_relation(tx, catalog, obj, after, str(new), is_what=is_what))
                 elif peers:
                     values[name] = peers[0]["RelationId"]
                 values[count] = len(peers) + (new is not None)
@@ -150,7 +165,7 @@ def plan_parent(
         same = [r for r in own if r["RelationId"] == relation_id]
         if same and activity is activities[0]:
             raise duplicate_relation(same[0])
-        peers = [str(r["RelationId"]) for r in own if is_parent(r) and bool(r.get("IsWhat")) == is_what]
+        peers = [str(r["RelationId"]) for r in _peers(own, is_what=is_what)]
         name, count = ("WhatId", "WhatCount") if is_what else ("WhoId", "WhoCount")
         first = activity.get(name)
         others = list(dict.fromkeys([*peers, *([str(first)] if first is not None else [])]))
@@ -184,9 +199,7 @@ def refresh(
     """
     values: Row = {}
     for name, count in (("WhoId", "WhoCount"), ("WhatId", "WhatCount")):
-        peers = [
-            r["RelationId"] for r in held if is_parent(r) and bool(r.get("IsWhat")) == (name == "WhatId")
-        ]
+        peers = [r["RelationId"] for r in _peers(held, is_what=name == "WhatId")]
         first = activity.get(name)
         if first is None or (first in lost and first not in peers):
             first = peers[0] if peers else None
@@ -215,7 +228,7 @@ def _relation(
     tx: Transaction, catalog: Catalog, obj: ObjectType, activity: Row, relation_id: str, *, is_what: bool
 ) -> NewRow:
     relation = catalog.object(RELATION_OF[obj.name])
-    row = blank_row(relation) | {
+    row = defaults(relation) | {
         "Id": take_record_id(tx, relation.key_prefix),
         LINK_OF[relation.name]: activity["Id"],
         "RelationId": relation_id,
@@ -223,33 +236,6 @@ def _relation(
         "AccountId": find_account_of(tx, catalog, relation_id),
     }
     return relation, row | ({"IsParent": True, "Status": None} if obj.name == "Event" else {})
-
-
-def _let_go(catalog: Catalog, row: Row, result: Relinked) -> None:
-    """End a relation, but not the invitation of the same person."""
-    relation = catalog.object("TaskRelation" if "TaskId" in row else "EventRelation")
-    if row.get("IsInvitee"):
-        result.edited.append(RowEdit(relation, row, {"IsParent": False}))
-    else:
-        result.gone.append(RowEdit(relation, row, {"IsDeleted": True}))
-
-
-def _join(
-    tx: Transaction,
-    catalog: Catalog,
-    obj: ObjectType,
-    activity: Row,
-    relation_id: str,
-    own: list[Row],
-    result: Relinked,
-    *,
-    is_what: bool,
-) -> None:
-    invited = [row for row in own if row["RelationId"] == relation_id]
-    if invited:
-        result.edited.append(RowEdit(catalog.object(RELATION_OF[obj.name]), invited[0], {"IsParent": True}))
-    else:
-        result.created.append(_relation(tx, catalog, obj, activity, relation_id, is_what=is_what))
 
 
 def _is_what(catalog: Catalog, relation_id: str) -> bool:

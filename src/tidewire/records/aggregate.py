@@ -42,7 +42,7 @@ def run_aggregate(
     Raises TooManyRecords for too many groups.
     """
     first = bound.offset or 0
-    # Without HAVING and LIMIT every group is a row of the answer, so counting on would be in vain.
+    # Without HAVING and LIMIT every group is a row of the answer, so one group too many decides already.
     is_whole = aggregate.having is None and bound.limit is None
     most = first + MAX_GROUPS if is_whole else None
     groups = try_grouped(reader, bound, aggregate, most, include_deleted=include_deleted)
@@ -55,7 +55,7 @@ def run_aggregate(
 def aggregate_rows(
     records: Iterable[tuple[Value, ...]], bound: BoundQuery, aggregate: BoundAggregate
 ) -> list[dict[str, Value]]:
-    """Like `run_aggregate`, over records that are in no database: of each the values of `aggregate.operands`."""
+    """Do what `run_aggregate` does for records in memory, given as the values of `aggregate.operands`."""
     return _answer(_fold(records, aggregate, None), bound, aggregate)
 
 
@@ -81,7 +81,7 @@ def _too_many() -> TooManyRecords:
 
 
 def _fold(records: Iterable[tuple[Value, ...]], aggregate: BoundAggregate, most: int | None) -> _Groups:
-    """Return the groups made of records one by one; raises TooManyRecords for more than `most`."""
+    """Group records one by one. Raises TooManyRecords for more than `most` groups."""
     groups = _Groups(aggregate)
     for record in records:
         groups.add(record)
@@ -93,7 +93,7 @@ def _fold(records: Iterable[tuple[Value, ...]], aggregate: BoundAggregate, most:
 def try_grouped(
     reader: Reader, bound: BoundQuery, aggregate: BoundAggregate, most: int | None, *, include_deleted: bool
 ) -> _Groups | None:
-    """Return the groups as the database makes them, or None if it might make others than we do.
+    """Return the groups as the database makes them, or None if they could differ from ours.
 
     Raises TooManyRecords for more than `most`.
     """
@@ -101,7 +101,7 @@ def try_grouped(
     if not is_plain or not all(_is_own(group.operand) for group in aggregate.groups):
         return None
     if bound.entity.shares or not bound.entity.table:
-        return None  # not all of its rows are in its table, where the values of a group are looked up
+        return None  # some of its rows are not in its table, from which the values of a group are read
     if not all(_is_measurable(measure) for measure in aggregate.measures):
         return None
     row_count = None if most is None else most + 1
@@ -154,7 +154,7 @@ def _iter_records(
 
 
 class _Groups:
-    """The groups met so far, by the keys of their values; a value that was rolled up has no key."""
+    """The groups found so far, by the keys of their values; a value that was rolled up has no key."""
 
     def __init__(self, aggregate: BoundAggregate) -> None:
         self._aggregate = aggregate
@@ -182,7 +182,7 @@ class _Groups:
             group.add(record[width:])
 
     def add_group(self, row: Row) -> bool:
-        """Take over a group as `compile_groups` gives it; false if its sums are not exact."""
+        """Add a group as the statement of `compile_groups` returns it; false if its sums are not exact."""
         width = len(self._fields)
         values = tuple(_shown(f, v) for f, v in zip(self._fields, row[:width], strict=True))
         group = _Group(values, self._aggregate.measures)
@@ -195,7 +195,7 @@ class _Groups:
         return True
 
     def rows(self) -> list[dict[str, Value]]:
-        """One row per group, in the order of its values, a subtotal after what it adds up."""
+        """Return one row per group, in the order of its values, a subtotal after the groups that it sums."""
         ordered = sorted(
             self._groups.items(),
             key=lambda item: tuple((k is None, k or (False, 0, "")) for k in item[0]),
@@ -246,7 +246,7 @@ class _Tally:
     count: int = 0
     total: Decimal = Decimal(0)
     best: tuple[SortKey, Value] | None = None
-    seen: set[SortKey] = field(default_factory=set)  # of what was added one by one
+    seen: set[SortKey] = field(default_factory=set)  # only of values that were added one by one
 
     def add(self, value: Value) -> None:
         self.count += self.function != "COUNT_DISTINCT"
@@ -265,7 +265,7 @@ class _Tally:
                 pass
 
     def take(self, columns: Iterator[Any]) -> bool:
-        """Take over what the database found; false if it is not exact."""
+        """Read the columns of this measure; return false if its sum is not exact."""
         match self.function:
             case "SUM" | "AVG":
                 self.count, odd, millions, rest = (int(next(columns) or 0) for _ in range(4))
@@ -298,7 +298,7 @@ def _shown(described: Field, value: Value) -> Value:
 
 
 def sort_key(described: Field, value: Value) -> SortKey:
-    """The key by which values group and sort: null first, text by its folded key, picklists as defined."""
+    """Return the key to group and sort by: null first, text by its folded key, picklists as defined."""
     if value is None:
         return (False, 0, "")
     if described.is_text and isinstance(value, str):

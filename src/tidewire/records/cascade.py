@@ -62,24 +62,23 @@ def references_to(catalog: Catalog, entity: str) -> list[tuple[ObjectType, Field
     return [(obj, f) for obj in catalog.objects for f in lookups(obj) if entity in f.reference_to]
 
 
+def cascades(field: Field) -> bool:
+    """Return whether a record is deleted with the one that this lookup of it points at."""
+    return field.is_master_detail or field.delete_constraint == "Cascade"
+
+
 def plan_delete(tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[str, Value]) -> DeletePlan:
     """Plan the delete of a living record. Raises DeleteRestricted."""
-    plan = _plan(tx, catalog, obj, row, None)
+    plan = try_plan_delete(tx, catalog, obj, row, None)
     if plan is None:
         raise InternalError("a delete without a bound was found too large")
     return plan
 
 
 def try_plan_delete(
-    tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[str, Value], most: int
-) -> DeletePlan | None:
-    """Plan the delete of a living record; None if it concerns more than `most` other records."""
-    return _plan(tx, catalog, obj, row, most)
-
-
-def _plan(
     tx: Transaction, catalog: Catalog, obj: ObjectType, row: dict[str, Value], most: int | None
 ) -> DeletePlan | None:
+    """Plan the delete of a living record; None if it concerns more than `most` other records."""
     gone = {str(row["Id"]): RowEdit(obj, row, _GONE)}
     loose: list[tuple[ObjectType, Field, PartialRow]] = []
     level = {obj: [str(row["Id"])]}
@@ -94,7 +93,7 @@ def _plan(
                     if most is not None and len(gone) + len(loose) > most:
                         return None
                     child_id = str(found["Id"])
-                    if not (field.is_master_detail or field.delete_constraint == "Cascade"):
+                    if not cascades(field):
                         loose.append((child, field, found))
                     elif child_id not in gone:
                         gone[child_id] = RowEdit(child, found, _GONE)

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from tidewire.errors import InternalError
 from tidewire.events import Value
-from tidewire.records.cascade import RowEdit, references_to, restricted
+from tidewire.records.cascade import RowEdit, cascades, references_to, restricted
 from tidewire.records.partial_rows import PartialRow, PartialRows
 from tidewire.records.table import read_rows, try_read_row
 from tidewire.records.touched import PAGE
@@ -30,13 +30,13 @@ _TABLES = (
     "CREATE INDEX IF NOT EXISTS delete_cleared_record ON delete_cleared (record_id)",
 )
 # The casts tell PostgreSQL the type of a parameter in a select list, which it cannot infer.
-_BURY_GONE = (
+_STORE_GONE = (
     "INSERT INTO recycle_bin (root_id, step, record_id, entity, field, target_id, deleted_ms)"
     " SELECT CAST(? AS TEXT), number - 1, record_id, entity, '', '', CAST(? AS INTEGER) FROM delete_gone"
 )
 # The lookups of one record stand next to each other, at the place of the first: an undelete reads the steps in order
 # and must be able to set all lookups of a record in one write.
-_BURY_CLEARED = (
+_STORE_CLEARED = (
     "INSERT INTO recycle_bin (root_id, step, record_id, entity, field, target_id, deleted_ms)"
     " SELECT CAST(? AS TEXT), CAST(? AS INTEGER) + ROW_NUMBER() OVER (ORDER BY c.first_number, c.number),"
     " c.record_id, c.entity, c.field, c.target_id, CAST(? AS INTEGER) FROM"
@@ -71,13 +71,13 @@ class LargeDelete:
             end = self._gone
             for parent in self._entities(start, end):
                 for child, field in references_to(self._catalog, parent):
-                    if _cascades(field):
+                    if cascades(field):
                         self._add_gone(child, field, parent, start, end)
             start = end + 1
         # Only now: a lookup that restricts does not count if its record goes along by another way.
         for parent in self._entities(1, self._gone):
             for child, field in references_to(self._catalog, parent):
-                if not _cascades(field):
+                if not cascades(field):
                     self._add_cleared(child, field, parent)
 
     def iter_gone(self) -> Iterator[_Page]:
@@ -103,8 +103,8 @@ class LargeDelete:
     def append_steps(self, deleted_ms: int) -> None:
         """Store the delete in the recycle bin."""
         # Two statements for any number of records: the plan never passes through this process.
-        self._tx.execute(_BURY_GONE, (self._root_id, deleted_ms))
-        self._tx.execute(_BURY_CLEARED, (self._root_id, self._gone - 1, deleted_ms))
+        self._tx.execute(_STORE_GONE, (self._root_id, deleted_ms))
+        self._tx.execute(_STORE_CLEARED, (self._root_id, self._gone - 1, deleted_ms))
 
     def iter_cleared(self) -> Iterator[RowEdit]:
         """Yield the edits that clear lookups of the records that stay. Call after `append_steps`."""
@@ -197,10 +197,6 @@ class LargeDelete:
         if row is None:
             raise InternalError("a record vanished while its delete was planned")
         return row
-
-
-def _cascades(field: Field) -> bool:
-    return field.is_master_detail or field.delete_constraint == "Cascade"
 
 
 def _staying(child: ObjectType) -> str:

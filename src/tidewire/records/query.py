@@ -2,10 +2,10 @@
 
 Records are read by one statement, sorted and cut by the database. Parents and children are then read for all
 of them together, a few hundred ids at a time, so a query costs a statement per relationship and chunk, not
-per record. Distances are computed here, after a statement without them: no SQL of both databases has the
-functions.
+per record. Distances are computed here, after a statement without them, because the SQL of the two
+databases has no functions for them in common.
 
-A parent in the recycle bin counts as none, unless deleted records are asked for.
+A parent in the recycle bin is null unless deleted records are included.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from tidewire.soql.distance import distance_between
 from tidewire.soql.value_formatting import format_value
 from tidewire.storage.store import Reader, Row
 
-MAX_ROWS = 10_000_000  # of one answer; their ids take 180 MB
-_CHUNK = 500  # ids in one statement, well inside what either database takes
-_ID_SLICE = 200_000  # ids that a driver hands over at once, about 25 MB
+MAX_ROWS = 10_000_000  # per answer; their ids take 180 MB
+_CHUNK = 500  # ids in one statement, well below the limit of either database
+_ID_SLICE = 200_000  # ids that are read at once, about 25 MB
 _ID_LENGTH = 18
 
 
@@ -78,8 +78,8 @@ class Related:
 class Children:
     """The records that point at a record, inside its row; there is at least one.
 
-    Where not all of the `total` are in `rows`, `ids` are those of all, and `locator` is where the next ones
-    are to be had, once somebody keeps them.
+    If `rows` does not hold all `total` records, `ids` are those of all of them, and `locator` names the next
+    page once the rest is stored.
     """
 
     entity: ObjectType
@@ -116,7 +116,8 @@ def run_query(
     conditions and order, which use the stored values.
     """
     if bound.aggregate is not None:
-        return QueryAnswer(_aggregate(reader, bound, include_deleted=include_deleted))
+        groups = run_aggregate(reader, bound, bound.aggregate, include_deleted=include_deleted)
+        return QueryAnswer([dict[str, Cell](row) for row in groups])
     runner = QueryRunner(reader, include_deleted, now_ms)
     if bound.is_count:
         return QueryAnswer([], runner.count(bound))
@@ -129,13 +130,6 @@ def count_rows(rows: Sequence[Mapping[str, Cell]]) -> int:
     """Return how many records there are, those inside others included."""
     inner = sum(count_rows(cell.rows) for row in rows for cell in row.values() if isinstance(cell, Children))
     return len(rows) + inner
-
-
-def _aggregate(reader: Reader, bound: BoundQuery, *, include_deleted: bool) -> list[Record]:
-    if bound.aggregate is None:
-        return []
-    rows = run_aggregate(reader, bound, bound.aggregate, include_deleted=include_deleted)
-    return [dict[str, Cell](row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +149,13 @@ class QueryRunner:
         return int(count)
 
     def read(self, bound: BoundQuery, among: Among | None = None) -> list[Record]:
-        """Return the records themselves, without what is related to them."""
+        """Return the records themselves, without their parents and children."""
         if _has_distance(bound):
             return self.read_measured(bound, among)
         return self.execute(bound, _with_id(bound.entity, flat_columns(bound.select)), among)
 
     def read_ids(self, bound: BoundQuery, among: Among | None = None) -> RowIds:
-        """The ids of all records that the query finds, in its order. Raises TooManyRecords for too many."""
+        """Return the ids of all records that the query finds, in its order. Raises TooManyRecords for too many."""
         if _has_distance(bound):
             found = self.read_measured(replace(bound, select=()), among)
             return RowIds("".join(str(row["Id"]) for row in found).encode("ascii"))
@@ -183,7 +177,7 @@ class QueryRunner:
         return RowIds(bytes(packed))
 
     def read_again(self, bound: BoundQuery, ids: Sequence[str]) -> list[Record]:
-        """Those of these records that the query still finds, in the order of the ids."""
+        """Return those of these records that the query still finds, in the order of the ids."""
         unordered = replace(bound, order=(), limit=None, offset=None)
         found: dict[str, Record] = {}
         for chunk in _chunks(ids):
@@ -199,7 +193,7 @@ class QueryRunner:
         return self.decode(bound.entity, sql.columns, self.reader.execute(sql.text, sql.params))
 
     def decode(self, entity: ObjectType, columns: tuple[Field, ...], rows: Iterable[Row]) -> list[Record]:
-        """Database rows as records, with volatile formulas brought up to date."""
+        """Return database rows as records, with volatile formulas brought up to date."""
         records = decode_rows(columns, rows)
         if any(f.formula for f in columns):
             for record in records:
@@ -208,7 +202,7 @@ class QueryRunner:
         return [dict[str, Cell](record) for record in records]
 
     def read_measured(self, bound: BoundQuery, among: Among | None = None) -> list[Record]:
-        """A query whose WHERE or ORDER BY measures distances: the database answers all the rest of it."""
+        """Answer a query whose WHERE or ORDER BY measures distances; the database does the rest of it."""
         parts = conjuncts(bound.where)
         measured = [part for part in parts if is_measured(part)]
         plain = replace(
@@ -220,7 +214,7 @@ class QueryRunner:
         )
         looked_at = [operand for part in measured for operand in iter_operands(part)]
         measures = [place for place, item in enumerate(bound.order) if isinstance(item.operand, Distance)]
-        # The database sorts by what comes after the last distance, and everything up to it is sorted here.
+        # The database sorts by the keys after the last distance; the keys up to it are sorted here.
         sorted_here = bound.order[: measures[-1] + 1] if measures else ()
         looked_at += [item.operand for item in sorted_here]
         needed = tuple(column.field for operand in looked_at for column in columns_of(operand))
@@ -232,10 +226,10 @@ class QueryRunner:
         first = bound.offset or 0
         return found[first:] if bound.limit is None else found[first : first + bound.limit]
 
-    # what is related
+    # Related records:
 
     def complete(self, rows: list[Record], select: tuple[Selected, ...], entity: ObjectType) -> None:
-        """Add to each row what the selection has besides the record's own fields."""
+        """Add to each row what is selected besides the record's own fields."""
         for item in select:
             match item:
                 case SelectedField():
@@ -259,7 +253,7 @@ class QueryRunner:
         found: dict[str, Related] = {}
         for branch in item.branches:
             entity = branch.entity
-            # The first characters of an id say which type it is of.
+            # An id begins with the key prefix of its object.
             own = sorted(each for each in ids if each.startswith(entity.key_prefix))
             columns = _with_id(entity, flat_columns(branch.select))
             parents: list[Record] = []

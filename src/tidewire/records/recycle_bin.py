@@ -54,7 +54,10 @@ def iter_step_pages(reader: Reader | Transaction, record_id: str) -> Iterator[li
     root_id = try_root(reader, record_id)
     if root_id is None:
         return
-    which, params = _selection(root_id, record_id)
+    yield from _iter_pages(reader, *_selection(root_id, record_id))
+
+
+def _iter_pages(reader: Reader | Transaction, which: str, params: tuple[str, ...]) -> Iterator[list[BinStep]]:
     sql = (
         f"SELECT step, record_id, entity, field, target_id FROM recycle_bin WHERE {which} AND step > ?"  # noqa: S608  # constant
         " ORDER BY step LIMIT ?"
@@ -128,9 +131,9 @@ def read_purged(
 
 
 def purge_expired(tx: Transaction, catalog: Catalog, now_ms: int, limit: int = 500) -> int:
-    """Purge up to `limit` deletes older than the bin keeps them, oldest first; returns how many rows went.
+    """Purge up to `limit` deletes older than the bin keeps them, oldest first; return the number of rows.
 
-    Nobody is told: the records were gone for every reader when they were deleted. Zero means that none is
+    No event is sent: the records were gone for every reader when they were deleted. Zero means that none is
     left.
     """
     tx.execute("DELETE FROM purged_records WHERE deleted_ms < ?", (now_ms - BIN_RETENTION_MS,))
@@ -144,18 +147,12 @@ def purge_expired(tx: Transaction, catalog: Catalog, now_ms: int, limit: int = 5
 
 def _purge_root(tx: Transaction, catalog: Catalog, root_id: str) -> int:
     gone = 0
-    after = -1
-    sql = (
-        "SELECT step, record_id, entity FROM recycle_bin WHERE root_id = ? AND field = '' AND step > ?"
-        " ORDER BY step LIMIT ?"
-    )
-    while rows := tx.execute(sql, (root_id, after, _PAGE)):
-        for _, record_id, entity in rows:
-            obj = catalog.try_object(entity)
+    for page in _iter_pages(tx, "root_id = ? AND field = ''", (root_id,)):
+        for step in page:
+            obj = catalog.try_object(step.entity)
             if obj is not None:
-                delete_row(tx, obj, record_id)
+                delete_row(tx, obj, step.record_id)
                 gone += 1
-        after = int(rows[-1][0])
     tx.execute("DELETE FROM recycle_bin WHERE root_id = ?", (root_id,))
     return gone
 

@@ -35,7 +35,7 @@ def create_table(tx: Transaction, obj: ObjectType) -> None:
             # Most lookups are empty in most records: an entry for each would cost more than it finds.
             filled = "" if field.name == "Name" else f" WHERE {key} IS NOT NULL"
             tx.execute(f"CREATE INDEX IF NOT EXISTS {obj.table}_{key} ON {obj.table} ({key}){filled}")
-    _write_columns(tx, obj.table, present | wanted.keys())
+    write_definition(tx, "layout", obj.table, ",".join(sorted(present | wanted.keys())))
 
 
 def insert_row(tx: Transaction, obj: ObjectType, row: Mapping[str, Value]) -> None:
@@ -245,9 +245,10 @@ def _read_columns(tx: Transaction, table: str) -> set[str]:
     return set(rows[0][0].split(",")) if rows else set()
 
 
-def _write_columns(tx: Transaction, table: str, columns: set[str]) -> None:
+def write_definition(tx: Transaction, kind: str, name: str, definition: str) -> None:
+    """Store or replace one row of the table `types`."""
     tx.execute(
-        "INSERT INTO types (kind, name, definition) VALUES ('layout', ?, ?)"
+        "INSERT INTO types (kind, name, definition) VALUES (?, ?, ?)"
         " ON CONFLICT (kind, name) DO UPDATE SET definition = excluded.definition",
-        (table, ",".join(sorted(columns))),
+        (kind, name, definition),
     )

@@ -58,6 +58,10 @@ class Touched:
         return ChangeType.UPDATE if was_there else ChangeType.UNDELETE
 
 
+_Entry = tuple[str, Touched, bool, Row | None]
+"""A record's id, the record, whether it is flushed, and its row at the last flush."""
+
+
 class TouchedRecords:
     """The written records of one unit of work; close it after its changes were read.
 
@@ -144,8 +148,8 @@ class TouchedRecords:
 
     def count_changes(self) -> int:
         """Return the number of changes."""
-        ((told,),) = self._tx.execute("SELECT COUNT(*) FROM touched_records WHERE has_change = 1")
-        return int(told) + sum(t.change_type is not None for t in self._held.values())
+        ((spilled,),) = self._tx.execute("SELECT COUNT(*) FROM touched_records WHERE has_change = 1")
+        return int(spilled) + sum(t.change_type is not None for t in self._held.values())
 
     def iter_unflushed(self, entities: Collection[str]) -> Iterator[Written]:
         """Yield the records of these entities that were written since the last flush."""
@@ -188,10 +192,8 @@ class TouchedRecords:
             self._tx.execute("DELETE FROM touched_records")
             self._spilled = 0
 
-    def _iter(
-        self, entities: Collection[str] | None = None
-    ) -> Iterator[tuple[str, Touched, bool, Row | None]]:
-        """Yield everything written up to now, a page at a time; records written meanwhile are left out."""
+    def _iter(self, entities: Collection[str] | None = None) -> Iterator[_Entry]:
+        """Yield everything written up to now, a page at a time; records written meanwhile are omitted."""
         # The numbers are fixed at the start: whoever walks may write, which appends records behind this end.
         end = self._next_number
         if not self._spilled:
@@ -200,9 +202,7 @@ class TouchedRecords:
         for start in range(1, end, PAGE):
             yield from self._page(start, min(start + PAGE, end), entities)
 
-    def _page(
-        self, start: int, end: int, entities: Collection[str] | None
-    ) -> list[tuple[str, Touched, bool, Row | None]]:
+    def _page(self, start: int, end: int, entities: Collection[str] | None) -> list[_Entry]:
         wanted = "" if entities is None else f" AND entity IN ({', '.join('?' * len(entities))})"
         rows = self._tx.execute(
             f"SELECT {_COLUMNS} FROM touched_records WHERE number >= ? AND number < ?{wanted}",  # noqa: S608
@@ -212,9 +212,7 @@ class TouchedRecords:
         found = [*self._decoded(rows), *self._iter_held(start, end, entities)]
         return sorted(found, key=lambda each: each[1].number)
 
-    def _iter_held(
-        self, start: int, end: int, entities: Collection[str] | None = None
-    ) -> list[tuple[str, Touched, bool, Row | None]]:
+    def _iter_held(self, start: int, end: int, entities: Collection[str] | None = None) -> list[_Entry]:
         unflushed = self._unflushed
         found = [
             (record_id, touched, record_id not in unflushed, unflushed.get(record_id))
@@ -288,16 +286,14 @@ class TouchedRecords:
         entity = touched.obj.name
         return touched.number, record_id, entity, has_change, int(is_flushed), orjson.dumps(form)
 
-    def _decoded(
-        self, rows: list[tuple[int, str, str, int, bytes]]
-    ) -> list[tuple[str, Touched, bool, Row | None]]:
+    def _decoded(self, rows: list[tuple[int, str, str, int, bytes]]) -> list[_Entry]:
         forms = [(number, r, entity, bool(s), orjson.loads(form)) for number, r, entity, s, form in rows]
         by_object: dict[str, list[str]] = {}
         for _, record_id, entity, _, form in forms:
             if not isinstance(form[0], list):
                 by_object.setdefault(entity, []).append(record_id)
         stored = self._read(by_object)
-        found: list[tuple[str, Touched, bool, Row | None]] = []
+        found: list[_Entry] = []
         for number, record_id, entity, is_flushed, form in forms:
             kept, is_there, suppress_notifications, never_merge, is_same, other = form
             row = stored.get(record_id, {})

@@ -17,7 +17,7 @@ from tidewire.names import change_event_name
 from tidewire.records.numbers import take_record_id
 from tidewire.records.object_rules import RecordRules
 from tidewire.records.settings import OrgSettings, read_settings, write_settings
-from tidewire.records.table import create_table
+from tidewire.records.table import create_table, write_definition
 from tidewire.schema.avro import change_event_schema, platform_event_schema, schema_id
 from tidewire.schema.catalog import Catalog
 from tidewire.schema.channels import (
@@ -302,12 +302,8 @@ def read_sharing_rules(reader: Reader | Transaction) -> list[SharingRule]:
 
 
 def _store(tx: Transaction, kind: str, name: str, definition: str) -> None:
-    """Keep a definition; an empty one is taken away."""
-    if not definition:
+    """Store a definition; an empty one is removed."""
+    if definition:
+        write_definition(tx, kind, name, definition)
+    else:
         tx.execute("DELETE FROM types WHERE kind = ? AND name = ?", (kind, name))
-        return
-    tx.execute(
-        "INSERT INTO types (kind, name, definition) VALUES (?, ?, ?)"
-        " ON CONFLICT (kind, name) DO UPDATE SET definition = excluded.definition",
-        (kind, name, definition),
-    )

@@ -128,12 +128,12 @@ def load_postgres() -> ModuleType:
     Raises ConfigInvalid if it is not installed.
     """
     try:
-        from tidewire.storage import postgres_backup
+        from tidewire.storage import postgres_schemas
     except ImportError as error:
         raise ConfigInvalid(
             "store: the PostgreSQL driver is missing; install tidewire[postgres]", setting="store"
         ) from error
-    return postgres_backup
+    return postgres_schemas
 
 
 def _find_certificates(data: Path) -> dict[str, Path]:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 
 from tidewire.config import Settings
 from tidewire.errors import ConfigInvalid, PlatformError, StoreLocked
@@ -55,8 +54,8 @@ def additional_org_settings(settings: Settings, org_id: str) -> Settings:
     directory = str(Path(settings.data) / ORGS_DIRECTORY / org_id)
     if settings.store == "sqlite":
         return replace(settings, data=directory, dev=False)
-    schemas = _load_schemas()
-    name = f"{load_postgres().schema_of(settings.store)}_{org_id.lower()}"
+    schemas = load_postgres()
+    name = f"{schemas.schema_of(settings.store)}_{org_id.lower()}"
     return replace(settings, data=directory, store=schemas.with_schema(settings.store, name), dev=False)
 
 
@@ -69,8 +68,9 @@ def list_additional_orgs(settings: Settings) -> list[str]:
             return []
         # Other names are orgs being created or removed.
         return sorted(name for name in names if try_normalise_id(name) == name and name.startswith("00D"))
-    prefix = load_postgres().schema_of(settings.store) + "_"
-    found = [name.removeprefix(prefix) for name in _load_schemas().list_schemas(settings.store, prefix)]
+    schemas = load_postgres()
+    prefix = schemas.schema_of(settings.store) + "_"
+    found = [name.removeprefix(prefix) for name in schemas.list_schemas(settings.store, prefix)]
     return sorted(
         org_id for name in found if name.startswith("00d") and (org_id := try_normalise_id(name.upper()))
     )
@@ -164,7 +164,7 @@ def remove_location(settings: Settings, org_id: str) -> None:
     """
     location = additional_org_settings(settings, org_id)
     if settings.store != "sqlite":
-        _load_schemas().drop_schema(location.store)
+        load_postgres().drop_schema(location.store)
         return
     doomed = Path(settings.data) / ORGS_DIRECTORY / f".removed-{org_id}"
     Path(location.data).rename(doomed)
@@ -210,10 +210,3 @@ def _inspect(reader: Reader, layout: int, settings: Settings) -> OrgInspection:
 def read_client_ids(reader: Reader) -> frozenset[str]:
     """Read the ids of an org's connected apps."""
     return frozenset(str(row[0]) for row in reader.execute("SELECT client_id FROM connected_apps"))
-
-
-def _load_schemas() -> ModuleType:
-    load_postgres()
-    from tidewire.storage import postgres_schemas
-
-    return postgres_schemas
