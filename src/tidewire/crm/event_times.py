@@ -68,14 +68,14 @@ def align_times(row: Mapping[str, Value], changed: Collection[str]) -> dict[str,
 
 def _start(row: Mapping[str, Value], changed: Collection[str], *, is_all_day: bool) -> int:
     named = [name for name in ("StartDateTime", "ActivityDateTime") if name in changed]
-    given = [start for name in named if isinstance(start := row.get(name), int)]
-    if len(set(given)) > 1:
+    submitted = [start for name in named if isinstance(start := row.get(name), int)]
+    if len(set(submitted)) > 1:
         raise _inconsistent("StartDateTime and ActivityDateTime differ", *named)
-    start = given[0] if given else None if named else row.get("StartDateTime")
+    start = submitted[0] if submitted else None if named else row.get("StartDateTime")
     day = row.get("ActivityDate") if "ActivityDate" in changed else None
-    if isinstance(day, int) and given:
+    if isinstance(day, int) and submitted:
         # The day is that of somebody's zone, which may be the one before or after UTC's; all-day ones have none.
-        off_ms = abs(day - (given[0] - given[0] % DAY_MS))
+        off_ms = abs(day - (submitted[0] - submitted[0] % DAY_MS))
         if off_ms > (0 if is_all_day else DAY_MS):
             raise _inconsistent("ActivityDate is not the day of StartDateTime", "ActivityDate", *named)
     elif isinstance(day, int) and (is_all_day or isinstance(start, int)):

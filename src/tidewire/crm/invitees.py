@@ -99,7 +99,7 @@ def plan_relation(tx: Transaction, catalog: Catalog, obj: ObjectType, row: Row) 
 
 
 def invite(tx: Transaction, catalog: Catalog, series: Row, occurrences: list[Row]) -> list[NewRow]:
-    """Return invitations to new occurrences for everybody whom the series has invited."""
+    """Return invitations to new occurrences for everybody who is invited to the series."""
     relation = catalog.object("EventRelation")
     invited = [row for row in read_rows(tx, relation, "EventId", [series["Id"]]) if row.get("IsInvitee")]
     _check_invitations(len(invited) * len(occurrences))

@@ -217,8 +217,8 @@ def _join_opportunity(
     if conversion.opportunity_id is not None:
         if unit.read(opportunity, conversion.opportunity_id).get("AccountId") != account_id:
             raise ReferenceMissing("the opportunity does not belong to the account", fields=["opportunityId"])
-        given = _named(opportunity, conversion.opportunity_values)
-        _fill(unit, opportunity, conversion.opportunity_id, given)
+        submitted = _named(opportunity, conversion.opportunity_values)
+        _fill(unit, opportunity, conversion.opportunity_id, submitted)
         return conversion.opportunity_id
     if not conversion.makes_opportunity:
         return None

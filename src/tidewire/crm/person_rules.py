@@ -41,19 +41,19 @@ def try_person_type(tx: Transaction, catalog: Catalog) -> str | None:
 
 
 def complete_account(
-    tx: Transaction, catalog: Catalog, obj: ObjectType, given: Row, row: dict[str, Value]
+    tx: Transaction, catalog: Catalog, obj: ObjectType, submitted: Row, row: dict[str, Value]
 ) -> None:
-    """Turn a new account that is given a last name instead of a name into a person account."""
+    """Turn a new account with a last name instead of a name into a person account."""
     if not has_person_accounts(obj):
         return
-    is_person = given.get("LastName") is not None
+    is_person = submitted.get("LastName") is not None
     if row.get("RecordTypeId") is not None:
         is_person = is_person_type(tx, catalog, row["RecordTypeId"])
     elif is_person:
         row["RecordTypeId"] = try_person_type(tx, catalog)
-    if is_person and given.get("LastName") is None:
+    if is_person and submitted.get("LastName") is None:
         raise RequiredFieldMissing("Required fields are missing: [LastName]", fields=["LastName"])
-    names = [name for name, value in given.items() if value is not None and value is not False]
+    names = [name for name, value in submitted.items() if value is not None and value is not False]
     if not is_person:
         _check_writeable(persons.person_only_fields(obj, catalog.object("Contact"), names))
         return

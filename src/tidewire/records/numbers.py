@@ -15,10 +15,10 @@ _PLACEHOLDER = re.compile(r"\{(0+|YYYY|YY|MM|DD)\}")
 
 
 def take_number(tx: Transaction, name: str, first: int = 1) -> int:
-    """Return the next number under `name`. Given back if the transaction fails.
+    """Return the next number under `name`. It is reused if the transaction fails.
 
-    The store is asked once in a group of transactions, and told once, at its end: an org has one writer, so
-    nobody else takes any meanwhile.
+    A group of transactions reads the stored number once and writes it once, at its end: an org has one
+    writer, so nobody else takes numbers meanwhile.
     """
     numbers = tx.progress.numbers
     number = numbers.get(name)

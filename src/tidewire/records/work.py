@@ -167,7 +167,7 @@ class UnitOfWork:
             raise RequiredFieldMissing(f"Required fields are missing: [{', '.join(nulled)}]", fields=nulled)
         ignored = frozenset() if rules.ignored_fields is None else rules.ignored_fields(before)
         changed = {n: v for n, v in fresh.items() if v != before.get(n) and n not in ignored}
-        # Unchanged values are not checked again: a lookup may by now point at a deleted record.
+        # Unchanged values are not checked again: a lookup may point at a record that was deleted since.
         self._keys.check(obj, changed, str(before["Id"]))
         self._check(obj, before | changed, before)
         plan = None

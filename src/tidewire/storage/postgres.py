@@ -7,8 +7,8 @@ it still finds itself named there; otherwise somebody else has written meanwhile
 in memory is stale, so it must stop. A second server on the same org is refused at start with StoreLocked.
 
 A COMMIT without an answer is resolved by the next session: once it has the lock the old one is gone, and the
-group number says what became of it. PostgreSQL itself stops rather than repeat a failed fsync, so its
-recovery is what that number tells about.
+group number says what became of it. PostgreSQL itself stops rather than repeat a failed fsync, so that
+number shows the outcome of its recovery.
 
 Differences that are evened out here: numbers and truth values are sent as BIGINT, NUMERIC sums come back as
 int or float, and a read that meets a table which retention has just dropped (tables, unlike rows, are seen as
@@ -82,7 +82,7 @@ _SESSION = {
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
-# What a session is told when the server stops it; without a code the connection itself broke.
+# Errors of a session that the server ends; an error without a code means that the connection broke.
 _CONNECTION_ENDS = (pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow)
 
 

@@ -143,7 +143,8 @@ class SqliteStore:
         if name == "SQLITE_FULL":
             return DiskFull, "the disk is full; nothing was stored", False
         if name.startswith("SQLITE_IOERR") and "SYNC" in name:
-            # The kernel may have dropped the dirty pages, so a second fsync would lie. Only a restart tells.
+            # The kernel may have dropped the dirty pages, so a second fsync would lie. Only a restart shows what is
+            # stored.
             return OutcomeUnknown, "the disk refused to sync; whether the write survived is unknown", True
         if name.startswith("SQLITE_IOERR"):
             return DiskFull, "the disk could not be written; nothing was stored", False
